@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attn.h - the attention engine: describe a problem once, plan it, execute it often.
+ *
+ *     S[b,i,j] = scale * score(q[b,i,:], k[b,j,:]) + bias[b,i,j]
+ *     P        = normalise(mask(S))              over the keys j
+ *     O[b,i,:] = sum_j dropout(P)[b,i,j] * v[b,j,:]
+ *
+ * A problem is a table of dimensions.  Each dimension has one of five roles (attn_role), a length, and
+ * one stride per operand, in elements; a stride of 0 broadcasts.  Every attention of the literature that
+ * this library knows is a way to fill this table; functions below (attn_problem_heads and its kin) fill it
+ * for the usual cases.
+ *
+ * This header stands alone: nothing else of the library is needed to use the engine, and the engine needs
+ * only libc and libm.  Fixed letters in shape comments: B batch, H heads, Tq queries, Tk keys, D channels of
+ * q and k, Dv channels of v and o.
+ */
+#ifndef ATTN_ATTN_H
+#define ATTN_ATTN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32) || !defined(__GNUC__)
+#define ATTN_API
+#else
+#define ATTN_API __attribute__((visibility("default")))
+#endif
+
+#define ATTN_VERSION_MAJOR 0
+#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_PATCH 0
+/* "0.1.0"; a constant string. */
+ATTN_API const char *attn_version(void);
+
+/* ---------------------------------------------------------------------------------------------- errors */
+
+/* The one table of errors: X(NAME, code, text). */
+#define ATTN_STATUS_MAP(X)                                                                                   \
+    X(OK, 0, "success")                                                                                      \
+    X(ARGUMENT, 1, "invalid argument")                                                                       \
+    X(SHAPE, 2, "shapes do not fit")                                                                         \
+    X(MEMORY, 3, "out of memory")                                                                            \
+    X(UNSUPPORTED, 4, "not supported")                                                                       \
+    X(BUSY, 5, "the plan's own workspace is in use by another thread")                                       \
+    X(IO, 6, "input or output failed")                                                                       \
+    X(FORMAT, 7, "malformed input")                                                                          \
+    X(NOT_FOUND, 8, "not found")                                                                             \
+    X(INTERRUPTED, 9, "interrupted")                                                                         \
+    X(INTERNAL, 10, "internal error")
+
+typedef enum attn_status {
+#define ATTN_X(name, code, text) ATTN_##name = code,
+    ATTN_STATUS_MAP(ATTN_X)
+#undef ATTN_X
+} attn_status;
+
+/* The table's text for `status`; a constant string, "unknown status" for a number outside the table. */
+ATTN_API const char *attn_status_text(attn_status status);
+
+/* --------------------------------------------------------------------------------------------- context */
+
+/* Where memory comes from.  `alloc` returns `size` bytes aligned to `align` (a power of two) or NULL;
+ * `release` gets what `alloc` returned, with the same size.  Both may be called from several threads. */
+typedef struct attn_allocator {
+    void *(*alloc)(void *user, size_t size, size_t align);
+    void (*release)(void *user, void *memory, size_t size);
+    void *user;
+} attn_allocator;
+
+/* Zero means the default in each field. */
+typedef struct attn_context_options {
+    attn_allocator allocator;                    /* default: aligned memory from libc */
+    int threads;                                 /* default: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores */
+    const char *isa;                             /* default: ATTN_ISA, else the best of the machine; see attn_isa_name */
+    void (*log)(void *user, const char *line);   /* default: none; gets one line for each plan made */
+    void *log_user;
+    int verbose;                                 /* 0, or 1: the log also says why each other solver was not chosen */
+} attn_context_options;
+
+/* A context holds the allocator, the number of threads, the chosen instruction set and the last error.
+ * One thread at a time may use a context; different contexts are independent. */
+typedef struct attn_context attn_context;
+
+/* Makes a context.  `options` may be NULL.  ATTN_ARGUMENT: unknown instruction set, or one that the machine
+ * lacks, or negative threads (*context is then NULL and nothing is held); ATTN_MEMORY. */
+ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
+ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
+
+/* The first error since the last attn_context_clear: its status, and a line that says what was wrong and
+ * where ("" if none).  The text lives as long as the context and changes with the next error. */
+ATTN_API attn_status attn_context_status(const attn_context *context);
+ATTN_API const char *attn_context_error(const attn_context *context);
+ATTN_API void attn_context_clear(attn_context *context);
+
+ATTN_API int attn_context_threads(const attn_context *context);
+/* Memory taken through the context: bytes held now, the most ever held, and allocations made so far.  Any
+ * pointer may be NULL.  May be called from any thread. */
+ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
+/* "avx512bf16", "avx512", "avx2", "neon" or "scalar". */
+ATTN_API const char *attn_context_isa(const attn_context *context);
+/* The i-th instruction set that this machine can run, best first; NULL past the end. */
+ATTN_API const char *attn_isa_name(int i);
+
+/* --------------------------------------------------------------------------------------------- problem */
+
+#define ATTN_MAX_DIMS 16
+#define ATTN_MAX_BANDS 3
+#define ATTN_MAX_WINDOWS 3
+#define ATTN_MAX_RELATIVE 6
+#define ATTN_MAX_PICKS 4
+
+typedef enum attn_role {
+    ATTN_BATCH,    /* runs along with everything: batch, head, the other axes of an image */
+    ATTN_QUERY,    /* positions that ask */
+    ATTN_KEY,      /* positions that are asked */
+    ATTN_CONTRACT, /* summed in the score: the channels of a head */
+    ATTN_VALUE     /* carried to the output */
+} attn_role;
+
+typedef enum attn_dtype {
+    ATTN_F32 = 0,
+    ATTN_BF16, /* storage only; sums are kept in f32 */
+    ATTN_F64,  /* the reference solver only */
+    ATTN_F16,  /* files only */
+    ATTN_I32,
+    ATTN_I64,
+    ATTN_U8,
+    ATTN_BOOL
+} attn_dtype;
+ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* bytes of one element; 0 if unknown */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ... */
+
+typedef enum attn_score {
+    ATTN_SCORE_DOT = 0,    /* sum_c q_c k_c */
+    ATTN_SCORE_ADDITIVE,   /* sum_c w_c tanh(q_c + k_c)            Bahdanau et al. 2014, arXiv:1409.0473 */
+    ATTN_SCORE_CONCAT,     /* relu(sum_c w_c q_c + w2_c k_c)       Wang et al. 2018, arXiv:1711.07971 */
+    ATTN_SCORE_GAUSSIAN,   /* -|q-k|^2 / (2 width^2), the logarithm of the kernel; kernels of the distance: */
+    ATTN_SCORE_BOXCAR,     /* 1 if |q-k| < width, else 0 */
+    ATTN_SCORE_CONSTANT,   /* 1 */
+    ATTN_SCORE_TRIANGULAR  /* max(0, 1 - |q-k| / width); called Epanechnikov in seeds of the literature */
+} attn_score;
+
+typedef enum attn_normalise {
+    ATTN_SOFTMAX = 0, /* exp(S) / sum exp(S) */
+    ATTN_ONE_OVER_N,  /* S / N, N the number of keys of the row that are not masked */
+    ATTN_KERNEL_SUM   /* S / sum S, for nonnegative S; a row whose sum is 0 gives zero output and lse -inf */
+} attn_normalise;
+
+/* One row of the table.  Strides are in elements and may be negative.  An operand may only have strides in
+ * the roles named; elsewhere they must be 0. */
+typedef struct attn_dim {
+    attn_role role;
+    int64_t n;       /* length; 0 is allowed: no keys gives rows like fully masked ones */
+    int64_t q;       /* BATCH QUERY CONTRACT */
+    int64_t k;       /* BATCH KEY CONTRACT */
+    int64_t v;       /* BATCH KEY VALUE */
+    int64_t o;       /* BATCH QUERY VALUE */
+    int64_t bias;    /* BATCH QUERY KEY */
+    int64_t mask;    /* BATCH QUERY KEY */
+    int64_t lens;    /* BATCH QUERY */
+    int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number a row */
+    int64_t weights; /* BATCH QUERY KEY */
+    int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
+    /* Gradients.  Used only where attn_problem.own_grad_strides; else dq goes like q, and so on. */
+    int64_t dq, dk, dv, dout, dbias;
+} attn_dim;
+
+/* Key j is attended by query i only if lo <= j - i <= hi, j and i the indices along the two dims named.
+ * INT64_MIN and INT64_MAX are open ends.  Causal: {.lo = INT64_MIN, .hi = 0} (top-left) or .hi = Tk - Tq
+ * (bottom-right, where the last query sees the last key). */
+typedef struct attn_band {
+    int query_dim, key_dim;
+    int64_t lo, hi;
+} attn_band;
+
+typedef enum attn_border {
+    ATTN_BORDER_MASK = 0, /* taps outside take no part */
+    ATTN_BORDER_ZERO,     /* taps outside are keys and values of zero that do take part (scores keep bias and tables) */
+    ATTN_BORDER_SHIFT     /* the window is moved inwards until it fits: neighbourhood attention */
+} attn_border;
+
+/* The KEY dim's length is then a number of taps, and tap t of query i stands at position
+ *     i * step + t * dilation + offset        of an axis of `size` positions.
+ * The KEY dim's strides in k, v and mask are per position (the QUERY dim's are 0); its strides in bias and
+ * weights are per tap.  Bands and relative tables of the pair see the position as j and i * step as i.
+ * Shifting keeps taps on the same residue modulo dilation and needs size >= taps * dilation. */
+typedef struct attn_window {
+    int query_dim, key_dim;
+    int64_t size;
+    int64_t step;     /* 0 means 1 */
+    int64_t dilation; /* 0 means 1 */
+    int64_t offset;   /* of the first tap; -(taps/2)*dilation centres */
+    attn_border border;
+} attn_window;
+
+typedef enum attn_relative_kind {
+    ATTN_RELATIVE_QUERY = 0, /* score += sum_c q_c table[d,c] */
+    ATTN_RELATIVE_KEY,       /* score += sum_c k_c table[d,c] */
+    ATTN_RELATIVE_VALUE      /* v_c  += table[d,c], for this pair of positions */
+} attn_relative_kind;
+
+/* A table read at the relative position d = j - i + offset.  Scores are scaled after these terms are added.
+ * The i-th relative of a problem reads attn_arrays.table[i] and its gradient goes to dtable[i] (same strides).
+ * (Shaw et al. 2018, arXiv:1803.02155; Ramachandran et al. 2019, arXiv:1906.05909; Wang et al. 2020,
+ * arXiv:2003.07853.) */
+typedef struct attn_relative {
+    attn_relative_kind kind;
+    int query_dim, key_dim;
+    int64_t offset;
+    int64_t rows;                  /* of the table; every reachable d must lie in [0, rows) */
+    int64_t row_stride;
+    int64_t stride[ATTN_MAX_DIMS]; /* per dim of the problem: BATCH and CONTRACT (VALUE for kind VALUE) */
+    int64_t begin, end;            /* the range of the innermost (last) CONTRACT or VALUE dim that the table
+                                    * serves; its stride counts from `begin`.  0, 0: all of it */
+} attn_relative;
+
+/* Weights wanted only at chosen indices of a BATCH or QUERY dim; the weights array is then `n` long there. */
+typedef struct attn_pick {
+    int dim;
+    int64_t n;
+    const int64_t *index; /* read when the plan is made */
+} attn_pick;
+
+/* Optional operands and outputs, as bits. */
+enum {
+    ATTN_WITH_BIAS = 1 << 0,    /* arrays.bias */
+    ATTN_WITH_MASK = 1 << 1,    /* arrays.mask: one byte an entry, nonzero = attend */
+    ATTN_WITH_LENS = 1 << 2,    /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
+    ATTN_WANT_LSE = 1 << 8,     /* forward: arrays.lse */
+    ATTN_WANT_WEIGHTS = 1 << 9, /* forward: arrays.weights, before dropout unless weights_dropped */
+    ATTN_WANT_DQ = 1 << 10,     /* backward: the gradients wanted */
+    ATTN_WANT_DK = 1 << 11,
+    ATTN_WANT_DV = 1 << 12,
+    ATTN_WANT_DBIAS = 1 << 13,
+    ATTN_WANT_DTABLES = 1 << 14,
+    ATTN_WANT_DW = 1 << 15
+};
+
+typedef enum attn_direction { ATTN_FORWARD = 0, ATTN_BACKWARD } attn_direction;
+
+/* Zero-initialise, then fill; zero means the default everywhere. */
+typedef struct attn_problem {
+    int ndims;
+    attn_dim dims[ATTN_MAX_DIMS];
+    attn_dtype dtype; /* of q, k, v, o and their gradients; bias, tables, w, lse and weights are f32 (f64 with F64) */
+    attn_direction direction;
+    attn_score score;
+    double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */
+    double width; /* of the distance kernels; 0: 1 */
+    attn_normalise normalise;
+    unsigned with; /* ATTN_WITH_* | ATTN_WANT_* */
+    int lens_dim;  /* the KEY dim that lengths cut */
+    int nbands;
+    attn_band bands[ATTN_MAX_BANDS];
+    int nwindows;
+    attn_window windows[ATTN_MAX_WINDOWS];
+    int nrelatives;
+    attn_relative relatives[ATTN_MAX_RELATIVE];
+    int npicks;
+    attn_pick picks[ATTN_MAX_PICKS];
+    /* What a masked key scores.  0: nothing, it is left out and a row without keys gives zero output, lse
+     * -inf and zero gradients.  Else this finite score replaces its own (-1e6 in Dive into Deep Learning,
+     * -10000 in ESM), so that a row without keys gives the mean of all values. */
+    double mask_fill;
+    double dropout; /* probability, 0 <= p < 1, on the normalised weights; scaled by 1/(1-p) */
+    uint64_t seed;  /* dropout's; together with `stream` it fixes every dropped position, in any solver */
+    uint64_t stream;
+    bool weights_dropped;   /* weights are written after dropout */
+    bool accumulate;        /* backward: add to the gradients instead of overwriting them */
+    bool own_grad_strides;
+} attn_problem;
+
+/* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
+ * Forward reads q k v (bias mask lens w w2 table) and writes o (lse weights).
+ * Backward reads those, o, lse and dout, and writes the gradients wanted. A gradient of an operand that is
+ * broadcast (stride 0) or read several times (windows, tables) is the sum over its uses. */
+typedef struct attn_arrays {
+    const void *q, *k, *v;
+    const void *bias;
+    const uint8_t *mask;
+    const int32_t *lens;
+    const void *w, *w2;
+    const void *table[ATTN_MAX_RELATIVE];
+    void *o;
+    void *lse;
+    void *weights;
+    const void *dout;
+    void *dq, *dk, *dv;
+    void *dbias;
+    void *dw, *dw2;
+    void *dtable[ATTN_MAX_RELATIVE];
+    uint64_t seed_offset; /* added to problem.seed: a new one each training step, with the same plan */
+} attn_arrays;
+
+/* ------------------------------------------------------------------------------------------------ plan */
+
+typedef enum attn_effort {
+    ATTN_ESTIMATE = 0, /* choose by rule */
+    ATTN_MEASURE       /* time each solver that accepts the problem on scratch arrays; remember the winner */
+} attn_effort;
+
+typedef struct attn_plan_options {
+    int threads;        /* 0: the context's */
+    attn_effort effort;
+    const char *solver; /* NULL: the best; else this one by name, or ATTN_UNSUPPORTED with its reason */
+} attn_plan_options;
+
+/* A plan is immutable and may outlive neither its context nor its allocator. */
+typedef struct attn_plan attn_plan;
+
+/* Checks `problem` and plans it.  `options` may be NULL.  The problem is copied.
+ * ATTN_ARGUMENT or ATTN_SHAPE: the problem is wrong (negative or overflowing sizes, strides in a role that an
+ * operand does not have, an output whose elements would overlap, an impossible window, ...), and the
+ * context's error says which dim and why; ATTN_UNSUPPORTED; ATTN_MEMORY.  *plan is NULL on failure. */
+ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn_problem *problem,
+                                      const attn_plan_options *options);
+ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
+
+/* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
+ * reference solver's own needs. */
+ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
+/* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
+ * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward. */
+ATTN_API double attn_plan_flops(const attn_plan *plan);
+/* The name of the solver chosen. */
+ATTN_API const char *attn_plan_solver(const attn_plan *plan);
+/* Writes one line that says what was chosen (and, if `verbose`, why each other solver was not) to `text`,
+ * cut to `size` bytes with its final 0; returns the length that it would have had. */
+ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size);
+
+/* Runs the plan.  `workspace` is attn_plan_workspace() bytes aligned to 64, or NULL for the plan's own.
+ * Several threads may execute one plan at once if each gives a workspace; with NULL the second one gets
+ * ATTN_BUSY.  ATTN_ARGUMENT: a NULL array that the problem needs.  Nothing is allocated or written on error.
+ * The same bits come out for any number of threads. */
+ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
+
+/* The i-th solver of the table, best first, the reference last; NULL past the end. */
+ATTN_API const char *attn_solver_name(int i);
+
+/* What ATTN_MEASURE learned, as text lines: exports to a caller's buffer like attn_plan_describe; import
+ * reads them into the context (ATTN_FORMAT names the line that is malformed). */
+ATTN_API size_t attn_wisdom_export(const attn_context *context, char *text, size_t size);
+ATTN_API attn_status attn_wisdom_import(attn_context *context, const char *text);
+
+/* ---------------------------------------------------------------------------------------- usual problems */
+
+typedef enum attn_layout {
+    ATTN_LAYOUT_BTHD = 0, /* [B,T,H,D]: heads inside the channels, as a linear layer leaves them */
+    ATTN_LAYOUT_BHTD      /* [B,H,T,D] */
+} attn_layout;
+
+typedef enum attn_causal { ATTN_CAUSAL_NONE = 0, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUSAL_BOTTOM_RIGHT } attn_causal;
+
+/* Multi-head attention.  All arrays contiguous in `layout`, except that `q_row`, `k_row`, `v_row`, `o_row`
+ * (elements between two tokens in BTHD; 0: H*D) let q, k and v lie inside a packed matrix. */
+typedef struct attn_heads {
+    int64_t batch, heads, queries, keys, dim;
+    int64_t kv_heads;  /* 0: heads.  Divides heads: grouped-query attention */
+    int64_t dim_value; /* 0: dim */
+    attn_layout layout;
+    int64_t q_row, k_row, v_row, o_row;
+    attn_causal causal;
+    int lens_per;      /* 0 none, 1 lens[B], 2 lens[B,Tq] */
+    bool key_padding;  /* mask[B,Tk], nonzero = attend */
+} attn_heads;
+/* Dims in order: batch, (kv) head, [group], query, key, contract, value; lse and weights are [B,H,Tq] and
+ * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_ARGUMENT: sizes < 0, kv_heads
+ * that does not divide heads. */
+ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
+
+/* Attention along one axis of a contiguous array: x is [n0, ..., n(rank-1)] with the channels (heads * dim)
+ * along `channel_axis`; every other axis but `axis` is batch.  Axial attention (Ho et al. 2019). */
+typedef struct attn_axis {
+    int rank;                /* <= 8 */
+    int64_t shape[8];
+    int axis, channel_axis;
+    int64_t heads;           /* divides shape[channel_axis]; head-major channels */
+    attn_causal causal;
+} attn_axis;
+ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
+
+/* Tied rows of an alignment: q, k, v, o are [R,C,B,H,D]; one map [H,B,C,C] for all rows.  Scale 1/sqrt(D*R).
+ * Rao et al. 2021, MSA Transformer. */
+ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
+                                            int64_t heads, int64_t dim);
+
+/* A window over a 2-D image: q, k, v, o are [B,Y,X,H,D] (channels last). */
+typedef struct attn_window2d {
+    int64_t batch, height, width, heads, dim;
+    int64_t window_y, window_x; /* taps */
+    int64_t step, dilation;     /* 0 means 1; with a step q and o are the smaller grid, ceil(size/step) */
+    attn_border border;
+} attn_window2d;
+ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/context.h"
+
+#include "base/parallel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------- allocator */
+
+static void *libc_alloc(void *user, size_t size, size_t align)
+{
+    (void)user;
+    void *memory = NULL;
+    return posix_memalign(&memory, align, size) == 0 ? memory : NULL;
+}
+
+static void libc_release(void *user, void *memory, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(memory);
+}
+
+/* Each block starts with a header that keeps its size, as large as the alignment so that what follows stays
+ * aligned. */
+enum { ALIGN = 64 };
+
+size_t attn__size_mul(size_t a, size_t b)
+{
+    return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
+
+size_t attn__size_add(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+static void count_allocation(attn_context *context, size_t size)
+{
+    size_t held = atomic_fetch_add(&context->held, size) + size;
+    size_t peak = atomic_load(&context->peak);
+    while (held > peak && !atomic_compare_exchange_weak(&context->peak, &peak, held)) {
+    }
+    atomic_fetch_add(&context->allocations, 1);
+}
+
+void *attn__alloc(attn_context *context, size_t size)
+{
+    size_t whole = attn__size_add(size, ALIGN);
+    char *block = whole == SIZE_MAX ? NULL : context->allocator.alloc(context->allocator.user, whole, ALIGN);
+    if (!block) {
+        attn__fail_memory(context, size);
+        return NULL;
+    }
+    memcpy(block, &size, sizeof size);
+    count_allocation(context, size);
+    return block + ALIGN;
+}
+
+void *attn__alloc_zero(attn_context *context, size_t size)
+{
+    void *memory = attn__alloc(context, size);
+    return memory ? memset(memory, 0, size) : NULL;
+}
+
+static size_t block_size(const void *memory)
+{
+    size_t size;
+    memcpy(&size, (const char *)memory - ALIGN, sizeof size);
+    return size;
+}
+
+void attn__free(attn_context *context, void *memory)
+{
+    if (!memory)
+        return;
+    size_t size = block_size(memory);
+    atomic_fetch_sub(&context->held, size);
+    context->allocator.release(context->allocator.user, (char *)memory - ALIGN, size + ALIGN);
+}
+
+void *attn__realloc(attn_context *context, void *memory, size_t size)
+{
+    void *fresh = attn__alloc(context, size);
+    if (fresh && memory) {
+        size_t old = block_size(memory);
+        memcpy(fresh, memory, old < size ? old : size);
+        attn__free(context, memory);
+    }
+    return fresh;
+}
+
+char *attn__strdup(attn_context *context, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = attn__alloc(context, size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- errors */
+
+attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
+{
+    if (!context || context->status != ATTN_OK)
+        return status;
+    context->status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(context->error, sizeof context->error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+attn_status attn__fail_memory(attn_context *context, size_t size)
+{
+    if (size == SIZE_MAX)
+        return attn__fail(context, ATTN_MEMORY, "out of memory: the size asked for overflows");
+    return attn__fail(context, ATTN_MEMORY, "out of memory: %zu bytes asked for", size);
+}
+
+attn_status attn_context_status(const attn_context *context)
+{
+    return context->status;
+}
+
+const char *attn_context_error(const attn_context *context)
+{
+    return context->error;
+}
+
+void attn_context_clear(attn_context *context)
+{
+    context->status = ATTN_OK;
+    context->error[0] = '\0';
+}
+
+/* --------------------------------------------------------------------------------------------- context */
+
+static int threads_from(const char *variable)
+{
+    const char *text = getenv(variable);
+    long threads = text ? strtol(text, NULL, 10) : 0;
+    return threads > 0 && threads <= ATTN__MAX_THREADS ? (int)threads : 0;
+}
+
+static int default_threads(void)
+{
+    int threads = threads_from("ATTN_THREADS");
+    if (!threads)
+        threads = threads_from("OMP_NUM_THREADS");
+    return threads ? threads : attn__usable_cores();
+}
+
+static attn_status choose_isa(const char *name, attn__isa *isa)
+{
+    *isa = attn__isa_best();
+    if (!name)
+        name = getenv("ATTN_ISA");
+    if (!name || !*name)
+        return ATTN_OK;
+    return attn__isa_parse(name, isa) && attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_ARGUMENT;
+}
+
+attn_status attn_context_create(attn_context **context, const attn_context_options *options)
+{
+    static const attn_context_options defaults;
+    const attn_context_options *o = options ? options : &defaults;
+    attn_allocator allocator = o->allocator;
+    if (!allocator.alloc)
+        allocator = (attn_allocator){libc_alloc, libc_release, NULL};
+    *context = NULL;
+    attn__isa isa;
+    if (o->threads < 0 || o->threads > ATTN__MAX_THREADS || choose_isa(o->isa, &isa) != ATTN_OK)
+        return ATTN_ARGUMENT;
+    attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
+    if (!made)
+        return ATTN_MEMORY;
+    memset(made, 0, sizeof *made);
+    made->allocator = allocator;
+    made->threads = o->threads ? o->threads : default_threads();
+    made->isa = isa;
+    made->caches = attn__cache_sizes();
+    made->log = o->log;
+    made->log_user = o->log_user;
+    made->verbose = o->verbose;
+    *context = made;
+    return ATTN_OK;
+}
+
+void attn_context_destroy(attn_context *context)
+{
+    if (!context)
+        return;
+    if (context->release_wisdom)
+        context->release_wisdom(context, context->wisdom);
+    context->allocator.release(context->allocator.user, context, sizeof *context);
+}
+
+int attn_context_threads(const attn_context *context)
+{
+    return context->threads;
+}
+
+const char *attn_context_isa(const attn_context *context)
+{
+    return attn__isa_text(context->isa);
+}
+
+void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations)
+{
+    if (held)
+        *held = atomic_load(&context->held);
+    if (peak)
+        *peak = atomic_load(&context->peak);
+    if (allocations)
+        *allocations = atomic_load(&context->allocations);
+}

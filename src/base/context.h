@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * context.h - the one error path and the one allocator.
+ */
+#ifndef ATTN_BASE_CONTEXT_H
+#define ATTN_BASE_CONTEXT_H
+
+#include "attn/attn.h"
+#include "base/cpu.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+
+struct attn_context {
+    attn_allocator allocator;
+    int threads;
+    attn__isa isa;
+    attn__caches caches;
+    attn_status status; /* of the first error since the last clear */
+    char error[512];
+    void (*log)(void *user, const char *line);
+    void *log_user;
+    int verbose;
+    atomic_size_t held, peak;
+    atomic_uint_least64_t allocations;
+    /* What a higher floor keeps here (the planner's wisdom), with the function that frees it. */
+    void *wisdom;
+    void (*release_wisdom)(attn_context *context, void *wisdom);
+};
+
+/* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL. */
+attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+attn_status attn__fail_memory(attn_context *context, size_t size);
+
+/* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_MEMORY noted, if there is none or size overflowed
+ * (SIZE_MAX, as attn__size_mul returns it).  Size 0 gives a pointer too.  Not thread safe: notes errors. */
+void *attn__alloc(attn_context *context, size_t size);
+void *attn__alloc_zero(attn_context *context, size_t size);
+void *attn__realloc(attn_context *context, void *memory, size_t size); /* keeps what fits; NULL leaves `memory` */
+char *attn__strdup(attn_context *context, const char *text);
+void attn__free(attn_context *context, void *memory); /* NULL is allowed; thread safe */
+
+/* Products and sums that stick at SIZE_MAX instead of wrapping. */
+size_t attn__size_mul(size_t a, size_t b);
+size_t attn__size_add(size_t a, size_t b);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rng.h - random numbers by counter: the n-th number of a stream is a function of (seed, stream, n) alone,
+ * so that tiles, threads, backward passes and resumed runs agree.
+ *
+ * Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") for initialisation and
+ * shuffles; a cheaper 32-bit hash for dropout, where vector code needs one number per element.
+ */
+#ifndef ATTN_BASE_RNG_H
+#define ATTN_BASE_RNG_H
+
+#include <stdint.h>
+
+typedef struct attn__rng {
+    uint64_t seed, stream;
+    uint64_t counter;
+} attn__rng;
+
+uint32_t attn__rng_u32(attn__rng *rng);
+uint64_t attn__rng_below(attn__rng *rng, uint64_t n);         /* uniform in [0, n), n >= 1, without bias */
+double attn__rng_uniform(attn__rng *rng);                     /* [0, 1), 53 bits */
+double attn__rng_normal(attn__rng *rng);                      /* mean 0, variance 1 (Box-Muller, one per call) */
+void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n); /* Fisher-Yates */
+
+/* SplitMix64's finaliser (Steele et al. 2014): every output bit depends on every input bit. */
+static inline uint64_t attn__mix64(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Dropout of element (row, column): a key for the row, then attn__dropout_bits for each column (taken
+ * modulo 2^32).  The element is dropped if the bits are below attn__dropout_threshold(p). */
+static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_t row)
+{
+    return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
+}
+
+/* Two rounds of multiply and shift (constants of the "lowbias32" integer hash), the key's halves going in
+ * before each: 32-bit operations only, which every vector unit has. */
+static inline uint32_t attn__dropout_bits(uint64_t key, uint32_t column)
+{
+    uint32_t x = column ^ (uint32_t)key;
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x ^= (uint32_t)(key >> 32);
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+}
+
+static inline uint32_t attn__dropout_threshold(double p)
+{
+    double t = p * 4294967296.0;
+    return t >= 4294967295.0 ? 4294967295u : (uint32_t)t;
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ * The ground floor: errors, memory, threads, random numbers. */
+#include "support/cmocka.h"
+
+#include "base/context.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void first_error_stands_until_cleared(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn__fail(c, ATTN_SHAPE, "row %d", 3), ATTN_SHAPE);
+    assert_int_equal(attn__fail(c, ATTN_IO, "later"), ATTN_IO);
+    assert_string_equal(attn_context_error(c), "row 3");
+    assert_int_equal(attn_context_status(c), ATTN_SHAPE);
+    attn_context_clear(c);
+    assert_string_equal(attn_context_error(c), "");
+    assert_int_equal(attn_context_status(c), ATTN_OK);
+    attn_context_destroy(c);
+}
+
+static void bad_options_make_no_context(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = "mmx"}), ATTN_ARGUMENT);
+    assert_null(c);
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ARGUMENT);
+    setenv("ATTN_ISA", "sse9", 1);
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_ARGUMENT);
+    unsetenv("ATTN_ISA");
+    for (int i = 0; attn_isa_name(i); i++) {
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = attn_isa_name(i)}), ATTN_OK);
+        assert_string_equal(attn_context_isa(c), attn_isa_name(i));
+        attn_context_destroy(c);
+    }
+}
+
+static void memory_is_aligned_counted_and_checked(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    size_t held, peak;
+    char *p = attn__alloc(c, 100);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    memset(p, 7, 100);
+    p = attn__realloc(c, p, 1000);
+    assert_int_equal(p[99], 7);
+    attn_context_memory(c, &held, &peak, NULL);
+    assert_int_equal(held, 1000);
+    assert_int_equal(peak, 1100);
+    attn__free(c, p);
+    attn_context_memory(c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    assert_null(attn__alloc(c, attn__size_mul(SIZE_MAX / 2, 3)));
+    assert_int_equal(attn_context_status(c), ATTN_MEMORY);
+    attn_context_destroy(c);
+}
+
+static void mark(void *user, int64_t item, int thread)
+{
+    (void)thread;
+    ((int *)user)[item]++;
+}
+
+static void mark_range(void *user, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        ((int *)user)[i]++;
+}
+
+static void every_item_runs_once(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 7; threads += 3) {
+        for (int64_t n = 0; n < 40; n += 13) {
+            int seen[40] = {0}, seen_range[40] = {0};
+            attn__parallel_items(threads, n, mark, seen);
+            attn__parallel_range(threads, n, 4, mark_range, seen_range);
+            for (int64_t i = 0; i < 40; i++) {
+                assert_int_equal(seen[i], i < n);
+                assert_int_equal(seen_range[i], i < n);
+            }
+        }
+    }
+}
+
+/* The known answer for Philox4x32-10 with key and counter zero (from the authors' test vectors). */
+static void philox_gives_its_known_answer(void **state)
+{
+    (void)state;
+    attn__rng rng = {0};
+    assert_int_equal(attn__rng_u32(&rng), 0x6627e8d5u);
+    assert_int_equal(attn__rng_u32(&rng), 0xe169c58du);
+    assert_int_equal(attn__rng_u32(&rng), 0xbc57ac4cu);
+    assert_int_equal(attn__rng_u32(&rng), 0x9b00dbd8u);
+}
+
+static void numbers_have_their_moments(void **state)
+{
+    (void)state;
+    attn__rng rng = {.seed = 1};
+    enum { N = 100000 };
+    double sum = 0, square = 0, dropped = 0;
+    for (int i = 0; i < N; i++) {
+        double x = attn__rng_normal(&rng);
+        sum += x, square += x * x;
+        dropped += attn__dropout_bits(attn__dropout_key(1, 2, (uint64_t)(i / 100)), (uint32_t)(i % 100)) <
+                   attn__dropout_threshold(0.3);
+    }
+    assert_true(fabs(sum / N) < 0.02);
+    assert_true(fabs(square / N - 1) < 0.03);
+    assert_true(fabs(dropped / N - 0.3) < 0.01);
+    int64_t x[50], seen = 0;
+    for (int i = 0; i < 50; i++)
+        x[i] = i;
+    attn__rng_shuffle(&rng, x, 50);
+    for (int i = 0; i < 50; i++)
+        seen |= (int64_t)1 << x[i];
+    assert_int_equal(seen, ((int64_t)1 << 50) - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_error_stands_until_cleared),   cmocka_unit_test(bad_options_make_no_context),
+        cmocka_unit_test(memory_is_aligned_counted_and_checked), cmocka_unit_test(every_item_runs_once),
+        cmocka_unit_test(philox_gives_its_known_answer),      cmocka_unit_test(numbers_have_their_moments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
