@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile.h - the one matrix product that the engine is made of:
+ *
+ *     C[m,n] (+)= sum_k A[m,k] * B[k,n]        m < M, n < N, k < K
+ *
+ * with vectors along n and A broadcast element by element, so that A may lie anyhow while B and C are rows
+ * of lanes.  Forward attention keeps queries in the lanes (scores: A = keys, B = queries transposed; values:
+ * A = values transposed, B = weights); backward puts channels there for the gradients of k and v.
+ *
+ * Contract: N is a multiple of the kernel's `lanes` and at most `lanes * vectors`, or any larger multiple
+ * (then in column strips); M and K are any, 0 included (K = 0 writes zeros unless accumulating).  b, c and
+ * ldb, ldc are aligned to the lanes; a needs no alignment.  Nothing outside the rectangles is read or written.
+ * Never allocates.  Every element's sum runs over k in ascending order.
+ */
+#ifndef ATTN_KERNELS_TILE_H
+#define ATTN_KERNELS_TILE_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct attn__tile_args {
+    int64_t m, n, k;
+    const float *a;
+    int64_t am, ak; /* A[m,k] = a[m * am + k * ak] */
+    const float *b;
+    int64_t ldb;
+    float *c;
+    int64_t ldc;
+    bool accumulate;
+} attn__tile_args;
+
+typedef struct attn__tile_kernel {
+    attn__isa isa;
+    int lanes;   /* floats of one vector */
+    int vectors; /* vectors of the widest register tile along n */
+    int rows;    /* rows of the register tile along m */
+    void (*run)(const attn__tile_args *args);
+} attn__tile_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__tile_kernel *attn__tile_for(attn__isa isa);
+
+#endif
