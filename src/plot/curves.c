@@ -98,6 +98,7 @@ static void draw_y_axis(const frame *f, cairo_t *cr)
 
 static void draw_curve(const frame *f, const attn_curve *curve, cairo_t *cr)
 {
+    cairo_new_path(cr); /* text leaves a point behind */
     cairo_set_line_width(cr, 1.6);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
     for (int64_t i = 0; i < curve->n; i++) {

@@ -16,7 +16,7 @@
 #include <string.h>
 
 static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12;
-enum { MOST = 4096, LONGEST_LABEL = 150 };
+enum { MOST = 4096, LONGEST_LABEL = 96 };
 
 /* One panel row as laid out. */
 typedef struct laid_row {
