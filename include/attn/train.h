@@ -113,6 +113,7 @@ ATTN_API attn_status attn_training_create(attn_training **training, attn_context
                                           const attn_named_list *parameters, const attn_training_options *options);
 ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */
 ATTN_API attn_optimiser *attn_training_optimiser(const attn_training *training);
+ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs done */
 /* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_FORMAT: a key is missing. */
 ATTN_API attn_status attn_training_store(const attn_training *training, attn_config *config);
 ATTN_API attn_status attn_training_restore(attn_training *training, const attn_config *config);

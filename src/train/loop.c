@@ -65,6 +65,11 @@ attn_optimiser *attn_training_optimiser(const attn_training *training)
     return training->optimiser;
 }
 
+int64_t attn_training_epoch(const attn_training *training)
+{
+    return training->at.epoch;
+}
+
 /* ----------------------------------------------------------------------------------------- checkpoints */
 
 /* The one list of what a checkpoint holds, so that storing and restoring cannot drift apart. */
