@@ -22,7 +22,7 @@ typedef struct labels {
 /* One row of panels: a layer's heads. */
 typedef struct layer_row {
     char title[64];
-    char (*heads)[24];
+    char (*heads)[32];
     attn_panel *panels;
     float *values;
 } layer_row;
