@@ -124,4 +124,4 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solve_flash = {"flash", refuse, NULL, plan, attn__flash_forward};
+const attn__solver attn__solver_flash = {"flash", refuse, NULL, plan, attn__flash_forward};
