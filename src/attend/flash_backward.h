@@ -81,7 +81,7 @@ typedef struct attn__back_scratch {
     float *dq;          /* [chunk_q or tile_q][dp] */
     float *s, *ds;      /* [tile_q][strip] */
     float *bias;        /* as s */
-    float *lse, *delta; /* [tile_q] */
+    float *lse, *delta, *fill; /* [tile_q] */
     uint8_t *mask;      /* as s */
     int32_t *from, *to; /* [tile_q] */
     uint64_t *drop_key; /* [tile_q] */

@@ -27,7 +27,7 @@ void attn__back_guarded(const attn__back_run *run, const attn__weights_args *t, 
         for (int64_t j = 0; j < t->keys; j++) {
             bool alive = attends(t, r, j);
             int64_t key = first + j, query = row + r;
-            if ((run->want & ATTN__BACK_V) && (alive || t->filled))
+            if ((run->want & ATTN__BACK_V) && (alive || t->fill))
                 add(m->dv + key * plan->dvp, t->s[r * t->ld + j], m->dout + query * plan->dvp, plan->dv);
             if ((run->want & ATTN__BACK_K) && alive)
                 add(m->dk + key * plan->dp, t->dp[r * t->ld + j], m->q + query * plan->dp, plan->d);

@@ -158,6 +158,7 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
     m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
     m->lse = FLOATS(p->tile_q);
     m->delta = FLOATS(p->tile_q);
+    m->fill = FLOATS(p->tile_q);
     m->mask = take(memory, &used, p->tile_q * p->strip, 1);
     m->from = take(memory, &used, p->tile_q, sizeof(int32_t));
     m->to = take(memory, &used, p->tile_q, sizeof(int32_t));

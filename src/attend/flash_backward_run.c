@@ -66,7 +66,18 @@ static void pack_keys(attn__back_run *run)
     memset(m->dv, 0, (size_t)(n * plan->dvp) * sizeof(float));
 }
 
-/* delta = sum over v of dout * o; rows without keys get an lse of +inf, which makes their weights 0. */
+/* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
+ * there are no others, lse = fill + log(keys) has lost its last digits in f32; the row is then shifted by the
+ * fill, so that its weights come out as 1 / keys. */
+static void set_lse(attn__back_run *run, int64_t r, float lse)
+{
+    double fill = run->task->problem.mask_fill, keys = log((double)run->plan->nk);
+    bool alone = fabs(fill) > 256.0 && fabs(lse - fill - keys) <= 2.5e-7 * fabs(fill);
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? keys : (double)lse) * LOG2E);
+    run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
+}
+
+/* delta = sum over v of dout * o, and the log-sum-exp. */
 static void pack_row_numbers(attn__back_run *run)
 {
     const attn__back_plan *plan = run->plan;
@@ -75,8 +86,7 @@ static void pack_row_numbers(attn__back_run *run)
     const float *lse = arrays->lse, *o = arrays->o;
     bool direct = !plan->channels.o && !plan->bf16;
     for (int64_t r = 0; r < run->tile_n; r++) {
-        float x = lse[m->lse_at[r]];
-        m->lse[r] = x == -INFINITY ? INFINITY : (float)(x * LOG2E);
+        set_lse(run, r, lse[m->lse_at[r]]);
         if (!direct)
             attn__back_gather(plan, arrays->o, m->o_at + r, 1, plan->channels.o, plan->dv, m->row, plan->dvp);
         m->delta[r] = plan->lanes->dot(m->dout + r * plan->dvp, direct ? o + m->o_at[r] : m->row, plan->dv);

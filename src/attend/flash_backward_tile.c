@@ -49,7 +49,7 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, int
         .lse = run->m.lse + e.row, .delta = run->m.delta + e.row,
         .from = run->m.from + e.row, .to = run->m.to + e.row, .first = (int32_t)(run->block + first),
         .mask = bytes ? run->m.mask + skip : NULL, .bias = task->has_bias ? run->m.bias + skip : NULL,
-        .filled = task->problem.mask_fill != 0.0, .fill = (float)(task->problem.mask_fill * 1.44269504088896340736),
+        .fill = task->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
     };
     if (task->has_dropout) {
         t.drop_key = run->m.drop_key + e.row;

@@ -55,7 +55,7 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
     attn__back_execute(task, recipe->data, arrays, workspace);
 }
 
-extern const attn__solver attn__solve_flash_backward;
-const attn__solver attn__solve_flash_backward = {
+extern const attn__solver attn__solver_flash_backward;
+const attn__solver attn__solver_flash_backward = {
     .name = "flash-backward", .refuse = refuse, .plan = attn__back_plan_make, .apply = apply,
 };

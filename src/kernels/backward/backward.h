@@ -28,8 +28,8 @@ typedef struct attn__weights_args {
     int32_t first;
     const uint8_t *mask; /* NULL: none */
     const float *bias;   /* natural logarithm; NULL: none */
-    bool filled;         /* a masked key scores `fill` (base 2): its weight counts, its gradient is 0 */
-    float fill;
+    const float *fill;   /* [rows], base 2: what a masked key scores, whose weight then counts but not its gradient;
+                          * NULL: masked keys have no weight */
     const uint64_t *drop_key;  /* [rows], NULL: no dropout */
     const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */
     uint32_t drop_below;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.inc - the template of backward.h's kernels, for one instruction set.
+ * backward_tmpl.h - the kernels of backward.h for one instruction set; included by backward_avx512.c and its kin.
  */
 
 /* 1 / ln 2: scores of the natural exponential, in base 2. */
@@ -54,9 +54,9 @@ VF_FN void weights_vector(const attn__weights_args *t, int64_t row, int64_t j, v
     vf x = vf_load(s), zero = vf_zero();
     if (t->bias)
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1(LOG2E), x);
-    if (t->filled) {
+    if (t->fill) {
         counts = vi_lt(column, vi_set1((int32_t)t->keys));
-        x = vf_select(alive, x, vf_set1(t->fill));
+        x = vf_select(alive, x, vf_set1(t->fill[row]));
     }
     vf p = vf_select(counts, vf_exp2(vf_sub(x, vf_set1(t->lse[row]))), zero);
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
