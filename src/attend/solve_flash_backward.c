@@ -57,5 +57,5 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
 
 extern const attn__solver attn__solver_flash_backward;
 const attn__solver attn__solver_flash_backward = {
-    .name = "flash-backward", .refuse = refuse, .plan = attn__back_plan_make, .apply = apply,
+    .name = "flash_backward", .refuse = refuse, .plan = attn__back_plan_make, .apply = apply,
 };
