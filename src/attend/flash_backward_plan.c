@@ -89,7 +89,7 @@ static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
     int64_t room = most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
-    p->chunk_k = f.k && !bias ? p->block_k : most(1, p->nk);
+    p->chunk_k = f.k && !bias ? p->block_k : most(1, round_up(p->nk, p->strip));
     p->chunk_q = f.q ? least(room, most(share, 4 * p->tile_q)) : most(1, p->nq);
     p->resident_q = p->chunk_q <= room;
     p->chunks_q = most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
