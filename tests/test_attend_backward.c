@@ -25,7 +25,7 @@ typedef struct kase {
     int mask;            /* 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
     int bias;            /* 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number a head, 6 [Tq] */
     double fill, dropout, spread;
-    bool accumulate, bf16, own_strides;
+    bool accumulate, bf16, own_strides, holes; /* holes: a third of the bias is -inf */
     int poison; /* a row of NaN: 1 in k and v, 2 in q and dout */
     unsigned want;
     int64_t grid; /* > 0: keys and queries are grids with rows of this length */
@@ -169,6 +169,8 @@ static void setup(bench *t, const kase *c)
         for (size_t j = 0; j < t->n[i]; j++)
             write(t, i, j, number(&t->rng) * spread);
     }
+    for (size_t j = 0; j < t->n[BIAS] && c->holes; j += 3)
+        write(t, BIAS, j, -INFINITY);
     assert_int_equal(attn_context_create(&t->context, NULL), ATTN_OK);
 }
 
@@ -354,7 +356,8 @@ static void test_bias(void **state)
         RUN({.b = 3, .g = 2, .h = 2, .tq = 37, .tk = 101, .d = 8, .bias = bias, .causal = 1},
             {.b = 2, .h = 3, .tq = 66, .tk = 35, .d = 8, .bias = bias, .mask = 1, .accumulate = true},
             {.b = 2, .h = 3, .tq = 24, .tk = 36, .d = 8, .bias = bias, .grid = 12, .own_strides = true},
-            {.b = 2, .h = 3, .tq = 24, .tk = 36, .d = 8, .bias = bias, .want = ATTN_WANT_DBIAS});
+            {.b = 2, .h = 3, .tq = 24, .tk = 36, .d = 8, .bias = bias, .want = ATTN_WANT_DBIAS},
+            {.b = 2, .h = 3, .tq = 24, .tk = 36, .d = 8, .bias = bias, .holes = true});
 }
 
 static void test_groups(void **state)
@@ -391,7 +394,9 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .causal = 1, .poison = poison},
             {.b = 6, .h = 2, .tq = 70, .tk = 110, .d = 8, .lens = 1, .poison = poison},
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .lens = 2, .poison = poison, .bias = 1},
-            {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison});
+            {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .dropout = 0.4},
+            {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .bias = 2, .holes = true},
+            {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
 static void test_large_logits(void **state)

@@ -25,14 +25,12 @@
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
+#include "attend/offsets.h"
 #include "attend/solver.h"
 #include "base/context.h"
 #include "kernels/backward/backward.h"
+#include "kernels/lanes/lanes.h"
 #include "kernels/tile/tile.h"
-
-/* A field of attn__axis, by its place: the stride to walk along. */
-#define ATTN__STRIDE(field) offsetof(attn__axis, dim.field)
-#define ATTN__DROP offsetof(attn__axis, drop)
 
 enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
 
@@ -43,7 +41,8 @@ typedef struct attn__back_channels {
 
 typedef struct attn__back_plan {
     const attn__tile_kernel *tile;
-    const attn__backward_kernel *lanes;
+    const attn__backward_kernel *backward;
+    const attn__lanes_kernel *lanes;
     float score_scale; /* times log2 e: of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
@@ -82,7 +81,7 @@ typedef struct attn__back_scratch {
     float *s, *ds;      /* [tile_q][strip] */
     float *bias;        /* as s */
     float *lse, *delta, *fill; /* [tile_q] */
-    uint8_t *mask;      /* as s */
+    uint8_t *mask, *alive; /* as s */
     int32_t *from, *to; /* [tile_q] */
     uint64_t *drop_key; /* [tile_q] */
     int32_t *drop_column; /* [block_k] */
@@ -114,7 +113,7 @@ size_t attn__back_scratch_place(const attn__back_plan *plan, void *memory, attn_
 /* flash_backward_pack.c */
 void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base, int64_t *at);
 void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
-void attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
+bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
                        const int64_t *channel, int64_t n, float *dst, int64_t ld);
 void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *at, int64_t rows, const int64_t *channel,
                         int64_t n, const float *src, int64_t ld, float scale, bool add);

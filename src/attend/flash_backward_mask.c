@@ -66,7 +66,7 @@ void attn__back_limits(attn__back_run *run)
     }
     if (!task->has_lens)
         return;
-    attn__back_walk(&task->query, ATTN__STRIDE(lens), run->tile, run->tile_n, run->item.at.lens, run->m.lens_at);
+    attn__back_walk(&task->query, ATTN__STRIDE(dim.lens), run->tile, run->tile_n, run->item.at.lens, run->m.lens_at);
     for (int64_t r = 0; r < run->tile_n && attn__back_one_key_axis(task); r++) {
         int32_t to = (int32_t)clamp(run->arrays->lens[run->m.lens_at[r]], 0, plan->nk);
         if (to < run->m.to[r])
@@ -134,7 +134,7 @@ void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row,
         float *to = dbias + run->m.dbias_at[r];
         const int64_t *at = run->m.kdbias_at + first;
         if (close)
-            run->plan->lanes->put(to + at[0], ds, n, 1.0f, true);
+            run->plan->backward->put(to + at[0], ds, n, 1.0f, true);
         else
             for (int64_t c = 0; c < n; c++)
                 to[at[c]] += ds[c];

@@ -6,66 +6,27 @@
 
 #include <string.h>
 
-static int64_t stride_of(const attn__axis *axis, size_t stride)
-{
-    int64_t value;
-    memcpy(&value, (const char *)axis + stride, sizeof value);
-    return value;
-}
-
-/* at[i] = base + the offset of element begin + i of the group, i < n; the last axis runs fastest. */
+/* at[i] = base + the offset of element begin + i of the group, i < n. */
 void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base, int64_t *at)
 {
-    int last = group->n - 1;
-    int64_t length = group->axis[last].dim.n, step = stride_of(&group->axis[last], stride);
-    for (int64_t i = 0; i < n;) {
-        int64_t rest = (begin + i) / length, inner = (begin + i) % length, offset = base + inner * step;
-        for (int a = last - 1; a >= 0; a--) {
-            offset += rest % group->axis[a].dim.n * stride_of(&group->axis[a], stride);
-            rest /= group->axis[a].dim.n;
-        }
-        for (; inner < length && i < n; inner++, i++, offset += step)
-            at[i] = offset;
-    }
+    attn__offsets_fill(group, stride, begin, n, at);
+    for (int64_t i = 0; i < n; i++)
+        at[i] += base;
 }
 
-/* index[i] = the index along `axis` of element begin + i of the group. */
 void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index)
 {
-    int64_t inner = 1;
-    for (int a = axis + 1; a < group->n; a++)
-        inner *= group->axis[a].dim.n;
     for (int64_t i = 0; i < n; i++)
-        index[i] = (begin + i) / inner % group->axis[axis].dim.n;
+        index[i] = attn__offsets_index(group, axis, begin + i);
 }
 
-static float widen(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* Rows of `n` channels, padded with zeros to `ld`. */
-void attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
+/* Rows of `n` channels, padded with zeros to `ld`.  False if any is infinite or NaN. */
+bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
                        const int64_t *channel, int64_t n, float *dst, int64_t ld)
 {
-    const float *f32 = src;
-    const uint16_t *bf16 = src;
-    for (int64_t r = 0; r < rows; r++, dst += ld) {
-        if (!channel && plan->bf16)
-            plan->lanes->load_bf16(dst, bf16 + at[r], n);
-        else if (!channel)
-            memcpy(dst, f32 + at[r], (size_t)n * sizeof *dst);
-        else if (plan->bf16)
-            for (int64_t c = 0; c < n; c++)
-                dst[c] = widen(bf16[at[r] + channel[c]]);
-        else
-            for (int64_t c = 0; c < n; c++)
-                dst[c] = f32[at[r] + channel[c]];
-        memset(dst + n, 0, (size_t)(ld - n) * sizeof *dst);
-    }
+    for (int64_t r = 0; r < rows && n < ld; r++)
+        memset(dst + r * ld + n, 0, (size_t)(ld - n) * sizeof *dst);
+    return plan->lanes->copy(src, plan->bf16 ? ATTN_BF16 : ATTN_F32, at, channel, rows, n, dst, ld);
 }
 
 /* dst = or += scale * src.  Rows go one by one, so that several may end in one place. */
@@ -76,12 +37,12 @@ void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *a
     uint16_t *bf16 = dst;
     for (int64_t r = 0; r < rows; r++, src += ld) {
         if (!channel && plan->bf16)
-            plan->lanes->put_bf16(bf16 + at[r], src, n, scale, add);
+            plan->backward->put_bf16(bf16 + at[r], src, n, scale, add);
         else if (!channel)
-            plan->lanes->put(f32 + at[r], src, n, scale, add);
+            plan->backward->put(f32 + at[r], src, n, scale, add);
         else if (plan->bf16)
             for (int64_t c = 0; c < n; c++)
-                plan->lanes->put_bf16(bf16 + at[r] + channel[c], src + c, 1, scale, add);
+                plan->backward->put_bf16(bf16 + at[r] + channel[c], src + c, 1, scale, add);
         else
             for (int64_t c = 0; c < n; c++)
                 f32[at[r] + channel[c]] = (add ? f32[at[r] + channel[c]] : 0.0f) + scale * src[c];
@@ -153,10 +114,10 @@ static void zero_bias(const attn__task *task, const attn__back_plan *plan, float
                       attn__back_scratch *m)
 {
     for (int64_t i = 0; i < plan->nq; i++) {
-        attn__back_walk(&task->query, ATTN__STRIDE(dbias), i, 1, base, m->q_at);
+        attn__back_walk(&task->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->q_at);
         for (int64_t j = 0; j < plan->nk; j += plan->block_k) {
             int64_t n = plan->nk - j < plan->block_k ? plan->nk - j : plan->block_k;
-            attn__back_walk(&task->key, ATTN__STRIDE(dbias), j, n, m->q_at[0], m->k_at);
+            attn__back_walk(&task->key, ATTN__STRIDE(dim.dbias), j, n, m->q_at[0], m->k_at);
             for (int64_t c = 0; c < n; c++)
                 dbias[m->k_at[c]] = 0.0f;
         }
@@ -175,11 +136,11 @@ void attn__back_zero(const attn__task *task, const attn__back_plan *plan, const 
         const attn_dim *at = &found.at;
         unsigned todo = plan->want & ~found.reached;
         if ((todo & ATTN__BACK_Q) && !plan->store_q)
-            zero_rows(plan, &(target){arrays->dq, at->dq, &task->query, ATTN__STRIDE(dq), plan->channels.dq, plan->d, m->q}, m);
+            zero_rows(plan, &(target){arrays->dq, at->dq, &task->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d, m->q}, m);
         if ((todo & ATTN__BACK_K) && !plan->store_kv)
-            zero_rows(plan, &(target){arrays->dk, at->dk, &task->key, ATTN__STRIDE(dk), plan->channels.dk, plan->d, m->q}, m);
+            zero_rows(plan, &(target){arrays->dk, at->dk, &task->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q}, m);
         if ((todo & ATTN__BACK_V) && !plan->store_kv)
-            zero_rows(plan, &(target){arrays->dv, at->dv, &task->key, ATTN__STRIDE(dv), plan->channels.dv, plan->dv, m->dout}, m);
+            zero_rows(plan, &(target){arrays->dv, at->dv, &task->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv, m->dout}, m);
         if (todo & ATTN__BACK_BIAS)
             zero_bias(task, plan, arrays->dbias, at->dbias, m);
     }

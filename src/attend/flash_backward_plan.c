@@ -50,16 +50,16 @@ typedef struct freedom {
 
 static freedom find_freedom(const attn__task *task, unsigned want)
 {
-    bool q = !(want & ATTN__BACK_Q) || moves(&task->query, ATTN__STRIDE(dq));
-    bool k = !(want & ATTN__BACK_K) || moves(&task->key, ATTN__STRIDE(dk));
-    bool v = !(want & ATTN__BACK_V) || moves(&task->key, ATTN__STRIDE(dv));
+    bool q = !(want & ATTN__BACK_Q) || moves(&task->query, ATTN__STRIDE(dim.dq));
+    bool k = !(want & ATTN__BACK_K) || moves(&task->key, ATTN__STRIDE(dim.dk));
+    bool v = !(want & ATTN__BACK_V) || moves(&task->key, ATTN__STRIDE(dim.dv));
     freedom f = {.q = q, .k = k && v};
     f.own_q = q && (!(want & ATTN__BACK_Q) ||
-                    (moves(&task->batch, ATTN__STRIDE(dq)) && moves(&task->contract, ATTN__STRIDE(dq))));
-    f.own_kv = k && v && (!(want & ATTN__BACK_K) || (moves(&task->batch, ATTN__STRIDE(dk)) &&
-                                                     moves(&task->contract, ATTN__STRIDE(dk))));
+                    (moves(&task->batch, ATTN__STRIDE(dim.dq)) && moves(&task->contract, ATTN__STRIDE(dim.dq))));
+    f.own_kv = k && v && (!(want & ATTN__BACK_K) || (moves(&task->batch, ATTN__STRIDE(dim.dk)) &&
+                                                     moves(&task->contract, ATTN__STRIDE(dim.dk))));
     f.own_kv = f.own_kv && (!(want & ATTN__BACK_V) ||
-                            (moves(&task->batch, ATTN__STRIDE(dv)) && moves(&task->value, ATTN__STRIDE(dv))));
+                            (moves(&task->batch, ATTN__STRIDE(dim.dv)) && moves(&task->value, ATTN__STRIDE(dim.dv))));
     return f;
 }
 
@@ -85,7 +85,7 @@ static void choose_tiles(const attn__task *task, attn__back_plan *p)
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
 static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
 {
-    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dbias));
+    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dim.dbias));
     int64_t room = most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
@@ -98,8 +98,8 @@ static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
 
 static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
 {
-    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dbias)) &&
-                !moves(&task->key, ATTN__STRIDE(dbias));
+    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dim.dbias)) &&
+                !moves(&task->key, ATTN__STRIDE(dim.dbias));
     int64_t shortest = p->items >= MANY_ITEMS ? 512 : 128;
     int64_t waves = least((CELLS + p->items - 1) / most(1, p->items), least(p->nq, p->nk) / shortest);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
@@ -160,6 +160,7 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
     m->delta = FLOATS(p->tile_q);
     m->fill = FLOATS(p->tile_q);
     m->mask = take(memory, &used, p->tile_q * p->strip, 1);
+    m->alive = take(memory, &used, p->tile_q * p->strip, 1);
     m->from = take(memory, &used, p->tile_q, sizeof(int32_t));
     m->to = take(memory, &used, p->tile_q, sizeof(int32_t));
     m->drop_key = take(memory, &used, p->tile_q, sizeof(uint64_t));
@@ -181,27 +182,25 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
 /* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */
 static const int64_t *channels(const attn__group *group, size_t stride, int64_t **room)
 {
-    int64_t *at = *room, last = group->size - 1;
-    attn__back_walk(group, stride, 0, group->size, 0, at);
-    for (int64_t c = 0; c <= last; c++)
-        if (at[c] != c) {
-            *room += group->size;
-            return at;
-        }
-    return NULL;
+    int64_t *at = *room;
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    attn__offsets_fill(group, stride, 0, group->size, at);
+    *room += group->size;
+    return at;
 }
 
 static void find_channels(const attn__task *task, attn__back_plan *p)
 {
     int64_t *room = (int64_t *)(void *)(p + 1);
-    p->channels.q = channels(&task->contract, ATTN__STRIDE(q), &room);
-    p->channels.k = channels(&task->contract, ATTN__STRIDE(k), &room);
-    p->channels.dq = channels(&task->contract, ATTN__STRIDE(dq), &room);
-    p->channels.dk = channels(&task->contract, ATTN__STRIDE(dk), &room);
-    p->channels.v = channels(&task->value, ATTN__STRIDE(v), &room);
-    p->channels.o = channels(&task->value, ATTN__STRIDE(o), &room);
-    p->channels.dv = channels(&task->value, ATTN__STRIDE(dv), &room);
-    p->channels.dout = channels(&task->value, ATTN__STRIDE(dout), &room);
+    p->channels.q = channels(&task->contract, ATTN__STRIDE(dim.q), &room);
+    p->channels.k = channels(&task->contract, ATTN__STRIDE(dim.k), &room);
+    p->channels.dq = channels(&task->contract, ATTN__STRIDE(dim.dq), &room);
+    p->channels.dk = channels(&task->contract, ATTN__STRIDE(dim.dk), &room);
+    p->channels.v = channels(&task->value, ATTN__STRIDE(dim.v), &room);
+    p->channels.o = channels(&task->value, ATTN__STRIDE(dim.o), &room);
+    p->channels.dv = channels(&task->value, ATTN__STRIDE(dim.dv), &room);
+    p->channels.dout = channels(&task->value, ATTN__STRIDE(dim.dout), &room);
 }
 
 static unsigned wanted(unsigned with)
@@ -217,7 +216,8 @@ attn_status attn__back_plan_make(attn_context *context, const attn__task *task, 
     if (!p)
         return ATTN_MEMORY;
     p->tile = attn__tile_for(task->isa);
-    p->lanes = attn__backward_for(p->tile->isa);
+    p->backward = attn__backward_for(p->tile->isa);
+    p->lanes = attn__lanes_for(p->tile->isa);
     p->score_scale = (float)(task->problem.scale * 1.44269504088896340736);
     p->nq = task->query.size;
     p->nk = task->key.size;

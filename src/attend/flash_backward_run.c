@@ -23,14 +23,14 @@ static void locate_keys(attn__back_run *run)
     const attn__group *key = &task->key;
     attn__back_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__back_walk(key, ATTN__STRIDE(k), begin, n, run->item.at.k, m->k_at);
-    attn__back_walk(key, ATTN__STRIDE(v), begin, n, run->item.at.v, m->v_at);
+    attn__back_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->k_at);
+    attn__back_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->v_at);
     if (task->has_mask)
-        attn__back_walk(key, ATTN__STRIDE(mask), begin, n, 0, m->kmask_at);
+        attn__back_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->kmask_at);
     if (task->has_bias)
-        attn__back_walk(key, ATTN__STRIDE(bias), begin, n, 0, m->kbias_at);
+        attn__back_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->kbias_at);
     if (run->want & ATTN__BACK_BIAS)
-        attn__back_walk(key, ATTN__STRIDE(dbias), begin, n, 0, m->kdbias_at);
+        attn__back_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->kdbias_at);
     if (!attn__back_one_key_axis(task)) {
         for (int b = 0; b < task->problem.nbands; b++)
             attn__back_index(key, task->problem.bands[b].key_dim, begin, n, m->k_index + b * run->plan->block_k);
@@ -39,7 +39,7 @@ static void locate_keys(attn__back_run *run)
                              m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
     }
     if (task->has_dropout) {
-        attn__back_walk(key, ATTN__DROP, begin, n, 0, m->dk_at);
+        attn__back_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->dk_at);
         for (int64_t j = 0; j < n; j++)
             m->drop_column[j] = (int32_t)(uint32_t)m->dk_at[j];
     }
@@ -53,15 +53,17 @@ static void pack_keys(attn__back_run *run)
     attn__back_scratch *m = &run->m;
     int64_t n = run->block_n;
     locate_keys(run);
-    attn__back_gather(plan, arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
-    attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp);
+    bool finite = attn__back_gather(plan, arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
+    run->keys_finite = attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp) &&
+                       finite;
     for (int64_t s = 0; s < n; s += plan->strip) {
-        int64_t rows = least(plan->strip, n - s);
-        plan->lanes->transpose(m->kt + s * plan->d, plan->strip, m->k + s * plan->dp, plan->dp, rows, plan->d,
-                               plan->score_scale);
-        plan->lanes->transpose(m->vt + s * plan->dv, plan->strip, m->v + s * plan->dvp, plan->dvp, rows, plan->dv, 1.0f);
+        int64_t keys = least(plan->strip, n - s);
+        attn_dtype dtype = run->task->problem.dtype;
+        attn__lanes_view k = {(void *)(uintptr_t)arrays->k, dtype, m->k_at + s, plan->channels.k, plan->d, keys};
+        attn__lanes_view v = {(void *)(uintptr_t)arrays->v, dtype, m->v_at + s, plan->channels.v, plan->dv, keys};
+        plan->lanes->gather(&k, m->kt + s * plan->d, plan->strip, plan->score_scale);
+        plan->lanes->gather(&v, m->vt + s * plan->dv, plan->strip, 1.0f);
     }
-    run->keys_finite = plan->lanes->finite(m->k, n * plan->dp) && plan->lanes->finite(m->v, n * plan->dvp);
     memset(m->dk, 0, (size_t)(n * plan->dp) * sizeof(float));
     memset(m->dv, 0, (size_t)(n * plan->dvp) * sizeof(float));
 }
@@ -89,7 +91,7 @@ static void pack_row_numbers(attn__back_run *run)
         set_lse(run, r, lse[m->lse_at[r]]);
         if (!direct)
             attn__back_gather(plan, arrays->o, m->o_at + r, 1, plan->channels.o, plan->dv, m->row, plan->dvp);
-        m->delta[r] = plan->lanes->dot(m->dout + r * plan->dvp, direct ? o + m->o_at[r] : m->row, plan->dv);
+        m->delta[r] = plan->backward->dot(m->dout + r * plan->dvp, direct ? o + m->o_at[r] : m->row, plan->dv);
     }
 }
 
@@ -102,25 +104,25 @@ static void pack_queries(attn__back_run *run)
     const attn_dim *at = &run->item.at;
     attn__back_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
-    attn__back_walk(query, ATTN__STRIDE(q), begin, n, at->q, m->q_at);
-    attn__back_walk(query, ATTN__STRIDE(o), begin, n, at->o, m->o_at);
-    attn__back_walk(query, ATTN__STRIDE(dout), begin, n, at->dout, m->dout_at);
-    attn__back_walk(query, ATTN__STRIDE(lse), begin, n, at->lse, m->lse_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->q_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->o_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->dout_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->lse_at);
     if (task->has_mask)
-        attn__back_walk(query, ATTN__STRIDE(mask), begin, n, at->mask, m->mask_at);
+        attn__back_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->mask_at);
     if (task->has_bias)
-        attn__back_walk(query, ATTN__STRIDE(bias), begin, n, at->bias, m->bias_at);
+        attn__back_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->bias_at);
     if (run->want & ATTN__BACK_BIAS)
-        attn__back_walk(query, ATTN__STRIDE(dbias), begin, n, at->dbias, m->dbias_at);
+        attn__back_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->dbias_at);
     if (task->has_dropout) {
         uint64_t seed = task->problem.seed + run->arrays->seed_offset;
-        attn__back_walk(query, ATTN__DROP, begin, n, (int64_t)run->item.drop, m->dq_at);
+        attn__back_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->dq_at);
         for (int64_t r = 0; r < n; r++)
             m->drop_key[r] = attn__dropout_key(seed, task->problem.stream, (uint64_t)m->dq_at[r]);
     }
-    attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
-    attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout, plan->dvp);
-    run->queries_finite = plan->lanes->finite(m->q, n * plan->dp) && plan->lanes->finite(m->dout, n * plan->dvp);
+    bool finite = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
+    run->queries_finite = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv,
+                                            m->dout, plan->dvp) && finite;
     pack_row_numbers(run);
 }
 
@@ -140,7 +142,7 @@ static void put_queries(const attn__back_run *run, int64_t begin, int64_t n, con
     const attn__back_plan *plan = run->plan;
     for (int64_t i = 0; i < n; i += plan->tile_q) {
         int64_t rows = least(plan->tile_q, n - i);
-        attn__back_walk(&run->task->query, ATTN__STRIDE(dq), begin + i, rows, run->item.at.dq, run->m.dq_at);
+        attn__back_walk(&run->task->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq, run->m.dq_at);
         attn__back_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d, dq + i * plan->dp,
                            plan->dp, (float)run->task->problem.scale, add);
     }
@@ -152,12 +154,12 @@ static void put_keys(const attn__back_run *run, int64_t n)
     const attn__back_scratch *m = &run->m;
     bool add = !plan->store_kv;
     if (run->want & ATTN__BACK_K) {
-        attn__back_walk(&run->task->key, ATTN__STRIDE(dk), run->block, n, run->item.at.dk, m->dk_at);
+        attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
         attn__back_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk, plan->dp,
                            (float)run->task->problem.scale, add);
     }
     if (run->want & ATTN__BACK_V) {
-        attn__back_walk(&run->task->key, ATTN__STRIDE(dv), run->block, n, run->item.at.dv, m->dv_at);
+        attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
         attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv, plan->dvp, 1.0f, add);
     }
 }

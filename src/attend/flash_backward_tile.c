@@ -57,7 +57,9 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, int
         t.drop_below = plan->drop_below;
         t.drop_scale = plan->drop_scale;
     }
-    t.plain = e.full && !bytes && !task->has_bias && !task->has_dropout && n % plan->tile->lanes == 0;
+    if (!run->keys_finite || !run->queries_finite)
+        t.alive = run->m.alive + skip;
+    t.plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout && n % plan->tile->lanes == 0;
     return t;
 }
 
@@ -120,11 +122,11 @@ void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
     if (t.bias)
         attn__back_bias(run, first, n);
     scores(run, &t, first, e.row);
-    run->plan->lanes->weights(&t);
-    if ((e.full && !t.mask) || (run->keys_finite && run->queries_finite))
-        gradients(run, &t, first, e.row);
-    else
+    run->plan->backward->weights(&t);
+    if (t.alive)
         attn__back_guarded(run, &t, first, e.row);
+    else
+        gradients(run, &t, first, e.row);
     if (run->want & ATTN__BACK_BIAS)
         attn__back_add_dbias(run, first, e.row, e.rows, n);
 }

@@ -34,18 +34,14 @@ typedef struct attn__weights_args {
     const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */
     uint32_t drop_below;
     float drop_scale; /* 1 / (1 - p) */
+    uint8_t *alive;   /* out, NULL: not wanted.  Bit 0: the pair counts in dS; bit 1: its weight counts in dV */
 } attn__weights_args;
 
 typedef struct attn__backward_kernel {
     attn__isa isa;
     int lanes;
     void (*weights)(const attn__weights_args *args);
-    /* dst[c * ldd + r] = scale * src[r * lds + c]; columns from `rows` to the next multiple of the lanes are 0.
-     * src rows are readable up to the next multiple of the lanes. */
-    void (*transpose)(float *dst, int64_t ldd, const float *src, int64_t lds, int64_t rows, int64_t cols, float scale);
     float (*dot)(const float *a, const float *b, int64_t n);
-    bool (*finite)(const float *x, int64_t n); /* no NaN and no infinity among them */
-    void (*load_bf16)(float *dst, const uint16_t *src, int64_t n);
     /* dst = scale * src, or dst += scale * src. */
     void (*put)(float *dst, const float *src, int64_t n, float scale, bool add);
     void (*put_bf16)(uint16_t *dst, const float *src, int64_t n, float scale, bool add);

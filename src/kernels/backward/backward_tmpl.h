@@ -46,28 +46,43 @@ VF_FN void weights_plain(const attn__weights_args *t, bool wanted)
     }
 }
 
+/* For the guarded products: bit 0 where the score's gradient counts, bit 1 where the weight does. */
+VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
+{
+    vf one = vf_set1(1.0f), two = vf_set1(2.0f), zero = vf_zero();
+    float sum[VF_LANES];
+    vf_store(sum, vf_add(vf_select(gradient, one, zero), vf_select(weight, two, zero)));
+    for (int l = 0; l < VF_LANES; l++)
+        alive[l] = (uint8_t)sum[l];
+}
+
 VF_FN void weights_vector(const attn__weights_args *t, int64_t row, int64_t j, vi lane)
 {
     float *s = t->s + row * t->ld + j;
     vi column = vi_add(lane, vi_set1((int32_t)j));
-    vm alive = attended(t, row, j, column), counts = alive;
     vf x = vf_load(s), zero = vf_zero();
     if (t->bias)
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1(LOG2E), x);
+    vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
+    vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
     if (t->fill) {
-        counts = vi_lt(column, vi_set1((int32_t)t->keys));
-        x = vf_select(alive, x, vf_set1(t->fill[row]));
+        counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
+        x = vf_select(seen, x, vf_set1(t->fill[row]));
     }
     vf p = vf_select(counts, vf_exp2(vf_sub(x, vf_set1(t->lse[row]))), zero);
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
     if (t->drop_key) {
-        vm keep = kept(t, row, j);
+        keep = kept(t, row, j);
         dropped = vf_select(keep, vf_mul(p, vf_set1(t->drop_scale)), zero);
         dp = vf_select(keep, vf_mul(dp, vf_set1(t->drop_scale)), zero);
     }
     vf_store(s, dropped);
     if (t->dp)
         vf_store(t->dp + row * t->ld + j, vf_select(alive, vf_mul(p, vf_sub(dp, vf_set1(t->delta[row]))), zero));
+    if (t->alive) {
+        counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
+        note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));
+    }
 }
 
 static void VF_NAME(weights)(const attn__weights_args *t)
@@ -88,25 +103,6 @@ static void VF_NAME(weights)(const attn__weights_args *t)
             weights_vector(t, row, j, lane);
 }
 
-static void VF_NAME(transpose)(float *dst, int64_t ldd, const float *src, int64_t lds, int64_t rows, int64_t cols,
-                               float scale)
-{
-    vf factor = vf_set1(scale);
-    for (int64_t r = 0; r < rows; r += VF_LANES)
-        for (int64_t c = 0; c < cols; c += VF_LANES) {
-            vf x[VF_LANES];
-            int64_t height = rows - r < VF_LANES ? rows - r : VF_LANES, width = cols - c < VF_LANES ? cols - c : VF_LANES;
-            VF_UNROLL
-            for (int i = 0; i < VF_LANES; i++)
-                x[i] = i < height ? vf_load(src + (r + i) * lds + c) : vf_zero();
-            vf_transpose(x);
-            VF_UNROLL
-            for (int i = 0; i < VF_LANES; i++)
-                if (i < width)
-                    vf_store(dst + (c + i) * ldd + r, vf_mul(x[i], factor));
-        }
-}
-
 static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
 {
     vf sum = vf_zero();
@@ -116,27 +112,6 @@ static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
     if (i < n)
         sum = vf_fma(vf_load_part(a + i, (int)(n - i)), vf_load_part(b + i, (int)(n - i)), sum);
     return vf_sum(sum);
-}
-
-/* 0 * x is 0 for finite x and NaN for the others, and a sum never loses a NaN. */
-static bool VF_NAME(finite)(const float *x, int64_t n)
-{
-    vf sum = vf_zero();
-    int64_t i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES)
-        sum = vf_fma(vf_load(x + i), vf_zero(), sum);
-    if (i < n)
-        sum = vf_fma(vf_load_part(x + i, (int)(n - i)), vf_zero(), sum);
-    return vf_sum(sum) == 0.0f;
-}
-
-static void VF_NAME(load_bf16)(float *dst, const uint16_t *src, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES)
-        vf_store(dst + i, vf_load_bf16(src + i));
-    if (i < n)
-        vf_store_part(dst + i, vf_load_bf16_part(src + i, (int)(n - i)), (int)(n - i));
 }
 
 static void VF_NAME(put)(float *dst, const float *src, int64_t n, float scale, bool add)
@@ -162,6 +137,5 @@ static void VF_NAME(put_bf16)(uint16_t *dst, const float *src, int64_t n, float 
 }
 
 const attn__backward_kernel VF_NAME(attn__backward) = {
-    VF_ISA,           VF_LANES,        VF_NAME(weights), VF_NAME(transpose), VF_NAME(dot), VF_NAME(finite),
-    VF_NAME(load_bf16), VF_NAME(put), VF_NAME(put_bf16),
+    VF_ISA, VF_LANES, VF_NAME(weights), VF_NAME(dot), VF_NAME(put), VF_NAME(put_bf16),
 };
