@@ -47,6 +47,14 @@ bool attn__same_shape(const attn_tensor *a, const attn_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
+int64_t attn__row_count(const attn_tensor *x)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < x->rank - 1; i++)
+        rows *= x->shape[i];
+    return rows;
+}
+
 int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axis)
 {
     int from_front = axis < 0 ? axis + x->rank : axis;

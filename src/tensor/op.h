@@ -26,6 +26,8 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
 /* Notes ATTN_SHAPE, "op: ...", and returns NULL. */
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool attn__same_shape(const attn_tensor *a, const attn_tensor *b);
+/* Rows of the last axis: the product of the other lengths. */
+int64_t attn__row_count(const attn_tensor *x);
 /* Axis counted from the front; -1 (noted) if there is none such. */
 int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axis);
 
