@@ -74,5 +74,7 @@ attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor
 
 /* Adds weights to a list under "part.index"; a NULL list or tensor is skipped. */
 void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights);
+/* The weights "part.0", "part.1", ... of a list on top of each other, one new axis in front. */
+attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part);
 
 #endif

@@ -127,6 +127,22 @@ void attn__weights_add(attn_named_list *list, const char *part, int index, attn_
     }
 }
 
+attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part)
+{
+    attn_tensor *all[64];
+    int n = 0;
+    size_t length = strlen(part);
+    for (int64_t i = 0; i < list->n && n < 64; i++) {
+        if (strncmp(list->items[i].name, part, length) == 0 && list->items[i].name[length] == '.') {
+            attn_tensor *x = list->items[i].tensor;
+            int64_t shape[ATTN_MAX_RANK] = {1};
+            memcpy(shape + 1, attn_tensor_shape(x), (size_t)attn_tensor_rank(x) * sizeof *shape);
+            all[n++] = attn_reshape(tape, x, attn_tensor_rank(x) + 1, shape);
+        }
+    }
+    return n > 0 ? attn_concat(tape, all, n, 0) : NULL;
+}
+
 static attn_status check_ports(const attn__call *call)
 {
     const attn_architecture *a = &call->model->kind->about;
