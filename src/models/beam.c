@@ -212,7 +212,8 @@ attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results)
             .score = finished ? beam->best_score[i] : penalised(beam, live, beam->step),
             .finished = finished,
         };
-        const int32_t *ids = finished ? beam->best_ids + i * beam->max_len : beam->ids + i * beam->width * beam->max_len;
+        const int32_t *ids = finished ? beam->best_ids : beam->ids + i * (beam->width - 1) * beam->max_len;
+        ids += i * beam->max_len;
         results[i].ids = attn__alloc(beam->context, (size_t)results[i].n * sizeof *ids);
         if (!results[i].ids) {
             attn_hypotheses_free(beam->context, results, i);
