@@ -136,9 +136,11 @@ static void time_major_keys_are_the_same_keys(void **state)
     attn_tensor *q = random3(f, B, TQ, 5, 1), *k = random3(f, B, TK, 6, 2), *v = random3(f, B, TK, DV, 3);
     attn_nn_mask mask = {.valid_lens = test_lens(f->tape, B, lens)};
     attn_tensor *out = attn_nn_additive_forward(&layer, f->tape, q, k, v, &mask, NULL);
-    attn_tensor *turned_k = attn_permute(f->tape, k, (int[]){1, 0, 2}), *turned_v = attn_permute(f->tape, v, (int[]){1, 0, 2});
+    attn_tensor *turned_k = attn_permute(f->tape, k, (int[]){1, 0, 2});
+    attn_tensor *turned_v = attn_permute(f->tape, v, (int[]){1, 0, 2});
     attn_tensor *keys = attn_nn_linear_forward(&layer.w_k, f->tape, turned_k);
-    assert_true(test_distance(attn_nn_additive_attend(&layer, f->tape, q, keys, turned_v, true, &mask, NULL), out) < 1e-12);
+    attn_tensor *turned = attn_nn_additive_attend(&layer, f->tape, q, keys, turned_v, true, &mask, NULL);
+    assert_true(test_distance(turned, out) < 1e-12);
 }
 
 /* Each head alone is dot-product attention on its own channels. */
@@ -146,8 +148,8 @@ static void multi_head_is_its_heads_side_by_side(void **state)
 {
     fixture *f = *state;
     attn_nn_multi_head layer;
-    attn_nn_multi_head_init(&layer, &f->builder,
-                            &(attn_nn_multi_head_options){.hidden = D, .heads = H, .key_size = 5, .value_size = 4, .bias = true});
+    attn_nn_multi_head_options options = {.hidden = D, .heads = H, .key_size = 5, .value_size = 4, .bias = true};
+    attn_nn_multi_head_init(&layer, &f->builder, &options);
     attn_tensor *x = random3(f, B, TQ, D, 1), *k = random3(f, B, TK, 5, 2), *v = random3(f, B, TK, 4, 3);
     attn_nn_mask mask = {.valid_lens = test_lens(f->tape, B, lens)};
     attn_tensor *maps = NULL, *parts[H];
@@ -157,8 +159,8 @@ static void multi_head_is_its_heads_side_by_side(void **state)
     attn_tensor *pv = attn_nn_linear_forward(&layer.w_v, f->tape, v);
     for (int h = 0; h < H; h++) {
         int64_t from = h * D / H, to = (h + 1) * D / H;
-        parts[h] = attn_nn_dot_product(f->tape, attn_slice(f->tape, pq, 2, from, to), attn_slice(f->tape, pk, 2, from, to),
-                                       attn_slice(f->tape, pv, 2, from, to), &mask, 0, NULL);
+        attn_tensor *q = attn_slice(f->tape, pq, 2, from, to), *key = attn_slice(f->tape, pk, 2, from, to);
+        parts[h] = attn_nn_dot_product(f->tape, q, key, attn_slice(f->tape, pv, 2, from, to), &mask, 0, NULL);
     }
     attn_tensor *whole = attn_nn_linear_forward(&layer.w_o, f->tape, attn_concat(f->tape, parts, H, 2));
     assert_true(test_distance(out, whole) < 1e-12);
@@ -247,10 +249,9 @@ static void recurrent_layers_stop_where_sentences_end(void **state)
         assert_true(test_at(at_lens[0], HIDDEN + c) == test_at(at_end[0], HIDDEN + c));
     }
     /* The first step of the first layer, from zero: h = (1 - z) n, n = tanh(W x + b + r (U 0 + c)). */
-    attn_tensor *first = attn_nn_gru_forward(&(attn_nn_gru){.layers = 1, .hidden = HIDDEN, .weight_ih = {layer.weight_ih[0]},
-                                                            .weight_hh = {layer.weight_hh[0]}, .bias_ih = {layer.bias_ih[0]},
-                                                            .bias_hh = {layer.bias_hh[0]}},
-                                             f->tape, x, NULL, NULL);
+    attn_nn_gru lower = layer;
+    lower.layers = 1;
+    attn_tensor *first = attn_nn_gru_forward(&lower, f->tape, x, NULL, NULL);
     double sums[3] = {0};
     for (int g = 0; g < 3; g++) {
         sums[g] = test_at(layer.bias_ih[0], g * HIDDEN);
@@ -275,7 +276,8 @@ static void shapes_that_do_not_fit_are_errors(void **state)
     assert_null(attn_nn_dot_product(f->tape, q, k, random3(f, B, TK + 1, D, 3), NULL, 0, NULL));
     assert_int_equal(attn_context_status(f->context), ATTN_SHAPE);
     attn_context_clear(f->context);
-    assert_null(attn_nn_dot_product(f->tape, q, k, k, &(attn_nn_mask){.valid_lens = test_lens(f->tape, 1, lens)}, 0, NULL));
+    attn_nn_mask short_mask = {.valid_lens = test_lens(f->tape, 1, lens)};
+    assert_null(attn_nn_dot_product(f->tape, q, k, k, &short_mask, 0, NULL));
     assert_non_null(strstr(attn_context_error(f->context), "valid_lens"));
 }
 

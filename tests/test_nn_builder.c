@@ -71,6 +71,11 @@ static double spread(const attn_tensor *x, double *most)
     return sqrt(sum / (double)attn_tensor_size(x));
 }
 
+static double filled(fixture *f, const char *name, attn_nn_fill fill, double *most)
+{
+    return spread(attn_nn_parameter(&f->builder, name, 3, (int64_t[]){60, 50, 3}, fill), most);
+}
+
 static void starts_have_the_spread_they_say(void **state)
 {
     fixture f;
@@ -79,14 +84,14 @@ static void starts_have_the_spread_they_say(void **state)
     (void)state;
     begin(&f, 1);
     double bound = sqrt(6.0 / (150 + 180));
-    double deviation = spread(attn_nn_parameter(&f.builder, "a", 3, shape, (attn_nn_fill){ATTN_START_XAVIER_UNIFORM, 0, 0, 0}), &most);
+    double deviation = filled(&f, "a", (attn_nn_fill){.start = ATTN_START_XAVIER_UNIFORM, .scale = 0}, &most);
     assert_true(most <= bound && most > 0.99 * bound && fabs(deviation * sqrt(3) / bound - 1) < 0.03);
     bound = 1 / sqrt(150);
-    deviation = spread(attn_nn_parameter(&f.builder, "b", 3, shape, (attn_nn_fill){ATTN_START_KAIMING_UNIFORM, 0, 0, 0}), &most);
+    deviation = filled(&f, "b", (attn_nn_fill){.start = ATTN_START_KAIMING_UNIFORM, .scale = 0}, &most);
     assert_true(most <= bound && most > 0.99 * bound && fabs(deviation * sqrt(3) / bound - 1) < 0.03);
-    deviation = spread(attn_nn_parameter(&f.builder, "c", 3, shape, (attn_nn_fill){ATTN_START_NORMAL, 0.5, 0, 0}), &most);
+    deviation = filled(&f, "c", (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 0.5}, &most);
     assert_true(fabs(deviation / 0.5 - 1) < 0.03 && most > 1.5);
-    deviation = spread(attn_nn_buffer(&f.builder, "d", 3, shape, (attn_nn_fill){ATTN_START_ONES, 0, 0, 0}), &most);
+    deviation = spread(attn_nn_buffer(&f.builder, "d", 3, shape, (attn_nn_fill){.start = ATTN_START_ONES}), &most);
     assert_true(deviation == 1 && most == 1);
     assert_false(attn_tensor_needs_grad(attn_named_find(&f.parameters, "d")));
     end(&f);
