@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn train translate: learns to translate from a file of sentence pairs. */
 #include "commands.h"
+#include "source.h"
 #include "training.h"
 
 #include <string.h>
@@ -119,14 +120,16 @@ static void print_result(const cli_call *cli, const cli_training *training, cons
 
 static int train(cli_call *cli, const attn_config *settings)
 {
-    const char *data = cli_text(cli, "data"), *directory = cli_text(cli, "out");
-    attn_translator_job job = {.directory = directory, .settings = settings, .resume = cli_flag(cli, "resume")};
+    const char *directory = cli_text(cli, "out");
+    cli_source source = cli_source_of(cli_text(cli, "data"));
+    attn_translator_job job = {.data = source.path,
+                               .text = source.text,
+                               .text_size = source.size,
+                               .directory = directory,
+                               .settings = settings,
+                               .resume = cli_flag(cli, "resume")};
     cli_training training;
-    if (strcmp(data, "phrasebook") == 0)
-        job.text = attn_phrasebook(&job.text_size);
-    else if (data[0])
-        job.data = data;
-    else if (!job.resume)
+    if (!source.path && !source.text && !job.resume)
         return cli_fail(CLI_BAD, "train translate needs --data FILE (--data phrasebook for the sentences attn carries)");
     if (job.resume) {
         int code = check_unchanged(cli, settings, directory);

@@ -123,7 +123,8 @@ void cli_print_cell(FILE *file, const char *text, int width);
 void cli_help_overview(FILE *file);            /* attn alone: what it is and three examples */
 void cli_help_all(FILE *file);                 /* attn --help */
 void cli_help_command(FILE *file, const cli_command *command);
-extern const char *const cli_exit_codes[]; /* "0", "success", ...; NULL-terminated */
+/* A name and what it means, in turn; NULL-terminated. */
+extern const char *const cli_exit_codes[], *const cli_environment[];
 /* Paragraphs, wrapped; `indent` spaces before each line but the first, which starts at column `column`. */
 void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 

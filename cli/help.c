@@ -14,6 +14,12 @@ const char *const cli_exit_codes[] = {
     NULL,
 };
 
+const char *const cli_environment[] = {
+    "ATTN_THREADS", "threads to use where --threads is not given",
+    "ATTN_ISA",     "the instruction set to use; attn version lists those of this machine",
+    NULL,
+};
+
 /* ------------------------------------------------------------------------------------------- wrapping */
 
 /* The next word of a paragraph; false at the paragraph's end, where *text stands on its newline or end. */
@@ -115,13 +121,19 @@ static void print_options(FILE *file, const cli_command *command)
     }
 }
 
+/* A name and what it means, one pair a line. */
+static void print_pairs(FILE *file, const char *head, const char *const *pairs, int indent)
+{
+    fprintf(file, "\n%s\n", head);
+    for (int i = 0; pairs[i]; i += 2) {
+        fprintf(file, "  %-*s", indent - 2, pairs[i]);
+        cli_help_wrap(file, pairs[i + 1], indent, indent);
+    }
+}
+
 static void print_exit_codes(FILE *file)
 {
-    fputs("\nExit status:\n", file);
-    for (int i = 0; cli_exit_codes[i]; i += 2) {
-        fprintf(file, "  %-4s", cli_exit_codes[i]);
-        cli_help_wrap(file, cli_exit_codes[i + 1], 6, 6);
-    }
+    print_pairs(file, "Exit status:", cli_exit_codes, 7);
 }
 
 void cli_help_command(FILE *file, const cli_command *command)
@@ -163,7 +175,5 @@ void cli_help_all(FILE *file)
     cli_help_overview(file);
     print_options(file, NULL);
     print_exit_codes(file);
-    fputs("\nEnvironment:\n"
-          "  ATTN_THREADS      threads to use where --threads is not given\n"
-          "  ATTN_ISA          the instruction set to use (attn version lists those of this machine)\n", file);
+    print_pairs(file, "Environment:", cli_environment, 16);
 }
