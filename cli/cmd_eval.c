@@ -92,14 +92,16 @@ static void print_score(const char *part, const attn_translator_score *score)
     printf("speed         %s words decoded a second\n", cli_count((int64_t)score->tokens_per_second, rate));
 }
 
-/* Where the training's data was; "" if the directory does not say. */
+/* training.json, which says where the data is; NULL if there is none. */
 static attn_config *training_of(const cli_call *cli)
 {
     char path[4096];
     attn_config *training = NULL;
     int length = snprintf(path, sizeof path, "%s/training.json", cli->words[0]);
-    if (length < 0 || length >= (int)sizeof path || attn_config_read(&training, cli->context, path) != ATTN_OK)
+    if (length < 0 || length >= (int)sizeof path || attn_config_read(&training, cli->context, path) != ATTN_OK) {
+        attn_context_clear(cli->context);
         training = NULL;
+    }
     return training;
 }
 

@@ -38,6 +38,7 @@ static attn_model *default_build(const cli_call *cli, const attn_architecture *a
         status = attn_model_create(&model, cli->context, architecture->name, config, NULL);
     if (config)
         attn_config_destroy(config);
+    attn_context_clear(cli->context);
     return status == ATTN_OK ? model : NULL;
 }
 
