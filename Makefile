@@ -29,6 +29,11 @@ run: all
 test: all
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
+# The tests of the engine and the tensors once with each instruction set that this machine has.
+test-isa: all
+	@for isa in $$($(BUILD)/attn version --isa-list); do echo "ATTN_ISA=$$isa"; \
+	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|tile|simd|tensor|nn)' || exit 1; done
+
 define sanitized
 $(1): build/.deps
 	cmake --preset $(1)
@@ -61,4 +66,4 @@ install: all
 clean:
 	rm -rf build build-asan build-tsan build-debug out
 
-.PHONY: all run test asan tsan test-parity bench lint fuzz docs install clean
+.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install clean

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * operand.h - the operands of a problem as one table: name, stride field, roles in which it may move.
+ *
+ * Checking, canonical form and the walk over rows treat all operands alike through it.
+ */
+#ifndef ATTN_ATTEND_OPERAND_H
+#define ATTN_ATTEND_OPERAND_H
+
+#include "attn/attn.h"
+
+enum {
+    ATTN__IN_BATCH = 1 << ATTN_BATCH,
+    ATTN__IN_QUERY = 1 << ATTN_QUERY,
+    ATTN__IN_KEY = 1 << ATTN_KEY,
+    ATTN__IN_CONTRACT = 1 << ATTN_CONTRACT,
+    ATTN__IN_VALUE = 1 << ATTN_VALUE
+};
+
+/* X(NAME, field of attn_dim, roles besides BATCH, true if a window's KEY stride is per position) */
+#define ATTN__OPERAND_MAP(X)                                                                                           \
+    X(Q, q, ATTN__IN_QUERY | ATTN__IN_CONTRACT, false)                                                                 \
+    X(K, k, ATTN__IN_KEY | ATTN__IN_CONTRACT, true)                                                                    \
+    X(V, v, ATTN__IN_KEY | ATTN__IN_VALUE, true)                                                                       \
+    X(O, o, ATTN__IN_QUERY | ATTN__IN_VALUE, false)                                                                    \
+    X(BIAS, bias, ATTN__IN_QUERY | ATTN__IN_KEY, false)                                                                \
+    X(MASK, mask, ATTN__IN_QUERY | ATTN__IN_KEY, true)                                                                 \
+    X(LENS, lens, ATTN__IN_QUERY, false)                                                                               \
+    X(LSE, lse, ATTN__IN_QUERY, false)                                                                                 \
+    X(WEIGHTS, weights, ATTN__IN_QUERY | ATTN__IN_KEY, false)                                                          \
+    X(W, w, ATTN__IN_CONTRACT, false)                                                                                  \
+    X(DQ, dq, ATTN__IN_QUERY | ATTN__IN_CONTRACT, false)                                                               \
+    X(DK, dk, ATTN__IN_KEY | ATTN__IN_CONTRACT, true)                                                                  \
+    X(DV, dv, ATTN__IN_KEY | ATTN__IN_VALUE, true)                                                                     \
+    X(DOUT, dout, ATTN__IN_QUERY | ATTN__IN_VALUE, false)                                                              \
+    X(DBIAS, dbias, ATTN__IN_QUERY | ATTN__IN_KEY, false)
+
+typedef enum attn__operand {
+#define ATTN_X(NAME, field, roles, positional) ATTN__OP_##NAME,
+    ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
+        ATTN__OPERANDS
+} attn__operand;
+
+typedef struct attn__operand_info {
+    const char *name;
+    size_t offset; /* of the stride in attn_dim */
+    int roles;
+    bool positional;
+} attn__operand_info;
+
+extern const attn__operand_info attn__operand_table[ATTN__OPERANDS];
+
+static inline int64_t *attn__stride_at(attn_dim *dim, attn__operand op)
+{
+    return (int64_t *)(void *)((char *)dim + attn__operand_table[op].offset);
+}
+
+static inline int64_t attn__stride(const attn_dim *dim, attn__operand op)
+{
+    return *(const int64_t *)(const void *)((const char *)dim + attn__operand_table[op].offset);
+}
+
+/* "BATCH", "QUERY", ... */
+const char *attn__role_name(attn_role role);
+
+/* True if the problem reads or writes the operand in its direction. */
+bool attn__operand_used(const attn_problem *problem, attn__operand op);
+
+/* The window of a KEY dim, or NULL. */
+const attn_window *attn__window_of(const attn_problem *problem, int key_dim);
+
+/* How many indices the operand has along a dim: the length, an axis of positions, or the number of picks. */
+int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op);
+
+/* CONTRACT, or VALUE for a table added to the values. */
+attn_role attn__table_role(const attn_relative *relative);
+/* The last dim of a role, -1 if it has none. */
+int attn__last_dim(const attn_problem *problem, attn_role role);
+/* How many indices a relative table has along a dim: the length, or the range of channels that it serves. */
+int64_t attn__table_length(const attn_problem *problem, const attn_relative *relative, int dim);
+
+/* Of the operand's elements (lens and mask have their own types). */
+attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op);
+
+#endif
