@@ -83,12 +83,8 @@ ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every
 ATTN_API attn_context *attn_model_context(const attn_model *model);
 ATTN_API attn_dtype attn_model_dtype(const attn_model *model);
 /* The state dict, in order of construction: trained parameters (attn_tensor_needs_grad) and buffers.  The
- * model's own. */
+ * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
-/* Copies `from` into the parameters of the same names, converting types.  ATTN_SHAPE: names missing, extra or of
- * another shape, all of them in the message as far as it has room (the model is then unchanged). */
-ATTN_API attn_status attn_model_load(attn_model *model, const attn_named_list *from);
-
 /* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; optional
  * outputs (attention weights) only if an item of that name is there before the call (attn_named_add with a NULL
  * tensor, or an old one).  ATTN_ARGUMENT: an input missing, unknown or of the wrong type; ATTN_SHAPE. */
