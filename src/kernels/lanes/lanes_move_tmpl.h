@@ -188,9 +188,11 @@ static void scatter(const attn__lanes_view *v, const float *tile, int64_t width,
         scatter_squares(v, ATTN_BF16, tile, width, factor);
 }
 
-/* Zero times an infinity or NaN is NaN, and stays so in the sum. */
-VF_FN vf copy_row(const void *base, attn_dtype dtype, int64_t at, int64_t columns, float *out, vf check)
+/* The row's check is NaN if any of it is infinite or NaN, which times zero is NaN and stays so in the sum.
+ * Each row has a sum of its own, so that rows need not wait for each other. */
+VF_FN vf copy_row(const void *base, attn_dtype dtype, int64_t at, int64_t columns, float *out)
 {
+    vf check = vf_zero();
     int64_t c = 0;
     for (; c + VF_LANES <= columns; c += VF_LANES) {
         vf x = load_as(base, dtype, at + c, VF_LANES);
@@ -211,13 +213,13 @@ static bool copy(const void *base, attn_dtype dtype, const int64_t *row_offset, 
     vf check = vf_zero();
     for (int64_t r = 0; r < rows; r++) {
         if (!column_offset && dtype == ATTN_F32) {
-            check = copy_row(base, ATTN_F32, row_offset[r], columns, out + r * ld, check);
+            check = vf_add(check, copy_row(base, ATTN_F32, row_offset[r], columns, out + r * ld));
         } else if (!column_offset) {
-            check = copy_row(base, ATTN_BF16, row_offset[r], columns, out + r * ld, check);
+            check = vf_add(check, copy_row(base, ATTN_BF16, row_offset[r], columns, out + r * ld));
         } else {
             for (int64_t c = 0; c < columns; c++)
                 out[r * ld + c] = load_one(base, dtype, row_offset[r] + column_offset[c]);
-            check = copy_row(out, ATTN_F32, r * ld, columns, out + r * ld, check);
+            check = vf_add(check, copy_row(out, ATTN_F32, r * ld, columns, out + r * ld));
         }
     }
     return !vm_any(vm_not(vf_eq(check, check)));
