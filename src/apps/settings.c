@@ -33,6 +33,7 @@ static const attn_key keys[] = {
     INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
     REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
+    BOOL("space_before_marks", "true", "translations keep the space before ! ? ; :, as French has it"),
     /* model */
     INT("num_hiddens", "256", 1, 65536, "width of the model"),
     INT("ffn_num_hiddens", "1024", 1, 1048576, "width of the feed-forward layers (transformer)"),

@@ -27,8 +27,11 @@ attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const ch
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
 
-/* Lines prepared for the model, longest first dealt into batches. */
 attn_encode_options attn__encoding(const attn_translator *translator);
+/* NULL on error. */
+attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
+/* Tokens as a reader of the target language wants them; NULL without memory; freed by attn__free. */
+char *attn__detokenised(const attn_translator *translator, const char *tokens);
 
 /* All pairs of a file (or of `text` where `path` is NULL). */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text,

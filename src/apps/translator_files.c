@@ -42,7 +42,8 @@ static attn_status write_config(const attn_model *model, const attn_config *sett
     const attn_config *own = attn_model_config(model);
     for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
         status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
-    static const char *const kept[] = {"compat", "max_tokens", "seed", "valid", "test", "max_examples"};
+    static const char *const kept[] = {"compat", "max_tokens", "space_before_marks", "seed", "valid", "test",
+                                       "max_examples"};
     for (size_t i = 0; status == ATTN_OK && i < sizeof kept / sizeof *kept; i++)
         status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
     if (status == ATTN_OK)
@@ -193,6 +194,21 @@ attn_model *attn_translator_model(const attn_translator *translator)
 const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side)
 {
     return side == ATTN_SOURCE ? translator->source : translator->target;
+}
+
+attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids)
+{
+    return attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, cols}, ids);
+}
+
+char *attn__detokenised(const attn_translator *t, const char *tokens)
+{
+    bool french = attn_config_bool(t->config, "space_before_marks", true);
+    size_t size = attn_text_detokenise(tokens, french, NULL, 0) + 1;
+    char *text = attn__alloc(t->context, size);
+    if (text)
+        attn_text_detokenise(tokens, french, text, size);
+    return text;
 }
 
 attn_encode_options attn__encoding(const attn_translator *t)
