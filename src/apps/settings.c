@@ -29,7 +29,7 @@ static const attn_key keys[] = {
     /* data */
     INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),
     INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown"),
-    INT("vocab_size", "0", 0, 1e9, "most words in each vocabulary; 0: no limit"),
+    INT("max_words", "0", 0, 1e9, "most words in each vocabulary; 0: no limit"),
     INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
     REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
