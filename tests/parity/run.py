@@ -8,6 +8,7 @@ One line a case, then 'N passed, M failed'; the exit code is 1 when any failed.
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,8 @@ def run_case(tool, seed, folder):
     config = make_case.write_case(seed, folder)
     sizes = " ".join(f"{key}={value}" for key, value in config.items() if key != "architecture")
     title = f"{seed}: {config['architecture']} {sizes}"
+    for name in filter(lambda name: name.startswith("out_"), os.listdir(folder)):
+        os.remove(os.path.join(folder, name))  # an earlier run's results must not pass for this one's
     done = subprocess.run([*tool, folder], capture_output=True, text=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["nothing said"]
@@ -64,12 +67,15 @@ def main():
     parser.add_argument("--tool", default=shlex.quote(os.path.join(build, "tests", "parity_tool")))
     parser.add_argument("--keep", help="a folder to leave the cases in")
     options = parser.parse_args()
+    tool = shlex.split(options.tool)
+    if not shutil.which(tool[0]):
+        sys.exit(f"run.py: there is no {tool[0]}; build the tests first, or name another --tool")
     torch.set_num_threads(1)  # the models are too small for more
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         for seed in range(options.first, options.first + options.cases):
             folder = os.path.join(options.keep or scratch, f"case{seed}")
-            passed, line = run_case(shlex.split(options.tool), seed, folder)
+            passed, line = run_case(tool, seed, folder)
             print(line, flush=True)
             failed += not passed
     print(f"{options.cases - failed} passed, {failed} failed")
