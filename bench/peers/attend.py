@@ -49,9 +49,7 @@ def child(names, peers, threads):
 
 def peers_rows(names, peers, threads):
     command = [sys.executable, os.path.abspath(__file__), "--child", str(threads), "--peers", peers, *names]
-    # ONNX Runtime pins its own threads; only PyTorch is told here.
-    environment = {**measure.environment(threads, True)}
-    environment.pop("OMP_PROC_BIND")
+    environment = measure.environment(threads, True)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         print(f"attend.py: the peers stopped with exit code {done.returncode}", file=sys.stderr)

@@ -5,8 +5,8 @@ import statistics
 import time
 
 
-def median_ms(call, budget_s=2.0, least=3, warm_up=2):
-    """The median time of a call in milliseconds: at least `least` calls, more while the budget lasts."""
+def times_ms(call, budget_s=2.0, least=3, warm_up=2):
+    """The times of calls in milliseconds: at least `least` calls, more while the budget lasts."""
     for _ in range(warm_up):
         call()
     times, end = [], time.perf_counter() + budget_s
@@ -14,7 +14,12 @@ def median_ms(call, budget_s=2.0, least=3, warm_up=2):
         begin = time.perf_counter()
         call()
         times.append(time.perf_counter() - begin)
-    return 1e3 * statistics.median(times)
+    return [1e3 * seconds for seconds in times]
+
+
+def median_ms(call, budget_s=2.0, least=3, warm_up=2):
+    """The median time of a call in milliseconds."""
+    return statistics.median(times_ms(call, budget_s, least, warm_up))
 
 
 def status_mib(field):
@@ -39,6 +44,6 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), 
 
 
 def environment(threads, keep_memory):
-    """A child's environment: the threads pinned to their cores, and glibc's settings where wanted."""
-    extra = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
+    """A child's environment: its threads, and glibc's settings where wanted."""
+    extra = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     return {**os.environ, **extra, **(KEEP_MEMORY if keep_memory else {})}
