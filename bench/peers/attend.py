@@ -15,6 +15,7 @@ import sys
 import measure
 import problems
 
+# As in attend_layers.py, which imports torch: the parent process does without it.
 LAYER_NAMES = ["axial256x256c64h8", "window7x7:256x256c64h8", "tied:128x256c768h12"]
 PEERS = "pytorch,pytorch-math,onnxruntime"
 # The scores and their gradient at 4 bytes; beyond this many the unfused path is left out.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The attentions that PyTorch has no function for, as layers written in it compute them today.
 
-axial256x256c64h8      both axes of an image, one after the other's result is not needed, heads of 8
+axial256x256c64h8      the sum of the attentions along both axes of an image, heads of 8
 window7x7:256x256c64h8 a local window by unfold, borders zero
 tied:128x256c768h12    one map for all 128 rows of an alignment
 Each starts from projected q, k, v; projections are not in the time.
