@@ -66,8 +66,7 @@ ATTN_API attn_status attn_directory_create(attn_context *context, const char *pa
 enum { ATTN_JSON_DEPTH = 32 };
 typedef struct attn_json {
     attn_context *context;
-    char *text; /* the rest is the writer's own */
-    size_t size, capacity;
+    attn_bytes out; /* this and the rest are the writer's own */
     bool pretty;
     int depth;
     char closing[ATTN_JSON_DEPTH];
