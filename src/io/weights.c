@@ -48,10 +48,10 @@ static void findings_clear(attn__findings *findings)
 
 /* ---------------------------------------------------------------------------------------------- reading */
 
-typedef attn_status (*finder)(attn__findings *findings, const attn__input *input);
+typedef attn_status (*find_function)(attn__findings *findings, const attn__input *input);
 
 /* A zip and the two older forms of PyTorch begin in ways that no header length of safetensors can. */
-static finder finder_for(const attn__input *input)
+static find_function finder_for(const attn__input *input)
 {
     if (input->size >= 2 && (memcmp(input->data, "PK", 2) == 0 || memcmp(input->data, "\x80\x02", 2) == 0))
         if (input->size < 9 || input->data[8] != '{')
@@ -59,7 +59,7 @@ static finder finder_for(const attn__input *input)
     return attn__safetensors_find;
 }
 
-static attn_status find(attn__findings *findings, finder finder, const attn__input *input,
+static attn_status find(attn__findings *findings, find_function finder, const attn__input *input,
                         const attn_weights_options *options, attn_config *metadata)
 {
     *findings = (attn__findings){.arrays = {.context = input->context, .file = input->name, .backing = input->size},
@@ -70,7 +70,7 @@ static attn_status find(attn__findings *findings, finder finder, const attn__inp
     return finder(findings, input);
 }
 
-static attn_status read_into_list(finder finder, const attn__input *input, attn_named_list *list,
+static attn_status read_into_list(find_function finder, const attn__input *input, attn_named_list *list,
                                   const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
     attn__findings findings;
