@@ -67,15 +67,14 @@ static attn_status fail_line(const reader *r, const char *what)
 }
 
 /* The next line without its end; false after the last one. */
-static bool next_line(reader *r, const char **line, size_t *length)
+static bool next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
 {
-    if (r->at >= r->size)
+    if (*at >= size)
         return false;
-    *line = r->text + r->at;
-    const char *end = memchr(*line, '\n', r->size - r->at);
-    *length = end ? (size_t)(end - *line) : r->size - r->at;
-    r->at += *length + 1;
-    r->line++;
+    *line = text + *at;
+    const char *end = memchr(*line, '\n', size - *at);
+    *length = end ? (size_t)(end - *line) : size - *at;
+    *at += *length + (end != NULL);
     if (*length > 0 && (*line)[*length - 1] == '\r')
         --*length;
     return true;
@@ -127,17 +126,15 @@ static attn_status take_line(reader *r, const char *line, size_t length)
     return ATTN_OK;
 }
 
-/* Bytes and lines up to the last line that may be wanted. */
+/* Lines with text, at most `most`, and the bytes up to the end of the last of them. */
 static int64_t count_lines(const char *text, size_t size, int64_t most, size_t *bytes)
 {
     int64_t lines = 0;
-    size_t at = 0;
-    while (at < size && lines < most) {
-        const char *end = memchr(text + at, '\n', size - at);
-        lines += text[at] != '\n' && text[at] != '\r';
-        at = end ? (size_t)(end - text) + 1 : size;
-    }
-    *bytes = at;
+    const char *line;
+    size_t length;
+    *bytes = 0;
+    while (lines < most && next_line(text, size, bytes, &line, &length))
+        lines += length > 0;
     return lines;
 }
 
@@ -146,9 +143,8 @@ static attn_status read_lines(reader *r)
     const char *line;
     size_t length;
     attn_status status = ATTN_OK;
-    if (r->size >= 3 && memcmp(r->text, "\xef\xbb\xbf", 3) == 0)
-        r->at = 3;
-    while (status == ATTN_OK && r->pairs->n < r->most && next_line(r, &line, &length)) {
+    while (status == ATTN_OK && r->pairs->n < r->most && next_line(r->text, r->size, &r->at, &line, &length)) {
+        r->line++;
         if (length > 0)
             status = take_line(r, line, length);
     }
@@ -167,6 +163,8 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
         return attn__fail(context, ATTN_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
     /* The book counts lines from 0 and stops behind the maximum, so it takes one more. */
     int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3, size -= 3;
     size_t bytes;
     int64_t lines = count_lines(text, size, most, &bytes);
     reader r = {.name = name, .text = text, .size = size, .most = most, .compat = o->compat,

@@ -23,12 +23,12 @@ typedef struct rule {
     int64_t train_examples;
 } rule;
 
-static int part_of(const rule *rule, const attn_pairs *all, int64_t i)
+static int part_of(const rule *by, const attn_pairs *all, int64_t i)
 {
-    if (rule->options->compat == ATTN_COMPAT_D2L)
-        return i < rule->train_examples ? TRAIN : VALID;
-    double u = (double)(hash_text(rule->options->seed, all->items[i].source) >> 11) * 0x1p-53;
-    return u < rule->test ? TEST : u < rule->test + rule->valid ? VALID : TRAIN;
+    if (by->options->compat == ATTN_COMPAT_D2L)
+        return i < by->train_examples ? TRAIN : VALID;
+    double u = (double)(hash_text(by->options->seed, all->items[i].source) >> 11) * 0x1p-53;
+    return u < by->test ? TEST : u < by->test + by->valid ? VALID : TRAIN;
 }
 
 static double share(double given)
@@ -41,7 +41,7 @@ attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *op
 {
     static const attn_split_options defaults;
     const attn_split_options *o = options ? options : &defaults;
-    rule rule = {o, share(o->valid), share(o->test), o->train_examples ? o->train_examples : 512};
+    rule by = {o, share(o->valid), share(o->test), o->train_examples ? o->train_examples : 512};
     attn_pairs **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
     attn_status status = ATTN_OK;
@@ -49,18 +49,18 @@ attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *op
         if (wanted[p])
             *wanted[p] = NULL;
     }
-    if (!(rule.valid + rule.test < 1) || rule.train_examples < 0)
+    if (!(by.valid + by.test < 1) || by.train_examples < 0)
         return attn__fail(all->context, ATTN_ARGUMENT,
-                          "split: shares %g for validation and %g for test leave nothing to train on", rule.valid,
-                          rule.test);
+                          "split: shares %g for validation and %g for test leave nothing to train on", by.valid,
+                          by.test);
     for (int64_t i = 0; i < all->n; i++)
-        counts[part_of(&rule, all, i)]++;
+        counts[part_of(&by, all, i)]++;
     for (int p = 0; p < PARTS && status == ATTN_OK; p++) {
         if (wanted[p])
             status = attn__pairs_create(wanted[p], all->context, counts[p]);
     }
     for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
-        attn_pairs **part = wanted[part_of(&rule, all, i)];
+        attn_pairs **part = wanted[part_of(&by, all, i)];
         if (part)
             (*part)->items[(*part)->n++] = all->items[i];
     }
