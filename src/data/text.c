@@ -4,6 +4,7 @@
 
 #include "base/context.h"
 #include "base/utf8.h"
+#include "data/cut.h"
 
 #include <string.h>
 
@@ -37,27 +38,6 @@ static uint32_t lower(uint32_t code)
 
 /* -------------------------------------------------------------------------------------------- preparing */
 
-/* Text that is cut to a buffer while its whole length is counted. */
-typedef struct cut {
-    char *out;
-    size_t size, used;
-} cut;
-
-static void cut_put(cut *c, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++, c->used++) {
-        if (c->used + 1 < c->size)
-            c->out[c->used] = bytes[i];
-    }
-}
-
-static size_t cut_end(cut *c)
-{
-    if (c->size > 0)
-        c->out[c->used < c->size ? c->used : c->size - 1] = '\0';
-    return c->used;
-}
-
 static bool is_blank(uint32_t code, attn_compat compat)
 {
     if (code == ' ' || code == '\t' || code == '\n' || code == '\r' || code == 0xa0 || code == 0x202f)
@@ -86,7 +66,7 @@ static bool is_digit(uint32_t code)
 
 /* What has been written so far, as much as the next character needs to know. */
 typedef struct prepare {
-    cut out;
+    attn__cut out;
     attn_compat compat;
     uint32_t before; /* the last character written; 0: none yet */
     bool blank;      /* a space is due before the next one */
@@ -106,11 +86,11 @@ static void prepare_one(prepare *p, uint32_t code, bool digit_follows)
     if (is_mark(code, p->compat) && !in_number)
         p->blank = true;
     if (p->blank && p->before)
-        cut_put(&p->out, " ", 1);
+        attn__cut_put(&p->out, " ", 1);
     char bytes[4];
     p->before = lower(code);
     p->blank = false;
-    cut_put(&p->out, bytes, (size_t)attn__utf8_encode(p->before, bytes));
+    attn__cut_put(&p->out, bytes, (size_t)attn__utf8_encode(p->before, bytes));
 }
 
 attn_status attn_text_normalise(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
@@ -127,7 +107,7 @@ attn_status attn_text_normalise(attn_context *context, const char *text, size_t 
         at += n;
         prepare_one(&p, code, at < end && is_digit((unsigned char)*at));
     }
-    size_t used = cut_end(&p.out);
+    size_t used = attn__cut_end(&p.out);
     if (needed)
         *needed = used;
     return ATTN_OK;
@@ -151,13 +131,13 @@ static bool joins_left(const char *word, size_t length, bool space_before_high_m
 
 size_t attn_text_detokenise(const char *text, bool space_before_high_marks, char *out, size_t size)
 {
-    cut c = {out, size, 0};
+    attn__cut c = {out, size, 0};
     const char *word;
     size_t length;
     while (attn_text_word(&text, &word, &length)) {
         if (c.used > 0 && !joins_left(word, length, space_before_high_marks))
-            cut_put(&c, " ", 1);
-        cut_put(&c, word, length);
+            attn__cut_put(&c, " ", 1);
+        attn__cut_put(&c, word, length);
     }
-    return cut_end(&c);
+    return attn__cut_end(&c);
 }
