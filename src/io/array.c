@@ -72,7 +72,7 @@ attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_option
     return usual == ATTN_F32 && options ? options->reals : usual;
 }
 
-void attn__shape_text(char text[128], int rank, const int64_t *shape)
+void attn__array_shape_text(char text[128], int rank, const int64_t *shape)
 {
     size_t used = 0;
     text[used++] = '[';

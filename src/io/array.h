@@ -57,7 +57,7 @@ size_t attn__array_set_rows(attn__array *array);
 /* The type of the tensor that an array becomes. */
 attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_options *options);
 /* "[2,3]" */
-void attn__shape_text(char text[128], int rank, const int64_t *shape);
+void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 
 /* Writes the elements, row-major, as `dtype`.  ATTN_UNSUPPORTED: reals as integers; ATTN_FORMAT: an integer
  * that does not fit.  The error names file and array. */

@@ -55,8 +55,8 @@ static bool same_shape(const attn__array *array, const attn_tensor *tensor)
 static void complain_shape(complaints *c, const attn__array *array, const attn_tensor *tensor)
 {
     char expected[128], found[128], detail[300] = " expected ";
-    attn__shape_text(expected, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
-    attn__shape_text(found, array->rank, array->shape);
+    attn__array_shape_text(expected, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
+    attn__array_shape_text(found, array->rank, array->shape);
     strcat(strcat(strcat(detail, expected), ", found "), found);
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
@@ -73,7 +73,7 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
             used[found - sorted] = true;
         if (!found && !options->allow_missing) {
             char shape[128], detail[140] = " ";
-            attn__shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
+            attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
             complain(c, &c->missing, "missing", parameter->name, strcat(detail, shape));
         } else if (found && !same_shape(*found, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
@@ -81,7 +81,7 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
     }
     for (int64_t i = 0; i < c->arrays->n && !options->allow_extra; i++) {
         char shape[128], detail[140] = " ";
-        attn__shape_text(shape, sorted[i]->rank, sorted[i]->shape);
+        attn__array_shape_text(shape, sorted[i]->rank, sorted[i]->shape);
         if (!used[i])
             complain(c, &c->extra, "extra", sorted[i]->name, strcat(detail, shape));
     }
