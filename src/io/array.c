@@ -136,12 +136,9 @@ static attn_status check_total(const attn__arrays *arrays, const attn_weights_op
 /* Takes back the tensors added after the first `n`. */
 static void shorten(attn_named_list *list, int64_t n)
 {
-    attn_named_list tail = *list;
-    tail.items = list->items + n;
-    tail.n = list->n - n;
-    for (int64_t i = 0; i < tail.n; i++) {
-        attn__free(list->context, tail.items[i].name);
-        attn_tensor_destroy(tail.items[i].tensor);
+    for (int64_t i = n; i < list->n; i++) {
+        attn__free(list->context, list->items[i].name);
+        attn_tensor_destroy(list->items[i].tensor);
     }
     list->n = n;
 }
