@@ -177,11 +177,12 @@ static void json_is_written(void **state)
         attn_json_end(&json);
         attn_json_end(&json);
         assert_int_equal(attn_json_finish(&json, &text), ATTN_OK);
-        assert_string_equal(text, pretty ? "{\n  \"t\": \"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\n  \"l\": [\n    "
-                                           "-9223372036854775808,\n    0.1,\n    3.0,\n    null,\n    true\n  ],\n"
-                                           "  \"o\": {}\n}\n"
-                                         : "{\"t\":\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\"l\":[-9223372036854775808,"
-                                           "0.1,3.0,null,true],\"o\":{}}\n");
+        assert_string_equal(text,
+                            pretty ? "{\n  \"t\": \"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\n  \"l\": [\n    "
+                                     "-9223372036854775808,\n    0.1,\n    3.0,\n    null,\n    true\n  ],\n"
+                                     "  \"o\": {}\n}\n"
+                                   : "{\"t\":\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\"l\":[-9223372036854775808,"
+                                     "0.1,3.0,null,true],\"o\":{}}\n");
         attn_json_free(&json);
     }
     attn_context_destroy(c);
@@ -265,7 +266,8 @@ static void bad_json_is_placed(void **state)
         attn_context *c = NULL;
         attn_context_create(&c, NULL);
         attn_config *config;
-        assert_int_equal(attn_config_parse(&config, c, cases[i].text, strlen(cases[i].text), "c.json"), cases[i].status);
+        assert_int_equal(attn_config_parse(&config, c, cases[i].text, strlen(cases[i].text), "c.json"),
+                         cases[i].status);
         assert_null(config);
         if (!strstr(attn_context_error(c), cases[i].error))
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
