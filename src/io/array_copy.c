@@ -241,15 +241,20 @@ static bool same_type(attn__element element, attn_dtype dtype)
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 
+bool attn__array_converts(const attn__array *array, attn_dtype dtype)
+{
+    bool to_real = dtype == ATTN_F32 || dtype == ATTN_F64;
+    bool to_integer = dtype == ATTN_I32 || dtype == ATTN_I64 || dtype == ATTN_U8 || dtype == ATTN_BOOL;
+    return same_type(array->element, dtype) || to_real || (to_integer && !is_real(array->element));
+}
+
 attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out)
 {
     if (attn__array_count(array) == 0)
         return ATTN_OK;
     copy c = {.arrays = arrays, .array = array, .dtype = dtype, .element = attn__element_size(array->element),
               .same = same_type(array->element, dtype), .out = out};
-    bool to_real = dtype == ATTN_F32 || dtype == ATTN_F64;
-    bool to_integer = dtype == ATTN_I32 || dtype == ATTN_I64 || dtype == ATTN_U8 || dtype == ATTN_BOOL;
-    if (!c.same && !to_real && (is_real(array->element) || !to_integer))
+    if (!attn__array_converts(array, dtype))
         return attn__fail(arrays->context, ATTN_UNSUPPORTED, "%s: tensor \"%.100s\" cannot be converted to %s",
                           arrays->file, array->name, attn_dtype_name(dtype));
     return walk(&c);

@@ -77,6 +77,8 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
             complain(c, &c->missing, "missing", parameter->name, strcat(detail, shape));
         } else if (found && !same_shape(*found, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
+        } else if (found && !attn__array_converts(*found, attn_tensor_dtype(parameter->tensor))) {
+            complain(c, &c->misshapen, "misshapen", parameter->name, " is of a type that cannot be converted");
         }
     }
     for (int64_t i = 0; i < c->arrays->n && !options->allow_extra; i++) {

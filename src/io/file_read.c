@@ -79,17 +79,6 @@ static attn_status read_raw(sink *s)
     return status;
 }
 
-/* zlib's memory comes from the context too. */
-static void *zlib_alloc(void *context, unsigned items, unsigned size)
-{
-    return attn__alloc(context, attn__size_mul(items, size));
-}
-
-static void zlib_release(void *context, void *memory)
-{
-    attn__free(context, memory);
-}
-
 /* Decompresses members one after the other, as gzip files may be joined. */
 static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
 {
@@ -128,7 +117,7 @@ static attn_status decompress(sink *s)
     attn_bytes packed = *s->bytes;
     *s->bytes = (attn_bytes){0};
     s->capacity = s->hint = 0;
-    z_stream z = {.zalloc = zlib_alloc, .zfree = zlib_release, .opaque = s->context};
+    z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = s->context};
     attn_status status = ATTN_MEMORY;
     if (inflateInit2(&z, GZIP_ONLY) == Z_OK) {
         status = inflate_all(&z, s, &packed);

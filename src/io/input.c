@@ -72,3 +72,13 @@ void attn_bytes_free(attn_context *context, attn_bytes *bytes)
     attn__free(context, bytes->data);
     *bytes = (attn_bytes){0};
 }
+
+void *attn__zlib_alloc(void *context, unsigned items, unsigned size)
+{
+    return attn__alloc(context, attn__size_mul(items, size));
+}
+
+void attn__zlib_free(void *context, void *memory)
+{
+    attn__free(context, memory);
+}

@@ -29,4 +29,8 @@ attn_status attn__bytes_append(attn_context *context, attn_bytes *bytes, const c
 attn_status attn__bytes_appendf(attn_context *context, attn_bytes *bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* zlib's memory, from a context. */
+void *attn__zlib_alloc(void *context, unsigned items, unsigned size);
+void attn__zlib_free(void *context, void *memory);
+
 #endif

@@ -23,25 +23,32 @@ static size_t tensor_bytes(const attn_tensor *tensor)
     return (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor));
 }
 
-/* The format's metadata are texts only. */
+/* The format's metadata are texts only: other values become theirs in JSON. */
+static void write_as_text(attn_json *json, const char *key, const attn_value *value)
+{
+    attn_json inner;
+    const char *text;
+    attn_json_begin(&inner, json->context, false);
+    attn_json_value(&inner, NULL, value);
+    if (attn_json_finish(&inner, &text) == ATTN_OK) {
+        inner.out.data[inner.out.size - 1] = '\0'; /* not the newline */
+        attn_json_text(json, key, text);
+    } else {
+        json->status = inner.status;
+    }
+    attn_json_free(&inner);
+}
+
 static void write_metadata(attn_json *json, const attn_config *metadata)
 {
     attn_json_object(json, "__metadata__");
     for (int64_t i = 0; i < attn_config_size(metadata); i++) {
-        const char *key = attn_config_key(metadata, i), *text;
+        const char *key = attn_config_key(metadata, i);
         const attn_value *value = attn_config_get(metadata, key);
-        attn_json inner;
-        attn_json_begin(&inner, json->context, false);
-        attn_json_value(&inner, NULL, value);
-        if (value->type == ATTN_VALUE_TEXT) {
+        if (value->type == ATTN_VALUE_TEXT)
             attn_json_text(json, key, value->text);
-        } else if (attn_json_finish(&inner, &text) == ATTN_OK) {
-            inner.out.data[inner.out.size - 1] = '\0'; /* not the newline */
-            attn_json_text(json, key, text);
-        } else {
-            json->status = inner.status;
-        }
-        attn_json_free(&inner);
+        else
+            write_as_text(json, key, value);
     }
     attn_json_end(json);
 }
