@@ -124,7 +124,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     attn__pickle *p = m->pickle;
     if (p->n_cells == MAX_CELLS)
         return fail(m, "more than 8 million items");
-    if (p->n_cells == p->cell_capacity) {
+    if (p->n_cells >= p->cell_capacity) {
         uint32_t capacity = p->cell_capacity ? 2 * p->cell_capacity : 256;
         attn__cell *cells = attn__realloc(p->context, p->cells, capacity * sizeof *cells);
         if (!cells)
@@ -638,7 +638,7 @@ static attn_status step(machine *m)
 
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset)
 {
-    *pickle = (attn__pickle){.context = input->context, .n_cells = 1};
+    *pickle = (attn__pickle){.context = input->context, .n_cells = 1}; /* number 0 means none */
     machine m = {.input = input, .pickle = pickle, .at = *offset};
     /* Number 0 is taken, so that it can mean none. */
     uint32_t none;
