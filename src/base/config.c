@@ -3,6 +3,7 @@
 #include "attn/config.h"
 
 #include "base/context.h"
+#include "base/rng.h"
 
 #include <string.h>
 
@@ -16,6 +17,7 @@ struct attn_config {
     attn_context *context;
     entry *entries;
     int64_t n, capacity;
+    int64_t *slots; /* a hash table of 2 * capacity places: number of the entry + 1; 0: free */
 };
 
 attn_status attn_config_create(attn_config **config, attn_context *context)
@@ -36,6 +38,7 @@ void attn_config_destroy(attn_config *config)
         attn__free(config->context, config->entries[i].memory);
     }
     attn__free(config->context, config->entries);
+    attn__free(config->context, config->slots);
     attn__free(config->context, config);
 }
 
@@ -97,30 +100,57 @@ static attn_value copy_value(const attn_value *value, void *memory)
 
 /* ---------------------------------------------------------------------------------------------- setting */
 
+static uint64_t hash_key(const char *key)
+{
+    uint64_t hash = 0;
+    for (; *key; key++)
+        hash = (hash ^ (unsigned char)*key) * 0x100000001b3u;
+    return attn__mix64(hash);
+}
+
+/* The slot of a key, or the free one where it would go; the capacity must not be 0. */
+static int64_t *slot_of(const attn_config *config, const char *key)
+{
+    uint64_t mask = 2 * (uint64_t)config->capacity - 1, slot = hash_key(key) & mask;
+    while (config->slots[slot] && strcmp(config->entries[config->slots[slot] - 1].key, key) != 0)
+        slot = (slot + 1) & mask;
+    return &config->slots[slot];
+}
+
 static entry *find(const attn_config *config, const char *key)
 {
-    for (int64_t i = 0; i < config->n; i++) {
-        if (strcmp(config->entries[i].key, key) == 0)
-            return &config->entries[i];
-    }
-    return NULL;
+    const int64_t *slot = config->capacity ? slot_of(config, key) : NULL;
+    return slot && *slot ? &config->entries[*slot - 1] : NULL;
+}
+
+static attn_status grow(attn_config *config)
+{
+    int64_t capacity = config->capacity ? 2 * config->capacity : 16;
+    entry *entries =
+        attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
+    if (!entries)
+        return ATTN_MEMORY;
+    config->entries = entries;
+    int64_t *slots = attn__alloc_zero(config->context, attn__size_mul(2 * (size_t)capacity, sizeof *slots));
+    if (!slots)
+        return ATTN_MEMORY;
+    attn__free(config->context, config->slots);
+    config->slots = slots;
+    config->capacity = capacity;
+    for (int64_t i = 0; i < config->n; i++)
+        *slot_of(config, entries[i].key) = i + 1;
+    return ATTN_OK;
 }
 
 /* A new entry at the end, with a null value. */
 static entry *add(attn_config *config, const char *key)
 {
-    if (config->n == config->capacity) {
-        int64_t capacity = config->capacity ? 2 * config->capacity : 16;
-        entry *entries =
-            attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
-        if (!entries)
-            return NULL;
-        config->entries = entries;
-        config->capacity = capacity;
-    }
+    if (config->n == config->capacity && grow(config) != ATTN_OK)
+        return NULL;
     char *copy = attn__strdup(config->context, key);
     if (!copy)
         return NULL;
+    *slot_of(config, key) = config->n + 1;
     config->entries[config->n] = (entry){.key = copy};
     return &config->entries[config->n++];
 }

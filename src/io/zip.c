@@ -57,7 +57,7 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
 
 static attn_status read_end(const attn__input *input, directory *d)
 {
-    size_t end;
+    size_t end = 0;
     attn_status status = find_end(input, &end);
     if (status != ATTN_OK)
         return status;
@@ -98,10 +98,11 @@ static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
  * own. */
 static attn_status locate_data(const attn__input *input, size_t limit, attn__zip_entry *entry)
 {
-    const uint8_t *p = input->data + entry->header;
-    if (entry->header > limit || limit - entry->header < LOCAL_SIZE || !has_signature(p, 3, 4))
+    if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
+        !has_signature(input->data + entry->header, 3, 4))
         return attn__input_fail(input, ATTN_FORMAT, entry->header < input->size ? entry->header : input->size,
                                 "zip: no local header where the directory says");
+    const uint8_t *p = input->data + entry->header;
     size_t before = (size_t)LOCAL_SIZE + attn__read_u16(p + 26) + attn__read_u16(p + 28);
     if (before > limit - entry->header || entry->packed > limit - entry->header - before)
         return attn__input_fail(input, ATTN_FORMAT, entry->header, "zip: entry \"%.*s\" does not lie in the file",
