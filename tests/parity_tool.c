@@ -67,16 +67,16 @@ static attn_status read_batch(parity_case *c)
     return status;
 }
 
-/* The gradients of those tensors of `of` that want one. */
+/* The gradients of those tensors of `of` that want one and got one. */
 static attn_status write_gradients(const parity_case *c, const attn_named_list *of, const char *name)
 {
     char path[1024];
     attn_named_list list = {.context = c->context};
     attn_status status = ATTN_OK;
     for (int64_t i = 0; status == ATTN_OK && i < of->n; i++) {
-        if (attn_tensor_needs_grad(of->items[i].tensor)) {
-            attn_tensor *grad = attn_tensor_grad(of->items[i].tensor);
-            status = grad ? attn_named_add(&list, of->items[i].name, grad) : ATTN_INTERNAL;
+        attn_tensor *grad = attn_tensor_grad(of->items[i].tensor);
+        if (attn_tensor_needs_grad(of->items[i].tensor) && grad) {
+            status = attn_named_add(&list, of->items[i].name, grad);
         }
     }
     if (status == ATTN_OK) {
