@@ -126,7 +126,7 @@ def positional_case(rng):
     d = size(rng)
 
     def forward(w, x):
-        angle = torch.arange(x["x"].shape[1])[:, None] / 10000.0 ** (torch.arange(d) // 2 * 2.0 / d).double()
+        angle = torch.arange(x["x"].shape[1])[:, None] / 10000.0 ** ((torch.arange(d) // 2 * 2).double() / d)
         return {"out": x["x"] + torch.where(torch.arange(d) % 2 == 0, torch.sin(angle), torch.cos(angle))}
     return {"num_hiddens": d, "dropout": 0.0}, {}, {"x": normal(rng, 2, size(rng), d)}, forward
 
@@ -134,7 +134,7 @@ def positional_case(rng):
 def nadaraya_watson_case(rng):
     kernel = str(rng.choice(["gaussian", "boxcar", "constant", "epanechnikov"]))
     sigma = float(rng.uniform(3, 9))  # wide enough that every query has keys
-    kernels = {"gaussian": lambda u: torch.exp(-u ** 2 / 2), "boxcar": lambda u: (u < 1).double(),
+    kernels = {"gaussian": lambda u: torch.exp(-u ** 2 / 2), "boxcar": lambda u: (u < 1).to(u.dtype),
                "constant": torch.ones_like, "epanechnikov": lambda u: torch.relu(1 - u)}
     inputs = {"x_train": normal(rng, size(rng)), "x_val": normal(rng, size(rng))}
     inputs["y_train"] = normal(rng, len(inputs["x_train"]), *([3] * int(rng.integers(2))))
