@@ -5,12 +5,12 @@
 #ifndef ATTN_SIMD_EXP_H
 #define ATTN_SIMD_EXP_H
 
-/* 2^x, within 2 units in the last place of the correctly rounded value for every float; exact for integers;
+/* 2^x, within 2.25 units in the last place of the correctly rounded value for every float; exact for integers;
  * 0 for -inf and below -150, +inf for 128 and above, NaN for NaN.
  *
  * 2^floor(x) is a shift of the exponent.  For the fraction f in [0, 1] the polynomial is
  *     p(f) = 1 + f + f (1 - f) q(f),    q of degree 3,
- * so that p(0) = 1 and p(1) = 2 hold exactly: a largest score gets weight 1, and a tiny negative x, whose
+ * so that p(0) = 1 and, but for rounding, p(1) = 2: a largest score gets weight 1, and a tiny negative x, whose
  * fraction rounds to 1, is no special case.  q minimises the largest |p(f) / 2^f - 1| (Remez' exchange),
  * which is 9.3e-8; a sixth degree would reach 2e-9, but the rounding of x itself costs more than that. */
 VF_FN vf vf_exp2(vf x)
