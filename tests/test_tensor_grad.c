@@ -352,6 +352,54 @@ static void additive_attention_and_its_vectors(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------ convolution */
+
+static attn_tensor *build_convolve(attn_tape *t, tensors in, const void *user)
+{
+    return attn_convolve(t, in[0], in[1], in[2], user);
+}
+
+static void convolutions_of_one_to_three_axes(void **state)
+{
+    (void)state;
+    gradcheck(2, build_convolve, &(attn_conv){.spatial = 1, .padding = {1}}, 3,
+              IN({3, {2, 3, 7}}, {3, {4, 3, 3}}, {1, {4}}));
+    gradcheck(2, build_convolve, &(attn_conv){.spatial = 2, .stride = {2, 1}, .padding = {1, 2}, .groups = 2}, 3,
+              IN({4, {2, 4, 5, 4}}, {4, {6, 2, 3, 2}}, {1, {6}}));
+    gradcheck(1, build_convolve, &(attn_conv){.spatial = 3}, 3,
+              IN({5, {1, 2, 3, 4, 3}}, {5, {2, 2, 2, 1, 3}}, {1, {2}}));
+}
+
+static attn_tensor *build_pool(attn_tape *t, tensors in, const void *user)
+{
+    const int64_t *k = user;
+    attn_tensor *largest = attn_max_pool(t, in[0], 2, k, k + 2);
+    return attn_mul(t, largest, attn_avg_pool(t, in[0], 2, k, k + 2));
+}
+
+static void pooling_over_windows(void **state)
+{
+    (void)state;
+    gradcheck(2, build_pool, (int64_t[]){2, 3, 0, 0}, 1, IN({4, {2, 3, 5, 7}}));
+    gradcheck(2, build_pool, (int64_t[]){3, 2, 1, 2}, 1, IN({4, {1, 2, 4, 6}}));
+}
+
+/* Running statistics are made anew each time: a pass in training changes them. */
+static attn_tensor *build_batch_norm(attn_tape *t, tensors in, const void *user)
+{
+    double ones[3] = {1, 1, 1};
+    attn_tensor *mean = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){3}, NULL);
+    attn_tensor *var = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){3}, ones);
+    return attn_batch_norm(t, in[0], in[1], in[2], mean, var, *(const double *)user, 1e-5);
+}
+
+static void batch_statistics_move_with_the_batch(void **state)
+{
+    (void)state;
+    gradcheck(2, build_batch_norm, &(double){0.1}, 3, IN({4, {2, 3, 2, 3}}, {1, {3}}, {1, {3}}));
+    gradcheck(1, build_batch_norm, &(double){0.1}, 3, IN({2, {5, 3}}, {1, {3}}, {1, {3}}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +419,9 @@ int main(void)
         cmocka_unit_test(attention_whose_operands_share_tensors),
         cmocka_unit_test(attention_with_a_shared_bias),
         cmocka_unit_test(additive_attention_and_its_vectors),
+        cmocka_unit_test(convolutions_of_one_to_three_axes),
+        cmocka_unit_test(pooling_over_windows),
+        cmocka_unit_test(batch_statistics_move_with_the_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
