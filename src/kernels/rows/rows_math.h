@@ -44,7 +44,7 @@ VF_FN vf exp_of(vf x)
     vf lost = vf_fma(x, constant(0x1.4ae0cp-26), vf_fma(x, constant(0x1.715476p+0), vf_sub(vf_zero(), t)));
     vf e = vf_exp2(t);
     /* Not where x is infinite or the result is settled: the correction would be NaN. */
-    vm usual = vf_lt(vf_abs(x), constant(128));
+    vm usual = vf_lt(vf_abs(x), constant(88));
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 
