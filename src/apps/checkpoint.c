@@ -268,8 +268,9 @@ attn_status attn__run_save(attn__run *run, bool improved)
     attn_status status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
+    bool last = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0;
     /* A run stopped before its first validation leaves a model too. */
-    if (status == ATTN_OK && (improved || !attn_file_exists(model)))
+    if (status == ATTN_OK && (improved || last || !attn_file_exists(model)))
         status = attn_safetensors_write(attn_model_parameters(run->model), model, NULL);
     if (status == ATTN_OK)
         status = save_checkpoint(run);

@@ -15,6 +15,7 @@
 static const char *const models[] = {"transformer", "bahdanau", NULL};
 static const char *const compats[] = {"none", "d2l", NULL};
 static const char *const optimisers[] = {"adam", "adamw", "sgd", NULL};
+static const char *const keeps[] = {"best", "last", NULL};
 static const char *const schedules[] = {"constant", "cosine", "inverse-sqrt", NULL};
 
 #define TEXT(name, otherwise, choices, doc) {name, ATTN_VALUE_TEXT, otherwise, 0, 0, choices, doc}
@@ -29,7 +30,7 @@ static const attn_key keys[] = {
     /* data */
     INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),
     INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown"),
-    INT("vocab_size", "0", 0, 1e9, "most words in each vocabulary; 0: no limit"),
+    INT("max_words", "0", 0, 1e9, "most words in each vocabulary; 0: no limit"),
     INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
     REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
@@ -55,6 +56,7 @@ static const attn_key keys[] = {
     REAL("clip", "1", 0, 1e9, "largest global norm of the gradient; 0: no limit"),
     REAL("label_smoothing", "0.1", 0, 0.9, "share of each label spread over all words"),
     INT("patience", "0", 0, 1e6, "stop after so many epochs without a better validation loss; 0: never"),
+    TEXT("keep", "best", keeps, "which parameters are the model's: those best on the validation part, or the last"),
     INT("save_every", "0", 0, 1e9, "steps between checkpoints inside an epoch; 0: at its end only"),
 };
 enum { KEYS = sizeof keys / sizeof *keys };
@@ -78,6 +80,7 @@ static const struct preset {
     {NULL, "d2l", "schedule", "constant"},
     {NULL, "d2l", "warmup", "0"},
     {NULL, "d2l", "label_smoothing", "0"},
+    {NULL, "d2l", "keep", "last"},
     {"bahdanau", "d2l", "rate", "0.005"},
 };
 

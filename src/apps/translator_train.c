@@ -42,7 +42,7 @@ static attn_status make_vocabularies(attn__run *run)
     attn_vocab_options options = {
         .compat = run->compat,
         .min_frequency = attn_config_int(run->settings, "min_frequency", 2),
-        .max_size = attn_config_int(run->settings, "vocab_size", 0),
+        .max_size = attn_config_int(run->settings, "max_words", 0),
         .steps = run->max_tokens,
     };
     const attn_pairs *from = run->compat == ATTN_COMPAT_D2L ? run->all : run->train;
