@@ -111,13 +111,23 @@ typedef struct held_out {
     bool no_memory;
 } held_out;
 
+/* The words as a reader wants them. */
+static char *readable(const char *tokens)
+{
+    size_t size = strlen(tokens) + 1;
+    char *text = malloc(size);
+    if (text)
+        attn_text_detokenise(tokens, false, text, size);
+    return text;
+}
+
 static void keep_sample(void *user, const char *source, const char *reference, const char *prediction)
 {
     held_out *all = user;
     if (all->n >= MOST_HELD_OUT || all->no_memory)
         return;
     sentence *s = &all->items[all->n];
-    *s = (sentence){.source = strdup(source), .reference = strdup(reference), .prediction = strdup(prediction)};
+    *s = (sentence){.source = readable(source), .reference = strdup(reference), .prediction = strdup(prediction)};
     all->n++;
     all->no_memory = !s->source || !s->reference || !s->prediction;
     if (!all->no_memory)

@@ -122,5 +122,6 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    cli_wait_politely(argv);
     return close_output(dispatch(argc, argv));
 }
