@@ -128,6 +128,11 @@ extern const char *const cli_exit_codes[], *const cli_environment[];
 /* Paragraphs, wrapped; `indent` spaces before each line but the first, which starts at column `column`. */
 void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 
+/* ---------------------------------------------------------------------------------------- waiting.c */
+
+/* Starts the program once more, with threads that do not spin for long; does nothing the second time. */
+void cli_wait_politely(char **argv);
+
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
 void cli_man_page(FILE *file);

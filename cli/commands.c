@@ -5,7 +5,7 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_train_translate, &cli_translate, &cli_eval,    &cli_show, &cli_info,
+    &cli_demo, &cli_train_translate, &cli_translate, &cli_eval,    &cli_show, &cli_info,
     &cli_list, &cli_run,             &cli_version,   &cli_help, NULL,
 };
 
