@@ -165,7 +165,8 @@ static void damage_never_harms(void **state)
 /* A file of the older form around an object's pickle; no storages. */
 static size_t wrap(uint8_t *out, const char *object, size_t size)
 {
-    static const char before[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.",
+    static const char before[] =
+        "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.",
                       after[] = "\x80\x02].";
     memcpy(out, before, sizeof before - 1);
     memcpy(out + sizeof before - 1, object, size);
@@ -173,7 +174,10 @@ static size_t wrap(uint8_t *out, const char *object, size_t size)
     return sizeof before + sizeof after - 2 + size;
 }
 
-#define CASE(bytes, error) {bytes, sizeof bytes - 1, error}
+#define CASE(bytes, error)                                                                                             \
+    {                                                                                                                  \
+        bytes, sizeof bytes - 1, error                                                                                 \
+    }
 static void hostile_pickles_are_refused(void **state)
 {
     (void)state;
@@ -182,23 +186,43 @@ static void hostile_pickles_are_refused(void **state)
         size_t size;
         const char *error;
     } cases[] = {
-        CASE("\x80\x02]q\x00h\x00" "a.", "contains itself"),
-        CASE("\x80\x02}q\x00X\x01\x00\x00\x00" "ah\x00s.", "contains itself"),
+        CASE("\x80\x02]q\x00h\x00"
+             "a.",
+             "contains itself"),
+        CASE("\x80\x02}q\x00X\x01\x00\x00\x00"
+             "ah\x00s.",
+             "contains itself"),
         CASE("\x80\x02\xff.", "unknown opcode 0xff"),
-        CASE("\x80\x02" "0.", "empty stack"),
+        CASE("\x80\x02"
+             "0.",
+             "empty stack"),
         CASE("\x80\x02(.", "stops within a mark"),
         CASE("\x80\x02h\x05.", "not kept"),
         CASE("\x80\x02Nr\xff\xff\xff\x7f.", "too large a number"),
-        CASE("\x80\x02X\xff\xff\xff\xff" "a.", "cut off"),
-        CASE("\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a.", "cut off"),
-        CASE("\x80\x02K\x01K\x02" "a.", "takes none such"),
-        CASE("\x80\x02(K\x01" "d.", "key without a value"),
+        CASE("\x80\x02X\xff\xff\xff\xff"
+             "a.",
+             "cut off"),
+        CASE("\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+             "a.",
+             "cut off"),
+        CASE("\x80\x02K\x01K\x02"
+             "a.",
+             "takes none such"),
+        CASE("\x80\x02(K\x01"
+             "d.",
+             "key without a value"),
         CASE("\x80\x02K\x01K\x02\x93.", "name of a class"),
         CASE("\x80\x02t.", "a mark that is not there"),
-        CASE("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\n)R.", "is not rebuilt as PyTorch does"),
-        CASE("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\n(NK\x00))\x89NtR.", "has no storage"),
-        CASE("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
-             "0X\x03\x00\x00\x00" "cpuK\x09tQK\x00))\x89NtR.",
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n)R.",
+             "is not rebuilt as PyTorch does"),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n(NK\x00))\x89NtR.",
+             "has no storage"),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+             "0X\x03\x00\x00\x00"
+             "cpuK\x09tQK\x00))\x89NtR.",
              "no storage \"0\""),
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -218,13 +242,15 @@ static void hostile_pickles_are_refused(void **state)
 static void nothing_is_ever_called(void **state)
 {
     (void)state;
-    static const char object[] = "\x80\x02" "cos\nsystem\nX\x12\x00\x00\x00touch /tmp/x-pickl\x85R.";
+    static const char object[] = "\x80\x02"
+                                 "cos\nsystem\nX\x12\x00\x00\x00touch /tmp/x-pickl\x85R.";
     uint8_t file[512];
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true};
     attn_bytes report;
-    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, sizeof object - 1), "f", NULL, NULL, &report), ATTN_OK);
+    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, sizeof object - 1), "f", NULL, NULL, &report),
+                     ATTN_OK);
     assert_non_null(strstr(report.data, "passed over"));
     assert_false(attn_file_exists("/tmp/x-pickl"));
     attn_bytes_free(c, &report);
@@ -235,7 +261,8 @@ static void nothing_is_ever_called(void **state)
 static void shared_lists_do_not_explode(void **state)
 {
     (void)state;
-    char object[600] = "\x80\x02]q\x01" "0";
+    char object[600] = "\x80\x02]q\x01"
+                       "0";
     size_t size = 6;
     for (int i = 1; i < 60; i++) {
         const char step[] = {']', 'q', (char)(i + 1), 'h', (char)i, 'a', 'h', (char)i, 'a', '0'};
@@ -276,8 +303,8 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_nested_file_is_read),      cmocka_unit_test(the_older_form_is_read),
-        cmocka_unit_test(a_state_dict_fills_a_model), cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(a_nested_file_is_read),       cmocka_unit_test(the_older_form_is_read),
+        cmocka_unit_test(a_state_dict_fills_a_model),  cmocka_unit_test(damage_never_harms),
         cmocka_unit_test(hostile_pickles_are_refused), cmocka_unit_test(nothing_is_ever_called),
         cmocka_unit_test(shared_lists_do_not_explode), cmocka_unit_test(every_allocation_may_fail),
     };

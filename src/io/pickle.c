@@ -36,6 +36,7 @@ static attn_status fail(const machine *m, const char *what)
 
 /* ------------------------------------------------------------------------------------------ containers */
 
+/* Doubles, so that pushing costs a constant on average. */
 static attn_status reserve(const machine *m, list *l, size_t n)
 {
     if (n <= l->capacity)
@@ -163,6 +164,7 @@ static attn_status run_nothing(machine *m, const argument *a)
     return ATTN_OK;
 }
 
+/* The object on top is the pickle's. */
 static attn_status run_stop(machine *m, const argument *a)
 {
     (void)a;
@@ -236,6 +238,7 @@ static attn_status run_long(machine *m, const argument *a)
     return push_node(m, &(attn__node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
 }
 
+/* Big endian, unlike every other number. */
 static attn_status run_real(machine *m, const argument *a)
 {
     uint64_t bits = __builtin_bswap64(a->number);
@@ -440,6 +443,7 @@ static attn_status run_call_keywords(machine *m, const argument *a)
     return status == ATTN_OK ? run_call(m, a) : status;
 }
 
+/* The state is only noted: the object stays as it is, whatever its class would do with it. */
 static attn_status run_build(machine *m, const argument *a)
 {
     (void)a;
@@ -490,6 +494,7 @@ static attn_status run_put(machine *m, const argument *a)
     return put(m, a->number);
 }
 
+/* Protocol 4: kept under the next free number. */
 static attn_status run_memoize(machine *m, const argument *a)
 {
     (void)a;
@@ -622,6 +627,7 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
+/* Runs one opcode; those that no writer of weights uses are unknown here, among them all that would import. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;

@@ -42,6 +42,7 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
     return ATTN_OK;
 }
 
+/* The pickle's number of elements must fit the entry; each entry's checksum is taken once, when first used. */
 static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                 attn__storage_bytes *bytes)
 {
@@ -91,6 +92,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     return status;
 }
 
+/* Messages about the pickle name it within the file, since offsets count from its own beginning. */
 static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
 {
     const uint8_t *text;

@@ -79,9 +79,9 @@ static bool storage_element(const attn__node *class, attn__element *element)
         const char *name;
         attn__element element;
     } classes[] = {
-        {"FloatStorage", ATTN__F32},    {"DoubleStorage", ATTN__F64}, {"HalfStorage", ATTN__F16},
-        {"BFloat16Storage", ATTN__BF16}, {"LongStorage", ATTN__I64},  {"IntStorage", ATTN__I32},
-        {"ShortStorage", ATTN__I16},    {"CharStorage", ATTN__I8},    {"ByteStorage", ATTN__U8},
+        {"FloatStorage", ATTN__F32},     {"DoubleStorage", ATTN__F64}, {"HalfStorage", ATTN__F16},
+        {"BFloat16Storage", ATTN__BF16}, {"LongStorage", ATTN__I64},   {"IntStorage", ATTN__I32},
+        {"ShortStorage", ATTN__I16},     {"CharStorage", ATTN__I8},    {"ByteStorage", ATTN__U8},
         {"BoolStorage", ATTN__BOOL},
     };
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
@@ -135,9 +135,9 @@ static attn_status find_storage(const attn__pt *pt, const attn__node *node, cons
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
     else if (!dtype_element(dtype, &array->element))
-        return attn__fail(pt->input->context, ATTN_UNSUPPORTED, "%s: tensor \"%.100s\": elements of \"%.*s\" are not read",
-                          pt->input->name, name, class->name_size < 64 ? (int)class->name_size : 64,
-                          class->name ? class->name : "");
+        return attn__fail(pt->input->context, ATTN_UNSUPPORTED,
+                          "%s: tensor \"%.100s\": elements of \"%.*s\" are not read", pt->input->name, name,
+                          class->name_size < 64 ? (int)class->name_size : 64, class->name ? class->name : "");
     return pt->find(pt->user, key->text, key->size, (uint64_t)numel->integer, unit, bytes);
 }
 

@@ -167,8 +167,9 @@ static attn_status visit_next(walk *w, frame *f)
     named = name_member(w, f, key);
     f->index++;
     if (!named)
-        return attn__findings_note(w->pt->findings, "%s: a member of \"%.*s\" with a key that is no short text or integer was passed over",
-                                   w->pt->input->name, (int)f->prefix, w->name);
+        return attn__findings_note(
+            w->pt->findings, "%s: a member of \"%.*s\" with a key that is no short text or integer was passed over",
+            w->pt->input->name, (int)f->prefix, w->name);
     return visit(w, &p->nodes[cell->node]);
 }
 
