@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+# The front door; CMake does the work behind it.
+#
+#   make run    install what is missing, build, run the demo     make bench   measure speed
+#   make test   install what is missing, build, run the tests    make lint    sizes, floors, clang-tidy, format
+#   make asan   the tests under address and undefined sanitizers make fuzz    each fuzz target for FUZZ_SECONDS
+#   make tsan   the tests under the thread sanitizer             make docs    check the documents' commands and links
+#   make test-parity   against PyTorch (installs it in build/venv)
+#   make install PREFIX=/usr/local                               make clean
+BUILD ?= build
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+all: $(BUILD)/CMakeCache.txt
+	cmake --build $(BUILD) -j $(JOBS)
+
+# The stamp follows the script, so that a new dependency is installed by the next make.
+build/.deps: scripts/install-deps
+	@sh scripts/install-deps
+	@mkdir -p build && touch $@
+
+$(BUILD)/CMakeCache.txt: build/.deps
+	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
+
+run: all
+	$(BUILD)/attn demo
+
+test: all
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+# The tests of the engine and the tensors once with each instruction set that this machine has.
+test-isa: all
+	@for isa in $$($(BUILD)/attn version --isa-list); do echo "ATTN_ISA=$$isa"; \
+	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|tile|simd|tensor|nn)' || exit 1; done
+
+define sanitized
+$(1): build/.deps
+	cmake --preset $(1)
+	cmake --build build-$(1) -j $$(JOBS)
+	ctest --test-dir build-$(1) --output-on-failure -j $$(JOBS)
+endef
+$(eval $(call sanitized,asan))
+$(eval $(call sanitized,tsan))
+
+test-parity: all
+	sh scripts/install-parity
+	build/venv/bin/python tests/parity/run.py
+
+bench: all
+	$(BUILD)/attn bench attend
+	$(BUILD)/attn bench train
+
+lint: all
+	sh scripts/lint
+
+fuzz: build/.deps
+	sh scripts/fuzz $(FUZZ_SECONDS)
+
+docs: all
+	sh scripts/check-docs
+
+install: all
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-asan build-tsan build-debug out
+
+.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install clean

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.h - typed settings by name: what a config.json holds, what an architecture is built from.
+ *
+ * A config keeps its keys in the order in which they were set.  Not thread safe; reading from several threads
+ * is.
+ */
+#ifndef ATTN_CONFIG_H
+#define ATTN_CONFIG_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_value_type {
+    ATTN_VALUE_NULL = 0,
+    ATTN_VALUE_BOOL,
+    ATTN_VALUE_INT,
+    ATTN_VALUE_REAL,
+    ATTN_VALUE_TEXT,
+    ATTN_VALUE_INTS,  /* a list of integers: shapes */
+    ATTN_VALUE_TEXTS  /* a list of texts: factors, class names */
+} attn_value_type;
+
+typedef struct attn_value {
+    attn_value_type type;
+    bool boolean;
+    int64_t integer;
+    double real; /* also set for INT */
+    const char *text;
+    int64_t n; /* of the lists */
+    const int64_t *integers;
+    const char *const *texts;
+} attn_value;
+
+typedef struct attn_config attn_config;
+
+ATTN_API attn_status attn_config_create(attn_config **config, attn_context *context);
+ATTN_API void attn_config_destroy(attn_config *config); /* NULL is allowed */
+
+/* Sets `key`, in place if it is there.  Everything is copied.  ATTN_MEMORY. */
+ATTN_API attn_status attn_config_set(attn_config *config, const char *key, const attn_value *value);
+ATTN_API attn_status attn_config_set_int(attn_config *config, const char *key, int64_t value);
+ATTN_API attn_status attn_config_set_real(attn_config *config, const char *key, double value);
+ATTN_API attn_status attn_config_set_bool(attn_config *config, const char *key, bool value);
+ATTN_API attn_status attn_config_set_text(attn_config *config, const char *key, const char *value);
+
+ATTN_API int64_t attn_config_size(const attn_config *config);
+ATTN_API const char *attn_config_key(const attn_config *config, int64_t i); /* NULL past the end */
+/* NULL if there is no such key.  Lives until the key is set again or the config is destroyed. */
+ATTN_API const attn_value *attn_config_get(const attn_config *config, const char *key);
+
+/* The value of `key`, or `otherwise` if there is no such key or it is of another type. */
+ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t otherwise);
+ATTN_API double attn_config_real(const attn_config *config, const char *key, double otherwise);
+ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool otherwise);
+ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *otherwise);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

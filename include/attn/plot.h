@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plot.h - pictures: attention as heatmaps, training as curves.
+ *
+ * A picture is described by plain data of the caller's and rendered into memory as PNG, SVG or PDF, all the
+ * same drawing.  Text is UTF-8.  Nothing is kept between calls; different contexts are independent.
+ */
+#ifndef ATTN_PLOT_H
+#define ATTN_PLOT_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_picture_format { ATTN_PNG = 0, ATTN_SVG, ATTN_PDF } attn_picture_format;
+
+/* The format that a file's ending names (".png", ".svg", ".pdf", any case).  ATTN_ARGUMENT: another ending. */
+ATTN_API attn_status attn_picture_format_of(attn_picture_format *format, attn_context *context, const char *path);
+
+/* A rendered picture; release with attn_picture_free. */
+typedef struct attn_picture {
+    unsigned char *data;
+    size_t size;
+} attn_picture;
+ATTN_API void attn_picture_free(attn_context *context, attn_picture *picture);
+
+/* One map: weights of queries (rows) over keys (columns), values[row * cols + col].  NaN is drawn as "not
+ * there" (grey): keys that a query may not see. */
+typedef struct attn_panel {
+    const char *title; /* NULL: none */
+    int64_t rows, cols;
+    const float *values;
+} attn_panel;
+
+/* Maps side by side that share their labels: the heads of one layer. */
+typedef struct attn_panel_row {
+    const char *title;                           /* above the row; NULL: none */
+    const char *const *row_labels, *const *col_labels; /* queries and keys; NULL: none.  rows and cols of them */
+    const char *row_name, *col_name;             /* of the axes; NULL: "Queries", "Keys" */
+    int64_t n;
+    const attn_panel *panels;
+} attn_panel_row;
+
+typedef struct attn_heatmaps {
+    const char *title; /* NULL: none */
+    int64_t n;
+    const attn_panel_row *rows;
+    double low, high;   /* the one colour scale of all panels; both 0: from 0 to the largest value there is */
+    int64_t per_line;   /* panels side by side before a row wraps; 0: 8 */
+} attn_heatmaps;
+
+/* ATTN_ARGUMENT (nothing to draw, more than 4,096 rows or columns in a map, text that is not UTF-8),
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, const attn_heatmaps *heatmaps,
+                                          attn_picture_format format);
+
+/* Lines over a common x: y[i] at x[i]; NaN leaves a gap. */
+typedef struct attn_curve {
+    const char *name;
+    int64_t n;
+    const double *x, *y;
+} attn_curve;
+typedef struct attn_curves {
+    const char *title, *x_name, *y_name;
+    int64_t n; /* at most 8 */
+    const attn_curve *curves;
+} attn_curves;
+ATTN_API attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
+                                        attn_picture_format format);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

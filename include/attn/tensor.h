@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tensor.h - n-dimensional arrays, operations on them, and their gradients.
+ *
+ * Tensors are contiguous and row-major.  A tape runs operations one after the other and, while it records,
+ * remembers how to take their gradients.  Errors stick: an operation that fails notes the error in the
+ * context and returns NULL, an operation that is given NULL returns NULL, so that a model is written without
+ * a check on every line and its caller looks at the last result only.
+ *
+ *     attn_tensor *h = attn_linear(tape, x, w1, b1, ATTN_RELU);
+ *     attn_tensor *y = attn_linear(tape, h, w2, b2, ATTN_IDENTITY);
+ *     attn_tensor *loss = attn_cross_entropy(tape, y, labels, &(attn_cross_entropy_options){.ignore = 1});
+ *     if (!loss || attn_backward(tape, loss) != ATTN_OK) puts(attn_context_error(context));
+ *
+ * Not thread safe: one thread at a time uses a tape, its context and its tensors.  Operations use the
+ * context's threads and give the same bits for the same number of threads.
+ * f32 everywhere; f64 in every operation as well, for checking gradients.  Integers (ids, lengths) are I32.
+ */
+#ifndef ATTN_TENSOR_H
+#define ATTN_TENSOR_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ATTN_MAX_RANK 8
+
+/* --------------------------------------------------------------------------------------------- tensors */
+
+typedef struct attn_tensor attn_tensor;
+
+/* A tensor of the caller's own, zeroed; to be destroyed by the caller, after the tapes that used it were
+ * reset.  ATTN_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_MEMORY. */
+ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                                        const int64_t *shape);
+ATTN_API void attn_tensor_destroy(attn_tensor *tensor); /* NULL is allowed; never for a tape's tensors */
+
+ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
+ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);
+ATTN_API int attn_tensor_rank(const attn_tensor *tensor);
+ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
+/* Length of axis `axis`; negative ones count from the end. */
+ATTN_API int64_t attn_tensor_dim(const attn_tensor *tensor, int axis);
+ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* number of elements */
+/* A tensor whose gradient is wanted (parameters, checked inputs).  Off at first. */
+ATTN_API void attn_tensor_set_needs_grad(attn_tensor *tensor, bool needs);
+ATTN_API bool attn_tensor_needs_grad(const attn_tensor *tensor);
+/* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */
+ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
+ATTN_API void attn_tensor_clear_grad(attn_tensor *tensor); /* to zero; the memory stays */
+
+/* Tensors with names: a state dict, the parameters of an optimiser, the contents of a file. */
+typedef struct attn_named {
+    char *name;
+    attn_tensor *tensor;
+} attn_named;
+typedef struct attn_named_list {
+    attn_context *context;
+    attn_named *items;
+    int64_t n, capacity;
+    bool owns; /* the list destroys its tensors */
+} attn_named_list;
+/* Copies `name`.  ATTN_MEMORY. */
+ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
+ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name); /* NULL if none */
+ATTN_API void attn_named_clear(attn_named_list *list); /* frees names (and tensors, if owned); reusable */
+
+/* ------------------------------------------------------------------------------------------------ tape */
+
+typedef struct attn_tape attn_tape;
+
+/* Zero: inference, nothing recorded, dropout off. */
+typedef struct attn_tape_options {
+    bool record;   /* keep what attn_backward needs */
+    bool train;    /* dropout on, batch statistics taken from the batch */
+    uint64_t seed; /* of dropout; each dropout site of a step has its own stream */
+} attn_tape_options;
+
+ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
+ATTN_API void attn_tape_destroy(attn_tape *tape);
+/* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
+ * rounds of the same shapes nothing is allocated any more. */
+ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
+ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
+ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
+
+/* d loss / d everything that needs a gradient; `loss` has one element.  Tensors that only the backward pass
+ * still held are freed on the way, so this can be done once after each forward pass. */
+ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
+/* The same with a given gradient of `result` (same shape and type). */
+ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
+
+/* In inference, tensors made between begin and end are freed at the end, all but `keep` (which may be NULL);
+ * returns `keep`.  Scopes nest.  While recording it does nothing. */
+ATTN_API void attn_scope_begin(attn_tape *tape);
+ATTN_API attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
+
+/* ------------------------------------------------------------------------------------------ making, shape */
+
+/* A tape's tensor; zeroed where `data` is NULL, else copied from it. */
+ATTN_API attn_tensor *attn_tensor_make(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
+                                       const void *data);
+ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape); /* one -1 is inferred; shares memory */
+ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);                /* a copy */
+ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
+ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
+/* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
+ATTN_API attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
+ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
+
+/* ------------------------------------------------------------------------------------------- arithmetic */
+
+/* Shapes broadcast as in NumPy: aligned at the end, 1 stretches. */
+ATTN_API attn_tensor *attn_add(attn_tape *tape, attn_tensor *a, attn_tensor *b);
+ATTN_API attn_tensor *attn_sub(attn_tape *tape, attn_tensor *a, attn_tensor *b);
+ATTN_API attn_tensor *attn_mul(attn_tape *tape, attn_tensor *a, attn_tensor *b);
+ATTN_API attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift); /* x*scale + shift */
+ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);  /* the axis goes */
+ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
+
+typedef enum attn_activation {
+    ATTN_IDENTITY = 0,
+    ATTN_RELU,
+    ATTN_LEAKY_RELU, /* slope 0.01 */
+    ATTN_GELU_ERF,
+    ATTN_GELU_TANH,
+    ATTN_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
+    ATTN_TANH,
+    ATTN_SIGMOID
+} attn_activation;
+ATTN_API attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation activation);
+/* Along the last axis; keys at or past lens (I32, one number a row or one for each leading index; NULL: all)
+ * take no part, a row without any gives zeros (fill 0) or is filled with the score `fill` first. */
+ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_tensor *lens, double fill);
+
+/* --------------------------------------------------------------------------------------------- layers' ops */
+
+/* y[...,out] = activation(x[...,in] w[out,in]^T + b[out]); b may be NULL. */
+ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
+                                  attn_activation activation);
+/* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
+ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
+/* y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]); ids I32 of any shape [..., period];
+ * position [max,D] or NULL.  ATTN_ARGUMENT names the first id out of range. */
+ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, double scale,
+                                     attn_tensor *position, int64_t first);
+ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
+/* Over the last axis: (x - mean) / sqrt(var + eps) * g + b; g, b [D]. */
+ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
+/* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass. */
+ATTN_API attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
+                                          attn_tensor *b, double eps);
+
+/* One layer of gated recurrent units, PyTorch's gate order r, z, n (Cho et al. 2014, arXiv:1406.1078):
+ * x [T,B,I], h0 [B,H] or NULL (zeros), w_ih [3H,I], w_hh [3H,H], b_ih, b_hh [3H].  Returns all states
+ * [T,B,H]; the last one is its last row. */
+ATTN_API attn_tensor *attn_gru(attn_tape *tape, attn_tensor *x, attn_tensor *h0, attn_tensor *w_ih, attn_tensor *w_hh,
+                               attn_tensor *b_ih, attn_tensor *b_hh);
+
+typedef struct attn_cross_entropy_options {
+    bool has_ignore;
+    int64_t ignore;         /* label that does not count (padding) */
+    double label_smoothing; /* share spread evenly over all classes */
+    double divisor;         /* 0: the number of labels that count */
+} attn_cross_entropy_options;
+/* Mean over counted labels of -log softmax(logits)[label]; logits [...,C], labels I32 [...].  One element.
+ * While recording, the logits are overwritten by their gradient in the backward pass. */
+ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
+                                         const attn_cross_entropy_options *options);
+
+/* ------------------------------------------------------------------------------------------- attention */
+
+/* Tensors in the places of attn_arrays, each with the element at which the problem's index 0 stands. */
+typedef struct attn_operand {
+    attn_tensor *tensor;
+    int64_t offset;
+} attn_operand;
+typedef struct attn_attention {
+    attn_problem problem; /* forward, as attn.h describes; direction, seed, stream, gradients are filled in here */
+    attn_operand q, k, v;
+    attn_tensor *bias;
+    const attn_tensor *mask; /* U8 or BOOL */
+    const attn_tensor *lens; /* I32 */
+    attn_tensor *w, *w2;
+    attn_tensor *table[ATTN_MAX_RELATIVE];
+    int rank; /* of the result, whose strides are the problem's o */
+    int64_t shape[ATTN_MAX_RANK];
+    attn_tensor **weights; /* if not NULL: gets the weights, shaped as below; no gradient flows through them */
+    int weights_rank;
+    int64_t weights_shape[ATTN_MAX_RANK];
+    double dropout; /* in training */
+} attn_attention;
+/* Any attention that the engine knows, with its gradients.  Plans are kept by the tape and used again for
+ * equal problems. */
+ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attention);
+
+/* ------------------------------------------------------------------------------------------ convolution */
+
+typedef struct attn_conv {
+    int spatial;                   /* 1 to 3 */
+    int64_t stride[3], padding[3]; /* stride 0 means 1 */
+    int64_t groups;                /* 0 means 1 */
+} attn_conv;
+/* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch). */
+ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
+                                    const attn_conv *conv);
+/* Max or average over windows `kernel` (stride 0: the kernel), no padding, incomplete windows left out. */
+ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
+                                    const int64_t *stride);
+ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
+                                    const int64_t *stride);
+/* Per channel (axis 1): batch statistics in training, running ones otherwise; running_* [C] are updated in
+ * training by `momentum` (PyTorch's meaning; the running variance is the unbiased one). */
+ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b,
+                                      attn_tensor *running_mean, attn_tensor *running_var, double momentum, double eps);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+#include "plot/canvas.h"
+
+#include "base/context.h"
+
+#include <cairo-pdf.h>
+#include <cairo-svg.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PIXELS_PER_POINT = 2 }; /* of PNG, so that small labels stay sharp */
+
+const attn__colour attn__ink = {0.13, 0.13, 0.15}, attn__grey = {0.45, 0.45, 0.48}, attn__absent = {0.90, 0.90, 0.91};
+
+/* Straight lines between these; lightness falls evenly from one to the next. */
+attn__colour attn__colour_of(double share)
+{
+    static const attn__colour stops[] = {
+        {1.00, 0.98, 0.95}, {0.99, 0.83, 0.68}, {0.96, 0.60, 0.42}, {0.84, 0.33, 0.26}, {0.62, 0.12, 0.20},
+        {0.33, 0.02, 0.14},
+    };
+    enum { LAST = sizeof stops / sizeof *stops - 1 };
+    double at = fmin(fmax(share, 0), 1) * LAST;
+    int i = (int)fmin(floor(at), LAST - 1);
+    double t = at - i;
+    attn__colour a = stops[i], b = stops[i + 1];
+    return (attn__colour){a.r + t * (b.r - a.r), a.g + t * (b.g - a.g), a.b + t * (b.b - a.b)};
+}
+
+attn_status attn_picture_format_of(attn_picture_format *format, attn_context *context, const char *path)
+{
+    static const struct {
+        const char *ending;
+        attn_picture_format format;
+    } endings[] = {{".png", ATTN_PNG}, {".svg", ATTN_SVG}, {".pdf", ATTN_PDF}};
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++) {
+        if (strcasecmp(dot, endings[i].ending) == 0) {
+            *format = endings[i].format;
+            return ATTN_OK;
+        }
+    }
+    return attn__fail(context, ATTN_ARGUMENT, "%s: a picture's name must end in .png, .svg or .pdf", path);
+}
+
+void attn_picture_free(attn_context *context, attn_picture *picture)
+{
+    attn__free(context, picture->data);
+    *picture = (attn_picture){0};
+}
+
+/* -------------------------------------------------------------------------------------------- rendering */
+
+/* Where cairo writes the finished picture. */
+typedef struct sink {
+    attn_context *context;
+    attn_picture *picture;
+    size_t capacity;
+} sink;
+
+static cairo_status_t append(void *user, const unsigned char *data, unsigned int length)
+{
+    sink *out = user;
+    attn_picture *picture = out->picture;
+    size_t size = picture->size + length;
+    if (size > out->capacity) {
+        size_t capacity = attn__size_add(size, size);
+        void *larger = attn__realloc(out->context, picture->data, capacity);
+        if (!larger)
+            return CAIRO_STATUS_WRITE_ERROR;
+        picture->data = larger;
+        out->capacity = capacity;
+    }
+    memcpy(picture->data + picture->size, data, length);
+    picture->size = size;
+    return CAIRO_STATUS_SUCCESS;
+}
+
+static cairo_surface_t *make_surface(sink *out, attn_picture_format format, double width, double height)
+{
+    switch (format) {
+    case ATTN_SVG:
+        return cairo_svg_surface_create_for_stream(append, out, width, height);
+    case ATTN_PDF:
+        return cairo_pdf_surface_create_for_stream(append, out, width, height);
+    case ATTN_PNG:
+        break;
+    }
+    return cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)ceil(width * PIXELS_PER_POINT),
+                                      (int)ceil(height * PIXELS_PER_POINT));
+}
+
+static cairo_status_t draw_on(cairo_surface_t *surface, sink *out, attn_picture_format format,
+                              void (*draw)(void *user, cairo_t *cr), void *user)
+{
+    cairo_t *cr = cairo_create(surface); /* carries the surface's error, if any */
+    if (format == ATTN_PNG)
+        cairo_scale(cr, PIXELS_PER_POINT, PIXELS_PER_POINT);
+    cairo_set_source_rgb(cr, 1, 1, 1);
+    cairo_paint(cr);
+    draw(user, cr);
+    cairo_status_t status = cairo_status(cr);
+    cairo_destroy(cr);
+    if (status == CAIRO_STATUS_SUCCESS && format == ATTN_PNG)
+        status = cairo_surface_write_to_png_stream(surface, append, out);
+    cairo_surface_finish(surface); /* SVG and PDF are written here */
+    return status != CAIRO_STATUS_SUCCESS ? status : cairo_surface_status(surface);
+}
+
+attn_status attn__canvas_render(attn_picture *picture, attn_context *context, attn_picture_format format, double width,
+                                double height, void (*draw)(void *user, cairo_t *cr), void *user)
+{
+    *picture = (attn_picture){0};
+    sink out = {context, picture, 0};
+    cairo_surface_t *surface = make_surface(&out, format, width, height);
+    cairo_status_t status = draw_on(surface, &out, format, draw, user);
+    cairo_surface_destroy(surface);
+    if (status == CAIRO_STATUS_SUCCESS)
+        return ATTN_OK;
+    attn_picture_free(context, picture);
+    bool callers = status == CAIRO_STATUS_INVALID_STRING || status == CAIRO_STATUS_INVALID_SIZE;
+    return attn__fail(context, callers ? ATTN_ARGUMENT : ATTN_MEMORY, "drawing a picture of %.0f x %.0f points: %s",
+                      width, height, cairo_status_to_string(status));
+}
+
+/* ------------------------------------------------------------------------------------------------- text */
+
+cairo_t *attn__measuring(void)
+{
+    cairo_surface_t *surface = cairo_recording_surface_create(CAIRO_CONTENT_COLOR, NULL);
+    cairo_t *cr = cairo_create(surface);
+    cairo_surface_destroy(surface);
+    return cr;
+}
+
+void attn__font(cairo_t *cr, double size, bool bold)
+{
+    cairo_select_font_face(cr, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL,
+                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_set_font_size(cr, size);
+}
+
+double attn__text_width(cairo_t *cr, const char *text)
+{
+    cairo_text_extents_t extents;
+    cairo_text_extents(cr, text, &extents);
+    return extents.x_advance;
+}
+
+void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle)
+{
+    double width = anchor == ATTN_LEFT ? 0 : attn__text_width(cr, text);
+    cairo_save(cr);
+    cairo_translate(cr, x, y);
+    cairo_rotate(cr, angle);
+    cairo_move_to(cr, anchor == ATTN_RIGHT ? -width : anchor == ATTN_CENTRE ? -width / 2 : 0, 0);
+    cairo_show_text(cr, text);
+    cairo_restore(cr);
+}
+
+void attn__set_colour(cairo_t *cr, attn__colour colour)
+{
+    cairo_set_source_rgb(cr, colour.r, colour.g, colour.b);
+}
+
+/* ------------------------------------------------------------------------------------------------ ticks */
+
+int attn__ticks(double low, double high, double ticks[12])
+{
+    double span = high > low ? high - low : 1;
+    double power = pow(10, floor(log10(span / 5))), rough = span / 5 / power;
+    double step = power * (rough < 1.5 ? 1 : rough < 3.5 ? 2 : rough < 7.5 ? 5 : 10);
+    int n = 0;
+    for (double i = ceil(low / step - 1e-9); i * step <= high + 1e-9 * span && n < 12; i++)
+        ticks[n++] = i * step;
+    return n;
+}
+
+void attn__tick_text(double value, double step, char *text, size_t size)
+{
+    int digits = step > 0 ? (int)fmax(0, ceil(-log10(step) - 1e-9)) : 0;
+    snprintf(text, size, "%.*f", digits < 9 ? digits : 9, fabs(value) < step * 1e-6 ? 0 : value);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Heatmaps on a grid.  First everything is measured (labels decide the margins), then drawn:
+ *
+ *     title
+ *     row title
+ *     | queries' labels | panel | gap | panel | ...    | scale
+ *     |                 | keys' labels, turned upright |
+ */
+#include "attn/plot.h"
+
+#include "base/context.h"
+#include "plot/canvas.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12;
+enum { MOST = 4096, LONGEST_LABEL = 96 };
+
+/* One panel row as laid out. */
+typedef struct laid_row {
+    double cell;          /* side of one weight */
+    double left;          /* width of the queries' labels and name */
+    double below;         /* height of the keys' labels and name */
+    double width, height; /* of one panel's map */
+    int64_t lines;        /* the row's panels wrap into so many */
+} laid_row;
+
+typedef struct layout {
+    const attn_heatmaps *maps;
+    laid_row *rows;
+    int64_t per_line;
+    double low, high;
+    double width, height; /* of the page */
+    double scale_x;
+} layout;
+
+static double widest(cairo_t *cr, const char *const *labels, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; labels && i < n; i++)
+        most = fmax(most, attn__text_width(cr, labels[i]));
+    return fmin(most, LONGEST_LABEL);
+}
+
+/* Where there are labels, a line of text must fit a cell; else a panel is kept at a handy size. */
+static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
+{
+    double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));
+    return row->row_labels || row->col_labels ? fmax(cell, LABEL * 1.45) : cell;
+}
+
+static void measure_row(const layout *l, const attn_panel_row *row, laid_row *laid, cairo_t *cr)
+{
+    int64_t rows = 0, cols = 0;
+    for (int64_t i = 0; i < row->n; i++) {
+        rows = row->panels[i].rows > rows ? row->panels[i].rows : rows;
+        cols = row->panels[i].cols > cols ? row->panels[i].cols : cols;
+    }
+    attn__font(cr, LABEL, false);
+    laid->cell = cell_size(row, rows, cols);
+    laid->width = fmax(laid->cell * (double)cols, 40);
+    laid->height = laid->cell * (double)rows;
+    laid->left = widest(cr, row->row_labels, rows) + NAME + 10;
+    laid->below = widest(cr, row->col_labels, cols) + NAME + 12;
+    laid->lines = (row->n + l->per_line - 1) / l->per_line;
+}
+
+static double row_title_height(const attn_panel_row *row)
+{
+    return row->title ? TITLE + 10 : 0;
+}
+
+static double line_height(const laid_row *laid)
+{
+    return TITLE + 4 + laid->height + laid->below + GAP;
+}
+
+static void measure(layout *l, cairo_t *cr)
+{
+    l->height = MARGIN + (l->maps->title ? HEAD + 10 : 0);
+    double width = 0;
+    for (int64_t i = 0; i < l->maps->n; i++) {
+        const attn_panel_row *row = &l->maps->rows[i];
+        laid_row *laid = &l->rows[i];
+        measure_row(l, row, laid, cr);
+        int64_t side_by_side = row->n < l->per_line ? row->n : l->per_line;
+        width = fmax(width, laid->left + (double)side_by_side * (laid->width + GAP));
+        attn__font(cr, TITLE, true);
+        if (row->title)
+            width = fmax(width, attn__text_width(cr, row->title));
+        l->height += row_title_height(row) + (double)laid->lines * line_height(laid);
+    }
+    attn__font(cr, HEAD, true);
+    if (l->maps->title)
+        width = fmax(width, attn__text_width(cr, l->maps->title));
+    l->scale_x = MARGIN + width + 6;
+    l->width = l->scale_x + SCALE_WIDTH + 34 + MARGIN;
+    l->height = fmax(l->height, 190) + MARGIN / 2;
+}
+
+/* --------------------------------------------------------------------------------------------- drawing */
+
+static void draw_cells(const layout *l, const attn_panel *panel, double cell, double x, double y, cairo_t *cr)
+{
+    for (int64_t r = 0; r < panel->rows; r++) {
+        for (int64_t c = 0; c < panel->cols; c++) {
+            double value = (double)panel->values[r * panel->cols + c];
+            attn__set_colour(cr, isnan(value) ? attn__absent : attn__colour_of((value - l->low) / (l->high - l->low)));
+            /* A hair wider than the cell: no white lines between neighbours. */
+            cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
+            cairo_fill(cr);
+        }
+    }
+    attn__set_colour(cr, attn__grey);
+    cairo_set_line_width(cr, 0.6);
+    cairo_rectangle(cr, x, y, cell * (double)panel->cols, cell * (double)panel->rows);
+    cairo_stroke(cr);
+}
+
+/* The label, cut at a whole character and ended by an ellipsis if it is too long. */
+static void draw_label(cairo_t *cr, double x, double y, const char *text, double angle)
+{
+    char cut[256];
+    size_t length = strlen(text);
+    if (attn__text_width(cr, text) > LONGEST_LABEL || length >= sizeof cut) {
+        length = length < sizeof cut - 4 ? length : sizeof cut - 4;
+        do {
+            while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
+                length--;
+            memcpy(cut, text, length);
+            memcpy(cut + length, "\xE2\x80\xA6", 4);
+        } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
+        text = cut;
+    }
+    attn__text(cr, x, y, text, ATTN_RIGHT, angle);
+}
+
+static void draw_row_labels(const attn_panel_row *row, const laid_row *laid, const attn_panel *panel, double x,
+                            double y, cairo_t *cr)
+{
+    attn__set_colour(cr, attn__ink);
+    attn__font(cr, LABEL, false);
+    for (int64_t r = 0; row->row_labels && r < panel->rows; r++)
+        draw_label(cr, x - 4, y + ((double)r + 0.5) * laid->cell + LABEL * 0.36, row->row_labels[r], 0);
+    attn__set_colour(cr, attn__grey);
+    attn__font(cr, NAME, false);
+    attn__text(cr, x - laid->left + NAME, y + (double)panel->rows * laid->cell / 2,
+               row->row_name ? row->row_name : "Queries", ATTN_CENTRE, -M_PI / 2);
+}
+
+static void draw_col_labels(const attn_panel_row *row, const laid_row *laid, const attn_panel *panel, double x,
+                            double y, cairo_t *cr)
+{
+    double bottom = y + (double)panel->rows * laid->cell;
+    attn__set_colour(cr, attn__ink);
+    attn__font(cr, LABEL, false);
+    for (int64_t c = 0; row->col_labels && c < panel->cols; c++)
+        draw_label(cr, x + ((double)c + 0.5) * laid->cell + LABEL * 0.36, bottom + 4, row->col_labels[c], -M_PI / 2);
+    attn__set_colour(cr, attn__grey);
+    attn__font(cr, NAME, false);
+    attn__text(cr, x + (double)panel->cols * laid->cell / 2, bottom + laid->below - 4,
+               row->col_name ? row->col_name : "Keys", ATTN_CENTRE, 0);
+}
+
+/* Returns the y below the row. */
+static double draw_row(const layout *l, const attn_panel_row *row, const laid_row *laid, double y, cairo_t *cr)
+{
+    attn__set_colour(cr, attn__ink);
+    attn__font(cr, TITLE, true);
+    if (row->title)
+        attn__text(cr, MARGIN, y + TITLE, row->title, ATTN_LEFT, 0);
+    y += row_title_height(row);
+    for (int64_t i = 0; i < row->n; i++) {
+        const attn_panel *panel = &row->panels[i];
+        int64_t column = i % l->per_line;
+        double x = MARGIN + laid->left + (double)column * (laid->width + GAP);
+        double top = y + (double)(i / l->per_line) * line_height(laid) + TITLE + 4;
+        attn__set_colour(cr, attn__ink);
+        attn__font(cr, LABEL, false);
+        if (panel->title)
+            attn__text(cr, x + laid->cell * (double)panel->cols / 2, top - 4, panel->title, ATTN_CENTRE, 0);
+        draw_cells(l, panel, laid->cell, x, top, cr);
+        draw_col_labels(row, laid, panel, x, top, cr);
+        if (column == 0)
+            draw_row_labels(row, laid, panel, x, top, cr);
+    }
+    return y + (double)laid->lines * line_height(laid);
+}
+
+static void draw_scale_ticks(const layout *l, double y, double height, cairo_t *cr)
+{
+    double ticks[12];
+    int n = attn__ticks(l->low, l->high, ticks);
+    attn__set_colour(cr, attn__ink);
+    attn__font(cr, LABEL, false);
+    for (int i = 0; i < n; i++) {
+        char text[32];
+        attn__tick_text(ticks[i], n > 1 ? ticks[1] - ticks[0] : 1, text, sizeof text);
+        double at = y + height * (1 - (ticks[i] - l->low) / (l->high - l->low));
+        attn__text(cr, l->scale_x + SCALE_WIDTH + 4, at + LABEL * 0.36, text, ATTN_LEFT, 0);
+    }
+}
+
+static void draw_scale(const layout *l, double y, cairo_t *cr)
+{
+    enum { STEPS = 128 };
+    double height = fmin(220, l->height - y - 2 * MARGIN);
+    for (int i = 0; i < STEPS; i++) {
+        attn__set_colour(cr, attn__colour_of(1 - (i + 0.5) / STEPS));
+        cairo_rectangle(cr, l->scale_x, y + height * i / STEPS, SCALE_WIDTH, height / STEPS + 0.3);
+        cairo_fill(cr);
+    }
+    attn__set_colour(cr, attn__grey);
+    cairo_set_line_width(cr, 0.6);
+    cairo_rectangle(cr, l->scale_x, y, SCALE_WIDTH, height);
+    cairo_stroke(cr);
+    draw_scale_ticks(l, y, height, cr);
+}
+
+static void draw_page(void *user, cairo_t *cr)
+{
+    const layout *l = user;
+    double y = MARGIN;
+    if (l->maps->title) {
+        attn__set_colour(cr, attn__ink);
+        attn__font(cr, HEAD, true);
+        attn__text(cr, MARGIN, y + HEAD, l->maps->title, ATTN_LEFT, 0);
+        y += HEAD + 10;
+    }
+    double first = y + row_title_height(&l->maps->rows[0]) + TITLE + 4;
+    for (int64_t i = 0; i < l->maps->n; i++)
+        y = draw_row(l, &l->maps->rows[i], &l->rows[i], y, cr);
+    draw_scale(l, first, cr);
+}
+
+/* -------------------------------------------------------------------------------------------- checking */
+
+static attn_status check_row(attn_context *context, const attn_panel_row *row, int64_t index)
+{
+    if (row->n < 1)
+        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: row %lld has no panels", (long long)index);
+    for (int64_t p = 0; p < row->n; p++) {
+        int64_t rows = row->panels[p].rows, cols = row->panels[p].cols;
+        if (rows < 1 || cols < 1 || rows > MOST || cols > MOST)
+            return attn__fail(context, ATTN_ARGUMENT,
+                              "heatmaps: row %lld, panel %lld is %lld x %lld; each side must be 1 to %d",
+                              (long long)index, (long long)p, (long long)rows, (long long)cols, MOST);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check(attn_context *context, const attn_heatmaps *maps)
+{
+    if (maps->n < 1)
+        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: nothing to draw");
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)
+        status = check_row(context, &maps->rows[i], i);
+    return status;
+}
+
+static double largest_value(const attn_heatmaps *maps)
+{
+    double most = 0;
+    for (int64_t i = 0; i < maps->n; i++) {
+        for (int64_t p = 0; p < maps->rows[i].n; p++) {
+            const attn_panel *panel = &maps->rows[i].panels[p];
+            for (int64_t j = 0; j < panel->rows * panel->cols; j++)
+                most = fmax(most, (double)panel->values[j]); /* fmax passes over NaN */
+        }
+    }
+    return most > 0 ? most : 1;
+}
+
+attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, const attn_heatmaps *heatmaps,
+                                 attn_picture_format format)
+{
+    *picture = (attn_picture){0};
+    attn_status status = check(context, heatmaps);
+    if (status != ATTN_OK)
+        return status;
+    bool given = heatmaps->high > heatmaps->low;
+    layout l = {.maps = heatmaps,
+                .per_line = heatmaps->per_line > 0 ? heatmaps->per_line : 8,
+                .low = given ? heatmaps->low : 0,
+                .high = given ? heatmaps->high : largest_value(heatmaps)};
+    l.rows = attn__alloc_zero(context, attn__size_mul((size_t)heatmaps->n, sizeof *l.rows));
+    if (!l.rows)
+        return ATTN_MEMORY;
+    cairo_t *measuring = attn__measuring();
+    measure(&l, measuring);
+    cairo_destroy(measuring);
+    status = attn__canvas_render(picture, context, format, l.width, l.height, draw_page, &l);
+    attn__free(context, l.rows);
+    return status;
+}

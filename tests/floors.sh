@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# A floor includes only what stands below it; the command sees public headers only.  The house is drawn in
+# docs/architecture.md.
+set -eu
+cd "$(dirname "$0")/.."
+
+# floor: the floors that it may include, besides itself and the public headers of the same floors
+allowed() {
+    case $1 in
+    base) echo "" ;;
+    simd) echo "base" ;;
+    kernels) echo "base simd" ;;
+    attend) echo "base simd kernels" ;;
+    tensor) echo "base simd kernels attend" ;;
+    nn) echo "base kernels attend tensor" ;;
+    models) echo "base attend tensor nn" ;;
+    io | data | train | plot) echo "base kernels attend tensor" ;;
+    apps) echo "base attend tensor nn models io data train plot" ;;
+    *) echo "floors.sh: unknown floor src/$1" >&2; exit 1 ;;
+    esac
+}
+# The public header that each floor answers for.
+header_floor() {
+    case $1 in
+    attn.h) echo base ;; config.h) echo base ;; tensor.h) echo tensor ;;
+    nn.h) echo nn ;; models.h) echo models ;; io.h) echo io ;; data.h) echo data ;; train.h) echo train ;;
+    plot.h) echo plot ;; *) echo apps ;;
+    esac
+}
+
+bad=0
+for dir in src/*/; do
+    floor=$(basename "$dir")
+    may=" $floor $(allowed "$floor") "
+    for line in $(grep -rhoE '#include "[^"]+"' "$dir" | sed 's/#include "//; s/"//' | sort -u); do
+        case $line in
+        attn/*) below=$(header_floor "${line#attn/}") ;;
+        */*) below=${line%%/*} ;;
+        *) continue ;; # a file of its own folder
+        esac
+        case $may in
+        *" $below "*) ;;
+        *) echo "src/$floor includes \"$line\", which is not below it:"; grep -rln "\"$line\"" "$dir"; bad=1 ;;
+        esac
+    done
+done
+if grep -rnE '#include "' cli | grep -vE '"(attn/[a-z_]+\.h|[a-z_]+\.h)"'; then
+    echo "cli/ may include public headers only"
+    bad=1
+fi
+exit $bad

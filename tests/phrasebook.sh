@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The phrasebook is what its generator writes, and has the form that data/README.md promises.
+set -eu
+book=data/phrasebook.tsv
+command -v python3 >/dev/null || { echo "python3 is not here: the generator cannot be run"; exit 0; }
+
+made=$(mktemp)
+trap 'rm -f "$made"' EXIT
+python3 scripts/make-phrasebook > "$made"
+cmp "$made" "$book" || { echo "$book is not what scripts/make-phrasebook writes"; exit 1; }
+
+python3 - "$book" <<'END'
+import collections, random, re, sys, unicodedata
+
+text = open(sys.argv[1], encoding="utf-8", newline="").read()
+assert text.endswith("\n") and "\r" not in text, "lines end with one newline"
+assert unicodedata.is_normalized("NFC", text), "the text is not NFC"
+lines = text[:-1].split("\n")
+assert len(lines) >= 600, f"only {len(lines)} pairs"
+for number, line in enumerate(lines, 1):
+    assert line.count("\t") == 1, f"line {number}: not exactly one tab"
+    english, french = line.split("\t")
+    for side in (english, french):
+        assert side == " ".join(side.split()) and side[-1] in ".!?", f"line {number}: spaces or final mark: {side!r}"
+        assert side[0].isupper(), f"line {number}: no capital: {side!r}"
+        assert len(re.sub("[.,!?]", " ", side).split()) <= 9, f"line {number}: too long: {side!r}"
+    assert english[-1] == french[-1], f"line {number}: the final marks differ"
+    assert re.search(r"(?<! )[!?]", french) is None, f"line {number}: no space before the mark: {french!r}"
+    # An elision or contraction that the grammar forgot.
+    missed = re.search(r"\b(je|ne|que|de|le|la|ma|sa|ce) [aeiouyhàâéêîôœ]|\b(à|de) les? ", french.lower())
+    assert missed is None or "est-ce " + missed[0][3:] in french.lower(), f"line {number}: {french!r}"
+pairs = [line.split("\t") for line in lines]
+assert len({english for english, _ in pairs}) == len(pairs), "an English sentence occurs twice"
+
+# A twentieth held out at random holds (nearly) no word that the rest does not have twice.
+words = [set("1" + w for w in re.sub("[.,!?]", " ", e.lower()).split()) |
+         set("2" + w for w in re.sub("[.,!?]", " ", f.lower()).split()) for e, f in pairs]
+for seed in range(20):
+    random.Random(seed).shuffle(words)
+    held, rest = words[:len(words) // 20], words[len(words) // 20:]
+    met = collections.Counter(w for sentence in rest for w in sentence)
+    known = sum(all(met[w] >= 2 for w in sentence) for sentence in held)
+    assert known >= 0.99 * len(held), f"split {seed}: {known} of {len(held)} sentences have only known words"
+print(len(pairs), "pairs")
+END

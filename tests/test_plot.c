@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * Pictures have their format's form, show what they are given, and refuse what cannot be drawn.  What they
+ * look like is for eyes: `ATTN_PLOT_DIR=out build/tests/test_plot` leaves them there. */
+#include "support/cmocka.h"
+
+#include "attn/plot.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const french[] = {"je", "suis", "chez", "moi", ".", "<eos>"};
+static const char *const english[] = {"i'm", "home", "after", "an extraordinarily-long-token-that-must-be-cut-somewhere",
+                                      ".", "<eos>"};
+
+static void keep(const attn_picture *picture, const char *name)
+{
+    const char *dir = getenv("ATTN_PLOT_DIR");
+    if (!dir)
+        return;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(picture->data, 1, picture->size, file);
+    fclose(file);
+}
+
+/* Two rows of four heads; the second one is causal. */
+static attn_heatmaps example(attn_panel panels[8], float values[8][36], attn_panel_row rows[2])
+{
+    static const char *const titles[] = {"Head 1", "Head 2", "Head 3", "Head 4"};
+    for (int p = 0; p < 8; p++) {
+        for (int i = 0; i < 36; i++) {
+            int r = i / 6, c = i % 6;
+            values[p][i] = p >= 4 && c > r ? NAN : (float)exp(-0.5 * (r - c + p - 3) * (r - c + p - 3));
+        }
+        panels[p] = (attn_panel){titles[p % 4], 6, 6, values[p]};
+    }
+    rows[0] = (attn_panel_row){"Encoder-decoder attention, layer 1", french, english, NULL, NULL, 4, panels};
+    rows[1] = (attn_panel_row){"Decoder self-attention, layer 1", french, french, NULL, NULL, 4, panels + 4};
+    return (attn_heatmaps){.title = "i'm home . → je suis chez moi .", .n = 2, .rows = rows};
+}
+
+static void heatmaps_render_in_every_format(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *magic;
+    } formats[] = {{"maps.png", "\x89PNG"}, {"maps.svg", "<?xml"}, {"maps.PDF", "%PDF"}};
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_panel panels[8];
+    attn_panel_row rows[2];
+    float values[8][36];
+    attn_heatmaps maps = example(panels, values, rows);
+    for (size_t i = 0; i < 3; i++) {
+        attn_picture_format format;
+        attn_picture picture;
+        assert_int_equal(attn_picture_format_of(&format, context, formats[i].path), ATTN_OK);
+        assert_int_equal(attn_heatmaps_render(&picture, context, &maps, format), ATTN_OK);
+        assert_memory_equal(picture.data, formats[i].magic, strlen(formats[i].magic));
+        keep(&picture, formats[i].path);
+        attn_picture_free(context, &picture);
+    }
+    size_t held;
+    attn_context_memory(context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(context);
+}
+
+static void curves_render(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    double x[30], train[30], valid[30];
+    for (int i = 0; i < 30; i++) {
+        x[i] = i + 1;
+        train[i] = 4 * exp(-i / 8.0) + 0.1;
+        valid[i] = i == 5 ? NAN : 3.8 * exp(-i / 9.0) + 0.6;
+    }
+    attn_curve lines[] = {{"training", 30, x, train}, {"validation", 30, x, valid}};
+    attn_curves curves = {"Loss", "epoch", "nats per token", 2, lines};
+    attn_picture picture;
+    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PNG), ATTN_OK);
+    keep(&picture, "curves.png");
+    attn_picture_free(context, &picture);
+    curves.n = 0;
+    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PNG), ATTN_ARGUMENT);
+    attn_context_destroy(context);
+}
+
+static void what_cannot_be_drawn_is_refused(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_picture picture;
+    attn_picture_format format;
+    assert_int_equal(attn_picture_format_of(&format, context, "maps.gif"), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "maps.gif"));
+    attn_context_clear(context);
+    attn_heatmaps none = {0};
+    assert_int_equal(attn_heatmaps_render(&picture, context, &none, ATTN_SVG), ATTN_ARGUMENT);
+    float one = 1;
+    attn_panel panel = {NULL, 1, 5000, &one};
+    attn_panel_row row = {.n = 1, .panels = &panel};
+    attn_context_clear(context);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_SVG),
+                     ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "5000"));
+    attn_context_clear(context);
+    panel = (attn_panel){"\xff\xfe", 1, 1, &one};
+    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_SVG),
+                     ATTN_ARGUMENT);
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heatmaps_render_in_every_format),
+        cmocka_unit_test(curves_render),
+        cmocka_unit_test(what_cannot_be_drawn_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
