@@ -10,6 +10,8 @@
 
 static const float log2_e = 1.44269504088896340736f;
 
+enum { STEP = 32 }; /* keys of one call of the tile product */
+
 /* One block of keys, in panels. */
 typedef struct block {
     int64_t at, keys;
@@ -167,13 +169,24 @@ static void weigh(attn__flash_item *t, const block *b, attn__flash_subtile sub)
     }
 }
 
-static void see_keys(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+/* S^T = K Q^T, in steps between which some of what comes next is brought in. */
+static void score(attn__flash_item *t, const block *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__tile_args scores = {.m = b->keys, .n = sub.width, .k = f->channels, .a = t->s.k, .am = f->ldk, .ak = 1,
-                              .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .c = t->s.s,
-                              .ldc = sub.width, .accumulate = false};
-    f->tile->run(&scores);
+    attn__tile_args args = {.n = sub.width, .k = f->channels, .am = f->ldk, .ak = 1,
+                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .ldc = sub.width};
+    for (int64_t key = 0; key < b->keys; key += STEP) {
+        args.m = b->keys - key < STEP ? b->keys - key : STEP;
+        args.a = t->s.k + key * f->ldk;
+        args.c = t->s.s + key * sub.width;
+        f->tile->run(&args);
+        attn__flash_fetch_ahead(&t->ahead);
+    }
+}
+
+static void see_keys(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+{
+    score(t, b, sub);
     mask_scores(t, b, sub);
     if (b->careful)
         note_hidden(t, b, sub);
@@ -189,6 +202,7 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     block b = {at, keys, false};
     load_panels(t, &b);
     load_key_tables(t, &b);
+    attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at < span->end && at + keys > span->begin)

@@ -161,7 +161,7 @@ void attn__rows_at(attn__rows *r, int64_t batch, int64_t query)
 static const float *read_key(attn__rows *r, const attn__spot *spot)
 {
     int64_t n = r->task->contract.size;
-    if (spot->kind == ATTN__SPOT_ZERO)
+    if (spot->outside)
         return memset(r->scratch[ATTN__SIDE_K], 0, (size_t)n * sizeof(float));
     return attn__side_read(&r->plan->side[ATTN__SIDE_K], r->arrays->k, spot->offset[ATTN__OP_K],
                            r->scratch[ATTN__SIDE_K]);
@@ -214,7 +214,7 @@ const float *attn__rows_value(attn__rows *r, const attn__spot *spot)
     int64_t n = r->task->value.size;
     float *scratch = r->scratch[ATTN__SIDE_V];
     const float *v = NULL;
-    if (spot->kind != ATTN__SPOT_ZERO)
+    if (!spot->outside)
         v = attn__side_read(&r->plan->side[ATTN__SIDE_V], r->arrays->v, spot->offset[ATTN__OP_V], scratch);
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)

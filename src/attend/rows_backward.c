@@ -119,7 +119,7 @@ static void add_score(work *w, const attn__spot *spot, float gradient)
         kernel->axpy(gradient, r->q, r->dk, n);
     }
     add_tables(w, spot, gradient);
-    if ((r->task->problem.with & ATTN_WANT_DK) && spot->kind != ATTN__SPOT_ZERO)
+    if ((r->task->problem.with & ATTN_WANT_DK) && !spot->outside)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DK], r->arrays->dk, spot->offset[ATTN__OP_DK], 1, r->dk);
 }
 
@@ -127,7 +127,7 @@ static void add_value(work *w, const attn__spot *spot, float kept)
 {
     attn__rows *r = &w->r;
     const attn_problem *p = &r->task->problem;
-    if ((p->with & ATTN_WANT_DV) && spot->kind != ATTN__SPOT_ZERO)
+    if ((p->with & ATTN_WANT_DV) && !spot->outside)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DV], r->arrays->dv, spot->offset[ATTN__OP_DV], kept, w->dout);
     for (int i = 0; i < p->nrelatives; i++)
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)

@@ -56,7 +56,7 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
         f->key_block = round_up((keys + (keys + f->key_block - 1) / f->key_block - 1) /
                                     ((keys + f->key_block - 1) / f->key_block), 8);
     int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
-    most = most > 384 ? 384 : most < wide ? wide : most / wide * wide;
+    most = most > 768 ? 768 : most < wide ? wide : most / wide * wide;
     int64_t blocks = queries > 0 ? (queries + most - 1) / most : 1;
     f->query_block = round_up((queries + blocks - 1) / blocks, lanes);
     if (f->query_block < lanes)
@@ -124,4 +124,4 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solve_flash = {"flash", refuse, NULL, plan, attn__flash_forward};
+const attn__solver attn__solver_flash = {"flash", refuse, NULL, plan, attn__flash_forward};

@@ -56,7 +56,7 @@ VF_FN vi vf_bits(vf x) { return _mm256_castps_si256(x); }
 /* The bounds keep infinities out of the subtraction; beyond them the result is settled anyway. */
 VF_FN vf vf_scale_range(vf x)
 {
-    return _mm256_min_ps(_mm256_set1_ps(256.0f), _mm256_max_ps(_mm256_set1_ps(-256.0f), x));
+    return _mm256_min_ps(_mm256_set1_ps(256.0f), _mm256_max_ps(_mm256_set1_ps(-252.0f), x));
 }
 VF_FN vf vf_fraction(vf x)
 {

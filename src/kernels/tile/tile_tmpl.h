@@ -7,11 +7,11 @@
  * multiply-adds, and more independent sums than the units' latency needs.
  */
 #if VF_REGISTERS >= 32
-enum { ROWS = 8, VECTORS = 3 };
+enum { ROWS = 8, VECTORS = 3, WIDE = 4, WIDE_ROWS = 6 }; /* 64 columns, the usual head, are one strip of 4 */
 #elif VF_LANES > 4
-enum { ROWS = 4, VECTORS = 3 };
+enum { ROWS = 4, VECTORS = 3, WIDE = VECTORS, WIDE_ROWS = ROWS };
 #else
-enum { ROWS = 4, VECTORS = 2 }; /* a product needs a register before it is added */
+enum { ROWS = 4, VECTORS = 2, WIDE = VECTORS, WIDE_ROWS = ROWS }; /* a product needs a register before it is added */
 #endif
 
 /* How A lies, known at compile time so that addresses are constants: rows far apart and k adjacent, or rows
@@ -32,7 +32,7 @@ VF_FN float element(const float *const row[], const attn__tile_args *t, const fl
 VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float *c, int rows, int vectors,
                  enum layout layout)
 {
-    vf sum[ROWS][VECTORS];
+    vf sum[ROWS][WIDE];
     const float *row[ROWS];
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
@@ -42,7 +42,7 @@ VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float
             sum[m][n] = t->accumulate ? vf_load(c + m * t->ldc + n * VF_LANES) : vf_zero();
     }
     for (int64_t k = 0; k < t->k; k++) {
-        vf lanes[VECTORS];
+        vf lanes[WIDE];
         VF_UNROLL
         for (int n = 0; n < vectors; n++)
             lanes[n] = vf_load(b + n * VF_LANES);
@@ -76,13 +76,13 @@ VF_FN void block_layout(const attn__tile_args *t, const float *a, const float *b
 }
 
 /* All of m for one strip of `vectors`: whole tiles, then the rest. */
-VF_FN void strip(const attn__tile_args *t, int64_t n, int vectors)
+VF_FN void strip(const attn__tile_args *t, int64_t n, int height, int vectors)
 {
     int64_t m = 0;
     const float *a = t->a, *b = t->b + n;
     float *c = t->c + n;
-    for (; m + ROWS <= t->m; m += ROWS)
-        block_layout(t, a + m * t->am, b, c + m * t->ldc, ROWS, vectors);
+    for (; m + height <= t->m; m += height)
+        block_layout(t, a + m * t->am, b, c + m * t->ldc, height, vectors);
     a += m * t->am;
     c += m * t->ldc;
     switch (t->m - m) {
@@ -99,15 +99,29 @@ VF_FN void strip(const attn__tile_args *t, int64_t n, int vectors)
     }
 }
 
+/* The next strip of a row of `left` vectors: none of the splits leaves a lone vector behind. */
+VF_FN int64_t next_strip(int64_t left)
+{
+    if (left % VECTORS == 0 || left == 5)
+        return VECTORS;
+    return left > WIDE ? WIDE : left;
+}
+
 static void run(const attn__tile_args *t)
 {
-    int64_t vectors = t->n / VF_LANES, v = 0;
-    for (; v + VECTORS <= vectors; v += VECTORS)
-        strip(t, v * VF_LANES, VECTORS);
-    if (VECTORS == 3 && vectors - v == 2)
-        strip(t, v * VF_LANES, 2);
-    else if (vectors - v == 1)
-        strip(t, v * VF_LANES, 1);
+    for (int64_t left = t->n / VF_LANES, n = 0; left > 0;) {
+        int64_t vectors = next_strip(left);
+        if (vectors == VECTORS)
+            strip(t, n, ROWS, VECTORS);
+        else if (vectors == WIDE)
+            strip(t, n, WIDE_ROWS, WIDE);
+        else if (vectors == 2)
+            strip(t, n, ROWS, 2);
+        else
+            strip(t, n, ROWS, 1);
+        n += vectors * VF_LANES;
+        left -= vectors;
+    }
 }
 
 const attn__tile_kernel VF_NAME(attn__tile) = {VF_ISA, VF_LANES, VECTORS, ROWS, run};
