@@ -36,7 +36,7 @@ static int64_t channel_offset(const attn__task *task, int side, const attn__grou
         const attn_relative *r = &task->problem.relatives[side - ATTN__SIDE_TABLE];
         int64_t *last = &index[group->n - 1];
         if (*last < r->begin || *last >= r->end)
-            return -1;
+            return ATTN__NOWHERE;
         *last -= r->begin;
     }
     for (int axis = 0; axis < group->n; axis++)
@@ -90,7 +90,7 @@ const float *attn__side_read(const attn__side *side, const void *base, int64_t o
     if (side->direct)
         return (const float *)base + offset;
     for (int64_t c = 0; c < side->n; c++)
-        scratch[c] = side->offset[c] < 0 ? 0 : (float)attn__load(side->dtype, base, offset + side->offset[c]);
+        scratch[c] = side->offset[c] == ATTN__NOWHERE ? 0 : (float)attn__load(side->dtype, base, offset + side->offset[c]);
     return scratch;
 }
 
@@ -108,7 +108,7 @@ void attn__side_add(const attn__rows *r, const attn__side *side, void *base, int
         return;
     }
     for (int64_t c = 0; c < side->n; c++)
-        if (side->offset[c] >= 0)
+        if (side->offset[c] != ATTN__NOWHERE)
             to[side->offset[c]] += a * row[c];
 }
 

@@ -10,7 +10,8 @@
 #include "attend/solver.h"
 #include "kernels/channels/channels.h"
 
-/* How one operand's channels lie: contiguous f32, or at these offsets (-1: a table does not serve the channel). */
+/* How one operand's channels lie: contiguous f32, or at these offsets. */
+#define ATTN__NOWHERE INT64_MIN /* offset of a channel that a table does not serve */
 typedef struct attn__side {
     bool direct;
     attn_dtype dtype;
@@ -62,6 +63,8 @@ void attn__side_add(const attn__rows *r, const attn__side *side, void *base, int
 
 void attn__rows_forward(const attn__task *task, const attn__rows_plan *plan, const attn_arrays *arrays,
                         void *workspace);
+/* Why gradients cannot be added to what is there, or NULL: each sum must be rounded into it once. */
+const char *attn__rows_refuse_adding(const attn__task *task);
 size_t attn__rows_backward_size(const attn__task *task, const attn__rows_plan *plan);
 void attn__rows_backward(const attn__task *task, const attn__rows_plan *plan, const attn_arrays *arrays,
                          void *workspace);

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { SLOTS = 16 };
+enum { SLOTS = 16, MOST_KEYS = 4096 };
 
 typedef struct job {
     const attn__task *task;
@@ -30,6 +30,7 @@ typedef struct work {
     const job *job;
     attn__rows r;
     attn__sums sums; /* this slot's */
+    float *dk, *dv;  /* while adding to gradients: those of the batch item's keys, rounded into them at its end */
     const float *o, *dout;
     double normaliser; /* log of the row's sum, or of its number of keys */
     float max;         /* a part of it kept apart, 0 unless scores are filled */
@@ -53,10 +54,43 @@ static size_t aligned(size_t size)
     return attn__size_add(size, 63) & ~(size_t)63;
 }
 
+static bool repeats(const attn__task *task, attn__operand op, bool keys)
+{
+    const attn__group *const groups[] = {&task->batch, &task->query, keys ? &task->key : &task->query};
+    for (int g = 0; g < 3; g++)
+        for (int i = 0; i < groups[g]->n; i++)
+            if (groups[g]->axis[i].dim.n > 1 && attn__stride(&groups[g]->axis[i].dim, op) == 0)
+                return true;
+    return false;
+}
+
+const char *attn__rows_refuse_adding(const attn__task *task)
+{
+    attn__task own = keep_wanted(task, OWN);
+    unsigned with = task->problem.with;
+    if (task->problem.nwindows || task->key.size > MOST_KEYS)
+        return "adds to the gradients of windows or of many keys";
+    if ((with & ATTN_WANT_DQ && repeats(task, ATTN__OP_DQ, false)) ||
+        (with & ATTN_WANT_DBIAS && repeats(task, ATTN__OP_DBIAS, true)))
+        return "adds to a gradient that is broadcast";
+    for (int i = 0; i < own.batch.n; i++)
+        if (own.batch.axis[i].dim.n > 1 && !attn__sums_apart(&own, i))
+            return "adds to gradients that batch items share";
+    return NULL;
+}
+
+/* Bytes of a slot's rows: scratch, and the gradients of the keys where these are kept apart. */
+static size_t slot_share(const attn__task *task, const attn__rows_plan *plan)
+{
+    size_t channels = (size_t)(task->contract.size + task->value.size);
+    size_t keys = task->problem.accumulate ? attn__size_mul((size_t)task->key.size, channels) : 0;
+    return attn__size_add(plan->share, aligned(attn__size_mul(keys, sizeof(float))));
+}
+
 size_t attn__rows_backward_size(const attn__task *task, const attn__rows_plan *plan)
 {
     attn__task shared = keep_wanted(task, SHARED);
-    size_t scratch = attn__size_mul(plan->share, SLOTS); /* one for each slot */
+    size_t scratch = attn__size_mul(slot_share(task, plan), SLOTS); /* one for each slot */
     return attn__size_add(scratch, attn__size_mul(aligned(attn__sums_size(&shared)), SLOTS));
 }
 
@@ -64,7 +98,7 @@ static void add_to_sums(double *sums, const attn__side *side, int64_t offset, fl
 {
     for (int64_t c = 0; sums && c < side->n; c++) {
         int64_t at = side->direct ? c : side->offset[c];
-        if (at >= 0)
+        if (at != ATTN__NOWHERE)
             sums[offset + at] += (double)a * (double)row[c];
     }
 }
@@ -99,7 +133,7 @@ static void add_concat(work *w, float gradient)
 }
 
 /* `gradient` is that of score + tables: dq is summed over the row's keys, dk is this key's. */
-static void add_score(work *w, const attn__spot *spot, float gradient)
+static void add_score(work *w, const attn__spot *spot, int64_t key, float gradient)
 {
     attn__rows *r = &w->r;
     const attn__channels_kernel *kernel = r->plan->kernel;
@@ -119,15 +153,19 @@ static void add_score(work *w, const attn__spot *spot, float gradient)
         kernel->axpy(gradient, r->q, r->dk, n);
     }
     add_tables(w, spot, gradient);
-    if ((r->task->problem.with & ATTN_WANT_DK) && !spot->outside)
+    if (w->dk)
+        kernel->axpy(1, r->dk, w->dk + key * n, n);
+    else if ((r->task->problem.with & ATTN_WANT_DK) && !spot->outside)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DK], r->arrays->dk, spot->offset[ATTN__OP_DK], 1, r->dk);
 }
 
-static void add_value(work *w, const attn__spot *spot, float kept)
+static void add_value(work *w, const attn__spot *spot, int64_t key, float kept)
 {
     attn__rows *r = &w->r;
     const attn_problem *p = &r->task->problem;
-    if ((p->with & ATTN_WANT_DV) && !spot->outside)
+    if (w->dv)
+        r->plan->kernel->axpy(kept, w->dout, w->dv + key * r->task->value.size, r->task->value.size);
+    else if ((p->with & ATTN_WANT_DV) && !spot->outside)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DV], r->arrays->dv, spot->offset[ATTN__OP_DV], kept, w->dout);
     for (int i = 0; i < p->nrelatives; i++)
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
@@ -151,7 +189,7 @@ static void run_key(work *w, int64_t key)
     if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {
         const float *v = attn__rows_value(r, &spot);
         by_weight = v ? keep * r->plan->kernel->dot(w->dout, v, r->task->value.size) : 0;
-        add_value(w, &spot, weight * keep);
+        add_value(w, &spot, key, weight * keep);
     }
     if (spot.kind == ATTN__SPOT_FILL)
         return;
@@ -160,7 +198,7 @@ static void run_key(work *w, int64_t key)
                                                        : (float)((double)by_weight * inverse);
     if (p->with & ATTN_WANT_DBIAS)
         ((float *)r->arrays->dbias)[spot.offset[ATTN__OP_DBIAS]] += gradient;
-    add_score(w, &spot, gradient * (float)p->scale);
+    add_score(w, &spot, key, gradient * (float)p->scale);
 }
 
 /* ------------------------------------------------------------------------------------------------- rows */
@@ -223,19 +261,52 @@ static int64_t batch_index(const job *j, int64_t item, int64_t rest)
     return linear;
 }
 
+/* Without windows a key lies at one place for every query: that of query 0. */
+static void store_keys(work *w, int64_t batch)
+{
+    const attn__task *task = w->job->task;
+    const attn_arrays *a = w->job->arrays;
+    attn__row_at(&w->r.row, task, a, batch, 0);
+    for (int64_t key = 0; key < task->key.size; key++) {
+        attn__spot spot;
+        attn__spot_offsets(&spot, &w->r.row, key);
+        if (task->problem.with & ATTN_WANT_DK)
+            attn__side_add(&w->r, &w->r.plan->side[ATTN__SIDE_DK], a->dk, spot.offset[ATTN__OP_DK], 1,
+                           w->dk + key * task->contract.size);
+        if (task->problem.with & ATTN_WANT_DV)
+            attn__side_add(&w->r, &w->r.plan->side[ATTN__SIDE_DV], a->dv, spot.offset[ATTN__OP_DV], 1,
+                           w->dv + key * task->value.size);
+    }
+}
+
+static void run_batch(work *w, int64_t batch)
+{
+    const attn__task *task = w->job->task;
+    if (w->dk) {
+        memset(w->dk, 0, (size_t)(task->key.size * task->contract.size) * sizeof(float));
+        memset(w->dv, 0, (size_t)(task->key.size * task->value.size) * sizeof(float));
+    }
+    for (int64_t query = 0; query < task->query.size; query++)
+        run_row(w, batch, query);
+    if (w->dk && task->query.size > 0)
+        store_keys(w, batch);
+}
+
 static void run_slot(void *user, int64_t slot, int thread)
 {
     (void)thread;
     const job *j = user;
     work w = {.job = j};
-    attn__rows_start(&w.r, j->task, j->plan, j->arrays, j->scratch + (size_t)slot * j->plan->share);
+    char *memory = j->scratch + (size_t)slot * slot_share(j->task, j->plan);
+    attn__rows_start(&w.r, j->task, j->plan, j->arrays, memory);
+    if (j->task->problem.accumulate) {
+        w.dk = (float *)(void *)(memory + j->plan->share);
+        w.dv = w.dk + j->task->key.size * j->task->contract.size;
+    }
     attn__sums_start(&w.sums, &j->shared, j->sums + (size_t)slot * j->sums_share);
     for (int64_t item = slot * j->items / j->slots; item < (slot + 1) * j->items / j->slots; item++)
-        for (int64_t rest = 0; rest < j->rest; rest++) {
-            int64_t batch = batch_index(j, item, rest);
-            for (int64_t query = 0; query < j->task->query.size; query++)
-                run_row(&w, batch, query);
-        }
+        for (int64_t rest = 0; rest < j->rest; rest++)
+            run_batch(&w, batch_index(j, item, rest));
 }
 
 /* ------------------------------------------------------------------------------------------------ whole */
@@ -299,7 +370,7 @@ void attn__rows_backward(const attn__task *task, const attn__rows_plan *plan, co
                          void *workspace)
 {
     job j = {.task = task, .shared = keep_wanted(task, SHARED), .plan = plan, .arrays = arrays, .scratch = workspace};
-    j.sums = j.scratch + SLOTS * plan->share;
+    j.sums = j.scratch + SLOTS * slot_share(task, plan);
     j.sums_share = aligned(attn__sums_size(&j.shared));
     divide_batch(&j);
     if (!task->problem.accumulate)

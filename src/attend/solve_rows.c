@@ -12,7 +12,7 @@ static const char *refuse(const attn__task *task)
         return "kernels of the distance are the reference's";
     if (task->backward && p->dtype != ATTN_F32)
         return "gradients in bf16";
-    return NULL;
+    return task->backward && p->accumulate ? attn__rows_refuse_adding(task) : NULL;
 }
 
 /* The walk to a key costs as much as a few hundred multiply-adds, a tanh as ten. */
