@@ -441,7 +441,7 @@ static void the_evaluation_agrees_with_difference_quotients(void **state)
                 differentiate(&r, ARRAY_V, ARRAY_DV);
                 differentiate(&r, ARRAY_BIAS, ARRAY_DBIAS);
                 for (int i = 0; i < 3; i++)
-                    differentiate(&r, ARRAY_TABLE + i, ARRAY_DTABLE + i);
+                    differentiate(&r, (array_id)(ARRAY_TABLE + i), (array_id)(ARRAY_DTABLE + i));
                 if (r.array[ARRAY_DW].block)
                     differentiate(&r, ARRAY_W, ARRAY_DW);
                 if (r.array[ARRAY_DW2].block)
