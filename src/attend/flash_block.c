@@ -15,7 +15,7 @@ enum { STEP = 32 }; /* keys of one call of the tile product */
 /* One block of keys, in panels. */
 typedef struct block {
     int64_t at, keys;
-    bool careful; /* a value is not finite and may belong to a masked key: 0 times it must not count */
+    bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } block;
 
 static void key_offsets(const attn__flash_item *t, const block *b, size_t stride, int64_t base, int64_t *out)
@@ -32,10 +32,17 @@ static void load_panels(attn__flash_item *t, block *b)
     attn_dtype dtype = task->problem.dtype;
     key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
-    f->lanes->copy(t->arrays->k, dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
-    bool finite = f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
-    bool masks = task->has_bias || task->has_mask || f->nlimits;
-    b->careful = !finite && masks && task->problem.mask_fill == 0.0;
+    bool finite;
+    if (f->pairs) {
+        f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
+        finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
+    } else {
+        f->lanes->copy(t->arrays->k, dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
+        finite = f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
+    }
+    b->careful = !finite && (task->has_bias || task->has_mask || f->nlimits || task->has_dropout);
+    if (b->careful && f->pairs)
+        f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
 }
 
 /* What masks and dropout need to know of the block's keys. */
@@ -68,13 +75,19 @@ static attn__lanes_view key_view(const block *b, attn__flash_subtile sub, const 
                               sub.lanes};
 }
 
+/* What a masked key scores, in powers of two. */
+static float fill_of(const attn__task *task)
+{
+    return task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
+}
+
 static void mask_scores(attn__flash_item *t, const block *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     const attn__task *task = t->task;
     attn__flash_scratch *s = &t->s;
     const attn__flash_span *span = &s->span[sub.index];
-    float fill = task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
+    float fill = fill_of(task);
     if (task->has_bias) {
         attn__lanes_view view =
             key_view(b, sub, t->arrays->bias, ATTN_F32, s->bias_at, s->key_bias_at, f->bias_adjacent);
@@ -95,8 +108,9 @@ static void mask_scores(attn__flash_item *t, const block *b, attn__flash_subtile
 
 static void note_hidden(attn__flash_item *t, const block *b, attn__flash_subtile sub)
 {
+    float fill = fill_of(t->task);
     for (int64_t i = 0; i < b->keys * sub.width; i++)
-        t->s.hidden[i] = t->s.s[i] == -INFINITY;
+        t->s.hidden[i] = t->s.s[i] == fill || t->task->has_dropout;
 }
 
 static bool row_is_finite(const float *row, int64_t n)
@@ -121,7 +135,7 @@ static void add_values(attn__flash_item *t, attn__flash_subtile sub, int64_t fro
     t->s.span[sub.index].started = true;
 }
 
-/* One key, for the lanes that it is not hidden from. */
+/* One key, for the lanes that give it a weight, or that do see it. */
 static void add_value_carefully(attn__flash_item *t, attn__flash_subtile sub, int64_t key)
 {
     const attn__flash *f = t->flash;
@@ -132,7 +146,7 @@ static void add_value_carefully(attn__flash_item *t, attn__flash_subtile sub, in
     for (int64_t c = 0; c < f->values; c++) {
         for (int64_t i = 0; i < sub.width; i++) {
             float sum = started ? o[c * sub.width + i] : 0.0f;
-            o[c * sub.width + i] = hidden[i] ? sum : sum + p[i] * v[c];
+            o[c * sub.width + i] = hidden[i] && p[i] == 0.0f ? sum : sum + p[i] * v[c];
         }
     }
     t->s.span[sub.index].started = true;
@@ -150,6 +164,17 @@ static void add_values_carefully(attn__flash_item *t, const block *b, attn__flas
         from = key + 1;
     }
     add_values(t, sub, from, b->keys);
+}
+
+static void add_value_pairs(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
+    attn__pairs_args args = {.m = f->values, .n = sub.width, .k = (b->keys + 1) / 2, .a = t->s.v_pairs, .am = 1,
+                             .ak = f->ldv, .b = t->s.p_pairs, .ldb = sub.width, .c = t->s.o + sub.lane * f->values,
+                             .ldc = sub.width, .factor = 1.0f, .accumulate = t->s.span[sub.index].started};
+    f->pairs->run(&args);
+    t->s.span[sub.index].started = true;
 }
 
 static void weigh(attn__flash_item *t, const block *b, attn__flash_subtile sub)
@@ -184,15 +209,35 @@ static void score(attn__flash_item *t, const block *b, attn__flash_subtile sub)
     }
 }
 
+static void score_pairs(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    attn__pairs_args args = {.n = sub.width, .k = f->channel_pairs, .am = f->ld_pairs, .ak = 1,
+                             .b = t->s.q_pairs + sub.lane * f->channel_pairs, .ldb = sub.width, .ldc = sub.width,
+                             .factor = (float)t->task->problem.scale * log2_e};
+    for (int64_t key = 0; key < b->keys; key += STEP) {
+        args.m = b->keys - key < STEP ? b->keys - key : STEP;
+        args.a = t->s.k_pairs + key * f->ld_pairs;
+        args.c = t->s.s + key * sub.width;
+        f->pairs->run(&args);
+        attn__flash_fetch_ahead(&t->ahead);
+    }
+}
+
 static void see_keys(attn__flash_item *t, const block *b, attn__flash_subtile sub)
 {
-    score(t, b, sub);
+    if (t->flash->pairs)
+        score_pairs(t, b, sub);
+    else
+        score(t, b, sub);
     mask_scores(t, b, sub);
     if (b->careful)
         note_hidden(t, b, sub);
     weigh(t, b, sub);
     if (b->careful)
         add_values_carefully(t, b, sub);
+    else if (t->flash->pairs)
+        add_value_pairs(t, b, sub);
     else
         add_values(t, sub, 0, b->keys);
 }
