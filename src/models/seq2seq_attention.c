@@ -5,7 +5,6 @@
  * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
 #include "models/seq2seq.h"
 
-#include "base/context.h"
 
 #include <string.h>
 
