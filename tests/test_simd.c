@@ -78,7 +78,8 @@ static void exp2_is_right_at_the_edges(void **state)
     (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
-        float x[16] = {0, -INFINITY, INFINITY, NAN, 1, -1, 127, 128, -126, -149, -151, -1e30f, 1e30f, -0.0f, 1e-30f, -3};
+        float x[16] = {0,    -INFINITY, INFINITY, NAN, 1, -1, 127, 128, -126, -149,
+                       -151, -1e30f, 1e30f, -0.0f, 1e-30f, -3};
         float y[16];
         const float want[16] = {1, 0, INFINITY, NAN, 2, 0.5f, 0x1p127f, INFINITY, 0x1p-126f, 0x1p-149f, 0, 0, INFINITY,
                                 1, 1, 0.125f};
