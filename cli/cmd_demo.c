@@ -48,9 +48,9 @@ static bool is_ours(const cli_call *cli, const char *directory)
 
 static int clear_directory(const cli_call *cli, const char *directory)
 {
-    static const char *const names[] = {"config.json",   "model.safetensors",      "source.vocab", "target.vocab",
-                                        "training.json", "checkpoint.safetensors", "history.tsv",  "attention.png",
-                                        "attention.svg"};
+    static const char *const names[] = {"config.json",  "model.safetensors", "source.vocab",
+                                        "target.vocab", "training.json",     "checkpoint.safetensors",
+                                        "history.tsv",  "attention.png",     "attention.svg"};
     char path[4096];
     if (strlen(directory) > sizeof path - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
@@ -70,8 +70,8 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
     static const struct whole {
         const char *key;
         int64_t value;
-    } wholes[] = {{"num_hiddens", 128}, {"ffn_num_hiddens", 256}, {"num_heads", 4}, {"num_blks", 2},
-                  {"epochs", 40},       {"batch", 64},            {"warmup", 100}};
+    } wholes[] = {{"num_hiddens", 128}, {"ffn_num_hiddens", 256}, {"num_heads", 4}, {"num_blks", 2}, {"epochs", 40},
+                  {"batch", 64},        {"warmup", 100}};
     attn_status status = attn_config_create(settings, cli->context);
     for (size_t i = 0; status == ATTN_OK && i < sizeof wholes / sizeof *wholes; i++)
         status = attn_config_set_int(*settings, wholes[i].key, wholes[i].value);
@@ -208,8 +208,8 @@ static int draw(const cli_call *cli, attn_translator *translator, const char *te
         attn_picture picture = {0};
         attn_status status = attn_translator_show(translator, text, 0, (attn_picture_format)format, &picture, NULL);
         if (status == ATTN_OK)
-            status = attn_file_write(cli->context, in_directory(path, directory, names[format]), picture.data,
-                                     picture.size);
+            status =
+                attn_file_write(cli->context, in_directory(path, directory, names[format]), picture.data, picture.size);
         attn_picture_free(cli->context, &picture);
         if (status != ATTN_OK)
             return cli_failed(cli, NULL);
@@ -224,7 +224,8 @@ static void print_next(const char *directory)
     printf("\nTry next:\n"
            "  attn translate %s \"Where is the station?\"\n"
            "  attn show %s \"My brother has a red car.\" -o attention.svg\n"
-           "  attn train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a line\n"
+           "  attn train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a "
+           "line\n"
            "  attn --help\n",
            directory, directory);
 }
@@ -268,7 +269,8 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
         release(&all);
         return cli_failed(cli, NULL);
     }
-    if (attn_translator_evaluate(translator, NULL, text, size, ATTN_PART_TEST, NULL, keep_sample, &all, &score) != ATTN_OK)
+    if (attn_translator_evaluate(translator, NULL, text, size, ATTN_PART_TEST, NULL, keep_sample, &all, &score) !=
+        ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (all.no_memory)
         code = cli_fail(CLI_FAILED, "out of memory");
@@ -293,6 +295,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_demo = {
-    "demo", "train, translate and draw, in a minute and without any data", usage, description, CLI_OPTIONS(options), NULL,
-    examples, 0, 0, run,
+    "demo",
+    "train, translate and draw, in a minute and without any data",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    0,
+    0,
+    run,
 };

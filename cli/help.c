@@ -167,7 +167,8 @@ void cli_help_overview(FILE *file)
           "Try:\n"
           "  attn demo                                                   the whole way, in a minute\n"
           "  attn train translate --data pairs.tsv --out my-model        learn from your sentences\n"
-          "  attn translate my-model \"Is the door open?\"                 and translate\n", file);
+          "  attn translate my-model \"Is the door open?\"                 and translate\n",
+          file);
     print_commands(file);
     fputs("\nattn COMMAND --help explains a command.\n", file);
 }
