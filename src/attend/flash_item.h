@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_item.h - the state of one work item, shared by the files of the tiled forward pass.
+ */
+#ifndef ATTN_ATTEND_FLASH_ITEM_H
+#define ATTN_ATTEND_FLASH_ITEM_H
+
+#include "attend/flash.h"
+
+/* Rows that will be read soon, brought to the second cache bit by bit while the tile products run: rows of one
+ * head may lie pages apart, where the machine does not look ahead by itself. */
+typedef struct attn__flash_ahead {
+    struct {
+        const char *row;
+        int64_t step, rows; /* bytes between two rows; how many are left */
+        int64_t bytes;      /* of one row */
+    } stream[3];
+    int64_t each; /* rows of one portion */
+} attn__flash_ahead;
+
+typedef struct attn__flash_item {
+    const attn__task *task;
+    const attn__flash *flash;
+    const attn_arrays *arrays;
+    attn__flash_scratch s;
+    int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
+    int64_t subtiles;
+    int64_t k_base, v_base;       /* the batch item's part of the offsets */
+    int64_t key_begin, key_end;   /* outside, no query of the item has a key */
+    int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
+    attn__flash_ahead ahead;
+} attn__flash_item;
+
+/* Queries as wide as the register tile or a little less. */
+typedef struct attn__flash_subtile {
+    int64_t index, lane, width; /* lane: the first; width: lanes with the padding */
+    int64_t lanes;              /* without */
+} attn__flash_subtile;
+
+attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
+
+/* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
+void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
+
+/* Lets every subtile see keys [at, at + keys). */
+void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys);
+
+/* Plans what to bring in during a key block: the block after it or, if there is none, the next item's queries
+ * and first keys. */
+void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions);
+/* Brings in one portion. */
+void attn__flash_fetch_ahead(attn__flash_ahead *ahead);
+
+#endif

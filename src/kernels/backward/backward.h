@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * backward.h - what attention's backward pass does on vectors beside its matrix products.
+ *
+ * A tile has queries as rows and keys in the lanes.  Scores come in the logarithm's base 2, so that the
+ * weights are one exp2 away: P = 2^(S - lse).  The gradient of the scores is dS = P o (dP - delta), with
+ * dP = dout . v and delta = sum over v of dout * o (Dao et al. 2022, arXiv:2205.14135, appendix B.2).
+ *
+ * Kernels never allocate; arrays need no alignment unless said.
+ */
+#ifndef ATTN_KERNELS_BACKWARD_H
+#define ATTN_KERNELS_BACKWARD_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct attn__weights_args {
+    int64_t rows, keys; /* columns from `keys` to the next multiple of the lanes come out as 0 */
+    int64_t ld;         /* of s, dp, bias and mask: a multiple of the lanes */
+    float *s;           /* in: scores, base 2, bias not yet added; out: the weights that multiplied v */
+    float *dp;          /* in: dP; out: dS.  NULL: not wanted */
+    const float *lse;   /* [rows], base 2; +inf makes a row of zeros */
+    const float *delta; /* [rows] */
+    bool plain;         /* every key of every row attended, no bias, no dropout, keys fill the lanes */
+    const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to, and the mask agrees */
+    int32_t first;
+    const uint8_t *mask; /* NULL: none */
+    const float *bias;   /* natural logarithm; NULL: none */
+    const float *fill;   /* [rows], base 2: what a masked key scores, whose weight then counts but not its gradient;
+                          * NULL: masked keys have no weight */
+    const uint64_t *drop_key;  /* [rows], NULL: no dropout */
+    const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */
+    uint32_t drop_below;
+    float drop_scale; /* 1 / (1 - p) */
+    uint8_t *alive;   /* out, NULL: not wanted.  Bit 0: the pair counts in dS; bit 1: its weight counts in dV */
+} attn__weights_args;
+
+typedef struct attn__backward_kernel {
+    attn__isa isa;
+    int lanes;
+    void (*weights)(const attn__weights_args *args);
+    float (*dot)(const float *a, const float *b, int64_t n);
+    /* dst = scale * src, or dst += scale * src. */
+    void (*put)(float *dst, const float *src, int64_t n, float scale, bool add);
+    void (*put_bf16)(uint16_t *dst, const float *src, int64_t n, float scale, bool add);
+} attn__backward_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__backward_kernel *attn__backward_for(attn__isa isa);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vec.h - what the vec_*.h have in common, and the list of what each defines.
+ *
+ * A kernel template includes none of them; the small file of one instruction set includes the kernel's
+ * contract, one vec_*.h, the template, and isa_end.h.  Each vec_*.h defines:
+ *
+ *   VF_LANES, VF_REGISTERS, VF_ISA, VF_NAME(name)     lanes and registers, attn__isa, a name of its own
+ *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
+ *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
+ *   vf_load_bf16, vf_store_bf16 (nearest even), _part
+ *   vf_set1 vf_zero vf_add vf_sub vf_mul vf_div vf_sqrt vf_abs vf_floor
+ *   vf_fma(a,b,c) = a*b+c, vf_fnma(a,b,c) = c-a*b     one rounding, but two on `scalar`
+ *   vf_max(a,b), vf_min(a,b)                          b where either is NaN, as x86 has it
+ *   vf_fraction(x) = x - floor(x), vf_scale2(p,x) = p * 2^floor(x), right for -inf and in the subnormals
+ *   vf_lt vf_eq vi_lt vi_ltu (unsigned) vm_first(n) vm_any vm_and vm_or vm_not, vf_select(m,a,b) = m ? a : b
+ *   vi_load vi_store vi_set1 vi_add vi_sub vi_mul vi_and vi_xor vi_shr vi_shl (shifts by a constant)
+ *   vf_bits vf_from_bits (the same 32 bits), vf_from_int (the value)
+ *   vf_sum vf_largest (over the lanes), vf_transpose(r): r[i] lane j <-> r[j] lane i, VF_LANES vectors
+ */
+#ifndef ATTN_SIMD_COMMON_H
+#define ATTN_SIMD_COMMON_H
+
+#include "base/cpu.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Loops over arrays of vectors must vanish, or the arrays live in memory. */
+#if defined(__clang__)
+#define VF_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define VF_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+#endif

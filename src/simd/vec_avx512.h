@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vec_avx512.h - the vector operations on AVX-512 (F, BW, DQ, VL): 16 lanes.  vec.h says what each does.
+ *
+ * Opens a region in which functions are compiled for the instruction set, so that a plain `cc` needs no flags
+ * per file; isa_end.h closes it.  Other headers go before this one.
+ */
+#ifndef ATTN_SIMD_VEC_H
+#define ATTN_SIMD_VEC_H
+
+#include "simd/vec.h"
+
+#include <immintrin.h>
+
+#define VF_REGION
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#endif
+
+#define VF_LANES 16
+#define VF_REGISTERS 32
+#define VF_ISA ATTN_ISA_AVX512
+#define VF_NAME(name) name##_avx512
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+
+#define VF_FN static inline __attribute__((always_inline))
+
+VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+VF_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
+VF_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
+VF_FN vm vm_first(int n) { return (vm)((1u << n) - 1u); }
+VF_FN vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
+VF_FN void vf_store_part(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vm_first(n), x); }
+
+VF_FN vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+VF_FN vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+VF_FN vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+VF_FN vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VF_FN vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
+VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+VF_FN vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VF_FN vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+VF_FN vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+VF_FN vf vf_abs(vf x) { return _mm512_abs_ps(x); }
+/* One instruction each, and right at both infinities: the fraction of -inf is 0, 2^floor(-inf) is 0. */
+VF_FN vf vf_fraction(vf x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+VF_FN vf vf_scale2(vf p, vf x) { return _mm512_scalef_ps(p, x); }
+
+VF_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VF_FN vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+VF_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+VF_FN bool vm_any(vm m) { return m != 0; }
+VF_FN vm vm_and(vm a, vm b) { return (vm)(a & b); }
+VF_FN vm vm_or(vm a, vm b) { return (vm)(a | b); }
+VF_FN vm vm_not(vm a) { return (vm)~a; }
+
+VF_FN vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+VF_FN void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
+VF_FN vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+VF_FN vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+VF_FN vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+VF_FN vi vi_mul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
+VF_FN vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+VF_FN vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+#define vi_shr(x, n) _mm512_srli_epi32(x, n)
+#define vi_shl(x, n) _mm512_slli_epi32(x, n)
+VF_FN vm vi_lt(vi a, vi b) { return _mm512_cmplt_epi32_mask(a, b); }
+VF_FN vm vi_ltu(vi a, vi b) { return _mm512_cmplt_epu32_mask(a, b); }
+VF_FN vi vf_bits(vf x) { return _mm512_castps_si512(x); }
+VF_FN vf vf_from_bits(vi x) { return _mm512_castsi512_ps(x); }
+VF_FN vf vf_from_int(vi x) { return _mm512_cvtepi32_ps(x); }
+
+VF_FN vf vf_load_bf16(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+}
+
+VF_FN vf vf_load_bf16_part(const uint16_t *p, int n)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vm_first(n), p)), 16));
+}
+
+VF_FN __m256i vf_round_bf16(vf x)
+{
+    vi bits = _mm512_castps_si512(x), lsb = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    vi even = _mm512_add_epi32(bits, _mm512_add_epi32(lsb, _mm512_set1_epi32(0x7fff)));
+    vi quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+    vi rounded = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), even, quiet);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
+VF_FN void vf_store_bf16(uint16_t *p, vf x) { _mm256_storeu_si256((void *)p, vf_round_bf16(x)); }
+VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n) { _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x)); }
+
+VF_FN float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
+VF_FN float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+
+/* Four rounds: pairs of rows by 32 bits, then 64, then quarters of the register twice. */
+VF_FN void vf_transpose(vf r[16])
+{
+    vf t[16];
+    VF_UNROLL
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+#define PD(x) _mm512_castps_pd(x)
+#define PS(x) _mm512_castpd_ps(x)
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[4 * i] = PS(_mm512_unpacklo_pd(PD(t[4 * i]), PD(t[4 * i + 2])));
+        r[4 * i + 1] = PS(_mm512_unpackhi_pd(PD(t[4 * i]), PD(t[4 * i + 2])));
+        r[4 * i + 2] = PS(_mm512_unpacklo_pd(PD(t[4 * i + 1]), PD(t[4 * i + 3])));
+        r[4 * i + 3] = PS(_mm512_unpackhi_pd(PD(t[4 * i + 1]), PD(t[4 * i + 3])));
+    }
+#undef PD
+#undef PS
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
+        r[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
+        r[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
+    }
+}
+
+#endif
