@@ -272,7 +272,8 @@ attn_status attn__run_save(attn__run *run, bool improved)
     /* A run stopped before its first validation leaves a model too. */
     if (status == ATTN_OK && (improved || last || !attn_file_exists(model)))
         status = attn_safetensors_write(attn_model_parameters(run->model), model, NULL);
+    /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
-        status = save_checkpoint(run);
-    return status == ATTN_OK ? attn_file_write(run->context, history, run->history.data, run->history.size) : status;
+        status = attn_file_write(run->context, history, run->history.data, run->history.size);
+    return status == ATTN_OK ? save_checkpoint(run) : status;
 }
