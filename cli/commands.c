@@ -6,7 +6,7 @@
 
 const cli_command *const cli_commands[] = {
     &cli_train_translate, &cli_translate, &cli_eval,    &cli_show, &cli_info,
-    &cli_list, &cli_run,             &cli_version,   &cli_help, NULL,
+    &cli_list, &cli_run, &cli_bench_attend, &cli_bench_train, &cli_version, &cli_help, NULL,
 };
 
 const cli_command *cli_command_find(const char *name)
