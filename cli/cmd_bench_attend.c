@@ -61,7 +61,7 @@ typedef struct row {
 typedef struct bench {
     const cli_call *cli;
     attn_json json;
-    double seconds;
+    double seconds, peak; /* of the problem and thread count at hand */
     bool verify, wrong;
     int rows;
 } bench;
@@ -143,10 +143,9 @@ static attn_status measure_plan(bench *b, const attn_problem *problem, const att
     if (!bench_arrays_create(&a, plan, problem, problem->dtype))
         return ATTN_MEMORY;
     attn_status status = bench_run_before(context, problem, NULL, &a);
-    if (status == ATTN_OK) {
-        r->peak = attn_machine_peak(context, ATTN_F32, r->threads);
+    if (status == ATTN_OK)
         status = time_plan(b, plan, &a.arrays, &seconds);
-    }
+    r->peak = b->peak;
     r->ms = 1e3 * seconds;
     r->gflops = seconds > 0 ? 1e-9 * attn_plan_flops(plan) / seconds : 0;
     if (status == ATTN_OK && b->verify)
@@ -207,15 +206,23 @@ static int measure(bench *b, const char *name, attn_direction direction, int thr
                                                               : cli_failed(b->cli, name);
 }
 
+static int measure_directions(bench *b, const char *problem, int threads)
+{
+    const char *which = cli_text(b->cli, "direction");
+    int code = CLI_OK;
+    b->peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
+    for (int d = ATTN_FORWARD; code == CLI_OK && d <= ATTN_BACKWARD; d++)
+        if (strcmp(which, "both") == 0 || strcmp(which, directions[d]) == 0)
+            code = measure(b, problem, (attn_direction)d, threads);
+    return code;
+}
+
 static int measure_all(bench *b, const char *const *problems)
 {
     int counts[BENCH_MOST_THREADS], n, code = bench_thread_counts(b->cli, counts, &n);
-    const char *which = cli_text(b->cli, "direction");
     for (int i = 0; code == CLI_OK && problems[i]; i++)
         for (int t = 0; code == CLI_OK && t < n; t++)
-            for (int d = ATTN_FORWARD; code == CLI_OK && d <= ATTN_BACKWARD; d++)
-                if (strcmp(which, "both") == 0 || strcmp(which, directions[d]) == 0)
-                    code = measure(b, problems[i], (attn_direction)d, counts[t]);
+            code = measure_directions(b, problems[i], counts[t]);
     return code;
 }
 
