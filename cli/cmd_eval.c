@@ -9,7 +9,8 @@ static const char *const parts[] = {"test", "valid", "train", "all", NULL};
 
 static const cli_option options[] = {
     CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip, or \"phrasebook\"; default: those of the training"),
-    CLI_CHOICE("part", parts, "test", "which of them: the ones the training kept for testing, for validation, the ones "
+    CLI_CHOICE("part", parts, "test",
+               "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
     CLI_INT("samples", 'n', "0", 0, 1e9, "print so many translations beside their references"),
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
@@ -140,9 +141,10 @@ static int run(cli_call *cli)
     if (!cli_given(cli, "data"))
         training = training_of(cli);
     cli_source source = cli_source_of(training ? attn_config_text(training, "data", "") : cli_text(cli, "data"));
-    int code = source.path || source.text
-                   ? evaluate(cli, translator, source)
-                   : cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data FILE", cli->words[0]);
+    int code =
+        source.path || source.text
+            ? evaluate(cli, translator, source)
+            : cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data FILE", cli->words[0]);
     attn_config_destroy(training);
     attn_translator_destroy(translator);
     return code;

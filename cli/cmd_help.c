@@ -12,8 +12,9 @@ static const cli_option options[] = {
 };
 
 static const char *const usage[] = {"[COMMAND]", "--man", "--completion bash|zsh|fish", NULL};
-static const char description[] = "Explains COMMAND, or lists the commands. The manual page and the completions are made "
-                                  "from the same tables as everything else here.";
+static const char description[] =
+    "Explains COMMAND, or lists the commands. The manual page and the completions are made "
+    "from the same tables as everything else here.";
 static const char *const examples[] = {
     "attn help translate",
     "attn help --man > attn.1 && man ./attn.1",
@@ -42,5 +43,6 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_help = {
-    "help", "explain a command; print the man page", usage, description, CLI_OPTIONS(options), NULL, examples, 0, 2, run,
+    "help", "explain a command; print the man page", usage, description, CLI_OPTIONS(options), NULL, examples, 0, 2,
+    run,
 };

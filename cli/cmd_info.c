@@ -6,7 +6,8 @@
 static const char *const usage[] = {"DIR", NULL};
 
 static const char description[] =
-    "Prints the architecture and settings of the translator in DIR, every parameter with its shape, and how much memory "
+    "Prints the architecture and settings of the translator in DIR, every parameter with its shape, and how much "
+    "memory "
     "it takes: to be used, and to be trained with Adam (parameters, gradients and two moments; activations come on top "
     "and grow with the batch).";
 

@@ -15,10 +15,10 @@ static const char *const examples[] = {"attn list", "attn list transformer", "at
 
 static const char *type_name(attn_value_type type)
 {
-    static const char *const names[] = {[ATTN_VALUE_NULL] = "none",     [ATTN_VALUE_BOOL] = "true or false",
-                                        [ATTN_VALUE_INT] = "integer",   [ATTN_VALUE_REAL] = "number",
-                                        [ATTN_VALUE_TEXT] = "text",     [ATTN_VALUE_INTS] = "integers",
-                                        [ATTN_VALUE_TEXTS] = "texts"};
+    static const char *const names[] = {
+        [ATTN_VALUE_NULL] = "none",   [ATTN_VALUE_BOOL] = "true or false", [ATTN_VALUE_INT] = "integer",
+        [ATTN_VALUE_REAL] = "number", [ATTN_VALUE_TEXT] = "text",          [ATTN_VALUE_INTS] = "integers",
+        [ATTN_VALUE_TEXTS] = "texts"};
     return names[type];
 }
 
@@ -51,8 +51,11 @@ static void print_key(const attn_key *key)
     for (int i = 0; key->choices && key->choices[i] && used < (int)sizeof doc; i++)
         used += snprintf(doc + used, sizeof doc - (size_t)used, "%s%s", i ? ", " : ": ", key->choices[i]);
     if (used < (int)sizeof doc)
-        snprintf(doc + used, sizeof doc - (size_t)used, "%s%s)", !key->otherwise ? "; required" : key->otherwise[0] ?
-                 "; default " : "", key->otherwise ? key->otherwise : "");
+        snprintf(doc + used, sizeof doc - (size_t)used, "%s%s)",
+                 !key->otherwise     ? "; required"
+                 : key->otherwise[0] ? "; default "
+                                     : "",
+                 key->otherwise ? key->otherwise : "");
     printf("  %-20s ", key->name);
     cli_help_wrap(stdout, doc, 23, 23);
 }

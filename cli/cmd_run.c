@@ -7,13 +7,14 @@
 static const cli_option options[] = {
     CLI_TEXT("arch", 'a', "NAME", NULL, "the architecture; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
-    CLI_TEXT("weights", 'w', "FILE", "", "its parameters, safetensors or PyTorch's .pt; default: fresh ones from --seed"),
+    CLI_TEXT("weights", 'w', "FILE", "",
+             "its parameters, safetensors or PyTorch's .pt; default: fresh ones from --seed"),
     CLI_MANY("input", 'i', "NAME=FILE", "an input, as .npy; once for each"),
     CLI_MANY("output", 'o', "NAME=FILE", "an output to write, as .npy; once for each"),
 };
 
-static const char *const usage[] = {"--arch NAME [--config JSON] [--weights FILE] --input NAME=FILE... --output NAME=FILE...",
-                                    NULL};
+static const char *const usage[] = {
+    "--arch NAME [--config JSON] [--weights FILE] --input NAME=FILE... --output NAME=FILE...", NULL};
 
 static const char description[] =
     "Builds a model, gives it the inputs and writes the outputs asked for. attn list NAME tells what an architecture "
@@ -163,6 +164,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_run = {
-    "run", "run any architecture on arrays from .npy files", usage, description, CLI_OPTIONS(options), NULL, examples, 0,
-    0, run,
+    "run",
+    "run any architecture on arrays from .npy files",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    0,
+    0,
+    run,
 };

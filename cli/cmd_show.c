@@ -13,9 +13,11 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR SENTENCE [-o FILE]", NULL};
 
 static const char description[] =
-    "Translates SENTENCE and draws where each word looked: a row of panels for each layer, a panel for each head, all in "
+    "Translates SENTENCE and draws where each word looked: a row of panels for each layer, a panel for each head, all "
+    "in "
     "one colour scale. \"encoder\" is how the words of SENTENCE look at each other, \"decoder\" how those of the "
-    "translation do, \"cross\" how the translation looks at SENTENCE. Models with a single attention have \"cross\" only.";
+    "translation do, \"cross\" how the translation looks at SENTENCE. Models with a single attention have \"cross\" "
+    "only.";
 
 static const char *const examples[] = {
     "attn show out/demo \"Is the door open?\"",
@@ -36,7 +38,8 @@ static unsigned kinds_of(const char *list)
         while (i < 3 && (strlen(kinds[i].name) != length || strncmp(kinds[i].name, at, length) != 0))
             i++;
         if (i == 3) {
-            cli_fail(CLI_BAD, "--kinds: \"%.*s\" is none of encoder, decoder, cross", (int)(length < 60 ? length : 60), at);
+            cli_fail(CLI_BAD, "--kinds: \"%.*s\" is none of encoder, decoder, cross", (int)(length < 60 ? length : 60),
+                     at);
             return 0;
         }
         bits |= kinds[i].bit;

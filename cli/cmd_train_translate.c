@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip; \"phrasebook\": the English-French one that attn "
+    CLI_TEXT("data", 0, "FILE", "",
+             "sentence pairs, plain or gzip; \"phrasebook\": the English-French one that attn "
              "carries"),
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the translator"),
     CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off"),
@@ -76,8 +77,10 @@ static int check_unchanged(const cli_call *cli, const attn_config *settings, con
         const attn_value *then = attn_config_get(stored, key);
         cli_option option = {.key = {.name = key}};
         if (!then || !same_value(then, attn_config_get(settings, key)))
-            code = cli_fail(CLI_BAD, "--%s: the training in %s began with another value, and a resumed training keeps "
-                            "its settings", cli_option_spell(&option, name), directory);
+            code = cli_fail(CLI_BAD,
+                            "--%s: the training in %s began with another value, and a resumed training keeps "
+                            "its settings",
+                            cli_option_spell(&option, name), directory);
     }
     attn_config_destroy(stored);
     return code;
@@ -130,7 +133,8 @@ static int train(cli_call *cli, const attn_config *settings)
                                .resume = cli_flag(cli, "resume")};
     cli_training training;
     if (!source.path && !source.text && !job.resume)
-        return cli_fail(CLI_BAD, "train translate needs --data FILE (--data phrasebook for the sentences attn carries)");
+        return cli_fail(CLI_BAD,
+                        "train translate needs --data FILE (--data phrasebook for the sentences attn carries)");
     if (job.resume) {
         int code = check_unchanged(cli, settings, directory);
         if (code != CLI_OK)
@@ -154,6 +158,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_train_translate = {
-    "train translate", "train a translator on sentence pairs", usage, description, CLI_OPTIONS(options),
-    attn_translator_keys, examples, 0, 0, run,
+    "train translate",
+    "train a translator on sentence pairs",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    attn_translator_keys,
+    examples,
+    0,
+    0,
+    run,
 };

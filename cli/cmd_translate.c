@@ -7,7 +7,8 @@
 
 static const cli_option options[] = {
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
-    CLI_REAL("length_penalty", "0", 0, 10, "how much longer translations are favoured when searching: scores are divided by "
+    CLI_REAL("length_penalty", "0", 0, 10,
+             "how much longer translations are favoured when searching: scores are divided by "
              "((5 + length) / 6) to this power"),
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
 };
@@ -15,7 +16,8 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
-    "DIR is what attn train translate made. Each SENTENCE is one word of the command line: quote it. Without any, lines "
+    "DIR is what attn train translate made. Each SENTENCE is one word of the command line: quote it. Without any, "
+    "lines "
     "are read from standard input and translated as they arrive; an empty line gives an empty line. A note on standard "
     "error names words that the translator does not know (--quiet: none). With --json each translation is one object "
     "on a line of its own.";

@@ -24,26 +24,30 @@ typedef struct cli_option {
     const char *value; /* what stands for its value in help; NULL: by type */
 } cli_option;
 
-#define CLI_FLAG(name, letter, doc) {{name, ATTN_VALUE_BOOL, "false", 0, 0, NULL, doc}, letter, NULL}
-#define CLI_TEXT(name, letter, value, otherwise, doc) {{name, ATTN_VALUE_TEXT, otherwise, 0, 0, NULL, doc}, letter, value}
-#define CLI_CHOICE(name, choices, otherwise, doc) {{name, ATTN_VALUE_TEXT, otherwise, 0, 0, choices, doc}, 0, NULL}
-#define CLI_MANY(name, letter, value, doc) {{name, ATTN_VALUE_TEXTS, "", 0, 0, NULL, doc}, letter, value}
-#define CLI_INT(name, letter, otherwise, least, most, doc) {{name, ATTN_VALUE_INT, otherwise, least, most, NULL, doc}, letter, NULL}
-#define CLI_REAL(name, otherwise, least, most, doc) {{name, ATTN_VALUE_REAL, otherwise, least, most, NULL, doc}, 0, NULL}
+#define CLI_OPTION(type, name, letter, value, otherwise, least, most, choices, doc)                                    \
+    {{name, ATTN_VALUE_##type, otherwise, least, most, choices, doc}, letter, value}
+#define CLI_FLAG(name, letter, doc) CLI_OPTION(BOOL, name, letter, NULL, "false", 0, 0, NULL, doc)
+#define CLI_TEXT(name, letter, value, otherwise, doc) CLI_OPTION(TEXT, name, letter, value, otherwise, 0, 0, NULL, doc)
+#define CLI_CHOICE(name, choices, otherwise, doc) CLI_OPTION(TEXT, name, 0, NULL, otherwise, 0, 0, choices, doc)
+#define CLI_MANY(name, letter, value, doc) CLI_OPTION(TEXTS, name, letter, value, "", 0, 0, NULL, doc)
+#define CLI_INT(name, letter, otherwise, least, most, doc)                                                             \
+    CLI_OPTION(INT, name, letter, NULL, otherwise, least, most, NULL, doc)
+#define CLI_REAL(name, otherwise, least, most, doc)                                                                    \
+    CLI_OPTION(REAL, name, 0, NULL, otherwise, least, most, NULL, doc)
 
 typedef struct cli_call cli_call;
 
 typedef struct cli_command {
-    const char *name;                      /* as typed: "translate", "train translate" */
-    const char *summary;                   /* one line */
-    const char *const *usage;              /* what follows the name, one form an entry; NULL-terminated */
-    const char *description;               /* paragraphs parted by an empty line; lines that start with a space stay */
+    const char *name;         /* as typed: "translate", "train translate" */
+    const char *summary;      /* one line */
+    const char *const *usage; /* what follows the name, one form an entry; NULL-terminated */
+    const char *description;  /* paragraphs parted by an empty line; lines that start with a space stay */
     const cli_option *options;
     int noptions;
-    const attn_key *(*settings)(int *n);   /* further options from a table of the library's; may be NULL */
-    const char *const *examples;           /* NULL-terminated */
-    int least, most;                       /* words besides the options; most < 0: any number */
-    int (*run)(cli_call *cli);                  /* returns the exit code */
+    const attn_key *(*settings)(int *n); /* further options from a table of the library's; may be NULL */
+    const char *const *examples;         /* NULL-terminated */
+    int least, most;                     /* words besides the options; most < 0: any number */
+    int (*run)(cli_call *cli);           /* returns the exit code */
 } cli_command;
 
 #define CLI_OPTIONS(array) (array), (int)(sizeof(array) / sizeof *(array))
@@ -55,7 +59,7 @@ struct cli_call {
     attn_context *parse_context; /* of `given` */
     attn_config *given;          /* options as given, by key name */
     int nwords;
-    const char **words;          /* borrowed from argv */
+    const char **words; /* borrowed from argv */
     bool json, quiet;
 };
 
@@ -120,13 +124,18 @@ void cli_print_cell(FILE *file, const char *text, int width);
 
 /* --------------------------------------------------------------------------------------------- help.c */
 
-void cli_help_overview(FILE *file);            /* attn alone: what it is and three examples */
-void cli_help_all(FILE *file);                 /* attn --help */
+void cli_help_overview(FILE *file); /* attn alone: what it is and three examples */
+void cli_help_all(FILE *file);      /* attn --help */
 void cli_help_command(FILE *file, const cli_command *command);
 /* A name and what it means, in turn; NULL-terminated. */
 extern const char *const cli_exit_codes[], *const cli_environment[];
 /* Paragraphs, wrapped; `indent` spaces before each line but the first, which starts at column `column`. */
 void cli_help_wrap(FILE *file, const char *text, int indent, int column);
+
+/* ---------------------------------------------------------------------------------------- waiting.c */
+
+/* Starts the program once more, with threads that do not spin for long; does nothing the second time. */
+void cli_wait_politely(char **argv);
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 

@@ -52,7 +52,8 @@ static void bash(FILE *file)
           "    local command=\"${COMP_WORDS[1]}\"\n"
           "    [ \"$command\" = train ] && [ \"$COMP_CWORD\" -gt 2 ] && command=\"train ${COMP_WORDS[2]}\"\n"
           "    COMPREPLY=()\n"
-          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words='", file);
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words='",
+          file);
     command_words(file, NULL, " ");
     fputs("'\n    elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"$command\" = train ]; then\n        words='", file);
     command_words(file, "train", " ");
@@ -68,7 +69,8 @@ static void bash(FILE *file)
     fputs("        esac ;; esac ;;\n    esac\n    fi\n"
           "    [ -n \"$words\" ] && COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
           "    return 0\n}\n"
-          "complete -o default -F _attn attn\n", file);
+          "complete -o default -F _attn attn\n",
+          file);
 }
 
 /* zsh runs the bash function. */
@@ -97,10 +99,11 @@ static void fish_options(FILE *file, const cli_command *command)
     const char *first = strchr(command->name, ' ') ? "train" : NULL;
     for (int i = 0; cli_option_at(command, i, &option); i++) {
         if (first)
-            fprintf(file, "complete -c attn -n '__fish_seen_subcommand_from %s; and __fish_seen_subcommand_from %s'", first,
-                    word);
+            fprintf(file, "complete -c attn -n '__fish_seen_subcommand_from %s; and __fish_seen_subcommand_from %s'",
+                    first, word);
         else
-            fprintf(file, "complete -c attn -n 'not __fish_seen_subcommand_from train; and __fish_seen_subcommand_from %s'",
+            fprintf(file,
+                    "complete -c attn -n 'not __fish_seen_subcommand_from train; and __fish_seen_subcommand_from %s'",
                     word);
         fprintf(file, " -l %s", cli_option_spell(&option, name));
         if (option.letter)
@@ -122,7 +125,8 @@ static void fish_options(FILE *file, const cli_command *command)
 static void fish(FILE *file)
 {
     fputs("# completion of attn for fish; made by attn help --completion fish\n"
-          "complete -c attn -n __fish_use_subcommand -f -a '", file);
+          "complete -c attn -n __fish_use_subcommand -f -a '",
+          file);
     command_words(file, NULL, " ");
     fputs("'\ncomplete -c attn -n '__fish_seen_subcommand_from train' -f -a '", file);
     command_words(file, "train", " ");

@@ -96,7 +96,9 @@ static void print_option(FILE *file, const cli_option *option)
                               : snprintf(left, sizeof left, "      --%s", name);
     snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
     range_text(key, range, sizeof range);
-    const char *otherwise = key->type == ATTN_VALUE_BOOL || !key->otherwise ? "" : key->otherwise;
+    const char *otherwise = key->otherwise ? key->otherwise : "";
+    if (key->type == ATTN_VALUE_BOOL) /* a switch that is on needs a word about turning it off */
+        otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
     snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,
              range[0] && otherwise[0] ? "; " : "", otherwise[0] ? "default " : "", otherwise,
              range[0] || otherwise[0] ? ")" : "");
@@ -165,7 +167,8 @@ void cli_help_overview(FILE *file)
           "Try:\n"
           "  attn demo                                                   the whole way, in a minute\n"
           "  attn train translate --data pairs.tsv --out my-model        learn from your sentences\n"
-          "  attn translate my-model \"Is the door open?\"                 and translate\n", file);
+          "  attn translate my-model \"Is the door open?\"                 and translate\n",
+          file);
     print_commands(file);
     fputs("\nattn COMMAND --help explains a command.\n", file);
 }

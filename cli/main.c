@@ -40,8 +40,11 @@ static int refuse_command(const char *word)
     if (is_family(word, members, sizeof members))
         return cli_fail(CLI_BAD, "%s what? there is: %s", word, members);
     cli_nearest nearest = {.word = word};
-    for (int i = 0; cli_commands[i]; i++)
-        cli_nearest_offer(&nearest, cli_commands[i]->name);
+    for (int i = 0; cli_commands[i]; i++) {
+        char first[64];
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(cli_commands[i]->name, " "), cli_commands[i]->name);
+        cli_nearest_offer(&nearest, first);
+    }
     if (cli_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "there is no command \"%.60s\"; did you mean \"%s\"?", word, nearest.best);
     return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
@@ -122,5 +125,6 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    cli_wait_politely(argv);
     return close_output(dispatch(argc, argv));
 }

@@ -177,9 +177,9 @@ static int parse_text(const cli_option *option, const char *name, const char *te
         if (strcmp(choices[i], text) == 0)
             return CLI_PARSED;
     }
-    return choices ? cli_fail(CLI_BAD, "--%s cannot be \"%s\"; it is one of %s", name, text,
-                              cli_option_value(option, list))
-                   : CLI_PARSED;
+    return choices
+               ? cli_fail(CLI_BAD, "--%s cannot be \"%s\"; it is one of %s", name, text, cli_option_value(option, list))
+               : CLI_PARSED;
 }
 
 static int parse_flag(const char *name, const char *text, attn_value *value)
@@ -249,8 +249,10 @@ static int parse_short(cli_call *cli, int argc, char **argv, int *i)
     for (const char *letter = argv[*i] + 1; *letter; letter++) {
         cli_option option;
         if (!find_letter(cli->command, *letter, &option))
-            return cli_fail(CLI_BAD, "%s has no option -%c; attn %s --help lists them (words that start with - go "
-                            "after --)", cli->command->name, *letter, cli->command->name);
+            return cli_fail(CLI_BAD,
+                            "%s has no option -%c; attn %s --help lists them (words that start with - go "
+                            "after --)",
+                            cli->command->name, *letter, cli->command->name);
         if (option.key.type == ATTN_VALUE_BOOL) {
             int code = set_option(cli, &option, NULL);
             if (code != CLI_PARSED)

@@ -22,8 +22,8 @@ static const char *shape_text(const attn_tensor *tensor, char *out, size_t size)
     size_t used = 0;
     out[0] = '\0';
     for (int i = 0; i < attn_tensor_rank(tensor) && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lld", i ? " x " : "",
-                                 (long long)attn_tensor_dim(tensor, i));
+        used +=
+            (size_t)snprintf(out + used, size - used, "%s%lld", i ? " x " : "", (long long)attn_tensor_dim(tensor, i));
     return out;
 }
 

@@ -7,8 +7,8 @@
 
 typedef struct cli_progress {
     bool quiet, terminal;
-    bool drawn;   /* a bar stands on the current line */
-    double last;  /* seconds of the run when it was drawn */
+    bool drawn;  /* a bar stands on the current line */
+    double last; /* seconds of the run when it was drawn */
 } cli_progress;
 
 void cli_progress_begin(cli_progress *progress, bool quiet);

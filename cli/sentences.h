@@ -12,10 +12,10 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
 
 /* Lines of standard input. */
 typedef struct cli_lines {
-    char *buffer;    /* [begin, end) is not yet given out */
+    char *buffer; /* [begin, end) is not yet given out */
     size_t capacity, begin, end;
     bool ended;
-    int64_t number;  /* of the last line given out, from 1 */
+    int64_t number; /* of the last line given out, from 1 */
 } cli_lines;
 int cli_lines_begin(cli_lines *lines);
 void cli_lines_end(cli_lines *lines);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * parity_tool DIR - adds the library's results to a parity case (tests/parity/README.md): logits, loss and the
- * gradient of every parameter.  Exit code 1, and the reason on standard error, if it cannot. */
+ * gradient of every parameter; or, where the case has inputs.safetensors (tests/parity/layers.py), every output of
+ * the architecture and the gradients of its inputs and parameters.  Exit code 1, and the reason on standard error,
+ * if it cannot. */
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/tensor.h"
@@ -41,7 +43,7 @@ static attn_status build(parity_case *c)
         status = attn_model_create(&c->model, c->context, name, own, NULL);
     }
     attn_config_destroy(own);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK && attn_model_parameters(c->model)->n > 0) {
         status = attn_weights_load(attn_model_parameters(c->model), path_of(c, "weights.safetensors", path), NULL, NULL,
                                    NULL);
     }
@@ -65,32 +67,33 @@ static attn_status read_batch(parity_case *c)
     return status;
 }
 
-static attn_status write_gradients(const parity_case *c)
+/* The gradients of those tensors of `of` that want one and got one. */
+static attn_status write_gradients(const parity_case *c, const attn_named_list *of, const char *name)
 {
     char path[1024];
-    const attn_named_list *parameters = attn_model_parameters(c->model);
     attn_named_list list = {.context = c->context};
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; status == ATTN_OK && i < parameters->n; i++) {
-        attn_tensor *grad = attn_tensor_grad(parameters->items[i].tensor);
-        status = grad ? attn_named_add(&list, parameters->items[i].name, grad) : ATTN_INTERNAL;
+    for (int64_t i = 0; status == ATTN_OK && i < of->n; i++) {
+        attn_tensor *grad = attn_tensor_grad(of->items[i].tensor);
+        if (attn_tensor_needs_grad(of->items[i].tensor) && grad) {
+            status = attn_named_add(&list, of->items[i].name, grad);
+        }
     }
     if (status == ATTN_OK) {
-        status = attn_safetensors_write(&list, path_of(c, "out_grads.safetensors", path), NULL);
+        status = attn_safetensors_write(&list, path_of(c, name, path), NULL);
     }
     attn_named_clear(&list);
     return status;
 }
 
-static attn_status run(parity_case *c)
+static attn_status run_translator(parity_case *c)
 {
     char path[1024];
     attn_cross_entropy_options options = {.has_ignore = true, .ignore = attn_config_int(c->config, "tgt_pad", -1)};
-    attn_status status = attn_tape_create(&c->tape, c->context);
+    attn_status status = read_batch(c);
     if (status != ATTN_OK) {
         return status;
     }
-    attn_tape_reset(c->tape, &(attn_tape_options){.record = true});
     attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
     if (!logits) {
         return attn_context_status(c->context);
@@ -104,7 +107,73 @@ static attn_status run(parity_case *c)
     if (status == ATTN_OK) {
         status = attn_backward(c->tape, loss);
     }
-    return status == ATTN_OK ? write_gradients(c) : status;
+    return status == ATTN_OK ? write_gradients(c, attn_model_parameters(c->model), "out_grads.safetensors") : status;
+}
+
+/* ---------------------------------------------------------------------------------- any architecture */
+
+/* All outputs of the model, and the gradients that dout.npy, the gradient of the first one, leads to. */
+static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, attn_named_list *outputs)
+{
+    char path[1024];
+    const attn_architecture *a = attn_model_architecture(c->model);
+    attn_tensor *dout = NULL;
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
+        status = attn_named_add(outputs, a->outputs[i].name, NULL);
+    }
+    for (int i = 0; i < a->ninputs; i++) {
+        attn_tensor *x = attn_named_find(inputs, a->inputs[i].name);
+        if (x && !a->inputs[i].integer) {
+            attn_tensor_set_needs_grad(x, true);
+        }
+    }
+    if (status == ATTN_OK) {
+        status = attn_model_forward(c->model, c->tape, inputs, outputs);
+    }
+    if (status == ATTN_OK) {
+        status = attn_safetensors_write(outputs, path_of(c, "out_outputs.safetensors", path), NULL);
+    }
+    if (status == ATTN_OK) {
+        status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
+    }
+    if (status == ATTN_OK) {
+        status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
+    }
+    attn_tensor_destroy(dout);
+    return status;
+}
+
+static attn_status run_layer(parity_case *c)
+{
+    char path[1024];
+    attn_named_list inputs = {.context = c->context, .owns = true}, outputs = {.context = c->context};
+    attn_status status =
+        attn_weights_read(&inputs, path_of(c, "inputs.safetensors", path), NULL, NULL, NULL);
+    if (status == ATTN_OK) {
+        status = run_outputs(c, &inputs, &outputs);
+    }
+    if (status == ATTN_OK) {
+        status = write_gradients(c, &inputs, "out_input_grads.safetensors");
+    }
+    if (status == ATTN_OK) {
+        status = write_gradients(c, attn_model_parameters(c->model), "out_grads.safetensors");
+    }
+    attn_tape_reset(c->tape, NULL);
+    attn_named_clear(&outputs);
+    attn_named_clear(&inputs);
+    return status;
+}
+
+static attn_status run(parity_case *c)
+{
+    char path[1024];
+    attn_status status = attn_tape_create(&c->tape, c->context);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    attn_tape_reset(c->tape, &(attn_tape_options){.record = true});
+    return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);
 }
 
 int main(int argc, char **argv)
@@ -115,7 +184,6 @@ int main(int argc, char **argv)
         return 1;
     }
     attn_status status = build(&c);
-    status = status == ATTN_OK ? read_batch(&c) : status;
     status = status == ATTN_OK ? run(&c) : status;
     if (status != ATTN_OK) {
         fprintf(stderr, "parity_tool: %s\n", attn_context_error(c.context));

@@ -35,10 +35,22 @@ static void text_is_prepared(void **state)
     check_normalised("Go.", ATTN_COMPAT_NONE, "go .");
     check_normalised("Va\xe2\x80\xaf!", ATTN_COMPAT_NONE, "va !");
     check_normalised("Va\xe2\x80\xaf!", ATTN_COMPAT_D2L, "va !");
-    check_normalised("\xc3\x89t\xc3\xa9, \xc5\x92uvre \xc3\x87" "a ?", ATTN_COMPAT_NONE, "\xc3\xa9t\xc3\xa9 , \xc5\x93uvre \xc3\xa7" "a ?");
-    check_normalised("J\xe2\x80\x99" "ai 3.14 \xe2\x82\xac\xe2\x80\x89; 10:30:", ATTN_COMPAT_NONE, "j'ai 3.14 \xe2\x82\xac ; 10:30 :");
-    check_normalised("J\xe2\x80\x99" "ai 3.14 ; x:", ATTN_COMPAT_D2L, "j\xe2\x80\x99" "ai 3 .14 ; x:");
-    check_normalised("co\xc2\xadop\xe2\x80\x8b" "eration...", ATTN_COMPAT_NONE, "cooperation . . .");
+    check_normalised("\xc3\x89t\xc3\xa9, \xc5\x92uvre \xc3\x87"
+                     "a ?",
+                     ATTN_COMPAT_NONE,
+                     "\xc3\xa9t\xc3\xa9 , \xc5\x93uvre \xc3\xa7"
+                     "a ?");
+    check_normalised("J\xe2\x80\x99"
+                     "ai 3.14 \xe2\x82\xac\xe2\x80\x89; 10:30:",
+                     ATTN_COMPAT_NONE, "j'ai 3.14 \xe2\x82\xac ; 10:30 :");
+    check_normalised("J\xe2\x80\x99"
+                     "ai 3.14 ; x:",
+                     ATTN_COMPAT_D2L,
+                     "j\xe2\x80\x99"
+                     "ai 3 .14 ; x:");
+    check_normalised("co\xc2\xadop\xe2\x80\x8b"
+                     "eration...",
+                     ATTN_COMPAT_NONE, "cooperation . . .");
     check_normalised("  a   b  ", ATTN_COMPAT_NONE, "a b");
     check_normalised("!?", ATTN_COMPAT_NONE, "! ?");
     check_normalised("\xc2\xab\xc2\xa0Oui\xc2\xa0\xc2\xbb", ATTN_COMPAT_NONE, "\xc2\xab oui \xc2\xbb");
@@ -64,11 +76,13 @@ static void a_small_buffer_cuts_and_tells_the_length(void **state)
 static void invalid_utf8_is_told(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\x80"};
+    static const char *const bad[] = {"ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80",
+                                      "ab\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         attn_context *c = new_context();
         char out[16];
-        assert_int_equal(attn_text_normalise(c, bad[i], strlen(bad[i]), ATTN_COMPAT_NONE, out, sizeof out, NULL), ATTN_FORMAT);
+        assert_int_equal(attn_text_normalise(c, bad[i], strlen(bad[i]), ATTN_COMPAT_NONE, out, sizeof out, NULL),
+                         ATTN_FORMAT);
         assert_string_equal(attn_context_error(c), "byte 2: invalid UTF-8");
         attn_context_destroy(c);
     }
@@ -78,8 +92,11 @@ static void tokens_are_joined_for_reading(void **state)
 {
     (void)state;
     char out[64];
-    attn_text_detokenise("oui , \xc3\xa7" "a va ! . . .", true, out, sizeof out);
-    assert_string_equal(out, "oui, \xc3\xa7" "a va !...");
+    attn_text_detokenise("oui , \xc3\xa7"
+                         "a va ! . . .",
+                         true, out, sizeof out);
+    assert_string_equal(out, "oui, \xc3\xa7"
+                             "a va !...");
     attn_text_detokenise("yes , it is ! so : go ; on ?", false, out, sizeof out);
     assert_string_equal(out, "yes, it is! so: go; on?");
     assert_int_equal(attn_text_detokenise("", false, out, sizeof out), 0);
@@ -97,7 +114,8 @@ static void pairs_are_read(void **state)
     (void)state;
     attn_context *c = new_context();
     attn_pairs *pairs;
-    assert_int_equal(parse(&pairs, c, "\xef\xbb\xbfGo.\tVa !\r\n\nHi.\tSalut !\tCC-BY\nRun!\tCours\xe2\x80\xaf!", NULL), ATTN_OK);
+    assert_int_equal(parse(&pairs, c, "\xef\xbb\xbfGo.\tVa !\r\n\nHi.\tSalut !\tCC-BY\nRun!\tCours\xe2\x80\xaf!", NULL),
+                     ATTN_OK);
     assert_int_equal(attn_pairs_size(pairs), 3);
     assert_string_equal(attn_pairs_get(pairs, 0).source, "go .");
     assert_string_equal(attn_pairs_get(pairs, 0).target, "va !");
@@ -107,7 +125,9 @@ static void pairs_are_read(void **state)
     assert_int_equal(parse(&pairs, c, "a\tb\nc\td\ne\tf\n", &(attn_pairs_options){.max_examples = 1}), ATTN_OK);
     assert_int_equal(attn_pairs_size(pairs), 1);
     attn_pairs_destroy(pairs);
-    assert_int_equal(parse(&pairs, c, "a\tb\nc\td\ne\tf\n", &(attn_pairs_options){.max_examples = 1, .compat = ATTN_COMPAT_D2L}), ATTN_OK);
+    assert_int_equal(
+        parse(&pairs, c, "a\tb\nc\td\ne\tf\n", &(attn_pairs_options){.max_examples = 1, .compat = ATTN_COMPAT_D2L}),
+        ATTN_OK);
     assert_int_equal(attn_pairs_size(pairs), 2);
     attn_pairs_destroy(pairs);
     attn_context_destroy(c);
@@ -204,12 +224,14 @@ static void translations_of_a_sentence_stay_together(void **state)
         attn_pairs_destroy(parts[p]);
         attn_pairs_destroy(again[p]);
     }
-    assert_int_equal(attn_pairs_split(all, &(attn_split_options){.compat = ATTN_COMPAT_D2L}, &parts[0], &parts[1], NULL), ATTN_OK);
+    assert_int_equal(
+        attn_pairs_split(all, &(attn_split_options){.compat = ATTN_COMPAT_D2L}, &parts[0], &parts[1], NULL), ATTN_OK);
     assert_int_equal(attn_pairs_size(parts[0]), 512);
     assert_int_equal(attn_pairs_size(parts[1]), 3000 - 512);
     attn_pairs_destroy(parts[0]);
     attn_pairs_destroy(parts[1]);
-    assert_int_equal(attn_pairs_split(all, &(attn_split_options){.valid = 0.5, .test = 0.5}, &parts[0], NULL, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_pairs_split(all, &(attn_split_options){.valid = 0.5, .test = 0.5}, &parts[0], NULL, NULL),
+                     ATTN_ARGUMENT);
     attn_pairs_destroy(all);
     attn_context_destroy(c);
 }

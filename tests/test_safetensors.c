@@ -55,7 +55,8 @@ static void a_good_file_is_read(void **state)
     assert_int_equal(parse(&list, &f, &(attn_weights_options){.strict = true}, metadata, NULL), ATTN_OK);
     assert_int_equal(list.n, 4);
     assert_string_equal(list.items[0].name, "a");
-    const attn_tensor *a = attn_named_find(&list, "a"), *b = attn_named_find(&list, "b"), *s = attn_named_find(&list, "s");
+    const attn_tensor *a = attn_named_find(&list, "a"), *b = attn_named_find(&list, "b"),
+                      *s = attn_named_find(&list, "s");
     const float *x = attn_tensor_data(a), *y = attn_tensor_data(b);
     assert_int_equal(attn_tensor_rank(a), 2);
     assert_true(x[0] == 1 && x[1] == -2);
@@ -109,9 +110,11 @@ static void each_broken_rule_is_named(void **state)
         {"", ATTN_FORMAT, "header does not begin with {"},
         {" {}", ATTN_FORMAT, "header does not begin with {"},
         {"{\"a\":1}", ATTN_FORMAT, "must have \"dtype\""},
-        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT, "duplicate object key"},
+        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT,
+         "duplicate object key"},
         {"{\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT, "begins at 4 of the data, not at 0"},
-        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"b\":" T("F32", "[1]", "[0,4]") "}", ATTN_FORMAT, "begins at 0 of the data, not at 4"},
+        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"b\":" T("F32", "[1]", "[0,4]") "}", ATTN_FORMAT,
+         "begins at 0 of the data, not at 4"},
         {"{\"a\":" T("F32", "[2]", "[0,4]") "}", ATTN_FORMAT, "need 8 bytes, the offsets give 4"},
         {"{\"a\":" T("F32", "[9]", "[0,36]") "}", ATTN_FORMAT, "offsets 0 to 36 do not lie in the 8 bytes"},
         {"{\"a\":" T("F32", "[1]", "[4,0]") "}", ATTN_FORMAT, "offsets 4 to 0"},
@@ -308,12 +311,9 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file_is_read),
-        cmocka_unit_test(trailing_bytes_are_noted_or_refused),
-        cmocka_unit_test(each_broken_rule_is_named),
-        cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(a_model_survives_a_file),
-        cmocka_unit_test(all_misfits_are_listed),
+        cmocka_unit_test(a_good_file_is_read),       cmocka_unit_test(trailing_bytes_are_noted_or_refused),
+        cmocka_unit_test(each_broken_rule_is_named), cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(a_model_survives_a_file),   cmocka_unit_test(all_misfits_are_listed),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

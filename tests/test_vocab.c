@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char corpus_text[] = "go .\tva !\n"
-                                  "go !\tva va !\n"
-                                  "i go .\tje vais .\n"
-                                  "he is <pad> .\til est <unk> .\n"
-                                  "he is here and there and here and there .\til est ici et l\xc3\xa0 et ici et l\xc3\xa0 .\n";
+static const char corpus_text[] =
+    "go .\tva !\n"
+    "go !\tva va !\n"
+    "i go .\tje vais .\n"
+    "he is <pad> .\til est <unk> .\n"
+    "he is here and there and here and there .\til est ici et l\xc3\xa0 et ici et l\xc3\xa0 .\n";
 
 typedef struct fixture {
     attn_context *c;
@@ -26,7 +27,8 @@ static void set_up(fixture *f, attn_compat compat, int64_t min_frequency)
     attn_vocab_options options = {.compat = compat, .min_frequency = min_frequency};
     assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
     assert_int_equal(attn_pairs_parse(&f->pairs, f->c, corpus_text, sizeof corpus_text - 1, "t",
-                                      &(attn_pairs_options){.compat = compat}), ATTN_OK);
+                                      &(attn_pairs_options){.compat = compat}),
+                     ATTN_OK);
     assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SOURCE, &options), ATTN_OK);
     assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_TARGET, &options), ATTN_OK);
 }
@@ -56,7 +58,8 @@ static void frequent_words_come_first(void **state)
     (void)state;
     fixture f;
     set_up(&f, ATTN_COMPAT_NONE, 0);
-    check_tokens(f.source, (const char *const[]){"<pad>", "<bos>", "<eos>", "<unk>", ".", "and", "go", "he", "here", "is", "there", NULL});
+    check_tokens(f.source, (const char *const[]){"<pad>", "<bos>", "<eos>", "<unk>", ".", "and", "go", "he", "here",
+                                                 "is", "there", NULL});
     assert_int_equal(attn_vocab_find(f.source, "go", 2), 6);
     assert_int_equal(attn_vocab_find(f.source, "i", 1), -1);
     assert_int_equal(attn_vocab_find(f.source, "<pad>", 5), -1);
@@ -71,8 +74,10 @@ static void the_books_vocabulary(void **state)
     (void)state;
     fixture f;
     set_up(&f, ATTN_COMPAT_D2L, 0);
-    check_tokens(f.source, (const char *const[]){".", "<eos>", "<pad>", "<unk>", "and", "go", "he", "here", "is", "there", NULL});
-    check_tokens(f.target, (const char *const[]){"!", ".", "<bos>", "<eos>", "<pad>", "<unk>", "est", "et", "ici", "il", "l\xc3\xa0", "va", NULL});
+    check_tokens(f.source,
+                 (const char *const[]){".", "<eos>", "<pad>", "<unk>", "and", "go", "he", "here", "is", "there", NULL});
+    check_tokens(f.target, (const char *const[]){"!", ".", "<bos>", "<eos>", "<pad>", "<unk>", "est", "et", "ici", "il",
+                                                 "l\xc3\xa0", "va", NULL});
     assert_int_equal(attn_vocab_special(f.source, ATTN_BOS), -1);
     assert_int_equal(attn_vocab_special(f.target, ATTN_BOS), 2);
     tear_down(&f);
@@ -145,7 +150,8 @@ static void sentences_become_ids_and_back(void **state)
     attn_vocab_decode(f.source, ids, n, text, sizeof text);
     assert_string_equal(text, "he is <unk> .");
     /* A cut sentence still ends. */
-    assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL),
+                     ATTN_OK);
     assert_int_equal(n, 3);
     assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_EOS));
     assert_int_equal(attn_vocab_encode(f.source, "he is here .", NULL, ids, 4, &n, NULL), ATTN_ARGUMENT);
@@ -165,7 +171,8 @@ static void the_book_cuts_the_end_mark(void **state)
     assert_int_equal(attn_vocab_encode(f.source, "go .", &d2l, ids, 9, &n, NULL), ATTN_OK);
     assert_int_equal(n, 3);
     assert_int_equal(ids[8], attn_vocab_special(f.source, ATTN_PAD));
-    assert_int_equal(attn_vocab_encode(f.source, "he is here and there and here and there .", &d2l, ids, 9, &n, NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_encode(f.source, "he is here and there and here and there .", &d2l, ids, 9, &n, NULL),
+                     ATTN_OK);
     assert_int_equal(n, 9);
     assert_int_equal(ids[8], attn_vocab_find(f.source, "there", 5));
     tear_down(&f);
@@ -176,8 +183,8 @@ static void the_book_cuts_the_end_mark(void **state)
 static attn_corpus *make_corpus(const fixture *f, attn_compat compat)
 {
     attn_corpus *corpus;
-    assert_int_equal(attn_corpus_create(&corpus, f->pairs, f->source, f->target,
-                                        &(attn_encode_options){.compat = compat}), ATTN_OK);
+    assert_int_equal(
+        attn_corpus_create(&corpus, f->pairs, f->source, f->target, &(attn_encode_options){.compat = compat}), ATTN_OK);
     return corpus;
 }
 
@@ -189,13 +196,15 @@ static void a_batch_is_padded_and_shifted(void **state)
     attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_NONE);
     attn_batches *batches;
     attn_batch b;
-    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 2, .in_order = true}), ATTN_OK);
+    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 2, .in_order = true}),
+                     ATTN_OK);
     assert_int_equal(attn_batches_count(batches), 3);
     assert_true(attn_batches_next(batches, &b));
     assert_int_equal(b.size, 2);
     assert_int_equal(b.source_steps, 3);
     assert_int_equal(b.target_steps, 4); /* va va ! <eos> */
-    const int32_t pad = 0, bos = 1, eos = 2, va = attn_vocab_find(f.target, "va", 2), mark = attn_vocab_find(f.target, "!", 1);
+    const int32_t pad = 0, bos = 1, eos = 2, va = attn_vocab_find(f.target, "va", 2),
+                  mark = attn_vocab_find(f.target, "!", 1);
     const int32_t labels[] = {va, mark, eos, pad, va, va, mark, eos}, input[] = {bos, va, mark, pad, bos, va, va, mark};
     assert_memory_equal(b.labels, labels, sizeof labels);
     assert_memory_equal(b.input, input, sizeof input);
@@ -220,13 +229,16 @@ static void the_books_batch(void **state)
     attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_D2L);
     attn_batches *batches;
     attn_batch b;
-    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 128, .in_order = true, .fixed_steps = 9}), ATTN_OK);
+    assert_int_equal(
+        attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 128, .in_order = true, .fixed_steps = 9}),
+        ATTN_OK);
     assert_true(attn_batches_next(batches, &b));
     assert_int_equal(b.size, 5);
     assert_int_equal(b.source_steps, 9);
     assert_int_equal(b.target_steps, 9);
     const int32_t bos = 2, eos = 3, pad = 4, va = 11, mark = 0;
-    const int32_t input[9] = {bos, va, mark, eos, pad, pad, pad, pad, pad}, labels[9] = {va, mark, eos, pad, pad, pad, pad, pad, pad};
+    const int32_t input[9] = {bos, va, mark, eos, pad, pad, pad, pad, pad},
+                  labels[9] = {va, mark, eos, pad, pad, pad, pad, pad, pad};
     assert_memory_equal(b.input, input, sizeof input);
     assert_memory_equal(b.labels, labels, sizeof labels);
     assert_int_equal(b.target_lens[4], 9);

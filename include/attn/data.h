@@ -147,7 +147,8 @@ ATTN_API size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, i
 
 /* Pairs as ids. */
 typedef struct attn_corpus attn_corpus;
-/* Copies what it needs of the pairs and the vocabularies.  ATTN_ARGUMENT: the target vocabulary has no <bos>;
+/* Copies what it needs of the pairs and the vocabularies.  ATTN_ARGUMENT: the target vocabulary has no <bos>,
+ * or a sentence takes more than 1024 places (options.steps beyond it);
  * ATTN_MEMORY. */
 ATTN_API attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                         const attn_vocab *target, const attn_encode_options *options);

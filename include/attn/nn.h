@@ -245,6 +245,57 @@ ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer,
 /* New row i is the old row rows[i], for the first `length` tokens; `spare` has the same shape and is swapped in. */
 ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows);
 
+/* Self-attention of the axial transformer (Ho et al. 2019, arXiv:1912.12180): parameters to_q.weight [H*Dh,D],
+ * to_kv.weight [2*H*Dh,D] (keys, then values), to_out.{weight,bias}; scale 1/sqrt(Dh). */
+typedef struct attn_nn_self_attention {
+    attn_nn_linear to_q, to_kv, to_out;
+    int64_t heads, dim_head;
+} attn_nn_self_attention;
+/* dim_head 0: dim / heads.  ATTN_ARGUMENT: heads that do not divide dim. */
+ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim,
+                                          int64_t heads, int64_t dim_head);
+/* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
+ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
+                                                     attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
+/* Along one axis of x [...,D], channels last; the axes but that one are batch.  Nothing is permuted. */
+ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
+                                                  attn_tensor *x, int axis);
+
+/* Attention over the rows or the columns of alignments x [R,C,B,D] (Rao et al. 2021, MSA Transformer): parameters
+ * {q,k,v,out}_proj.{weight,bias}.  Rows are tied: one map for all of them.  Weights are those after dropout. */
+typedef struct attn_nn_msa_attention {
+    attn_nn_linear q, k, v, out;
+    int64_t heads;
+    double dropout, fill; /* fill: the score of padded keys, -10000 in the original; 0: they are left out */
+} attn_nn_msa_attention;
+ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
+                                         int64_t heads, double dropout, double fill);
+/* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C].  Padded queries are left out of the
+ * sum over rows; keys are those that the first row keeps. */
+ATTN_API attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                                 const attn_tensor *keep, attn_tensor **weights);
+/* *weights [H,C,B,R,R].  One row alone: out_proj(v_proj(x)). */
+ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape,
+                                                    attn_tensor *x, const attn_tensor *keep, attn_tensor **weights);
+
+/* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
+ * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in
+ * place of w_q: every query gets the same softmax over u . k (Zhu et al. 2019, arXiv:1904.05873). */
+typedef struct attn_nn_detr_attention {
+    attn_tensor *w_q, *w_k, *w_v, *u;
+    attn_nn_linear proj;
+    attn_nn_layer_norm layer_norm;
+    int64_t heads, dim_head;
+    double dropout;
+} attn_nn_detr_attention;
+ATTN_API void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads,
+                                          int64_t dim, int64_t dim_head, double dropout, bool key_only);
+/* x_q [B,Nq,D], x_kv [B,Nk,D] (NULL: x_q); positions p_q, p_kv [1,N,D] (NULL: none) are added for queries and
+ * keys, never for values.  With key_only, x_kv and the positions must be NULL. */
+ATTN_API attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape,
+                                                     attn_tensor *x_q, attn_tensor *x_kv, attn_tensor *p_q,
+                                                     attn_tensor *p_kv);
+
 /* ------------------------------------------------------------------------------------ transformer blocks */
 
 typedef struct attn_nn_block_options {

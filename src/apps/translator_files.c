@@ -95,6 +95,12 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
         status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
+    /* The book's start of the weights, and its encoder that runs over padding, are the book's way only. */
+    bool d2l = attn__setting_compat(settings) == ATTN_COMPAT_D2L;
+    if (status == ATTN_OK && d2l)
+        status = attn_config_set_text(config, "init", "torch");
+    if (status == ATTN_OK && bahdanau)
+        status = attn_config_set_bool(config, "pack_padding", !d2l);
     attn_model_options options = {.seed = (uint64_t)attn_config_int(settings, "seed", 1)};
     if (status == ATTN_OK)
         status = attn_model_create(model, context, name, config, &options);

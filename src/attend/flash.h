@@ -20,6 +20,7 @@
 #include "attend/solver.h"
 #include "kernels/lanes/lanes.h"
 #include "kernels/tile/tile.h"
+#include "kernels/tile/tile_pairs.h"
 
 enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
 
@@ -27,6 +28,8 @@ enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
 typedef struct attn__flash {
     const attn__tile_kernel *tile;
     const attn__lanes_kernel *lanes;
+    const attn__pairs_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
+    int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
     int64_t channels, values;       /* of q and k, of v and o */
     int64_t query_block, key_block; /* the most of one item, of one step */
     int64_t query_blocks;
@@ -51,12 +54,14 @@ typedef struct attn__flash_span {
 
 /* One thread's memory. */
 typedef struct attn__flash_scratch {
-    float *q;     /* [subtile][channels][width], times scale * log2(e) */
+    float *q;     /* [subtile][channels][width], times scale * log2(e) unless in pairs */
     float *o;     /* [subtile][values][width] */
     float *m, *l, *shrink;
     float *s;     /* [key_block][width] */
     float *extra; /* the same for bias or mask */
     float *k, *v; /* panels [key_block][ldk], [key_block][ldv] */
+    /* In pairs: q of channels, k of channels, v and weights of keys. */
+    uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
     int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;

@@ -34,6 +34,16 @@
 
 enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
 
+/* Streams of rows to bring in early: of tiles of queries first, then of blocks of keys. */
+enum { ATTN__AHEAD_Q, ATTN__AHEAD_DOUT, ATTN__AHEAD_O, ATTN__AHEAD_DQ, ATTN__AHEAD_K, ATTN__AHEAD_V, ATTN__AHEAD_DK,
+       ATTN__AHEAD_DV, ATTN__BACK_STREAMS };
+
+typedef struct attn__back_stream {
+    const char *base;  /* NULL: nothing to do */
+    int64_t rows, done, each; /* each: rows of one portion */
+    int64_t bytes;     /* of one row */
+} attn__back_stream;
+
 /* The channels of an operand: NULL if they are neighbours in memory, else the offset of each. */
 typedef struct attn__back_channels {
     const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
@@ -55,7 +65,7 @@ typedef struct attn__back_plan {
     unsigned want;
     bool bf16, has_bias;
     bool resident_q;          /* dQ of a whole chunk of queries is kept in scratch memory */
-    bool store_q, store_kv;   /* each element is written once: no zeros first, no adding */
+    bool store_q, store_kv;   /* each element belongs to one cell of a step: the first step writes, no zeros before */
     bool clears;              /* some gradient is set to zero first */
     uint32_t drop_below;
     float drop_scale;
@@ -89,6 +99,7 @@ typedef struct attn__back_scratch {
     int64_t *q_index;                                                       /* [ATTN_MAX_BANDS][tile_q] */
     int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
     int64_t *k_index;                                                       /* [ATTN_MAX_BANDS + 1][block_k] */
+    int64_t *ahead_at[ATTN__BACK_STREAMS];
 } attn__back_scratch;
 
 /* One run over a range of queries and keys of one batch item, with what its steps pass on. */
@@ -104,6 +115,8 @@ typedef struct attn__back_run {
     int64_t tile, tile_n;       /* first query and number of queries of the packed tile */
     float *dq;                  /* of the tile */
     bool keys_finite, queries_finite;
+    bool first;                 /* nothing has been added to the gradients yet */
+    attn__back_stream ahead[ATTN__BACK_STREAMS];
 } attn__back_run;
 
 /* flash_backward_plan.c */
@@ -127,6 +140,7 @@ bool attn__back_one_key_axis(const attn__task *task);
 int64_t attn__back_key_end(const attn__back_run *run);
 void attn__back_limits(attn__back_run *run);
 void attn__back_mask(const attn__back_run *run, int64_t first, int64_t n);
+int64_t attn__back_count_masked(const attn__back_run *run, int64_t row);
 void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n);
 void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n);
 
@@ -135,6 +149,11 @@ void attn__back_strip(attn__back_run *run, int64_t first, int64_t n);
 
 /* flash_backward_guard.c: the products of a tile with NaN or infinity in what masked pairs would read. */
 void attn__back_guarded(const attn__back_run *run, const attn__weights_args *weights, int64_t first, int64_t row);
+
+/* flash_backward_ahead.c: what to bring into the cache before it is asked for. */
+void attn__back_next_tile(attn__back_run *run);
+void attn__back_next_block(attn__back_run *run);
+void attn__back_fetch(attn__back_run *run);
 
 /* flash_backward_run.c */
 void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays,

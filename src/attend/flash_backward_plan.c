@@ -122,8 +122,8 @@ static void choose_order(const attn__task *task, attn__back_plan *p)
     if (p->two_pass)
         choose_passes(task, p, f);
     p->block_k = least(p->block_k, p->chunk_k);
-    p->store_q = f.own_q && !accumulate && p->waves == 1 && p->resident_q;
-    p->store_kv = f.own_kv && !accumulate && p->waves == 1;
+    p->store_q = f.own_q && !accumulate && p->resident_q;
+    p->store_kv = f.own_kv && !accumulate;
     p->clears = !accumulate && (((p->want & ATTN__BACK_Q) && !p->store_q) || (p->want & ATTN__BACK_BIAS) ||
                                 ((p->want & (ATTN__BACK_K | ATTN__BACK_V)) && !p->store_kv));
 }
@@ -174,6 +174,8 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
         *keys[i] = OFFSETS(p->block_k);
     m->q_index = OFFSETS(ATTN_MAX_BANDS * p->tile_q);
     m->k_index = OFFSETS((ATTN_MAX_BANDS + 1) * p->block_k);
+    for (int i = 0; i < ATTN__BACK_STREAMS; i++)
+        m->ahead_at[i] = OFFSETS(i < ATTN__AHEAD_K ? p->tile_q : p->block_k);
 #undef FLOATS
 #undef OFFSETS
     return used;

@@ -69,13 +69,15 @@ static void pack_keys(attn__back_run *run)
 }
 
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
- * there are no others, lse = fill + log(keys) has lost its last digits in f32; the row is then shifted by the
- * fill, so that its weights come out as 1 / keys. */
+ * there are no others, lse = fill + log(count) has lost its last digits in f32; the row is then shifted by the
+ * fill, so that its weights come out as 1 / count. */
 static void set_lse(attn__back_run *run, int64_t r, float lse)
 {
-    double fill = run->task->problem.mask_fill, keys = log((double)run->plan->nk);
-    bool alone = fabs(fill) > 256.0 && fabs(lse - fill - keys) <= 2.5e-7 * fabs(fill);
-    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? keys : (double)lse) * LOG2E);
+    double fill = run->task->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
+    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
+    double count = alone ? (double)attn__back_count_masked(run, r) : 0.0;
+    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * LOG2E);
     run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
 }
 
@@ -152,7 +154,7 @@ static void put_keys(const attn__back_run *run, int64_t n)
 {
     const attn__back_plan *plan = run->plan;
     const attn__back_scratch *m = &run->m;
-    bool add = !plan->store_kv;
+    bool add = !plan->store_kv || !run->first;
     if (run->want & ATTN__BACK_K) {
         attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
         attn__back_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk, plan->dp,
@@ -174,10 +176,11 @@ static void run_tile(attn__back_run *run)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->dp;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
+    attn__back_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
         attn__back_strip(run, s, least(plan->strip, run->block_n - s));
     if (wants_q && !plan->resident_q)
-        put_queries(run, run->tile, run->tile_n, run->dq, !plan->store_q);
+        put_queries(run, run->tile, run->tile_n, run->dq, true);
 }
 
 /* One block of keys, `size` long of which block_n may be attended, against all queries of the run. */
@@ -190,13 +193,15 @@ static void run_block(attn__back_run *run, int64_t size)
         attn__back_limits(run);
         if (!tile_is_needed(run))
             continue;
-        if (!packed)
+        if (!packed) {
             pack_keys(run);
+            attn__back_next_block(run);
+        }
         packed = true;
         run_tile(run);
     }
     bool writes = run->want & (ATTN__BACK_K | ATTN__BACK_V);
-    if (!writes || (!packed && !plan->store_kv))
+    if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
     memset(run->m.dk + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));
@@ -217,7 +222,7 @@ static void run_range(attn__back_run *run)
         run_block(run, size);
     }
     if (holds_q)
-        put_queries(run, run->q_begin, queries, run->m.dq, !plan->store_q);
+        put_queries(run, run->q_begin, queries, run->m.dq, !plan->store_q || !run->first);
 }
 
 /* ------------------------------------------------------------------------------------- the order of runs */
@@ -233,7 +238,8 @@ typedef struct work {
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k)
 {
     const attn__back_plan *plan = w->plan;
-    attn__back_run run = {.task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want};
+    attn__back_run run = {.task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want,
+                          .first = w->step == 0};
     attn__back_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
     run.q_begin = chunk_q < 0 ? 0 : least(plan->nq, chunk_q * plan->chunk_q);
     run.q_end = chunk_q < 0 ? plan->nq : least(plan->nq, run.q_begin + plan->chunk_q);

@@ -4,9 +4,10 @@
  */
 #include "attend/flash_backward.h"
 
-/* The part of a strip that any query attends: rows [row, row + rows), and whether all of them attend all. */
+/* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys, and whether all
+ * of the rows attend all of the keys. */
 typedef struct extent {
-    int64_t row, rows;
+    int64_t row, rows, keys;
     bool full;
 } extent;
 
@@ -17,19 +18,22 @@ static int64_t round_up(int64_t n, int64_t unit)
 
 static extent find_extent(const attn__back_run *run, int64_t key, int64_t n)
 {
-    int64_t begin = run->tile_n, end = 0;
-    bool full = true;
+    extent e = {.row = run->tile_n, .keys = 0, .full = true};
+    int64_t end = 0;
     for (int64_t r = 0; r < run->tile_n; r++) {
-        int64_t from = run->m.from[r], to = run->m.to[r];
-        full = full && from <= key && to >= key + n;
-        if (from >= key + n || to <= key || from >= to)
+        int64_t from = run->m.from[r] - key, to = run->m.to[r] - key;
+        e.full = e.full && from <= 0 && to >= n;
+        if (from >= n || to <= 0 || from >= to)
             continue;
-        begin = r < begin ? r : begin;
+        e.row = r < e.row ? r : e.row;
+        e.keys = to > e.keys ? to : e.keys;
         end = r + 1;
     }
     if (run->task->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
-        return (extent){0, run->tile_n, full};
-    return (extent){begin, end > begin ? end - begin : 0, full};
+        return (extent){0, run->tile_n, n, e.full};
+    e.rows = end > e.row ? end - e.row : 0;
+    e.keys = e.keys < n ? e.keys : n;
+    return e;
 }
 
 static bool has_mask_bytes(const attn__task *task)
@@ -37,14 +41,14 @@ static bool has_mask_bytes(const attn__task *task)
     return task->has_mask || (task->key.n > 1 && (task->problem.nbands || task->has_lens));
 }
 
-static attn__weights_args describe(const attn__back_run *run, int64_t first, int64_t n, extent e)
+static attn__weights_args describe(const attn__back_run *run, int64_t first, extent e)
 {
     const attn__back_plan *plan = run->plan;
     const attn__task *task = run->task;
     bool scores = run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS), bytes = has_mask_bytes(task);
     int64_t skip = e.row * plan->strip;
     attn__weights_args t = {
-        .rows = e.rows, .keys = n, .ld = plan->strip,
+        .rows = e.rows, .keys = e.keys, .ld = plan->strip,
         .s = run->m.s + skip, .dp = scores ? run->m.ds + skip : NULL,
         .lse = run->m.lse + e.row, .delta = run->m.delta + e.row,
         .from = run->m.from + e.row, .to = run->m.to + e.row, .first = (int32_t)(run->block + first),
@@ -59,7 +63,7 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, int
     }
     if (!run->keys_finite || !run->queries_finite)
         t.alive = run->m.alive + skip;
-    t.plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout && n % plan->tile->lanes == 0;
+    t.plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout && e.keys % plan->tile->lanes == 0;
     return t;
 }
 
@@ -116,17 +120,20 @@ void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
     extent e = find_extent(run, run->block + first, n);
     if (!e.rows)
         return;
-    attn__weights_args t = describe(run, first, n, e);
+    n = e.keys;
+    attn__weights_args t = describe(run, first, e);
     if (t.mask)
         attn__back_mask(run, first, n);
     if (t.bias)
         attn__back_bias(run, first, n);
     scores(run, &t, first, e.row);
+    attn__back_fetch(run);
     run->plan->backward->weights(&t);
     if (t.alive)
         attn__back_guarded(run, &t, first, e.row);
     else
         gradients(run, &t, first, e.row);
+    attn__back_fetch(run);
     if (run->want & ATTN__BACK_BIAS)
         attn__back_add_dbias(run, first, e.row, e.rows, n);
 }

@@ -32,9 +32,17 @@ static void load_panels(attn__flash_item *t, block *b)
     attn_dtype dtype = task->problem.dtype;
     key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
-    f->lanes->copy(t->arrays->k, dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
-    bool finite = f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
+    bool finite;
+    if (f->pairs) {
+        f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
+        finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
+    } else {
+        f->lanes->copy(t->arrays->k, dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
+        finite = f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
+    }
     b->careful = !finite && (task->has_bias || task->has_mask || f->nlimits || task->has_dropout);
+    if (b->careful && f->pairs)
+        f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
 }
 
 /* What masks and dropout need to know of the block's keys. */
@@ -158,6 +166,17 @@ static void add_values_carefully(attn__flash_item *t, const block *b, attn__flas
     add_values(t, sub, from, b->keys);
 }
 
+static void add_value_pairs(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
+    attn__pairs_args args = {.m = f->values, .n = sub.width, .k = (b->keys + 1) / 2, .a = t->s.v_pairs, .am = 1,
+                             .ak = f->ldv, .b = t->s.p_pairs, .ldb = sub.width, .c = t->s.o + sub.lane * f->values,
+                             .ldc = sub.width, .factor = 1.0f, .accumulate = t->s.span[sub.index].started};
+    f->pairs->run(&args);
+    t->s.span[sub.index].started = true;
+}
+
 static void weigh(attn__flash_item *t, const block *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -190,15 +209,35 @@ static void score(attn__flash_item *t, const block *b, attn__flash_subtile sub)
     }
 }
 
+static void score_pairs(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    attn__pairs_args args = {.n = sub.width, .k = f->channel_pairs, .am = f->ld_pairs, .ak = 1,
+                             .b = t->s.q_pairs + sub.lane * f->channel_pairs, .ldb = sub.width, .ldc = sub.width,
+                             .factor = (float)t->task->problem.scale * log2_e};
+    for (int64_t key = 0; key < b->keys; key += STEP) {
+        args.m = b->keys - key < STEP ? b->keys - key : STEP;
+        args.a = t->s.k_pairs + key * f->ld_pairs;
+        args.c = t->s.s + key * sub.width;
+        f->pairs->run(&args);
+        attn__flash_fetch_ahead(&t->ahead);
+    }
+}
+
 static void see_keys(attn__flash_item *t, const block *b, attn__flash_subtile sub)
 {
-    score(t, b, sub);
+    if (t->flash->pairs)
+        score_pairs(t, b, sub);
+    else
+        score(t, b, sub);
     mask_scores(t, b, sub);
     if (b->careful)
         note_hidden(t, b, sub);
     weigh(t, b, sub);
     if (b->careful)
         add_values_carefully(t, b, sub);
+    else if (t->flash->pairs)
+        add_value_pairs(t, b, sub);
     else
         add_values(t, sub, 0, b->keys);
 }
@@ -211,7 +250,10 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
-        if (at < span->end && at + keys > span->begin)
-            see_keys(t, &b, attn__flash_subtile_at(t, i));
+        if (at >= span->end || at + keys <= span->begin)
+            continue;
+        block seen = b; /* up to the last key of any lane: under a causal mask a block is seldom seen whole */
+        seen.keys = span->end - at < keys ? span->end - at : keys;
+        see_keys(t, &seen, attn__flash_subtile_at(t, i));
     }
 }

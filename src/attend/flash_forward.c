@@ -55,12 +55,15 @@ attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
 static void pack_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    float factor = (float)(t->task->problem.scale * log2_e);
+    float factor = f->pairs ? 1.0f : (float)(t->task->problem.scale * log2_e);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         attn__lanes_view view = {(void *)(uintptr_t)t->arrays->q, t->task->problem.dtype, t->s.q_at + sub.lane,
                                  f->q_channel, f->channels, sub.lanes};
-        f->lanes->gather(&view, t->s.q + sub.lane * f->channels, sub.width, factor);
+        float *q = t->s.q + sub.lane * f->channels;
+        f->lanes->gather(&view, q, sub.width, factor);
+        if (f->pairs) /* exact: unscaled, they are bf16 still */
+            f->pairs->round_rows(q, f->channels, sub.width, t->s.q_pairs + sub.lane * f->channel_pairs);
     }
 }
 

@@ -22,6 +22,7 @@ static void take_queries(pile *p, const attn__flash *f, const attn__task *task, 
     int64_t n = f->query_block;
     s->q = take(p, n * f->channels, sizeof(float));
     s->o = take(p, n * f->values, sizeof(float));
+    s->q_pairs = take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
     s->m = take(p, n, sizeof(float));
     s->l = take(p, n, sizeof(float));
     s->shrink = take(p, n, sizeof(float));
@@ -46,7 +47,10 @@ static void take_keys(pile *p, const attn__flash *f, const attn__task *task, att
     s->s = take(p, square, sizeof(float));
     s->extra = take(p, task->has_bias || task->has_mask ? square : 0, sizeof(float));
     s->hidden = take(p, square, 1);
-    s->k = take(p, n * f->ldk, sizeof(float));
+    s->k = take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
+    s->k_pairs = take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
+    s->v_pairs = take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
+    s->p_pairs = take(p, f->pairs ? square : 0, sizeof(uint32_t));
     s->v = take(p, n * f->ldv, sizeof(float));
     s->k_at = take(p, n, sizeof(int64_t));
     s->v_at = take(p, n, sizeof(int64_t));

@@ -39,6 +39,12 @@ size_t attn__sums_size(const attn__task *task)
 
 void attn__sums_start(attn__sums *sums, const attn__task *task, void *memory)
 {
+    memset(memory, 0, attn__sums_size(task));
+    attn__sums_address(sums, task, memory);
+}
+
+void attn__sums_address(attn__sums *sums, const attn__task *task, void *memory)
+{
     double *next = memory;
     memset(sums, 0, sizeof *sums);
     for (int which = 0; which < ATTN__SUMS; which++) {
@@ -46,7 +52,6 @@ void attn__sums_start(attn__sums *sums, const attn__task *task, void *memory)
             continue;
         attn__extent e = extent_of(task, which);
         size_t n = attn__extent_size(&e);
-        memset(next, 0, n * sizeof *next);
         sums->at[which] = n ? next - e.low : next;
         next += n;
     }

@@ -20,6 +20,8 @@ typedef struct attn__sums {
 size_t attn__sums_size(const attn__task *task);
 /* Lays the sums out in `memory`, all zero. */
 void attn__sums_start(attn__sums *sums, const attn__task *task, void *memory);
+/* The same for memory that holds sums already. */
+void attn__sums_address(attn__sums *sums, const attn__task *task, void *memory);
 /* Rounds the sums to the gradients, or adds them where problem.accumulate. */
 void attn__sums_store(const attn__sums *sums, const attn__task *task, const attn_arrays *arrays);
 

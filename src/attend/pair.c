@@ -152,7 +152,7 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
     const attn__task *task = pair->task;
     if (spot->kind == ATTN__SPOT_FILL)
         return task->problem.mask_fill;
-    if (spot->kind == ATTN__SPOT_ZERO)
+    if (spot->outside)
         memset(pair->ks, 0, (size_t)task->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(task))
         attn__gather(&task->contract, &pair->k, pair->dtype, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
@@ -166,7 +166,7 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot)
 {
     const attn__task *task = pair->task;
     const attn_problem *p = &task->problem;
-    if (spot->kind == ATTN__SPOT_ZERO)
+    if (spot->outside)
         memset(pair->vs, 0, (size_t)task->value.size * sizeof *pair->vs);
     else
         attn__gather(&task->value, &pair->v, pair->dtype, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);

@@ -7,8 +7,18 @@
 
 #include <string.h>
 
+static bool is_empty(const attn__task *task)
+{
+    return task->batch.size == 0 || task->query.size == 0 || task->key.size == 0 || task->contract.size == 0 ||
+           task->value.size == 0;
+}
+
+/* The last solver takes what is empty (outputs may still have elements, sums over nothing): no other one has to
+ * think of it. */
 const char *attn__solver_refusal(const attn__solver *solver, const attn__task *task)
 {
+    if (is_empty(task) && solver != attn__solvers[attn__solver_count - 1])
+        return "a role is empty";
     return solver->refuse ? solver->refuse(task) : NULL;
 }
 

@@ -82,7 +82,7 @@ static void add_value_gradient(work *w, const attn__spot *spot, double weight)
     attn__pair *pair = &w->pair;
     for (int64_t c = 0; c < task->value.size; c++)
         pair->vs[c] = weight * pair->douts[c];
-    if (spot->kind != ATTN__SPOT_ZERO)
+    if (!spot->outside)
         add_row(w, ATTN__SUM_V, ATTN__OP_DV, &task->value, spot->offset[ATTN__OP_DV], pair->vs);
     for (int i = 0; i < task->problem.nrelatives; i++)
         if (task->problem.relatives[i].kind == ATTN_RELATIVE_VALUE)
@@ -108,7 +108,7 @@ static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
     if (w->job->sums.at[ATTN__SUM_BIAS])
         w->job->sums.at[ATTN__SUM_BIAS][spot->offset[ATTN__OP_DBIAS]] += gradient;
     attn__pair_gradient(&w->pair, gradient);
-    if (spot->kind != ATTN__SPOT_ZERO)
+    if (!spot->outside)
         add_row(w, ATTN__SUM_K, ATTN__OP_DK, &task->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
     add_score_tables(w, spot, gradient);
 }

@@ -58,11 +58,12 @@ typedef struct place {
 } place;
 
 /* Where the key's taps stand; also whether one of them is outside. */
-static attn__spot_kind find_place(place *at, const attn__row *row, int64_t key)
+static void find_place(place *at, attn__spot *spot, const attn__row *row, int64_t key)
 {
     const attn_problem *p = &row->task->problem;
     const attn__group *group = &row->task->key;
-    attn__spot_kind kind = ATTN__SPOT_KEY;
+    spot->kind = ATTN__SPOT_KEY;
+    spot->outside = false;
     attn__split(group, key, at->tap);
     for (int i = 0; i < group->n; i++)
         at->position[i] = at->tap[i], at->step[i] = 1;
@@ -73,11 +74,10 @@ static attn__spot_kind find_place(place *at, const attn__row *row, int64_t key)
         at->step[w->key_dim] = w->step;
         if (position >= 0 && position < w->size)
             continue;
+        spot->outside = true;
         if (w->border == ATTN_BORDER_MASK)
-            return ATTN__SPOT_OUT;
-        kind = ATTN__SPOT_ZERO;
+            spot->kind = ATTN__SPOT_OUT;
     }
-    return kind;
 }
 
 static int64_t distance(const attn__row *row, const place *at, int query_dim, int key_dim)
@@ -95,7 +95,7 @@ static bool is_masked(const attn__row *row, const place *at, const attn__spot *s
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }
-    if (spot->kind == ATTN__SPOT_ZERO)
+    if (spot->outside)
         return false;
     if (task->has_lens && at->position[p->lens_dim] >= row->len)
         return true;
@@ -126,10 +126,17 @@ static void find_offsets(attn__spot *spot, const attn__row *row, const place *at
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key)
 {
     place at;
-    spot->kind = find_place(&at, row, key);
+    find_place(&at, spot, row, key);
     if (spot->kind == ATTN__SPOT_OUT)
         return;
     find_offsets(spot, row, &at);
     if (is_masked(row, &at, spot))
         spot->kind = row->task->problem.mask_fill != 0 ? ATTN__SPOT_FILL : ATTN__SPOT_OUT;
+}
+
+void attn__spot_offsets(attn__spot *spot, const attn__row *row, int64_t key)
+{
+    place at;
+    find_place(&at, spot, row, key);
+    find_offsets(spot, row, &at);
 }

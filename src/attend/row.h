@@ -23,12 +23,12 @@ typedef struct attn__row {
 typedef enum attn__spot_kind {
     ATTN__SPOT_OUT,  /* takes no part: masked, or outside a masking border */
     ATTN__SPOT_FILL, /* masked, and scores problem.mask_fill */
-    ATTN__SPOT_ZERO, /* outside a zero border: k and v are 0 */
-    ATTN__SPOT_KEY
+    ATTN__SPOT_KEY   /* scores by its own */
 } attn__spot_kind;
 
 typedef struct attn__spot {
     attn__spot_kind kind;
+    bool outside;                     /* a zero border: k and v are 0, masked or not */
     int64_t offset[ATTN__OPERANDS];   /* in each operand that has KEY strides; garbage where kind is OUT */
     int64_t table[ATTN_MAX_RELATIVE]; /* of the row read in each table */
     uint32_t column;                  /* dropout's */
@@ -38,6 +38,8 @@ typedef struct attn__spot {
 void attn__row_at(attn__row *row, const attn__task *task, const attn_arrays *arrays, int64_t batch, int64_t query);
 /* The key of linear index `key`, seen from the row. */
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
+/* Only its offsets, whether it is masked or not; without windows. */
+void attn__spot_offsets(attn__spot *spot, const attn__row *row, int64_t key);
 /* 0 if dropout drops the weight there, else its factor 1/(1-p). */
 double attn__row_keep(const attn__row *row, const attn__spot *spot);
 

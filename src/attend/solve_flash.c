@@ -104,6 +104,10 @@ static void fill_flash(attn__flash *f, const attn__task *task)
     f->o_channel = channel_table(&task->value, ATTN__STRIDE(dim.o), &next);
     f->bias_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.bias));
     f->mask_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.mask));
+    if (task->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel)
+        f->pairs = attn__pairs_for(task->isa);
+    f->channel_pairs = (f->channels + 1) / 2;
+    f->ld_pairs = panel_width(f->channel_pairs);
     find_limits(f, task);
     choose_blocks(f, task);
 }
@@ -118,9 +122,9 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     recipe->data = f;
     attn__flash_scratch unused;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__flash_divide(f, task, NULL, &unused));
-    snprintf(recipe->text, sizeof recipe->text, "%s tile %dx%d, blocks of %d queries x %d keys",
-             attn__isa_text(f->tile->isa), f->tile->rows, f->tile->lanes * f->tile->vectors, (int)f->query_block,
-             (int)f->key_block);
+    snprintf(recipe->text, sizeof recipe->text, "%s%s tile %dx%d, blocks of %d queries x %d keys",
+             attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows,
+             f->tile->lanes * f->tile->vectors, (int)f->query_block, (int)f->key_block);
     return ATTN_OK;
 }
 

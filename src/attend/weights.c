@@ -4,6 +4,7 @@
 #include "attend/plan.h"
 
 #include "attend/reference.h"
+#include "attend/weights_dot.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -48,7 +49,8 @@ static double weight_at(attn__pair *pair, const attn__row *row, const attn__spot
 {
     if (spot->kind == ATTN__SPOT_OUT || normaliser->max == (double)-INFINITY)
         return 0;
-    double score = attn__pair_score(pair, spot);
+    bool plain = spot->kind == ATTN__SPOT_KEY && !spot->outside && attn__dot_applies(row->task);
+    double score = plain ? attn__dot_score(row, spot) : attn__pair_score(pair, spot);
     if (score == (double)-INFINITY)
         return 0;
     double weight = attn__row_weight(row, normaliser, score);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Typed settings by name. */
+ * Settings by name, in the order in which they were set. */
 #include "attn/config.h"
 
 #include "base/context.h"
@@ -8,8 +8,7 @@
 
 typedef struct entry {
     char *key;
-    attn_value value;
-    void *memory; /* what the value points to, in one block */
+    attn_value value; /* what it points to is ours */
 } entry;
 
 struct attn_config {
@@ -17,6 +16,71 @@ struct attn_config {
     entry *entries;
     int64_t n, capacity;
 };
+
+/* ---------------------------------------------------------------------------------------------- values */
+
+static void free_value(attn_context *context, attn_value *value)
+{
+    for (int64_t i = 0; value->texts && i < value->n; i++)
+        attn__free(context, (void *)(uintptr_t)value->texts[i]);
+    attn__free(context, (void *)(uintptr_t)value->texts);
+    attn__free(context, (void *)(uintptr_t)value->integers);
+    attn__free(context, (void *)(uintptr_t)value->text);
+    *value = (attn_value){0};
+}
+
+static bool copy_texts(attn_context *context, attn_value *to, const attn_value *from)
+{
+    const char **texts = attn__alloc_zero(context, attn__size_mul((size_t)from->n, sizeof *texts));
+    to->texts = texts;
+    for (int64_t i = 0; texts && i < from->n; i++) {
+        texts[i] = attn__strdup(context, from->texts[i] ? from->texts[i] : "");
+        if (!texts[i])
+            return false;
+    }
+    return texts != NULL;
+}
+
+static bool copy_integers(attn_context *context, attn_value *to, const attn_value *from)
+{
+    size_t size = attn__size_mul((size_t)from->n, sizeof *from->integers);
+    int64_t *integers = attn__alloc(context, size);
+    to->integers = integers;
+    if (integers && size > 0)
+        memcpy(integers, from->integers, size);
+    return integers != NULL;
+}
+
+/* Only what the type uses is copied.  False, with nothing held, without memory. */
+static bool copy_value(attn_context *context, attn_value *to, const attn_value *from)
+{
+    *to = (attn_value){.type = from->type, .boolean = from->boolean, .integer = from->integer, .real = from->real};
+    bool done = true;
+    switch (from->type) {
+    case ATTN_VALUE_INT:
+        to->real = (double)from->integer;
+        break;
+    case ATTN_VALUE_TEXT:
+        to->text = attn__strdup(context, from->text ? from->text : "");
+        done = to->text != NULL;
+        break;
+    case ATTN_VALUE_INTS:
+        to->n = from->n;
+        done = copy_integers(context, to, from);
+        break;
+    case ATTN_VALUE_TEXTS:
+        to->n = from->n;
+        done = copy_texts(context, to, from);
+        break;
+    default:
+        break;
+    }
+    if (!done)
+        free_value(context, to);
+    return done;
+}
+
+/* ---------------------------------------------------------------------------------------------- config */
 
 attn_status attn_config_create(attn_config **config, attn_context *context)
 {
@@ -33,69 +97,11 @@ void attn_config_destroy(attn_config *config)
         return;
     for (int64_t i = 0; i < config->n; i++) {
         attn__free(config->context, config->entries[i].key);
-        attn__free(config->context, config->entries[i].memory);
+        free_value(config->context, &config->entries[i].value);
     }
     attn__free(config->context, config->entries);
     attn__free(config->context, config);
 }
-
-/* ------------------------------------------------------------------------------------------ copied values */
-
-static size_t texts_size(const attn_value *value)
-{
-    size_t size = attn__size_mul((size_t)value->n, sizeof *value->texts);
-    for (int64_t i = 0; i < value->n; i++)
-        size = attn__size_add(size, strlen(value->texts[i]) + 1);
-    return size;
-}
-
-/* Bytes that a value points to. */
-static size_t memory_size(const attn_value *value)
-{
-    switch (value->type) {
-    case ATTN_VALUE_TEXT:
-        return strlen(value->text) + 1;
-    case ATTN_VALUE_INTS:
-        return attn__size_mul((size_t)value->n, sizeof *value->integers);
-    case ATTN_VALUE_TEXTS:
-        return texts_size(value);
-    default:
-        return 0;
-    }
-}
-
-/* The pointers first, the texts behind them. */
-static void copy_texts(attn_value *value, void *memory)
-{
-    const char **texts = memory;
-    char *at = (char *)(texts + value->n);
-    for (int64_t i = 0; i < value->n; i++) {
-        size_t size = strlen(value->texts[i]) + 1;
-        texts[i] = memcpy(at, value->texts[i], size);
-        at += size;
-    }
-    value->texts = texts;
-}
-
-/* Makes `copy` point into `memory`, where what `value` points to is copied. */
-static attn_value copy_value(const attn_value *value, void *memory)
-{
-    attn_value copy = *value;
-    if (copy.type == ATTN_VALUE_INT)
-        copy.real = (double)copy.integer;
-    if (copy.type == ATTN_VALUE_TEXT)
-        copy.text = memcpy(memory, value->text, strlen(value->text) + 1);
-    if (copy.type == ATTN_VALUE_INTS) {
-        copy.integers = memory;
-        if (copy.n > 0)
-            memcpy(memory, value->integers, (size_t)copy.n * sizeof *value->integers);
-    }
-    if (copy.type == ATTN_VALUE_TEXTS)
-        copy_texts(&copy, memory);
-    return copy;
-}
-
-/* ---------------------------------------------------------------------------------------------- setting */
 
 static entry *find(const attn_config *config, const char *key)
 {
@@ -106,43 +112,39 @@ static entry *find(const attn_config *config, const char *key)
     return NULL;
 }
 
-/* A new entry at the end, with a null value. */
-static entry *add(attn_config *config, const char *key)
+static bool has_room(attn_config *config)
 {
-    if (config->n == config->capacity) {
-        int64_t capacity = config->capacity ? 2 * config->capacity : 16;
-        entry *entries =
-            attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
-        if (!entries)
-            return NULL;
-        config->entries = entries;
-        config->capacity = capacity;
-    }
-    char *copy = attn__strdup(config->context, key);
-    if (!copy)
-        return NULL;
-    config->entries[config->n] = (entry){.key = copy};
-    return &config->entries[config->n++];
+    if (config->n < config->capacity)
+        return true;
+    int64_t capacity = config->capacity ? 2 * config->capacity : 16;
+    entry *entries =
+        attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
+    if (!entries)
+        return false;
+    config->entries = entries;
+    config->capacity = capacity;
+    return true;
 }
 
 attn_status attn_config_set(attn_config *config, const char *key, const attn_value *value)
 {
-    size_t size = memory_size(value);
-    void *memory = size > 0 ? attn__alloc(config->context, size) : NULL;
-    if (size > 0 && !memory)
+    if (!key || !*key || value->n < 0 || value->type < ATTN_VALUE_NULL || value->type > ATTN_VALUE_TEXTS)
+        return attn__fail(config->context, ATTN_ARGUMENT, "a setting without a name or of no known type");
+    attn_value copy;
+    if (!copy_value(config->context, &copy, value))
         return ATTN_MEMORY;
-    entry *e = find(config, key);
-    if (!e)
-        e = add(config, key);
-    if (!e) {
-        attn__free(config->context, memory);
+    entry *old = find(config, key);
+    if (old) { /* only now, so that the old value may be part of the new one */
+        free_value(config->context, &old->value);
+        old->value = copy;
+        return ATTN_OK;
+    }
+    char *name = has_room(config) ? attn__strdup(config->context, key) : NULL;
+    if (!name) {
+        free_value(config->context, &copy);
         return ATTN_MEMORY;
     }
-    /* The old memory goes last: the new value may be a copy out of it. */
-    attn_value copy = copy_value(value, memory);
-    attn__free(config->context, e->memory);
-    e->memory = memory;
-    e->value = copy;
+    config->entries[config->n++] = (entry){name, copy};
     return ATTN_OK;
 }
 
@@ -166,7 +168,7 @@ attn_status attn_config_set_text(attn_config *config, const char *key, const cha
     return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_TEXT, .text = value});
 }
 
-/* ---------------------------------------------------------------------------------------------- reading */
+/* --------------------------------------------------------------------------------------------- reading */
 
 int64_t attn_config_size(const attn_config *config)
 {
@@ -180,8 +182,8 @@ const char *attn_config_key(const attn_config *config, int64_t i)
 
 const attn_value *attn_config_get(const attn_config *config, const char *key)
 {
-    const entry *e = find(config, key);
-    return e ? &e->value : NULL;
+    const entry *found = find(config, key);
+    return found ? &found->value : NULL;
 }
 
 static const attn_value *typed(const attn_config *config, const char *key, attn_value_type type)
@@ -196,11 +198,13 @@ int64_t attn_config_int(const attn_config *config, const char *key, int64_t othe
     return value ? value->integer : otherwise;
 }
 
+/* An integer is a real number too: 1 and 1.0 are the same in a file. */
 double attn_config_real(const attn_config *config, const char *key, double otherwise)
 {
-    const attn_value *value = attn_config_get(config, key);
-    bool number = value && (value->type == ATTN_VALUE_REAL || value->type == ATTN_VALUE_INT);
-    return number ? value->real : otherwise;
+    const attn_value *value = typed(config, key, ATTN_VALUE_REAL);
+    if (!value)
+        value = typed(config, key, ATTN_VALUE_INT);
+    return value ? value->real : otherwise;
 }
 
 bool attn_config_bool(const attn_config *config, const char *key, bool otherwise)

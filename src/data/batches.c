@@ -58,6 +58,8 @@ static void sort_windows(attn_batches *b)
     }
 }
 
+/* Everything comes from one generator, made anew for each epoch: an epoch can be entered without those
+ * before it. */
 static void order_epoch(attn_batches *b)
 {
     int64_t n = b->corpus->n;
@@ -110,6 +112,7 @@ static void *array_of(attn_batches *b, int64_t rows, int64_t columns, size_t ele
     return attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), element));
 }
 
+/* For the longest sentences, so that no batch ever needs more. */
 static attn_status allocate(attn_batches *b)
 {
     int64_t n = b->corpus->n, size = b->options.size;
@@ -197,6 +200,7 @@ int64_t attn_batches_position(const attn_batches *batches)
 
 /* ------------------------------------------------------------------------------------------- one batch */
 
+/* The places that a batch's longest sentence takes, rounded up as asked. */
 static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_side side)
 {
     int64_t longest = 1;

@@ -84,8 +84,7 @@ static bool next_line(const char *text, size_t size, size_t *at, const char **li
 static attn_status take_side(reader *r, const char *from, size_t length, const char **text)
 {
     size_t used;
-    attn_status status =
-        attn_text_normalise(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
+    attn_status status = attn_text_normalise(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
     *text = used ? r->out : NULL;
     r->out += used + 1;
     return status;
@@ -99,8 +98,8 @@ static attn_status check_line(const reader *r, const char *line, size_t length)
     size_t bad = attn__utf8_first_invalid(line, length);
     const char *zero = memchr(line, 0, length);
     if (bad != SIZE_MAX || zero)
-        return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s at byte %zu of the line", r->name, r->line,
-                          bad != SIZE_MAX ? "invalid UTF-8" : "a zero byte",
+        return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s at byte %zu of the line", r->name,
+                          r->line, bad != SIZE_MAX ? "invalid UTF-8" : "a zero byte",
                           bad != SIZE_MAX ? bad : (size_t)(zero - line));
     return ATTN_OK;
 }
@@ -153,8 +152,8 @@ static attn_status read_lines(reader *r)
     return status;
 }
 
-attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size,
-                             const char *name, const attn_pairs_options *options)
+attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
+                             const attn_pairs_options *options)
 {
     static const attn_pairs_options defaults;
     const attn_pairs_options *o = options ? options : &defaults;
@@ -167,7 +166,11 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
         text += 3, size -= 3;
     size_t bytes;
     int64_t lines = count_lines(text, size, most, &bytes);
-    reader r = {.name = name, .text = text, .size = size, .most = most, .compat = o->compat,
+    reader r = {.name = name,
+                .text = text,
+                .size = size,
+                .most = most,
+                .compat = o->compat,
                 .max_line = o->max_line ? o->max_line : 65536};
     attn_status status = attn__pairs_create(&r.pairs, context, lines + 1);
     if (status != ATTN_OK)

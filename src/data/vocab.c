@@ -95,6 +95,7 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->name, r->words.n + 1, what);
 }
 
+/* A token must come back from a file as it was: nothing that splits lines or words, nothing twice. */
 static attn_status read_token(reader *r, const char *line, size_t length)
 {
     if (length == 0)

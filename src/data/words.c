@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* FNV-1a with the mixer at the end: the table uses the low bits. */
 static uint64_t hash_word(const char *text, size_t length)
 {
     uint64_t hash = length;

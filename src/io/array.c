@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array)
@@ -30,6 +31,23 @@ void attn__arrays_clear(attn__arrays *arrays)
     attn__free(arrays->context, arrays->items);
     arrays->items = NULL;
     arrays->n = arrays->capacity = 0;
+}
+
+int attn__array_by_name(const void *a, const void *b)
+{
+    return strcmp((*(const attn__array *const *)a)->name, (*(const attn__array *const *)b)->name);
+}
+
+const attn__array **attn__arrays_sorted(const attn__arrays *arrays)
+{
+    const attn__array **sorted = attn__alloc(arrays->context, attn__size_mul((size_t)arrays->n, sizeof *sorted));
+    if (!sorted)
+        return NULL;
+    for (int64_t i = 0; i < arrays->n; i++)
+        sorted[i] = &arrays->items[i];
+    if (arrays->n > 0)
+        qsort(sorted, (size_t)arrays->n, sizeof *sorted, attn__array_by_name);
+    return sorted;
 }
 
 int64_t attn__array_count(const attn__array *array)
@@ -118,12 +136,9 @@ static attn_status check_total(const attn__arrays *arrays, const attn_weights_op
 /* Takes back the tensors added after the first `n`. */
 static void shorten(attn_named_list *list, int64_t n)
 {
-    attn_named_list tail = *list;
-    tail.items = list->items + n;
-    tail.n = list->n - n;
-    for (int64_t i = 0; i < tail.n; i++) {
-        attn__free(list->context, tail.items[i].name);
-        attn_tensor_destroy(tail.items[i].tensor);
+    for (int64_t i = n; i < list->n; i++) {
+        attn__free(list->context, list->items[i].name);
+        attn_tensor_destroy(list->items[i].tensor);
     }
     list->n = n;
 }

@@ -49,6 +49,9 @@ typedef struct attn__arrays {
 /* Takes over `array->name`, also on failure. */
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
 void attn__arrays_clear(attn__arrays *arrays);
+/* Pointers to the arrays by name, so that models of many parameters are matched quickly; to be freed. */
+const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
+int attn__array_by_name(const void *a, const void *b); /* of two such pointers */
 
 int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit by whoever made it */
 /* Fills strides for rows one after the other; the bytes of the array, SIZE_MAX on overflow or a negative

@@ -211,6 +211,7 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
     return rank;
 }
 
+/* Runs along the last merged axis, the others counted like an odometer. */
 static attn_status walk(copy *c)
 {
     int64_t shape[ATTN_MAX_RANK + 1], stride[ATTN_MAX_RANK + 1], index[ATTN_MAX_RANK + 1] = {0};

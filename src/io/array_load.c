@@ -21,28 +21,10 @@ static void complain(complaints *c, int64_t *count, const char *kind, const char
         c->status = attn__bytes_appendf(c->arrays->context, &c->report, "%s: %s%s\n", kind, name, detail);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const attn__array *const *)a)->name, (*(const attn__array *const *)b)->name);
-}
-
-/* Pointers to the arrays, sorted, so that models of many parameters are matched quickly. */
-static const attn__array **sorted_arrays(const attn__arrays *arrays)
-{
-    const attn__array **sorted = attn__alloc(arrays->context, attn__size_mul((size_t)arrays->n, sizeof *sorted));
-    if (!sorted)
-        return NULL;
-    for (int64_t i = 0; i < arrays->n; i++)
-        sorted[i] = &arrays->items[i];
-    if (arrays->n > 0)
-        qsort(sorted, (size_t)arrays->n, sizeof *sorted, by_name);
-    return sorted;
-}
-
 static const attn__array **find_array(const attn__array **sorted, int64_t n, char *name)
 {
     const attn__array wanted = {.name = name}, *key = &wanted;
-    return n ? bsearch(&key, sorted, (size_t)n, sizeof *sorted, by_name) : NULL;
+    return n ? bsearch(&key, sorted, (size_t)n, sizeof *sorted, attn__array_by_name) : NULL;
 }
 
 static bool same_shape(const attn__array *array, const attn_tensor *tensor)
@@ -103,7 +85,7 @@ static attn_status fail_complaints(const complaints *c)
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
 {
     const attn__arrays *arrays = c->arrays;
-    const attn__array **sorted = sorted_arrays(arrays);
+    const attn__array **sorted = attn__arrays_sorted(arrays);
     bool *used = attn__alloc_zero(arrays->context, (size_t)arrays->n + 1);
     const attn__array **matched =
         attn__alloc(arrays->context, attn__size_mul((size_t)parameters->n, sizeof *matched));

@@ -58,8 +58,9 @@ static attn_status take_type(reader *r)
         const char *name;
         attn__element element;
     } types[] = {
-        {"f4", ATTN__F32}, {"f8", ATTN__F64}, {"f2", ATTN__F16}, {"i1", ATTN__I8},  {"i2", ATTN__I16}, {"i4", ATTN__I32},
-        {"i8", ATTN__I64}, {"u1", ATTN__U8},  {"u2", ATTN__U16}, {"u4", ATTN__U32}, {"u8", ATTN__U64}, {"b1", ATTN__BOOL},
+        {"f4", ATTN__F32}, {"f8", ATTN__F64}, {"f2", ATTN__F16}, {"i1", ATTN__I8},
+        {"i2", ATTN__I16}, {"i4", ATTN__I32}, {"i8", ATTN__I64}, {"u1", ATTN__U8},
+        {"u2", ATTN__U16}, {"u4", ATTN__U32}, {"u8", ATTN__U64}, {"b1", ATTN__BOOL},
     };
     char text[32];
     attn_status status = take_text(r, text);
@@ -216,8 +217,7 @@ static attn_status find_array(reader *r)
     return ATTN_OK;
 }
 
-attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size,
-                           const char *name)
+attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size, const char *name)
 {
     static const attn_weights_options keep = {.keep_types = true};
     static char no_name[] = "array";

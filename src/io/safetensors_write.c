@@ -72,6 +72,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Sorted neighbours: quick for thousands of names. */
 static attn_status check_names(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
@@ -91,6 +92,7 @@ static attn_status check_names(const attn_named_list *list)
     return status;
 }
 
+/* Spaces behind the header bring the data to a multiple of 64, so that a mapped file can be used in place. */
 static attn_status write_file(const attn_named_list *list, const char *path, const char *header, size_t size)
 {
     attn__output output;

@@ -44,6 +44,7 @@ static attn_status find_end(const attn__input *input, size_t *end)
     return attn__input_fail(input, ATTN_FORMAT, input->size, "zip: no directory at the end: the file is cut off");
 }
 
+/* The locator stands right before the directory's end and says where the zip64 end is. */
 static attn_status read_end64(const attn__input *input, size_t end, directory *d)
 {
     const uint8_t *locator = input->data + end - LOCATOR_SIZE;
@@ -55,9 +56,11 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
     return ATTN_OK;
 }
 
+/* The directory, checked to lie in the file with room for as many records as it says: what is allocated for
+ * them stays in proportion to the file. */
 static attn_status read_end(const attn__input *input, directory *d)
 {
-    size_t end;
+    size_t end = 0;
     attn_status status = find_end(input, &end);
     if (status != ATTN_OK)
         return status;
@@ -98,10 +101,11 @@ static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
  * own. */
 static attn_status locate_data(const attn__input *input, size_t limit, attn__zip_entry *entry)
 {
-    const uint8_t *p = input->data + entry->header;
-    if (entry->header > limit || limit - entry->header < LOCAL_SIZE || !has_signature(p, 3, 4))
+    if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
+        !has_signature(input->data + entry->header, 3, 4))
         return attn__input_fail(input, ATTN_FORMAT, entry->header < input->size ? entry->header : input->size,
                                 "zip: no local header where the directory says");
+    const uint8_t *p = input->data + entry->header;
     size_t before = (size_t)LOCAL_SIZE + attn__read_u16(p + 26) + attn__read_u16(p + 28);
     if (before > limit - entry->header || entry->packed > limit - entry->header - before)
         return attn__input_fail(input, ATTN_FORMAT, entry->header, "zip: entry \"%.*s\" does not lie in the file",
@@ -199,6 +203,7 @@ void attn__zip_close(attn__zip *zip)
     attn__free(zip->input->context, zip->entries);
 }
 
+/* Binary search, for archives of many storages; the name comes in two parts so that it need not be joined. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size)
 {
@@ -228,6 +233,7 @@ static attn_status fail_entry(const attn__zip *zip, const attn__zip_entry *entry
                             entry->name_size < 100 ? (int)entry->name_size : 100, entry->name, what);
 }
 
+/* Exactly entry->size bytes must come out, from exactly the packed ones. */
 static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out)
 {
     z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = zip->input->context};

@@ -72,6 +72,7 @@ static double logit_at(const attn_tensor *logits, int64_t i)
     return attn_tensor_dtype(logits) == ATTN_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
 }
 
+/* The greatest logit is taken out first, so that no exponential overflows. */
 static double log_sum_exp(const attn_tensor *logits, int64_t begin, int64_t n)
 {
     double most = -INFINITY, sum = 0;

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The softmax that attention with valid lengths ends in, by itself. */
 #include "models/keys.h"
 
 static const attn_key keys[] = {ATTN__KEY_FILL};

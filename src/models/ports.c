@@ -41,6 +41,7 @@ static double number_at(const attn_tensor *x, int64_t i)
     }
 }
 
+/* Files often hold ids as 64-bit integers or as reals: whole numbers of any type are taken. */
 static attn_tensor *as_integers(const attn__call *call, const char *name, attn_tensor *x)
 {
     attn_context *context = attn_tape_context(call->tape);

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * Positions as sines and cosines, by themselves. */
 #include "models/keys.h"
 
 static const attn_key keys[] = {

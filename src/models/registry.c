@@ -15,7 +15,14 @@
     X(transformer_encoder)                                                                                             \
     X(transformer_decoder)                                                                                             \
     X(transformer)                                                                                                     \
-    X(seq2seq_attention)
+    X(seq2seq_attention)                                                                                               \
+    X(self_attention)                                                                                                  \
+    X(axial_attention)                                                                                                 \
+    X(row_self_attention)                                                                                              \
+    X(column_self_attention)                                                                                           \
+    X(detr_multi_head_attention)                                                                                       \
+    X(detr_ffn)                                                                                                        \
+    X(key_content_attention)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)

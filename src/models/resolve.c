@@ -98,6 +98,7 @@ static attn_status check_value(attn_context *context, const attn_architecture *a
     return ATTN_OK;
 }
 
+/* An empty default leaves the key out: its reader falls back on another key. */
 static attn_status set_default(attn_config *config, const attn_key *key)
 {
     const char *text = key->otherwise;

@@ -5,7 +5,6 @@
  * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
 #include "models/seq2seq.h"
 
-#include "base/context.h"
 
 #include <string.h>
 
@@ -112,20 +111,20 @@ static attn_tensor *join(const bahdanau *m, attn_tape *tape, const steps *all, a
 static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
                            attn_tensor **hidden, attn_named_list *maps)
 {
-    attn_context *context = attn_tape_context(tape);
+    _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
     int64_t n = x ? attn_tensor_dim(x, 0) : 0;
-    attn_tensor **room = attn__alloc_zero(context, attn__size_mul((size_t)n, 2 * sizeof *room));
-    attn_tensor *logits = NULL;
-    if (room && n > 0) {
-        steps all = {.n = n, .state = room, .weights = room + n};
-        for (int64_t t = 0; t < n; t++) {
-            attn_tensor *token = attn_slice(tape, x, 0, t, t + 1);
-            all.state[t] = decode_step(m, tape, source, token, hidden, maps ? &all.weights[t] : NULL);
-        }
-        logits = join(m, tape, &all, maps);
+    /* The tape's memory, because it is there again at the next step of training. */
+    attn_tensor *room = n > 0 ? attn_tensor_make(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
+    if (!room) {
+        return NULL;
     }
-    attn__free(context, room);
-    return logits;
+    attn_tensor **slots = attn_tensor_data(room);
+    steps all = {.n = n, .state = slots, .weights = slots + n};
+    for (int64_t t = 0; t < n; t++) {
+        attn_tensor *token = attn_slice(tape, x, 0, t, t + 1);
+        all.state[t] = decode_step(m, tape, source, token, hidden, maps ? &all.weights[t] : NULL);
+    }
+    return join(m, tape, &all, maps);
 }
 
 static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,

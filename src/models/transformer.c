@@ -83,6 +83,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
+/* Only the own keys and values differ between hypotheses; the encoder's are shared by all of a sentence. */
 static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
 {
     state *s = decoding->state;

@@ -43,6 +43,7 @@ attn_tensor *attn__transformer_front_forward(const attn__transformer_front *fron
                                              const attn_tensor *tokens, int64_t first);
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, bool bias);
 
+/* Register the parameters in the builder's present place; `bias` is that of the attention's projections. */
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias);
 void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * What layers ask of their inputs. */
 #include "nn/check.h"
 
 #include "base/context.h"

@@ -36,6 +36,7 @@ static size_t token_bytes(const attn_tensor *x)
     return (size_t)attn_tensor_dim(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
+/* Rows of the cache are as long as its capacity, so that each new token is one short copy a row. */
 static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     size_t token = token_bytes(to);

@@ -46,6 +46,7 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
         attn__fail(attn_tape_context(tape), ATTN_SHAPE, "multi-head attention: sizes out of range");
         return NULL;
     }
+    /* A cache has room for more keys than there are: only the step between its rows shows that. */
     a.problem.dims[0].k = a.problem.dims[0].v = capacity * layer->hidden;
     a.problem.dtype = attn_tensor_dtype(q);
     a.problem.mask_fill = mask ? mask->fill : 0;

@@ -54,10 +54,11 @@ VF_FN vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
 VF_FN vf vf_from_bits(vi x) { return _mm256_castsi256_ps(x); }
 VF_FN vi vf_bits(vf x) { return _mm256_castps_si256(x); }
 
-/* The bounds keep infinities out of the subtraction; beyond them the result is settled anyway. */
+/* The bounds keep infinities out of the subtraction and each half of the power a normal number; beyond them
+ * the result is settled anyway. */
 VF_FN vf vf_scale_range(vf x)
 {
-    return _mm256_min_ps(_mm256_set1_ps(256.0f), _mm256_max_ps(_mm256_set1_ps(-252.0f), x));
+    return _mm256_min_ps(_mm256_set1_ps(254.0f), _mm256_max_ps(_mm256_set1_ps(-252.0f), x));
 }
 VF_FN vf vf_fraction(vf x)
 {
@@ -118,7 +119,8 @@ VF_FN void vf_store_bf16(uint16_t *p, vf x)
     vi bits = _mm256_castps_si256(x), lsb = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     vi even = _mm256_add_epi32(bits, _mm256_add_epi32(lsb, _mm256_set1_epi32(0x7fff)));
     vi quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x00400000));
-    vf rounded = _mm256_blendv_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(quiet), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    vf unordered = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    vf rounded = _mm256_blendv_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(quiet), unordered);
     vi high = _mm256_srli_epi32(_mm256_castps_si256(rounded), 16);
     vi packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0xd8);
     _mm_storeu_si128((void *)p, _mm256_castsi256_si128(packed));

@@ -72,8 +72,9 @@ VF_FN vf vf_floor(vf x)
     t = t - (vf)((t > x) & (vi)vf_set1(1.0f));
     return vf_select(small, t, x);
 }
-/* The bounds keep infinities out of the subtraction; beyond them the result is settled anyway. */
-VF_FN vf vf_scale_range(vf x) { return vf_min(vf_set1(256.0f), vf_max(vf_set1(-252.0f), x)); }
+/* The bounds keep infinities out of the subtraction and each half of the power a normal number; beyond them
+ * the result is settled anyway. */
+VF_FN vf vf_scale_range(vf x) { return vf_min(vf_set1(254.0f), vf_max(vf_set1(-252.0f), x)); }
 VF_FN vf vf_fraction(vf x)
 {
     x = vf_scale_range(x);

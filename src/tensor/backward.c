@@ -145,10 +145,10 @@ static attn_status check_result(attn_tape *tape, const attn_tensor *result)
 {
     if (!result)
         return attn__fail(tape->context, ATTN_ARGUMENT, "backward: no result is given");
-    if (!result->computed)
+    if (!result->needs_grad)
         return attn__fail(tape->context, ATTN_ARGUMENT,
                           "backward: nothing that leads to the result was recorded and needs a gradient");
-    if (!tape->nodes)
+    if (!tape->nodes && result->computed)
         return attn__fail(tape->context, ATTN_ARGUMENT, "backward: already done since the last reset");
     return ATTN_OK;
 }
@@ -178,7 +178,10 @@ attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_
     attn__target target = attn__grad_target(tape, result);
     if (!target.data)
         return ATTN_MEMORY;
-    memcpy(target.data, attn_tensor_data(grad), attn__tensor_bytes(grad));
+    if (target.add)
+        add_to(tape, grad->dtype, grad->size, target.data, attn_tensor_data(grad), target.data);
+    else
+        memcpy(target.data, attn_tensor_data(grad), attn__tensor_bytes(grad));
     return run_nodes(tape);
 }
 
@@ -190,12 +193,10 @@ attn_status attn_backward(attn_tape *tape, attn_tensor *loss)
     if (loss->size != 1)
         return attn__fail(tape->context, ATTN_SHAPE, "backward: the loss has %lld elements, not one",
                           (long long)loss->size);
-    attn__target target = attn__grad_target(tape, loss);
-    if (!target.data)
-        return ATTN_MEMORY;
-    if (loss->dtype == ATTN_F64)
-        *(double *)target.data = 1.0;
-    else
-        *(float *)target.data = 1.0f;
-    return run_nodes(tape);
+    const double one = 1;
+    const float one_single = 1;
+    attn_tensor unit = *loss;
+    unit.zero_pending = false;
+    unit.data = (void *)(uintptr_t)(loss->dtype == ATTN_F64 ? (const void *)&one : (const void *)&one_single);
+    return attn_backward_from(tape, loss, &unit);
 }

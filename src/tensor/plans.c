@@ -120,10 +120,10 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
 {
     if (!tape->plans) {
         tape->plans = attn__alloc_zero(tape->context, sizeof *tape->plans);
+        if (!tape->plans)
+            return NULL;
         tape->release_plans = release;
     }
-    if (!tape->plans)
-        return NULL;
     attn__plan_cache *cache = tape->plans;
     /* What picks point to may change behind an equal pointer. */
     cached_plan *entry = problem->npicks == 0 ? find(cache, problem) : NULL;

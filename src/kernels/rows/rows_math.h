@@ -37,14 +37,17 @@ VF_FN vf exp_of(vf x) { return exp(x); }
 VF_FN vf tanh_of(vf x) { return tanh(x); }
 VF_FN vf erf_of(vf x) { return erf(x); }
 #else
-/* e^x as 2^(x log2 e); what the product's rounding lost is put back to first order. */
+/* e^x as 2^(x log2 e); what the product's rounding lost is put back to first order.  It is found by parts so
+ * short that their products are exact, because not every instruction set fuses a multiply and an add. */
 VF_FN vf exp_of(vf x)
 {
-    vf t = vf_mul(x, constant(0x1.715476p+0));
-    vf lost = vf_fma(x, constant(0x1.4ae0cp-26), vf_fma(x, constant(0x1.715476p+0), vf_sub(vf_zero(), t)));
+    vf t = vf_mul(x, constant(1.44269504088896341));
+    vf high = vf_from_bits(vi_and(vf_bits(x), vi_set1(-4096))), low = vf_sub(x, high);
+    vf lost = vf_sub(vf_mul(high, constant(1.44140625)), t);
+    lost = vf_fma(high, constant(0.00128879088896341), vf_fma(low, constant(1.44269504088896341), lost));
     vf e = vf_exp2(t);
     /* Not where x is infinite or the result is settled: the correction would be NaN. */
-    vm usual = vf_lt(vf_abs(x), constant(128));
+    vm usual = vf_lt(vf_abs(x), constant(88));
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 

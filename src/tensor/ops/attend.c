@@ -137,14 +137,24 @@ static attn__hold cleared(attn_tape *tape, const attn_tensor *x)
     return hold;
 }
 
+static unsigned wishes_of(attn_tensor *const *x)
+{
+    unsigned wishes = 0;
+    for (int i = 0; i < INPUTS; i++)
+        wishes |= attn__grad_wanted(x[i]) ? wish(i) : 0;
+    return wishes;
+}
+
+/* The engine gives the gradients of all tables, or of w and w2, together: unwanted ones are thrown away. */
 static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
 {
     const attend_detail *detail = node->detail;
+    unsigned wishes = wishes_of(node->x);
     g->add = !cover_everything(detail, node->x);
     for (int i = 0; i < INPUTS && !tape->failed; i++) {
-        if (!attn__grad_wanted(node->x[i]))
+        if (!node->x[i] || !(wishes & wish(i)))
             continue;
-        if (overlaps_earlier(detail, node->x, i))
+        if (!attn__grad_wanted(node->x[i]) || overlaps_earlier(detail, node->x, i))
             g->apart[i] = cleared(tape, node->x[i]);
         else if (g->add)
             g->target[i] = attn__grad_target_added(tape, node->x[i]);

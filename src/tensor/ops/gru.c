@@ -39,7 +39,7 @@ static bool vector_is(const attn_tensor *b, int64_t n)
 
 static bool shapes_fit(attn_tape *tape, attn_tensor *const *x)
 {
-    if (x[X]->rank == 3 && x[W_HH]->rank == 2) {
+    if (x[X]->rank == 3 && x[X]->shape[0] > 0 && x[W_HH]->rank == 2) {
         gru_sizes s = sizes_of(x);
         if (matrix_is(x[W_IH], 3 * s.hidden, s.in) && matrix_is(x[W_HH], 3 * s.hidden, s.hidden) &&
             vector_is(x[B_IH], 3 * s.hidden) && vector_is(x[B_HH], 3 * s.hidden) &&

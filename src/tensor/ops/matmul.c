@@ -18,18 +18,20 @@ static const void *matrix(const void *data, attn_dtype dtype, int64_t index, int
     return (const char *)data + (size_t)(index * size) * attn_dtype_size(dtype);
 }
 
-/* One product per batch index; operands step by their size, or not at all. */
-static void products(attn_tape *tape, attn__gemm_args g, int64_t batch, int64_t a_step, int64_t b_step, int64_t c_step)
+/* One product per batch index; operands step by their size, or not at all.  False without memory. */
+static bool products(attn_tape *tape, attn__gemm_args g, int64_t batch, int64_t a_step, int64_t b_step, int64_t c_step)
 {
     const void *a = g.a, *b = g.b, *c = g.c;
-    for (int64_t i = 0; i < batch; i++) {
+    bool done = true;
+    for (int64_t i = 0; i < batch && done; i++) {
         g.a = matrix(a, g.dtype, i, a_step);
         g.b = matrix(b, g.dtype, i, b_step);
         g.c = (void *)(uintptr_t)matrix(c, g.dtype, i, c_step);
         if (c_step == 0 && i > 0)
             g.add = true;
-        tape->failed |= !attn__gemm(tape, &g);
+        done = attn__gemm(tape, &g);
     }
+    return done;
 }
 
 /* A^T's rows and columns, and so on: a stored [m,k], or [k,m] if transposed. */
@@ -54,18 +56,18 @@ static void backward_a(attn_tape *tape, const matmul_detail *d, attn_tensor *a, 
         g.m = d->m, g.n = d->k, g.k = d->n;
         g.a = dc, g.lda = d->n;
         g.b = b, g.ldb = b_width(d), g.transpose_b = !d->tb;
-        products(tape, g, d->batch, d->m * d->n, b_step, d->m * d->k);
+        tape->failed |= !products(tape, g, d->batch, d->m * d->n, b_step, d->m * d->k);
     } else { /* dA [k,m] = op(B) dC^T */
         g.m = d->k, g.n = d->m, g.k = d->n;
         g.a = b, g.lda = b_width(d), g.transpose_a = d->tb;
         g.b = dc, g.ldb = d->n, g.transpose_b = true;
-        products(tape, g, d->batch, b_step, d->m * d->n, d->m * d->k);
+        tape->failed |= !products(tape, g, d->batch, b_step, d->m * d->n, d->m * d->k);
     }
 }
 
 static void backward_b(attn_tape *tape, const matmul_detail *d, attn_tensor *b, const void *a, const void *dc)
 {
-    attn__target db = attn__grad_target(tape, b);
+    attn__target db = d->batch > 0 ? attn__grad_target(tape, b) : attn__grad_target_added(tape, b);
     if (!db.data)
         return;
     attn__gemm_args g = {.dtype = b->dtype, .c = db.data, .ldc = b_width(d), .add = db.add, .k = d->m};
@@ -74,12 +76,12 @@ static void backward_b(attn_tape *tape, const matmul_detail *d, attn_tensor *b, 
         g.m = d->k, g.n = d->n;
         g.a = a, g.lda = a_width(d), g.transpose_a = !d->ta;
         g.b = dc, g.ldb = d->n;
-        products(tape, g, d->batch, d->m * d->k, d->m * d->n, c_step);
+        tape->failed |= !products(tape, g, d->batch, d->m * d->k, d->m * d->n, c_step);
     } else { /* dB [n,k] = dC^T op(A) */
         g.m = d->n, g.n = d->k;
         g.a = dc, g.lda = d->n, g.transpose_a = true;
         g.b = a, g.ldb = a_width(d), g.transpose_b = d->ta;
-        products(tape, g, d->batch, d->m * d->n, d->m * d->k, c_step);
+        tape->failed |= !products(tape, g, d->batch, d->m * d->n, d->m * d->k, c_step);
     }
 }
 
@@ -133,16 +135,12 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
         return NULL;
     attn__gemm_args g = {.dtype = a->dtype, .transpose_a = d.ta, .transpose_b = d.tb, .m = d.m, .n = d.n, .k = d.k,
                          .a = a->data, .lda = a_width(&d), .b = b->data, .ldb = b_width(&d), .c = y->data, .ldc = d.n};
-    bool failed_before = tape->failed;
-    tape->failed = false;
-    products(tape, g, d.batch, d.m * d.k, d.shared ? 0 : d.k * d.n, d.m * d.n);
-    bool failed = tape->failed;
-    tape->failed = failed_before;
+    bool done = products(tape, g, d.batch, d.m * d.k, d.shared ? 0 : d.k * d.n, d.m * d.n);
     for (int i = 0; node && i < INPUTS; i++) {
         if (attn__grad_wanted(inputs[1 - i]))
             attn__node_save(node, i, inputs[i]);
     }
     if (node)
         *(matmul_detail *)node->detail = d;
-    return failed ? NULL : y;
+    return done ? y : NULL;
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * channels.h - operations on two or three rows of channels, with channels in the lanes: what attention does for
+ * one (query, key) pair.  For windows, tables and scores that have no matrix product.
+ *
+ * Never allocates; n is any, 0 included; no alignment is asked for; nothing outside [0, n) is read or written.
+ * Sums run in an order that depends on n and the instruction set alone.
+ */
+#ifndef ATTN_KERNELS_CHANNELS_H
+#define ATTN_KERNELS_CHANNELS_H
+
+#include "base/cpu.h"
+
+#include <stdint.h>
+
+typedef struct attn__channels_kernel {
+    attn__isa isa;
+    float (*dot)(const float *a, const float *b, int64_t n);                       /* sum a b */
+    float (*additive)(const float *q, const float *k, const float *w, int64_t n); /* sum w tanh(q + k) */
+    void (*axpy)(float a, const float *x, float *y, int64_t n);                    /* y += a x */
+    void (*scale)(float a, float *y, int64_t n);                                   /* y *= a */
+    /* For the gradient g of additive: dw += g tanh(q + k), and d += g w (1 - tanh^2(q + k)) for both dq and dk. */
+    void (*additive_gradient)(float g, const float *q, const float *k, const float *w, float *dq, float *dk,
+                              float *dw, int64_t n);
+} attn__channels_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__channels_kernel *attn__channels_for(attn__isa isa);
+
+#endif

@@ -1,0 +1,701 @@
+/* SPDX-License-Identifier: MIT
+ * The evaluation, one row (batch and query indices) at a time with all its keys in memory.  Every quantity x
+ * has a companion x_err, the most that rounding may change it by. */
+#include "support/attend_ref.h"
+
+#include "support/attend_ref_walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+attend_ref_units attend_ref_units_of(attn_dtype dtype)
+{
+    attend_ref_units f32 = {2e-6, 8 * 0x1p-24};
+    if (dtype == ATTN_BF16)
+        return (attend_ref_units){f32.weight + 0x1p-8, f32.score};
+    if (dtype == ATTN_F64)
+        return (attend_ref_units){f32.weight * 0x1p-29, f32.score * 0x1p-29};
+    return f32;
+}
+
+typedef struct key {
+    walk_state state;
+    walk at;
+    double score, size;   /* size: sum of absolute values of the score's terms */
+    double p, p_err;      /* weight after normalisation */
+    double keep;
+    double grad, grad_err; /* by the score */
+    bool kink;             /* so near a corner of the score that its slope may come out either way */
+    double *k, *v, *v_size;
+    double *slope_q, *slope_k, *slope_w, *slope_w2; /* of the unscaled score */
+    double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values in them */
+} key;
+
+typedef struct row {
+    walk w;
+    const attn_problem *p;
+    const attn_arrays *a;
+    const attend_ref_arrays *value, *bound;
+    attend_ref_units u;
+    int64_t keys, nc, nv;
+    double scale, width;
+    key *key;
+    double *q, *w1, *w2, *dout, *o, *o_err, *pool;
+    double norm, lse; /* the normaliser: sum of exp(score - max), N or sum of scores */
+    double norm_err;  /* relative */
+    bool empty, only_fill;
+} row;
+
+/* ---------------------------------------------------------------------------------------------- scores */
+
+static void load_channels(row *r, walk *w, double *to, int roles, size_t field, attn_dtype dtype, const void *from,
+                          bool positions)
+{
+    int64_t c = 0;
+    if (from && walk_start(w, roles))
+        do
+            to[c++] = walk_load(dtype, from, walk_offset(w, field, positions));
+        while (walk_next(w, roles));
+    (void)r;
+}
+
+static double score_of_distance(const row *r, key *k, double square)
+{
+    double d = sqrt(square), near = 64 * r->u.score * (d + r->width);
+    if (r->p->score == ATTN_SCORE_GAUSSIAN)
+        return -square / (2 * r->width * r->width);
+    k->kink = fabs(d - r->width) < near || d < near;
+    if (r->p->score == ATTN_SCORE_BOXCAR) {
+        if (fabs(d - r->width) < near)
+            k->size = 1 / r->u.score; /* may be 0 or 1 */
+        return d < r->width ? 1 : 0;
+    }
+    return d < r->width ? 1 - d / r->width : 0;
+}
+
+/* Channel by channel: the score, the sizes of its terms, and the slopes. */
+static double plain_score(const row *r, key *k)
+{
+    double sum = 0, square = 0, size = 0;
+    attn_score kind = r->p->score;
+    for (int64_t c = 0; c < r->nc; c++) {
+        double q = r->q[c], x = k->k[c], t = 0;
+        if (kind == ATTN_SCORE_DOT) {
+            sum += q * x, size += fabs(q * x);
+        } else if (kind == ATTN_SCORE_ADDITIVE) {
+            t = tanh(q + x);
+            sum += r->w1[c] * t;
+            size += fabs(r->w1[c]) * (fabs(t) + fabs(q) + fabs(x));
+        } else if (kind == ATTN_SCORE_CONCAT) {
+            sum += r->w1[c] * q + r->w2[c] * x;
+            size += fabs(r->w1[c] * q) + fabs(r->w2[c] * x);
+        } else {
+            square += (q - x) * (q - x);
+            size += (fabs(q) + fabs(x)) * (fabs(q) + fabs(x));
+        }
+    }
+    k->size = size;
+    if (kind == ATTN_SCORE_DOT || kind == ATTN_SCORE_ADDITIVE)
+        return sum;
+    if (kind == ATTN_SCORE_CONCAT) {
+        k->kink = fabs(sum) < 8 * r->u.score * size;
+        return sum < 0 ? 0 : sum;
+    }
+    k->size = kind == ATTN_SCORE_GAUSSIAN ? size / (2 * r->width * r->width) : 1 + sqrt(size) / r->width;
+    if (kind == ATTN_SCORE_CONSTANT) {
+        k->size = 1;
+        return 1;
+    }
+    return score_of_distance(r, k, square);
+}
+
+static void slopes(const row *r, key *k, double score)
+{
+    double square = 0;
+    for (int64_t c = 0; c < r->nc; c++)
+        square += (r->q[c] - k->k[c]) * (r->q[c] - k->k[c]);
+    double d = sqrt(square);
+    for (int64_t c = 0; c < r->nc; c++) {
+        double q = r->q[c], x = k->k[c], t;
+        switch (r->p->score) {
+        case ATTN_SCORE_DOT:
+            k->slope_q[c] = x, k->slope_k[c] = q;
+            k->size_q[c] = fabs(x), k->size_k[c] = fabs(q);
+            break;
+        case ATTN_SCORE_ADDITIVE:
+            t = tanh(q + x);
+            k->slope_q[c] = k->slope_k[c] = r->w1[c] * (1 - t * t);
+            k->size_q[c] = k->size_k[c] = fabs(r->w1[c]) * (1 + fabs(q) + fabs(x));
+            k->slope_w[c] = t;
+            k->size_w[c] = fabs(t) + fabs(q) + fabs(x);
+            break;
+        case ATTN_SCORE_CONCAT:
+            if (score > 0 || k->kink) {
+                k->size_q[c] = fabs(r->w1[c]), k->size_k[c] = fabs(r->w2[c]);
+                k->size_w[c] = fabs(q), k->size_w2[c] = fabs(x);
+            }
+            if (score > 0) {
+                k->slope_q[c] = r->w1[c], k->slope_k[c] = r->w2[c];
+                k->slope_w[c] = q, k->slope_w2[c] = x;
+            }
+            break;
+        case ATTN_SCORE_GAUSSIAN:
+            k->slope_q[c] = -(q - x) / (r->width * r->width);
+            k->size_q[c] = (fabs(q) + fabs(x)) / (r->width * r->width);
+            break;
+        case ATTN_SCORE_TRIANGULAR:
+            if (d > 0 && d < r->width)
+                k->slope_q[c] = -(q - x) / (d * r->width);
+            if (d < r->width || k->kink)
+                k->size_q[c] = 1 / r->width + (d > 0 ? (fabs(q) + fabs(x)) / (d * r->width) : 0);
+            break;
+        default:
+            break;
+        }
+        if (r->p->score == ATTN_SCORE_GAUSSIAN || r->p->score == ATTN_SCORE_TRIANGULAR) {
+            k->slope_k[c] = -k->slope_q[c];
+            k->size_k[c] = k->size_q[c];
+        }
+    }
+}
+
+/* Adds the tables that act on scores to the score, its size and its slopes. */
+static double score_tables(row *r, key *k)
+{
+    double sum = 0;
+    for (int t = 0; t < r->p->nrelatives; t++) {
+        attn_relative_kind kind = r->p->relatives[t].kind;
+        walk w = k->at;
+        int64_t c = 0, offset;
+        if (kind == ATTN_RELATIVE_VALUE || !walk_start(&w, ROLE_C))
+            continue;
+        do {
+            if (walk_table(&w, t, &offset)) {
+                double x = walk_load(walk_side(r->p), r->a->table[t], offset);
+                double with = kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
+                sum += with * x;
+                k->size += fabs(with * x);
+                (kind == ATTN_RELATIVE_QUERY ? k->slope_q : k->slope_k)[c] += x;
+                (kind == ATTN_RELATIVE_QUERY ? k->size_q : k->size_k)[c] += fabs(x);
+            }
+            c++;
+        } while (walk_next(&w, ROLE_C));
+    }
+    return sum;
+}
+
+static void value_tables(row *r, key *k)
+{
+    for (int t = 0; t < r->p->nrelatives; t++) {
+        walk w = k->at;
+        int64_t c = 0, offset;
+        if (r->p->relatives[t].kind != ATTN_RELATIVE_VALUE || !walk_start(&w, ROLE_V))
+            continue;
+        do {
+            if (walk_table(&w, t, &offset)) {
+                double x = walk_load(walk_side(r->p), r->a->table[t], offset);
+                k->v[c] += x;
+                k->v_size[c] += fabs(x);
+            }
+            c++;
+        } while (walk_next(&w, ROLE_V));
+    }
+}
+
+static void clear_key(row *r, key *k)
+{
+    double *const contract[] = {k->k,      k->slope_q, k->slope_k, k->slope_w, k->slope_w2,
+                                k->size_q, k->size_k,  k->size_w,  k->size_w2};
+    for (int i = 0; i < 9; i++)
+        memset(contract[i], 0, (size_t)r->nc * sizeof(double));
+    memset(k->v, 0, (size_t)r->nv * sizeof(double));
+    memset(k->v_size, 0, (size_t)r->nv * sizeof(double));
+    k->p = k->p_err = k->keep = k->grad = k->grad_err = k->size = 0;
+    k->score = (double)-INFINITY;
+    k->kink = false;
+}
+
+static void score_key(row *r, key *k)
+{
+    walk w = k->at;
+    if (k->state == WALK_MASKED) {
+        k->score = r->p->mask_fill;
+        return;
+    }
+    if (k->at.inside)
+        load_channels(r, &w, k->k, ROLE_C, offsetof(attn_dim, k), r->p->dtype, r->a->k, true);
+    double score = plain_score(r, k);
+    slopes(r, k, score);
+    score += score_tables(r, k);
+    k->score = r->scale * score;
+    k->size *= fabs(r->scale);
+    if (r->p->with & ATTN_WITH_BIAS) {
+        double bias = walk_load(walk_side(r->p), r->a->bias, OFFSET(&k->at, bias));
+        k->score += bias;
+        k->size += isinf(bias) ? 0 : fabs(bias);
+    }
+}
+
+static void load_key(row *r, key *k)
+{
+    clear_key(r, k);
+    k->at = r->w;
+    k->state = walk_place(&k->at, r->a);
+    if (k->state == WALK_ABSENT)
+        return;
+    score_key(r, k);
+    if (k->score == (double)-INFINITY)
+        k->state = WALK_ABSENT;
+    k->keep = walk_keep(&k->at, r->a->seed_offset);
+}
+
+/* ---------------------------------------------------------------------------------------- normalisation */
+
+static double scores_wrong_by(const row *r, const key *k)
+{
+    return k->state == WALK_MASKED || k->state == WALK_ABSENT ? 0 : r->u.score * (k->size + fabs(k->score));
+}
+
+static void softmax(row *r, double max)
+{
+    double spread = 0;
+    for (int64_t j = 0; j < r->keys; j++)
+        if (r->key[j].state != WALK_ABSENT)
+            r->norm += exp(r->key[j].score - max);
+    r->lse = max + log(r->norm);
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        k->p = k->state == WALK_ABSENT ? 0 : exp(k->score - max) / r->norm;
+        spread += k->p * scores_wrong_by(r, k);
+    }
+    r->norm_err = r->u.weight + spread;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        k->p_err = k->p * (r->u.weight + expm1(fmin(scores_wrong_by(r, k) + spread, 50)));
+    }
+}
+
+static void divide(row *r, double norm)
+{
+    double sum_err = 0;
+    r->norm = norm;
+    r->lse = norm > 0 ? log(norm) : (double)-INFINITY;
+    r->empty = norm == 0;
+    if (r->empty)
+        return;
+    for (int64_t j = 0; j < r->keys; j++)
+        if (r->p->normalise == ATTN_KERNEL_SUM && r->key[j].state != WALK_ABSENT)
+            sum_err += scores_wrong_by(r, &r->key[j]) / norm;
+    r->norm_err = r->u.weight + sum_err;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        k->p = k->state == WALK_ABSENT ? 0 : k->score / norm;
+        k->p_err = k->state == WALK_ABSENT ? 0 : scores_wrong_by(r, k) / norm + fabs(k->p) * r->norm_err;
+    }
+}
+
+static void normalise(row *r)
+{
+    double max = (double)-INFINITY, sum = 0;
+    int64_t n = 0;
+    r->only_fill = true;
+    for (int64_t j = 0; j < r->keys; j++) {
+        const key *k = &r->key[j];
+        if (k->state == WALK_ABSENT)
+            continue;
+        n++;
+        max = k->score > max || isnan(k->score) ? k->score : max;
+        sum += k->score;
+        r->only_fill = r->only_fill && k->state == WALK_MASKED;
+    }
+    r->norm = 0;
+    r->norm_err = 0;
+    r->empty = n == 0;
+    r->lse = (double)-INFINITY;
+    if (n == 0)
+        return;
+    if (r->p->normalise == ATTN_SOFTMAX)
+        softmax(r, max);
+    else
+        divide(r, r->p->normalise == ATTN_ONE_OVER_N ? (double)n : sum);
+}
+
+/* --------------------------------------------------------------------------------------------- outputs */
+
+static void add(double *value, double *bound, int64_t at, double x, double err)
+{
+    value[at] += x;
+    bound[at] += err;
+}
+
+/* Values are read only where their weight is not a masked key's 0. */
+static void load_values(row *r)
+{
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        walk w = k->at;
+        if (k->state == WALK_ABSENT || k->keep == 0 || (k->state == WALK_MASKED && k->p == 0))
+            continue;
+        if (k->at.inside)
+            load_channels(r, &w, k->v, ROLE_V, offsetof(attn_dim, v), r->p->dtype, r->a->v, true);
+        for (int64_t c = 0; c < r->nv; c++)
+            k->v_size[c] = fabs(k->v[c]);
+        value_tables(r, k);
+    }
+}
+
+static void output(row *r)
+{
+    for (int64_t c = 0; c < r->nv; c++) {
+        r->o[c] = r->o_err[c] = 0;
+        for (int64_t j = 0; j < r->keys && !r->empty; j++) {
+            const key *k = &r->key[j];
+            r->o[c] += k->p * k->keep * k->v[c];
+            r->o_err[c] += k->keep * k->v_size[c] * (k->p_err + fabs(k->p) * r->u.weight);
+        }
+    }
+    walk w = r->w;
+    int64_t c = 0;
+    if (r->value->o && walk_start(&w, ROLE_V))
+        do {
+            r->value->o[OFFSET(&w, o)] = r->o[c];
+            r->bound->o[OFFSET(&w, o)] = r->o_err[c++];
+        } while (walk_next(&w, ROLE_V));
+    if (r->value->lse) {
+        double size = 0;
+        for (int64_t j = 0; j < r->keys; j++)
+            size = fmax(size, r->key[j].state == WALK_ABSENT ? 0 : scores_wrong_by(r, &r->key[j]));
+        r->value->lse[OFFSET(&r->w, lse)] = r->lse;
+        r->bound->lse[OFFSET(&r->w, lse)] = size + r->norm_err + r->u.score * fabs(r->lse);
+    }
+}
+
+/* What reading the log-sum-exp back from an array of f32 costs, relative to a weight.  A row of fills only has
+ * no excuse: its scores are all one number, known exactly. */
+static double lse_err(const row *r)
+{
+    return r->only_fill || r->empty ? 0 : r->u.score * fabs(r->lse);
+}
+
+static void write_weights_at(row *r, const int64_t ordinal[ATTN_MAX_PICKS])
+{
+    int64_t shift = 0;
+    for (int i = 0; i < r->p->npicks; i++) {
+        int dim = r->p->picks[i].dim;
+        if (r->p->picks[i].index[ordinal[i]] != r->w.at[dim])
+            return;
+        shift += (ordinal[i] - r->w.at[dim]) * r->p->dims[dim].weights;
+    }
+    for (int64_t j = 0; j < r->keys; j++) {
+        const key *k = &r->key[j];
+        double keep = r->p->weights_dropped ? k->keep : 1;
+        int64_t at = OFFSET(&k->at, weights) + shift;
+        r->value->weights[at] = r->empty ? 0 : k->p * keep;
+        r->bound->weights[at] = r->empty ? 0 : keep * (k->p_err + fabs(k->p) * lse_err(r));
+    }
+}
+
+static void write_weights(row *r)
+{
+    int64_t ordinal[ATTN_MAX_PICKS] = {0};
+    for (int i = 0; i < r->p->npicks; i++)
+        if (r->p->picks[i].n == 0)
+            return;
+    for (;;) {
+        write_weights_at(r, ordinal);
+        int i = 0;
+        while (i < r->p->npicks && ++ordinal[i] == r->p->picks[i].n)
+            ordinal[i++] = 0;
+        if (i >= r->p->npicks)
+            return;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- gradients */
+
+static void score_gradients(row *r)
+{
+    double delta = 0, delta_err = 0, size = 0;
+    for (int64_t c = 0; c < r->nv; c++) {
+        delta += r->o[c] * r->dout[c];
+        delta_err += (r->o_err[c] + fabs(r->o[c]) * r->u.weight) * fabs(r->dout[c]);
+    }
+    for (int64_t j = 0; j < r->keys; j++)
+        for (int64_t c = 0; c < r->nv; c++)
+            size += fabs(r->key[j].p) * r->key[j].keep * r->key[j].v_size[c] * fabs(r->dout[c]);
+    delta_err += size * r->u.weight;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        double by_p = 0, by_p_size = 0, p_err = k->p_err + fabs(k->p) * lse_err(r);
+        if (k->state == WALK_ABSENT)
+            continue;
+        for (int64_t c = 0; c < r->nv; c++) {
+            by_p += k->keep * k->v[c] * r->dout[c];
+            by_p_size += k->keep * k->v_size[c] * fabs(r->dout[c]);
+        }
+        double norm_err = (r->norm_err + lse_err(r)) / r->norm;
+        if (r->p->normalise == ATTN_SOFTMAX) {
+            k->grad = k->p * (by_p - delta);
+            k->grad_err = p_err * (by_p_size + size) + k->p * (r->u.weight * by_p_size + delta_err);
+        } else if (r->p->normalise == ATTN_KERNEL_SUM) {
+            k->grad = (by_p - delta) / r->norm;
+            k->grad_err = norm_err * (by_p_size + size) + (r->u.weight * by_p_size + delta_err) / r->norm;
+        } else {
+            k->grad = by_p / r->norm;
+            k->grad_err = norm_err * by_p_size + r->u.weight * by_p_size / r->norm;
+        }
+        k->grad_err += fabs(k->grad) * r->u.weight;
+    }
+}
+
+/* gradient += grad * scale * slope, channel by channel. */
+static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions,
+                       const double *slope, const double *size)
+{
+    walk w = k->at;
+    int64_t c = 0;
+    double grad = k->grad * r->scale, grad_err = k->grad_err * fabs(r->scale);
+    if (!value || !walk_start(&w, ROLE_C))
+        return;
+    do {
+        double err = grad_err * size[c] + fabs(grad) * size[c] * r->u.weight;
+        if (k->kink)
+            err += fabs(grad) * size[c];
+        add(value, bound, walk_offset(&w, field, positions), grad * slope[c], err);
+        c++;
+    } while (walk_next(&w, ROLE_C));
+}
+
+static void add_table_gradients(row *r, key *k)
+{
+    double p = k->p * k->keep, p_err = k->keep * (k->p_err + fabs(k->p) * lse_err(r));
+    for (int t = 0; t < r->p->nrelatives; t++) {
+        attn_relative_kind kind = r->p->relatives[t].kind;
+        bool by_value = kind == ATTN_RELATIVE_VALUE;
+        int roles = by_value ? ROLE_V : ROLE_C;
+        walk w = k->at;
+        int64_t c = 0, offset;
+        double g = by_value ? p : k->grad * r->scale;
+        double err = by_value ? p_err : k->grad_err * fabs(r->scale);
+        if (!r->value->dtable[t] || (k->state == WALK_MASKED && (!by_value || k->p == 0)) || !walk_start(&w, roles))
+            continue;
+        do {
+            double x = by_value ? r->dout[c] : kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
+            if (walk_table(&w, t, &offset))
+                add(r->value->dtable[t], r->bound->dtable[t], offset, g * x,
+                    fabs(x) * (err + fabs(g) * r->u.weight));
+            c++;
+        } while (walk_next(&w, roles));
+    }
+}
+
+static void add_value_gradient(row *r, key *k)
+{
+    walk w = k->at;
+    int64_t c = 0;
+    if (!r->value->dv || !k->at.inside || k->keep == 0 || !walk_start(&w, ROLE_V))
+        return;
+    do {
+        double err = k->keep * fabs(r->dout[c]) * (k->p_err + fabs(k->p) * (lse_err(r) + r->u.weight));
+        add(r->value->dv, r->bound->dv, POSITION_OFFSET(&w, dv), k->p * k->keep * r->dout[c], err);
+        c++;
+    } while (walk_next(&w, ROLE_V));
+}
+
+static void gradients(row *r)
+{
+    walk w = r->w;
+    load_channels(r, &w, r->dout, ROLE_V, offsetof(attn_dim, dout), r->p->dtype, r->a->dout, false);
+    score_gradients(r);
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        if (k->state == WALK_ABSENT)
+            continue;
+        add_value_gradient(r, k);
+        add_table_gradients(r, k);
+        if (k->state == WALK_MASKED)
+            continue;
+        if (r->value->dbias)
+            add(r->value->dbias, r->bound->dbias, OFFSET(&k->at, dbias), k->grad, k->grad_err);
+        add_slopes(r, k, r->value->dq, r->bound->dq, offsetof(attn_dim, dq), false, k->slope_q, k->size_q);
+        if (k->at.inside)
+            add_slopes(r, k, r->value->dk, r->bound->dk, offsetof(attn_dim, dk), true, k->slope_k, k->size_k);
+        add_slopes(r, k, r->value->dw, r->bound->dw, offsetof(attn_dim, w), false, k->slope_w, k->size_w);
+        add_slopes(r, k, r->value->dw2, r->bound->dw2, offsetof(attn_dim, w), false, k->slope_w2, k->size_w2);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------- rows */
+
+static double *take(double **pool, int64_t n)
+{
+    double *taken = *pool;
+    *pool += n;
+    return taken;
+}
+
+static void allocate(row *r)
+{
+    r->keys = walk_count(r->p, ROLE_K);
+    r->nc = walk_count(r->p, ROLE_C);
+    r->nv = walk_count(r->p, ROLE_V);
+    r->key = calloc((size_t)r->keys + 1, sizeof *r->key);
+    r->pool = calloc((size_t)((r->keys + 1) * (9 * r->nc + 2 * r->nv) + 3 * r->nc + 3 * r->nv + 1), sizeof(double));
+    double *pool = r->pool;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        double **const contract[] = {&k->k,      &k->slope_q, &k->slope_k, &k->slope_w, &k->slope_w2,
+                                     &k->size_q, &k->size_k,  &k->size_w,  &k->size_w2};
+        for (int i = 0; i < 9; i++)
+            *contract[i] = take(&pool, r->nc);
+        k->v = take(&pool, r->nv);
+        k->v_size = take(&pool, r->nv);
+    }
+    r->q = take(&pool, r->nc), r->w1 = take(&pool, r->nc), r->w2 = take(&pool, r->nc);
+    r->dout = take(&pool, r->nv), r->o = take(&pool, r->nv), r->o_err = take(&pool, r->nv);
+}
+
+static void run_row(row *r, bool backward)
+{
+    walk w = r->w;
+    int64_t j = 0;
+    load_channels(r, &w, r->q, ROLE_C, offsetof(attn_dim, q), r->p->dtype, r->a->q, false);
+    load_channels(r, &w, r->w1, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w, false);
+    load_channels(r, &w, r->w2, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w2, false);
+    walk keep = r->w;
+    if (walk_start(&r->w, ROLE_K))
+        do
+            load_key(r, &r->key[j++]);
+        while (walk_next(&r->w, ROLE_K));
+    r->w = keep;
+    normalise(r);
+    if (!r->empty)
+        load_values(r);
+    output(r);
+    if (r->value->weights)
+        write_weights(r);
+    if (backward && !r->empty)
+        gradients(r);
+}
+
+/* Every element of a gradient that has an index is written, if only with 0. */
+static void clear_gradient(const attn_problem *p, double *value, double *bound, size_t field, bool positions,
+                           int roles)
+{
+    walk w = {.p = p};
+    if (!value)
+        return;
+    attn_problem moving = *p; /* axes of positions in place of taps, broadcast dims once */
+    for (int d = 0; d < p->ndims; d++) {
+        int64_t stride;
+        memcpy(&stride, (const char *)&p->dims[d] + field, sizeof stride);
+        for (int i = 0; positions && i < p->nwindows; i++)
+            if (p->windows[i].key_dim == d)
+                moving.dims[d].n = p->windows[i].size;
+        if (stride == 0)
+            moving.dims[d].n = 1;
+    }
+    w.p = &moving;
+    if (walk_start(&w, roles))
+        do
+            value[walk_offset(&w, field, false)] = bound[walk_offset(&w, field, false)] = 0;
+        while (walk_next(&w, roles));
+}
+
+static void clear_table(const attn_problem *p, double *value, double *bound, int t)
+{
+    const attn_relative *table = &p->relatives[t];
+    int roles = ROLE_B | (table->kind == ATTN_RELATIVE_VALUE ? ROLE_V : ROLE_C);
+    attn_problem flat = *p;
+    for (int d = 0; d < p->ndims; d++)
+        if (table->stride[d] == 0 && p->dims[d].role == ATTN_BATCH)
+            flat.dims[d].n = 1;
+    for (int64_t i = 0; value && i < table->rows; i++) {
+        walk w = {.p = &flat};
+        int64_t offset;
+        w.at[table->query_dim] = 0;
+        w.pos[table->key_dim] = 0;
+        if (walk_start(&w, roles))
+            do
+                if (walk_table(&w, t, &offset)) {
+                    offset += (i - table->offset) * table->row_stride;
+                    value[offset] = bound[offset] = 0;
+                }
+            while (walk_next(&w, roles));
+    }
+}
+
+static bool clear_gradients(const attn_problem *p, const attend_ref_arrays *v, const attend_ref_arrays *b)
+{
+    bool any = v->dq || v->dk || v->dv || v->dbias || v->dw;
+    clear_gradient(p, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
+    clear_gradient(p, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
+    clear_gradient(p, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);
+    clear_gradient(p, v->dbias, b->dbias, offsetof(attn_dim, dbias), false, ROLE_B | ROLE_Q | ROLE_K);
+    clear_gradient(p, v->dw, b->dw, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
+    clear_gradient(p, v->dw2, b->dw2, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
+    for (int t = 0; t < p->nrelatives; t++) {
+        clear_table(p, v->dtable[t], b->dtable[t], t);
+        any = any || v->dtable[t];
+    }
+    return any;
+}
+
+static double resolved_scale(const attn_problem *p)
+{
+    double channels = (double)walk_count(p, ROLE_C);
+    if (p->scale != 0)
+        return p->scale;
+    return p->score == ATTN_SCORE_DOT && channels > 0 ? 1 / sqrt(channels) : 1;
+}
+
+static attn_problem with_gradient_strides(const attn_problem *problem)
+{
+    attn_problem p = *problem;
+    for (int d = 0; d < p.ndims && !p.own_grad_strides; d++) {
+        attn_dim *dim = &p.dims[d];
+        dim->dq = dim->q, dim->dk = dim->k, dim->dv = dim->v, dim->dout = dim->o, dim->dbias = dim->bias;
+    }
+    return p;
+}
+
+void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, const attend_ref_arrays *value,
+                    const attend_ref_arrays *bound, attend_ref_units units)
+{
+    attn_problem p = with_gradient_strides(problem);
+    row r = {.p = &p, .a = arrays, .value = value, .bound = bound, .u = units, .w.p = &p};
+    r.scale = resolved_scale(&p);
+    r.width = p.width != 0 ? p.width : 1;
+    bool backward = clear_gradients(&p, value, bound);
+    allocate(&r);
+    if (walk_start(&r.w, ROLE_B | ROLE_Q))
+        do
+            run_row(&r, backward);
+        while (walk_next(&r.w, ROLE_B | ROLE_Q));
+    free(r.key);
+    free(r.pool);
+}
+
+void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays, unsigned char *k, unsigned char *v)
+{
+    walk w = {.p = problem};
+    if (!walk_start(&w, ROLE_B | ROLE_Q | ROLE_K))
+        return;
+    do {
+        walk at = w;
+        walk_state state = walk_place(&at, arrays);
+        if (state == WALK_ABSENT || !at.inside)
+            continue;
+        for (int side = 0; side < 2; side++) {
+            int roles = side ? ROLE_V : ROLE_C;
+            if (walk_start(&at, roles))
+                do
+                    if (side)
+                        v[POSITION_OFFSET(&at, v)] = 1;
+                    else
+                        k[POSITION_OFFSET(&at, k)] = 1;
+                while (walk_next(&at, roles));
+        }
+    } while (walk_next(&w, ROLE_B | ROLE_Q | ROLE_K));
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attend_ref.h - a plain float64 evaluation of attn.h's prose, forward and every gradient, that shares no code
+ * with the engine (but for dropout's bits, which are part of the contract), and with each number a bound on
+ * what rounding may do to it.
+ *
+ * Bounds.  A solver computes in some precision; two unit errors describe it:
+ *   weight  relative error of a weight or of a sum of products, counted on the sum of absolute values;
+ *   score   relative error of a score, counted on the sum of absolute values of its terms.
+ * Everything else is first-order error propagation through the formulas: a score wrong by d changes a softmax
+ * weight p_j by p_j (d_j + sum_i p_i d_i), and so on; see attend_ref.c at each step.
+ */
+#ifndef ATTN_TESTS_ATTEND_REF_H
+#define ATTN_TESTS_ATTEND_REF_H
+
+#include "attn/attn.h"
+
+typedef struct attend_ref_units {
+    double weight, score;
+} attend_ref_units;
+
+/* The units for a storage type: f32: 2e-6 and 8 roundings; bf16: weights and outputs rounded to 8 bits, scores
+ * as for f32; f64: as f32 with 29 more bits. */
+attend_ref_units attend_ref_units_of(attn_dtype dtype);
+
+/* Arrays of doubles, addressed by the same offsets as the problem's own; NULL if not wanted. */
+typedef struct attend_ref_arrays {
+    double *o, *lse, *weights;
+    double *dq, *dk, *dv, *dbias, *dw, *dw2, *dtable[ATTN_MAX_RELATIVE];
+} attend_ref_arrays;
+
+/* Evaluates the problem.  Gradients are evaluated if value->dq or any other is given.  `bound` has the same
+ * arrays; elements that the problem does not write are left alone in both. */
+void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, const attend_ref_arrays *value,
+                    const attend_ref_arrays *bound, attend_ref_units units);
+
+/* Sets to 1 the elements of k and v that some query attends to (bytes addressed like k and v). */
+void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays, unsigned char *k, unsigned char *v);
+
+#endif

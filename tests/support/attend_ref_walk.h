@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attend_ref_walk.h - indices and elements for the float64 evaluation: one index for each dim, in the caller's
+ * order, and loops over the dims of chosen roles.
+ */
+#ifndef ATTN_TESTS_ATTEND_REF_WALK_H
+#define ATTN_TESTS_ATTEND_REF_WALK_H
+
+#include "attn/attn.h"
+
+enum { ROLE_B = 1, ROLE_Q = 2, ROLE_K = 4, ROLE_C = 8, ROLE_V = 16 };
+
+typedef struct walk {
+    const attn_problem *p;
+    int64_t at[ATTN_MAX_DIMS];  /* index along each dim */
+    int64_t pos[ATTN_MAX_DIMS]; /* position: the same but along windowed KEY dims */
+    bool inside;                /* all positions exist; else k and v are 0 */
+} walk;
+
+/* Sets the indices of the roles' dims to 0; false if one of the dims is empty. */
+bool walk_start(walk *w, int roles);
+/* Steps to the next index, last dim fastest; false after the last one. */
+bool walk_next(walk *w, int roles);
+int64_t walk_count(const attn_problem *p, int roles);
+
+/* sum of index * stride; `field` is the stride's offset in attn_dim. */
+int64_t walk_offset(const walk *w, size_t field, bool positions);
+#define OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), false)
+#define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
+
+/* Element i of an array of any float type. */
+double walk_load(attn_dtype dtype, const void *array, int64_t i);
+/* The type of bias, tables, w, lse and weights. */
+attn_dtype walk_side(const attn_problem *p);
+
+typedef enum walk_state { WALK_ABSENT, WALK_MASKED, WALK_PRESENT } walk_state;
+/* Finds the positions of the KEY indices and says what the key is to the query. */
+walk_state walk_place(walk *w, const attn_arrays *a);
+/* The offset of table r's row and channels at the present indices, and whether it serves the channel. */
+bool walk_table(const walk *w, int r, int64_t *offset);
+/* 0 or 1/(1-p). */
+double walk_keep(const walk *w, uint64_t seed_offset);
+
+#endif

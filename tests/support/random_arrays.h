@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * random_arrays.h - strides and arrays of a random problem.
+ */
+#ifndef ATTN_TESTS_RANDOM_ARRAYS_H
+#define ATTN_TESTS_RANDOM_ARRAYS_H
+
+#include "support/random_problem.h"
+
+#include "base/rng.h"
+
+int random_dim(attn__rng *g, const attn_problem *p, attn_role role);
+/* Gives every operand strides: contiguous in a random order of its dims where `plain`, else also with gaps,
+ * reversed or broadcast dims. */
+void random_layout(attn__rng *g, random_problem *r, bool plain);
+void random_allocate(random_problem *r);
+/* Normal numbers; q and k times `loud`; NaN wherever no query attends. */
+void random_fill(attn__rng *g, random_problem *r, double loud);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT
+ * Draws the dims and features of a random problem; random_arrays.c gives it strides and arrays. */
+#include "support/random_problem.h"
+
+#include "support/random_arrays.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static int below(attn__rng *g, int n)
+{
+    return (int)attn__rng_below(g, (uint64_t)n);
+}
+
+static bool chance(attn__rng *g, int percent)
+{
+    return below(g, 100) < percent;
+}
+
+static int64_t length(attn__rng *g)
+{
+    static const int64_t sizes[] = {1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 33, 47, 48, 49, 65};
+    return sizes[below(g, (int)(sizeof sizes / sizeof *sizes))];
+}
+
+static int64_t channels(attn__rng *g)
+{
+    static const int64_t sizes[] = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 32, 33, 40};
+    return sizes[below(g, (int)(sizeof sizes / sizeof *sizes))];
+}
+
+static void add(attn_problem *p, attn_role role, int64_t n)
+{
+    p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
+}
+
+/* One dim each, two heads: what fast solvers are made for. */
+static void plain_dims(attn__rng *g, attn_problem *p)
+{
+    add(p, ATTN_BATCH, 1 + below(g, 2));
+    add(p, ATTN_BATCH, 1 + below(g, 3));
+    add(p, ATTN_QUERY, length(g));
+    add(p, ATTN_KEY, length(g));
+    add(p, ATTN_CONTRACT, channels(g));
+    add(p, ATTN_VALUE, chance(g, 60) ? p->dims[4].n : channels(g));
+}
+
+static void mixed_dims(attn__rng *g, attn_problem *p)
+{
+    static const attn_role roles[] = {ATTN_BATCH, ATTN_QUERY, ATTN_KEY, ATTN_CONTRACT, ATTN_VALUE};
+    for (int r = 0; r < 5; r++) {
+        int n = roles[r] == ATTN_BATCH ? below(g, 4) : 1 + chance(g, 40);
+        for (int i = 0; i < n; i++)
+            add(p, roles[r], roles[r] == ATTN_BATCH ? 1 + below(g, 3) : n > 1 ? 1 + below(g, 7) : length(g));
+    }
+    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* any order */
+        int j = below(g, i + 1);
+        attn_dim swap = p->dims[i];
+        p->dims[i] = p->dims[j];
+        p->dims[j] = swap;
+    }
+    if (chance(g, 3))
+        p->dims[below(g, p->ndims)].n = 0;
+}
+
+static double work_of(const attn_problem *p)
+{
+    double pairs = 1, size[2] = {1, 1};
+    for (int i = 0; i < p->ndims; i++) {
+        if (p->dims[i].role <= ATTN_KEY)
+            pairs *= (double)p->dims[i].n;
+        else
+            size[p->dims[i].role - ATTN_CONTRACT] *= (double)p->dims[i].n;
+    }
+    return pairs * (size[0] + size[1]);
+}
+
+static void cut_to_size(attn__rng *g, attn_problem *p)
+{
+    while (work_of(p) > 40000) {
+        attn_dim *dim = &p->dims[below(g, p->ndims)];
+        dim->n = dim->n > 3 ? dim->n - dim->n / 3 : dim->n;
+    }
+}
+
+int random_dim(attn__rng *g, const attn_problem *p, attn_role role)
+{
+    int dims[ATTN_MAX_DIMS], n = 0;
+    for (int i = 0; i < p->ndims; i++)
+        if (p->dims[i].role == role)
+            dims[n++] = i;
+    return n ? dims[below(g, n)] : -1;
+}
+
+static void draw_windows(attn__rng *g, attn_problem *p)
+{
+    for (int key = 0; key < p->ndims && p->nwindows < ATTN_MAX_WINDOWS; key++) {
+        if (p->dims[key].role != ATTN_KEY || chance(g, 40))
+            continue;
+        p->dims[key].n = p->dims[key].n > 7 ? 1 + below(g, 7) : p->dims[key].n;
+        attn_window w = {.query_dim = random_dim(g, p, ATTN_QUERY), .key_dim = key, .step = below(g, 3),
+                         .dilation = below(g, 4), .border = (attn_border)below(g, 3)};
+        int64_t taps = p->dims[key].n, dilation = w.dilation ? w.dilation : 1, step = w.step ? w.step : 1;
+        w.size = p->dims[w.query_dim].n * step + below(g, 3) - 1;
+        w.offset = chance(g, 70) ? -(taps / 2) * dilation : below(g, 9) - 4;
+        if (w.size < taps * dilation && (w.border == ATTN_BORDER_SHIFT || w.size < 0))
+            w.size = taps * dilation;
+        p->windows[p->nwindows++] = w;
+    }
+}
+
+static const attn_window *window_on(const attn_problem *p, int key_dim)
+{
+    for (int i = 0; i < p->nwindows; i++)
+        if (p->windows[i].key_dim == key_dim)
+            return &p->windows[i];
+    return NULL;
+}
+
+static int query_for(attn__rng *g, const attn_problem *p, int key_dim)
+{
+    const attn_window *w = window_on(p, key_dim);
+    return w ? w->query_dim : random_dim(g, p, ATTN_QUERY);
+}
+
+static void draw_bands(attn__rng *g, attn_problem *p)
+{
+    int n = chance(g, 40) ? 1 + chance(g, 20) : 0;
+    for (int i = 0; i < n; i++) {
+        int key = random_dim(g, p, ATTN_KEY);
+        attn_band band = {.query_dim = query_for(g, p, key), .key_dim = key, .lo = INT64_MIN, .hi = INT64_MAX};
+        int64_t tq = p->dims[band.query_dim].n, tk = p->dims[key].n;
+        if (chance(g, 70))
+            band.hi = chance(g, 40) ? 0 : chance(g, 50) ? tk - tq : below(g, 9) - 4;
+        if (chance(g, 30))
+            band.lo = (band.hi == INT64_MAX ? 0 : band.hi) - below(g, 12);
+        p->bands[p->nbands++] = band;
+    }
+}
+
+static void draw_table(attn__rng *g, attn_problem *p)
+{
+    int key = random_dim(g, p, ATTN_KEY);
+    attn_relative r = {.kind = (attn_relative_kind)below(g, 3), .query_dim = query_for(g, p, key), .key_dim = key};
+    attn_role role = r.kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    const attn_window *w = window_on(p, key);
+    int64_t tq = p->dims[r.query_dim].n, tk = p->dims[key].n, last = 0;
+    r.offset = tq - 1;
+    r.rows = tq + tk - 1 + below(g, 2);
+    if (w) {
+        int64_t reach = (w->size + tq * (w->step ? w->step : 1) + tk * (w->dilation ? w->dilation : 1) + 8);
+        r.offset = reach;
+        r.rows = 2 * reach + 1;
+    }
+    r.rows = r.rows > 0 ? r.rows : 1;
+    for (int d = 0; d < p->ndims; d++)
+        if (p->dims[d].role == role)
+            last = p->dims[d].n;
+    if (chance(g, 30) && last > 1) {
+        r.begin = below(g, (int)last);
+        r.end = r.begin + 1 + below(g, (int)(last - r.begin));
+    }
+    p->relatives[p->nrelatives++] = r;
+}
+
+static void draw_score(attn__rng *g, attn_problem *p)
+{
+    static const attn_score kernels[] = {ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT, ATTN_SCORE_TRIANGULAR};
+    if (chance(g, 65))
+        return;
+    p->score = (attn_score)below(g, 7);
+    if (p->score == ATTN_SCORE_DOT && chance(g, 50))
+        p->normalise = ATTN_ONE_OVER_N;
+    if (p->score == ATTN_SCORE_CONCAT)
+        p->normalise = chance(g, 60) ? ATTN_ONE_OVER_N : ATTN_SOFTMAX;
+    if (chance(g, 30)) {
+        p->score = kernels[below(g, 3)];
+        p->normalise = ATTN_KERNEL_SUM;
+    }
+    p->width = p->score >= ATTN_SCORE_GAUSSIAN && chance(g, 80) ? 0.5 + 4 * attn__rng_uniform(g) : 0;
+}
+
+static void draw_picks(attn__rng *g, random_problem *r)
+{
+    attn_problem *p = &r->forward;
+    for (int d = 0; d < p->ndims && p->npicks < ATTN_MAX_PICKS; d++) {
+        if (p->dims[d].role > ATTN_QUERY || p->dims[d].n == 0 || !chance(g, 30))
+            continue;
+        int64_t *index = r->pick_index[p->npicks];
+        int n = below(g, 5);
+        for (int i = 0; i < n; i++)
+            index[i] = below(g, (int)p->dims[d].n);
+        p->picks[p->npicks++] = (attn_pick){d, n, index};
+    }
+}
+
+static void draw_features(attn__rng *g, random_problem *r, bool plain)
+{
+    attn_problem *p = &r->forward;
+    if (chance(g, plain ? 5 : 35))
+        draw_windows(g, p);
+    draw_bands(g, p);
+    if (!plain || chance(g, 20))
+        draw_score(g, p);
+    int tables = chance(g, plain ? 5 : 30) ? 1 + below(g, 3) : 0;
+    for (int i = 0; i < tables && p->normalise != ATTN_KERNEL_SUM; i++)
+        draw_table(g, p);
+    p->with = ATTN_WANT_LSE;
+    p->with |= chance(g, 30) && p->normalise != ATTN_KERNEL_SUM ? ATTN_WITH_BIAS : 0;
+    p->with |= chance(g, 25) ? ATTN_WITH_MASK : 0;
+    p->with |= chance(g, 25) ? ATTN_WITH_LENS : 0;
+    p->lens_dim = random_dim(g, p, ATTN_KEY);
+    if (chance(g, 25))
+        p->scale = 0.1 + attn__rng_uniform(g);
+    if (chance(g, 15) && p->normalise == ATTN_SOFTMAX)
+        p->mask_fill = chance(g, 40) ? -1e6 : chance(g, 50) ? -10000 : -2.5;
+    if (chance(g, 20)) {
+        p->dropout = chance(g, 50) ? 0.1 : 0.7;
+        p->seed = attn__rng_u32(g), p->stream = attn__rng_u32(g);
+        r->arrays.seed_offset = attn__rng_u32(g);
+        p->weights_dropped = chance(g, 50);
+    }
+    if (chance(g, 30)) {
+        p->with |= ATTN_WANT_WEIGHTS;
+        draw_picks(g, r);
+        if (chance(g, 30))
+            p->with &= ~(unsigned)ATTN_WANT_LSE;
+    }
+}
+
+static void draw_backward(attn__rng *g, random_problem *r)
+{
+    attn_problem *p = &r->backward;
+    *p = r->forward;
+    p->direction = ATTN_BACKWARD;
+    bool all = chance(g, 80);
+    p->with |= all || chance(g, 50) ? ATTN_WANT_DQ : 0;
+    p->with |= all || chance(g, 50) ? ATTN_WANT_DK : 0;
+    p->with |= all || !(p->with & (ATTN_WANT_DQ | ATTN_WANT_DK)) ? ATTN_WANT_DV : 0;
+    if ((p->with & ATTN_WITH_BIAS) && chance(g, 70))
+        p->with |= ATTN_WANT_DBIAS;
+    if (p->nrelatives && (all || chance(g, 50)))
+        p->with |= ATTN_WANT_DTABLES;
+    if (p->score == ATTN_SCORE_ADDITIVE || p->score == ATTN_SCORE_CONCAT)
+        p->with |= ATTN_WANT_DW;
+    p->accumulate = chance(g, 20);
+    p->own_grad_strides = chance(g, 20);
+}
+
+static attn_dtype draw_dtype(attn__rng *g)
+{
+    int x = below(g, 100);
+    return x < 65 ? ATTN_F32 : x < 92 ? ATTN_BF16 : ATTN_F64;
+}
+
+void random_problem_make(random_problem *r, uint64_t number)
+{
+    attn__rng g = {.seed = 20201120, .stream = number};
+    *r = (random_problem){.number = number};
+    bool plain = chance(&g, 55);
+    if (plain)
+        plain_dims(&g, &r->forward);
+    else
+        mixed_dims(&g, &r->forward);
+    cut_to_size(&g, &r->forward);
+    r->forward.dtype = draw_dtype(&g);
+    draw_features(&g, r, plain);
+    draw_backward(&g, r);
+    random_layout(&g, r, plain);
+    random_allocate(r);
+    random_fill(&g, r, chance(&g, 8) ? 120 : 1);
+}
+
+void random_problem_arrays(random_problem *r, uint64_t number)
+{
+    attn__rng g = {.seed = 1123, .stream = number};
+    random_allocate(r);
+    random_fill(&g, r, 1);
+}
+
+void random_problem_describe(const random_problem *r, char *text, size_t size)
+{
+    static const char letters[] = "bqkcv";
+    const attn_problem *p = &r->forward;
+    int at = snprintf(text, size, "problem %llu:", (unsigned long long)r->number);
+    for (int i = 0; i < p->ndims && at < (int)size; i++)
+        at += snprintf(text + at, size - (size_t)at, " %c%lld", letters[p->dims[i].role], (long long)p->dims[i].n);
+    if (at < (int)size)
+        snprintf(text + at, size - (size_t)at, " %s score %d norm %d with 0x%x bands %d windows %d tables %d fill %g "
+                                               "dropout %g accumulate %d own %d", attn_dtype_name(p->dtype),
+                 (int)p->score, (int)p->normalise, r->backward.with, p->nbands, p->nwindows, p->nrelatives,
+                 p->mask_fill, p->dropout, r->backward.accumulate, r->backward.own_grad_strides);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ * The list of probes, from the list of every kernel. */
+#include "support/simd_probe.h"
+
+#include <stddef.h>
+
+#define ATTN__KERNEL(NAME, name) extern const simd_probe simd_probe_##name;
+#include "kernels/kernels.inc"
+#undef ATTN__KERNEL
+
+const simd_probe *const simd_probes[] = {
+#define ATTN__KERNEL(NAME, name) &simd_probe_##name,
+#include "kernels/kernels.inc"
+#undef ATTN__KERNEL
+    NULL,
+};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * simd_probe.h - the vector operations of one instruction set, made callable.
+ */
+#ifndef ATTN_TESTS_SIMD_PROBE_H
+#define ATTN_TESTS_SIMD_PROBE_H
+
+#include "base/cpu.h"
+
+#include <stdint.h>
+
+typedef struct simd_probe {
+    attn__isa isa;
+    int lanes;
+    void (*exp2)(const float *x, float *y, int n); /* n: a multiple of 16, here and below */
+    void (*to_bf16)(const float *x, uint16_t *y, int n);
+    void (*from_bf16)(const uint16_t *x, float *y, int n);
+    void (*transpose)(const float *x, float *y); /* lanes x lanes */
+    void (*copy_part)(const float *x, float *y, int n);
+    void (*fold)(const float *x, float *sum, float *most);
+    void (*choose)(const float *x, float *y);
+    void (*hash)(const uint32_t *x, uint32_t *y);
+} simd_probe;
+
+/* Those compiled for this architecture, the machine may lack some; NULL at the end. */
+extern const simd_probe *const simd_probes[];
+
+#endif

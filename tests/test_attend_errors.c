@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ * Each way to describe a problem wrongly, with the status and the words that it gets. */
+#include "support/cmocka.h"
+
+#include "attn/attn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_context *context;
+
+static int open_context(void **state)
+{
+    (void)state;
+    return attn_context_create(&context, &(attn_context_options){.threads = 1}) != ATTN_OK;
+}
+
+static int close_context(void **state)
+{
+    (void)state;
+    size_t held;
+    attn_context_memory(context, &held, NULL, NULL);
+    attn_context_destroy(context);
+    return held != 0; /* every failure gives back what it took */
+}
+
+/* dims: 0 batch 2, 1 head 3, 2 query 4, 3 key 5, 4 contract 6, 5 value 6 */
+static attn_problem sound(void)
+{
+    attn_problem p;
+    attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 3, .queries = 4, .keys = 5, .dim = 6});
+    return p;
+}
+
+static void expect(const attn_problem *p, attn_status status, const char *words)
+{
+    attn_plan *plan = (attn_plan *)&plan;
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_create(&plan, context, p, NULL), status);
+    if (status == ATTN_OK) {
+        attn_plan_destroy(plan);
+        return;
+    }
+    assert_null(plan);
+    assert_int_equal(attn_context_status(context), status);
+    if (!strstr(attn_context_error(context), words))
+        fail_msg("'%s' does not say '%s'", attn_context_error(context), words);
+}
+
+/* Changes one thing of a sound problem and expects an error. */
+#define WRONG(status, words, ...)                                                                                      \
+    do {                                                                                                               \
+        attn_problem p = sound();                                                                                      \
+        __VA_ARGS__;                                                                                                   \
+        expect(&p, ATTN_##status, words);                                                                              \
+    } while (0)
+
+static void fields_are_checked(void **state)
+{
+    (void)state;
+    WRONG(OK, "", (void)p);
+    WRONG(ARGUMENT, "ndims is 17", p.ndims = 17);
+    WRONG(ARGUMENT, "ndims is -1", p.ndims = -1);
+    WRONG(ARGUMENT, "nbands is 4", p.nbands = 4);
+    WRONG(ARGUMENT, "nwindows is -2", p.nwindows = -2);
+    WRONG(ARGUMENT, "nrelatives is 7", p.nrelatives = 7);
+    WRONG(ARGUMENT, "npicks is 5", p.npicks = 5);
+    WRONG(ARGUMENT, "direction is 2", p.direction = (attn_direction)2);
+    WRONG(ARGUMENT, "score is 9", p.score = (attn_score)9);
+    WRONG(ARGUMENT, "normalise is 3", p.normalise = (attn_normalise)3);
+    WRONG(UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
+    WRONG(ARGUMENT, "scale nan", p.scale = (double)NAN);
+    WRONG(ARGUMENT, "width -1", p.width = -1);
+    WRONG(ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
+    WRONG(ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5; p.normalise = ATTN_ONE_OVER_N);
+    WRONG(ARGUMENT, "dropout 1", p.dropout = 1);
+    WRONG(ARGUMENT, "dropout -0.5", p.dropout = -0.5);
+    WRONG(ARGUMENT, "unknown bits 0x10", p.with = 16);
+}
+
+static void gradients_must_have_something_to_be_of(void **state)
+{
+    (void)state;
+    WRONG(ARGUMENT, "wants no gradient", p.direction = ATTN_BACKWARD);
+    WRONG(ARGUMENT, "there is no bias", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DBIAS);
+    WRONG(ARGUMENT, "there are none", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
+    WRONG(ARGUMENT, "only additive and concatenation", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DW);
+    WRONG(OK, "", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DQ);
+}
+
+static void dims_are_checked(void **state)
+{
+    (void)state;
+    WRONG(ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
+    WRONG(SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
+    WRONG(SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
+    WRONG(SHAPE, "v does not move along CONTRACT dims", p.dims[4].v = 1);
+    WRONG(SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
+    WRONG(SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
+    WRONG(SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
+    WRONG(OK, "", p.dims[3].dq = 1); /* not used */
+    WRONG(SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
+}
+
+static void sizes_may_not_overflow(void **state)
+{
+    (void)state;
+    const int64_t big = INT64_C(1) << 40;
+    WRONG(SHAPE, "product of the BATCH dims overflows", p.dims[0].n = big; p.dims[1].n = big);
+    WRONG(SHAPE, "size of q overflows", p.dims[0].n = big; p.dims[0].q = big);
+    WRONG(SHAPE, "size of k overflows", p.dims[3].k = INT64_MIN);
+    WRONG(SHAPE, "bytes of v overflow", p.dims[3].v = INT64_MAX / 20);
+    WRONG(SHAPE, "number of rows", p.dims[0].n = big; p.dims[2].n = big; p.dims[0].q = p.dims[0].k = p.dims[0].v = 0;
+          p.dims[0].o = 0; p.dims[2].q = p.dims[2].o = 0);
+}
+
+static void outputs_may_not_overlap(void **state)
+{
+    (void)state;
+    WRONG(SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
+    WRONG(SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
+    WRONG(SHAPE, "lse: the indices of dim 2", p.with = ATTN_WANT_LSE; p.dims[2].lse = 0);
+    WRONG(OK, "", p.dims[2].lse = 0); /* not wanted */
+    WRONG(SHAPE, "weights: the indices of dim 3", p.with = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
+    WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* inputs may be broadcast */
+    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);     /* and reversed */
+    /* strides 2 and 3 interleave without meeting: {0,2,4} + {0,3} */
+    WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
+          p.dims[1].o = 20);
+    WRONG(SHAPE, "meet in one element", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3; p.dims[5].o = 3;
+          p.dims[0].o = 100; p.dims[1].o = 20);
+}
+
+static void gradients_may_be_sums_but_not_overlap(void **state)
+{
+    (void)state;
+    const unsigned with = ATTN_WANT_DQ | ATTN_WANT_DK;
+    WRONG(OK, "", p.direction = ATTN_BACKWARD; p.with = with; p.dims[1].k = 0);
+    WRONG(SHAPE, "dk: its strides let dims", p.direction = ATTN_BACKWARD; p.with = with; p.dims[3].k = 1);
+    WRONG(SHAPE, "dq: its strides let dims", p.direction = ATTN_BACKWARD; p.with = with; p.own_grad_strides = true;
+          p.dims[2].dq = 1; p.dims[4].dq = 1);
+}
+
+static void add_window(attn_problem *p, attn_window w)
+{
+    p->windows[p->nwindows++] = w;
+}
+
+static void windows_are_checked(void **state)
+{
+    (void)state;
+    const attn_window w = {.query_dim = 2, .key_dim = 3, .size = 9};
+    attn_window x = w;
+    WRONG(OK, "", add_window(&p, w));
+    x.query_dim = 3;
+    WRONG(ARGUMENT, "window 0 names dim 3, which is a KEY dim, not a QUERY dim", add_window(&p, x));
+    x = w, x.key_dim = 6;
+    WRONG(ARGUMENT, "window 0 names dim 6, but the problem has 6 dims", add_window(&p, x));
+    x = w, x.border = (attn_border)3;
+    WRONG(ARGUMENT, "border 3", add_window(&p, x));
+    x = w, x.size = -1;
+    WRONG(SHAPE, "must not be negative", add_window(&p, x));
+    x = w, x.dilation = -2;
+    WRONG(SHAPE, "dilation -2", add_window(&p, x));
+    x = w, x.step = INT64_MAX;
+    WRONG(SHAPE, "positions overflow", add_window(&p, x));
+    x = w, x.border = ATTN_BORDER_SHIFT, x.dilation = 2;
+    WRONG(SHAPE, "5 taps with dilation 2 do not fit inside 9 positions", add_window(&p, x));
+    x.size = 10;
+    WRONG(OK, "", add_window(&p, x));
+    WRONG(ARGUMENT, "windows 0 and 1 both place the taps of dim 3", add_window(&p, w); add_window(&p, w));
+}
+
+static void references_to_dims_are_checked(void **state)
+{
+    (void)state;
+    static const int64_t bad[] = {0, 4}, good[] = {3, 1, 3};
+    WRONG(ARGUMENT, "band 0 names dim 0, which is a BATCH dim", p.nbands = 1; p.bands[0].key_dim = 3);
+    WRONG(ARGUMENT, "lens_dim names dim 2, which is a QUERY dim", p.with = ATTN_WITH_LENS; p.lens_dim = 2);
+    WRONG(ARGUMENT, "pick 0: dim 3 is not a BATCH or QUERY dim", p.npicks = 1; p.picks[0].dim = 3);
+    WRONG(ARGUMENT, "pick 0: index 4 lies outside dim 2 of length 4", p.npicks = 1;
+          p.picks[0] = (attn_pick){2, 2, bad});
+    WRONG(ARGUMENT, "pick 0: 3 indices, but no array", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, NULL});
+    WRONG(ARGUMENT, "picks 0 and 1 both choose along dim 2", p.npicks = 2; p.picks[0] = (attn_pick){2, 3, good};
+          p.picks[1] = (attn_pick){2, 3, good});
+    WRONG(OK, "", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, good}; p.with = ATTN_WANT_WEIGHTS);
+}
+
+static void tables_are_checked(void **state)
+{
+    (void)state;
+    const attn_relative t = {.query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .row_stride = 6,
+                             .stride = {[4] = 1}};
+    WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t);
+    WRONG(SHAPE, "relative table 0 has 7 rows, but positions from -3 to 4 with offset 3", p.nrelatives = 1;
+          p.relatives[0] = t; p.relatives[0].rows = 7);
+    WRONG(SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
+    WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
+          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* the past only */
+    WRONG(SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
+          p.relatives[0].stride[5] = 1);
+    WRONG(SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
+          p.relatives[0].end = 7);
+    WRONG(ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
+    WRONG(ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
+          p.relatives[0].key_dim = 5);
+    WRONG(SHAPE, "dtable[0]", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].row_stride = 5;
+          p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
+}
+
+static void plan_options_are_checked(void **state)
+{
+    (void)state;
+    attn_problem p = sound();
+    attn_plan *plan;
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.solver = "magic"}), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "no solver 'magic'"));
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.threads = -1}), ATTN_ARGUMENT);
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.effort = 7}), ATTN_ARGUMENT);
+}
+
+static void missing_arrays_are_named_and_nothing_is_written(void **state)
+{
+    (void)state;
+    attn_problem p = sound();
+    p.with = ATTN_WITH_BIAS;
+    float in[400] = {0}, out[400];
+    for (int i = 0; i < 400; i++)
+        out[i] = 7;
+    attn_plan *plan;
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
+    const attn_arrays arrays[] = {
+        {.k = in, .v = in, .o = out, .bias = in}, {.q = in, .v = in, .o = out, .bias = in},
+        {.q = in, .k = in, .o = out, .bias = in}, {.q = in, .k = in, .v = in, .bias = in},
+        {.q = in, .k = in, .v = in, .o = out},
+    };
+    static const char *const names[] = {"'q'", "'k'", "'v'", "'o'", "'bias'"};
+    for (int i = 0; i < 5; i++) {
+        attn_context_clear(context);
+        assert_int_equal(attn_plan_execute(plan, &arrays[i], NULL), ATTN_ARGUMENT);
+        assert_non_null(strstr(attn_context_error(context), names[i]));
+        assert_true(out[0] == 7 && out[143] == 7);
+    }
+    attn_plan_destroy(plan);
+}
+
+static void usual_problems_check_their_numbers(void **state)
+{
+    (void)state;
+    attn_problem p;
+    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .keys = -1}), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4}),
+                     ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1}), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_window2d(&p, &(attn_window2d){.batch = -1}), ATTN_ARGUMENT);
+}
+
+static void malformed_wisdom_names_its_line(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "attn-wisdom 2\n", "attn-wisdom 1\nxyz\n", "attn-wisdom 1\n12 reference x\n",
+                                      "attn-wisdom 1\n\n0123456789abcdef magic\n"};
+    static const char *const words[] = {"line 1", "line 1", "line 2", "line 2", "line 3: there is no solver 'magic'"};
+    for (int i = 0; i < 5; i++) {
+        attn_context_clear(context);
+        assert_int_equal(attn_wisdom_import(context, bad[i]), ATTN_FORMAT);
+        assert_non_null(strstr(attn_context_error(context), words[i]));
+    }
+}
+
+typedef struct budget {
+    int left;
+} budget;
+
+static void *budget_alloc(void *user, size_t size, size_t align)
+{
+    budget *b = user;
+    void *memory = NULL;
+    if (b->left-- <= 0 || posix_memalign(&memory, align, size) != 0)
+        return NULL;
+    return memory;
+}
+
+static void budget_release(void *user, void *memory, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(memory);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const int64_t index[] = {1, 0};
+    for (int n = 1;; n++) {
+        budget b = {n};
+        attn_context *c;
+        attn_context_options options = {.allocator = {budget_alloc, budget_release, &b}, .threads = 1};
+        assert_int_equal(attn_context_create(&c, &options), ATTN_OK);
+        attn_problem p = sound();
+        p.with = ATTN_WANT_WEIGHTS;
+        p.npicks = 1;
+        p.picks[0] = (attn_pick){1, 2, index};
+        attn_plan *plan;
+        attn_status status = attn_plan_create(&plan, c, &p, &(attn_plan_options){.effort = ATTN_MEASURE});
+        assert_true(status == ATTN_OK || status == ATTN_MEMORY);
+        attn_plan_destroy(plan);
+        attn_context_destroy(c);
+        if (status == ATTN_OK)
+            break;
+        assert_true(n < 200);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_are_checked),
+        cmocka_unit_test(gradients_must_have_something_to_be_of),
+        cmocka_unit_test(dims_are_checked),
+        cmocka_unit_test(sizes_may_not_overflow),
+        cmocka_unit_test(outputs_may_not_overlap),
+        cmocka_unit_test(gradients_may_be_sums_but_not_overlap),
+        cmocka_unit_test(windows_are_checked),
+        cmocka_unit_test(references_to_dims_are_checked),
+        cmocka_unit_test(tables_are_checked),
+        cmocka_unit_test(plan_options_are_checked),
+        cmocka_unit_test(missing_arrays_are_named_and_nothing_is_written),
+        cmocka_unit_test(usual_problems_check_their_numbers),
+        cmocka_unit_test(malformed_wisdom_names_its_line),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, open_context, close_context);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * The planner: choice, words, wisdom, operations counted, workspaces. */
+#include "support/cmocka.h"
+
+#include "attend/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static attn_problem causal(int64_t queries, int64_t keys, attn_causal how)
+{
+    attn_problem p;
+    attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 3, .queries = queries, .keys = keys, .dim = 8,
+                                         .causal = how});
+    return p;
+}
+
+static attn_plan *plan_of(attn_context *c, const attn_problem *p, attn_plan_options options)
+{
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, c, p, &options), ATTN_OK);
+    return plan;
+}
+
+static double flops(attn_context *c, const attn_problem *p)
+{
+    attn_plan *plan = plan_of(c, p, (attn_plan_options){0});
+    double n = attn_plan_flops(plan);
+    attn_plan_destroy(plan);
+    return n;
+}
+
+static void operations_are_counted_where_structure_leaves_pairs(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    const double each = 2 * 3 * 2 * (8 + 8);
+    attn_problem p = causal(4, 6, ATTN_CAUSAL_NONE);
+    assert_true(flops(c, &p) == each * 24);
+    p = causal(4, 6, ATTN_CAUSAL_TOP_LEFT);
+    assert_true(flops(c, &p) == each * (1 + 2 + 3 + 4));
+    p = causal(4, 6, ATTN_CAUSAL_BOTTOM_RIGHT);
+    assert_true(flops(c, &p) == each * (3 + 4 + 5 + 6));
+    p = causal(6, 4, ATTN_CAUSAL_BOTTOM_RIGHT);
+    assert_true(flops(c, &p) == each * (0 + 0 + 1 + 2 + 3 + 4));
+    p.direction = ATTN_BACKWARD;
+    p.with = ATTN_WANT_DQ;
+    assert_true(flops(c, &p) == each * 10 * 2.5);
+    attn_problem_window2d(&p, &(attn_window2d){.batch = 1, .height = 5, .width = 4, .heads = 1, .dim = 8,
+                                               .window_y = 3, .window_x = 3});
+    assert_true(flops(c, &p) == 32.0 * (5 * 3 - 2) * (4 * 3 - 2));
+    attn_context_destroy(c);
+}
+
+static void a_plan_tells_what_it_is(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, &(attn_context_options){.threads = 2});
+    attn_problem p = causal(4, 6, ATTN_CAUSAL_TOP_LEFT);
+    attn_plan *plan = plan_of(c, &p, (attn_plan_options){.solver = "reference"});
+    char text[2000], cut[20];
+    size_t length = attn_plan_describe(plan, false, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_null(strchr(text, '\n'));
+    assert_non_null(strstr(text, "forward f32 batch 2x3 query 4 key 6 contract 8 value 8, 1 band: reference (asked for"));
+    assert_int_equal(attn_plan_describe(plan, false, cut, sizeof cut), length);
+    assert_memory_equal(cut, text, 19);
+    assert_int_equal(cut[19], 0);
+    assert_string_equal(attn_plan_solver(plan), "reference");
+    attn_plan_describe(plan, true, text, sizeof text);
+    for (int i = 0; attn_solver_name(i + 1); i++) { /* a line for each of the others */
+        char line[80];
+        snprintf(line, sizeof line, "\n  not %s: ", attn_solver_name(i));
+        assert_non_null(strstr(text, line));
+    }
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+static void keep_line(void *user, const char *line)
+{
+    snprintf(user, 2000, "%s", line);
+}
+
+static void plans_are_logged(void **state)
+{
+    (void)state;
+    char line[2000] = "", text[2000];
+    attn_context *c;
+    attn_context_create(&c, &(attn_context_options){.log = keep_line, .log_user = line});
+    attn_problem p = causal(4, 6, ATTN_CAUSAL_NONE);
+    attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
+    attn_plan_describe(plan, false, text, sizeof text);
+    assert_string_equal(line, text);
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+static void what_measuring_learned_can_be_carried_over(void **state)
+{
+    (void)state;
+    char text[500], again[500], words[500];
+    attn_context *c, *other;
+    attn_context_create(&c, NULL);
+    attn_context_create(&other, NULL);
+    attn_problem p = causal(9, 12, ATTN_CAUSAL_NONE);
+    attn_plan *measured = plan_of(c, &p, (attn_plan_options){.effort = ATTN_MEASURE});
+    attn_plan_describe(measured, false, words, sizeof words);
+    assert_non_null(strstr(words, "(measured)"));
+    size_t length = attn_wisdom_export(c, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_int_equal(attn_wisdom_import(other, text), ATTN_OK);
+    attn_wisdom_export(other, again, sizeof again);
+    assert_string_equal(text, again);
+    attn_plan *remembered = plan_of(other, &p, (attn_plan_options){0});
+    attn_plan_describe(remembered, false, words, sizeof words);
+    assert_non_null(strstr(words, "(remembered)"));
+    assert_string_equal(attn_plan_solver(remembered), attn_plan_solver(measured));
+    attn_plan_destroy(measured);
+    attn_plan_destroy(remembered);
+    attn_context_destroy(c);
+    attn_context_destroy(other);
+}
+
+static void the_own_workspace_serves_one_at_a_time(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    attn_problem p = causal(2, 2, ATTN_CAUSAL_NONE);
+    float x[96] = {0}, o[96];
+    attn_arrays arrays = {.q = x, .k = x, .v = x, .o = o};
+    attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
+    void *mine = attn__alloc(c, attn_plan_workspace(plan));
+    uint64_t before, after;
+    attn_context_memory(c, NULL, NULL, &before);
+    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
+    assert_false(atomic_flag_test_and_set(&plan->busy)); /* as another thread would in the middle of a run */
+    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_BUSY);
+    assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
+    atomic_flag_clear(&plan->busy);
+    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
+    attn_context_memory(c, NULL, NULL, &after);
+    assert_true(before == after); /* running allocates nothing */
+    attn__free(c, mine);
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+static void canonical_form_is_small(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    attn_problem p;
+    /* One head and one batch vanish; contiguous rows and heads of BHTD merge; grouped heads become queries. */
+    attn_problem_heads(&p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8,
+                                         .layout = ATTN_LAYOUT_BHTD});
+    attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
+    assert_int_equal(plan->task.batch.n, 1);
+    assert_int_equal(plan->task.batch.size, 12);
+    attn_plan_destroy(plan);
+    attn_problem_heads(&p, &(attn_heads){.batch = 1, .heads = 6, .kv_heads = 2, .queries = 5, .keys = 7, .dim = 8,
+                                         .layout = ATTN_LAYOUT_BHTD});
+    plan = plan_of(c, &p, (attn_plan_options){0});
+    assert_int_equal(plan->task.batch.size, 2);
+    assert_int_equal(plan->task.query.n, 1);
+    assert_int_equal(plan->task.query.size, 15);
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_are_counted_where_structure_leaves_pairs),
+        cmocka_unit_test(a_plan_tells_what_it_is),
+        cmocka_unit_test(plans_are_logged),
+        cmocka_unit_test(what_measuring_learned_can_be_carried_over),
+        cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
+        cmocka_unit_test(canonical_form_is_small),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ * The vector operations of every instruction set that the machine runs, through small probes compiled for each:
+ * the error of the exponential over all magnitudes, conversions, transposes and choices of lanes. */
+#include "support/cmocka.h"
+
+#include "support/simd_probe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BOUND 2 /* as simd/exp.h states */
+
+static const simd_probe *next_probe(int *i)
+{
+    while (simd_probes[*i] && !attn__isa_runs_here(simd_probes[*i]->isa))
+        ++*i;
+    return simd_probes[*i] ? simd_probes[(*i)++] : NULL;
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The distance from the true value in units of its last place (subnormal: of the smallest float). */
+static double ulps(float got, float x)
+{
+    double want = exp2((double)x);
+    float rounded = (float)want;
+    if (got == rounded || (isnan(got) && isnan(rounded)))
+        return 0;
+    if (!isfinite(got) || !isfinite(rounded))
+        return INFINITY;
+    int exponent;
+    frexp((double)rounded, &exponent);
+    return fabs((double)got - want) / ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+}
+
+/* Every 997th float of either sign, so all exponents with many fractions each, NaN and the infinities too. */
+static void exp2_is_within_its_bound(void **state)
+{
+    (void)state;
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        double worst = 0;
+        for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 997 * 64) {
+            float x[64], y[64];
+            for (int j = 0; j < 64; j++)
+                x[j] = float_of((uint32_t)(bits + 997 * (uint64_t)j));
+            probe->exp2(x, y, 64);
+            for (int j = 0; j < 64; j++) {
+                double error = ulps(y[j], x[j]);
+                if (!(error <= BOUND))
+                    fail_msg("%s: 2^%a is %a, %g ulps off", attn__isa_text(probe->isa), (double)x[j], (double)y[j],
+                             error);
+                worst = error > worst ? error : worst;
+            }
+        }
+        /* Where softmax lives: dense between -40 and 0. */
+        for (int j = 0; j < 1 << 20; j += 64) {
+            float x[64], y[64];
+            for (int k = 0; k < 64; k++)
+                x[k] = -40.0f * (float)(j + k) / (float)(1 << 20);
+            probe->exp2(x, y, 64);
+            for (int k = 0; k < 64; k++)
+                worst = fmax(worst, ulps(y[k], x[k]));
+        }
+        print_message("  %s: worst %.3f ulps\n", attn__isa_text(probe->isa), worst);
+        assert_true(worst <= BOUND);
+    }
+}
+
+static void exp2_is_right_at_the_edges(void **state)
+{
+    (void)state;
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        float x[16] = {0,    -INFINITY, INFINITY, NAN, 1, -1, 127, 128, -126, -149,
+                       -151, -1e30f, 1e30f, -0.0f, 1e-30f, -3};
+        float y[16];
+        const float want[16] = {1, 0, INFINITY, NAN, 2, 0.5f, 0x1p127f, INFINITY, 0x1p-126f, 0x1p-149f, 0, 0, INFINITY,
+                                1, 1, 0.125f};
+        probe->exp2(x, y, 16);
+        for (int j = 0; j < 16; j++) {
+            if (!(y[j] == want[j] || (isnan(y[j]) && isnan(want[j]))))
+                fail_msg("%s: 2^%g is %g", attn__isa_text(probe->isa), (double)x[j], (double)y[j]);
+        }
+    }
+}
+
+static void bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 16 * 4099) {
+            float x[16], back[16];
+            uint16_t y[16];
+            for (int j = 0; j < 16; j++)
+                x[j] = float_of((uint32_t)(bits + 4099 * (uint64_t)j));
+            probe->to_bf16(x, y, 16);
+            probe->from_bf16(y, back, 16);
+            for (int j = 0; j < 16; j++) {
+                uint32_t b;
+                memcpy(&b, &x[j], sizeof b);
+                uint32_t want = isnan(x[j]) ? (b | 0x400000) >> 16 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
+                assert_int_equal(y[j], want & 0xffff);
+                assert_true(back[j] == float_of(want << 16) || isnan(back[j]));
+            }
+        }
+    }
+}
+
+static void transposes_and_parts(void **state)
+{
+    (void)state;
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        int n = probe->lanes;
+        float x[256], y[256], part[16];
+        for (int j = 0; j < n * n; j++)
+            x[j] = (float)j;
+        probe->transpose(x, y);
+        for (int r = 0; r < n; r++)
+            for (int c = 0; c < n; c++)
+                assert_true(y[r * n + c] == x[c * n + r]);
+        for (int k = 0; k <= n; k++) {
+            memset(part, 0x7f, sizeof part);
+            probe->copy_part(x + 1, part, k);
+            for (int j = 0; j < n; j++) {
+                float untouched;
+                memset(&untouched, 0x7f, sizeof untouched);
+                assert_true(part[j] == (j < k ? x[1 + j] : untouched));
+            }
+        }
+    }
+}
+
+static void folds_and_choices(void **state)
+{
+    (void)state;
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        float x[16], y[16], sum, most;
+        for (int j = 0; j < 16; j++)
+            x[j] = (float)((j * 7) % 16) - 3.5f;
+        probe->fold(x, &sum, &most);
+        float want_sum = 0, want_most = -100;
+        for (int j = 0; j < probe->lanes; j++) {
+            want_sum += x[j];
+            want_most = x[j] > want_most ? x[j] : want_most;
+        }
+        assert_true(sum == want_sum && most == want_most);
+        probe->choose(x, y); /* floor where below zero, else the absolute difference to 2 */
+        for (int j = 0; j < probe->lanes; j++)
+            assert_true(y[j] == (x[j] < 0 ? floorf(x[j]) : fabsf(x[j] - 2)));
+    }
+}
+
+static void integers_wrap_and_compare(void **state)
+{
+    (void)state;
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        uint32_t x[16], y[16];
+        for (uint32_t j = 0; j < 16; j++)
+            x[j] = j * 0x9e3779b9u + 5;
+        probe->hash(x, y);
+        for (int j = 0; j < probe->lanes; j++) {
+            uint32_t h = (x[j] ^ x[j] >> 16) * 0x7feb352du;
+            h = (h << 3) + (h & 0xff) - 7;
+            assert_int_equal(y[j], h < 0x80000001u ? h : 0);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp2_is_within_its_bound),     cmocka_unit_test(exp2_is_right_at_the_edges),
+        cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(transposes_and_parts),
+        cmocka_unit_test(folds_and_choices),           cmocka_unit_test(integers_wrap_and_compare),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * The tile product of every instruction set: odd sizes, all layouts of A, arrays that end at guard pages, and
+ * the order of the sums, bit by bit. */
+#include "support/cmocka.h"
+
+#include "base/rng.h"
+#include "kernels/tile/tile.h"
+#include "support/guard.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static float *random_matrix(attn__rng *rng, int64_t count)
+{
+    float *x = guard_alloc((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (float)attn__rng_normal(rng);
+    return x;
+}
+
+/* The same sum in the same order; the portable kernel rounds the product too. */
+static float element(const attn__tile_args *t, attn__isa isa, int64_t m, int64_t n, float start)
+{
+    float sum = t->accumulate ? start : 0.0f;
+    for (int64_t k = 0; k < t->k; k++) {
+        float a = t->a[m * t->am + k * t->ak], b = t->b[k * t->ldb + n];
+        volatile float product = a * b;
+        sum = isa == ATTN_ISA_SCALAR ? sum + product : fmaf(a, b, sum);
+    }
+    return sum;
+}
+
+static void check(const attn__tile_kernel *kernel, attn__rng *rng, int64_t m, int64_t n, int64_t k, int layout,
+                  bool accumulate)
+{
+    int64_t am = layout == 0 ? 1 : layout == 1 ? k + 3 : 2 * k + 1, ak = layout == 0 ? m + 2 : layout == 1 ? 1 : 2;
+    int64_t a_size = m && k ? (m - 1) * am + (k - 1) * ak + 1 : 0;
+    float *a = random_matrix(rng, a_size), *b = random_matrix(rng, n * k), *c = random_matrix(rng, m * n);
+    float *before = malloc((size_t)(m * n) * sizeof *before + 1);
+    memcpy(before, c, (size_t)(m * n) * sizeof *before);
+    attn__tile_args t = {m, n, k, a, am, ak, b, n, c, n, accumulate};
+    kernel->run(&t);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            float want = element(&t, kernel->isa, i, j, before[i * n + j]);
+            if (memcmp(&want, &c[i * n + j], sizeof want) != 0)
+                fail_msg("%s m=%d n=%d k=%d layout %d: (%d,%d) is %a, not %a", attn__isa_text(kernel->isa), (int)m,
+                         (int)n, (int)k, layout, (int)i, (int)j, (double)c[i * n + j], (double)want);
+        }
+    }
+    free(before);
+    guard_free(a, (size_t)a_size * sizeof *a);
+    guard_free(b, (size_t)(n * k) * sizeof *b);
+    guard_free(c, (size_t)(m * n) * sizeof *c);
+}
+
+static void products_are_right_to_the_bit(void **state)
+{
+    (void)state;
+    static const int64_t ks[] = {0, 1, 2, 7, 64, 65};
+    attn__rng rng = {.seed = 5};
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        const attn__tile_kernel *kernel = attn__tile_for((attn__isa)isa);
+        if (!attn__isa_runs_here((attn__isa)isa) || kernel->isa != (attn__isa)isa)
+            continue;
+        for (int64_t m = 0; m <= 2 * kernel->rows + 1; m++) {
+            for (int vectors = 1; vectors <= 2 * kernel->vectors + 1; vectors++) {
+                for (int i = 0; i < 18; i++)
+                    check(kernel, &rng, m, vectors * kernel->lanes, ks[i / 3], i % 3, (m + i + vectors) % 2);
+            }
+        }
+    }
+}
+
+static void rows_beside_the_tile_stay(void **state)
+{
+    (void)state;
+    const attn__tile_kernel *kernel = attn__tile_for(attn__isa_best());
+    enum { M = 5, K = 9 };
+    int64_t n = kernel->lanes, ld = 3 * n;
+    float *a = guard_alloc(sizeof(float) * M * K), *b = guard_alloc(sizeof(float) * (size_t)(K * n));
+    float *c = guard_alloc(sizeof(float) * (size_t)(M * ld));
+    for (int64_t i = 0; i < M * ld; i++)
+        c[i] = 42;
+    attn__tile_args t = {M, n, K, a, K, 1, b, n, c + n, ld, false};
+    kernel->run(&t);
+    for (int64_t i = 0; i < M * ld; i++)
+        assert_true(c[i] == (i % ld >= n && i % ld < 2 * n ? 0 : 42));
+    guard_free(a, sizeof(float) * M * K);
+    guard_free(b, sizeof(float) * (size_t)(K * n));
+    guard_free(c, sizeof(float) * (size_t)(M * ld));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_right_to_the_bit),
+        cmocka_unit_test(rows_beside_the_tile_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
