@@ -70,14 +70,14 @@ typedef struct bench {
 
 static void print_head(const bench *b)
 {
-    printf("%-30s %-8s %-4s %3s %10s %9s %8s %6s %10s  %s%s\n", "problem", "pass", "type", "thr", "ms", "GFLOP/s", "peak",
-           "part", "workspace", "solver", b->verify ? "            error" : "");
+    printf("%-30s %-8s %-4s %3s %10s %9s %8s %6s %10s  %s%s\n", "problem", "pass", "type", "thr", "ms", "GFLOP/s",
+           "peak", "part", "workspace", "solver", b->verify ? "            error" : "");
 }
 
 static void print_row(const bench *b, const row *r)
 {
-    printf("%-30s %-8s %-4s %3d %10.4f %9.2f %8.1f %6.3f %10zu  ", r->problem, r->direction, r->dtype, r->threads, r->ms,
-           r->gflops, r->peak, r->gflops / r->peak, r->workspace);
+    printf("%-30s %-8s %-4s %3d %10.4f %9.2f %8.1f %6.3f %10zu  ", r->problem, r->direction, r->dtype, r->threads,
+           r->ms, r->gflops, r->peak, r->gflops / r->peak, r->workspace);
     if (b->verify)
         printf("%-16s  %.1e%s", r->solver, r->error, r->error <= r->bound ? "" : " WRONG");
     else

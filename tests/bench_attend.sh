@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# attn bench attend: every form and feature of the grammar agrees with the reference, errors say where, JSON has its keys.
+# attn bench attend: every form and feature of the grammar agrees with the reference, errors say where, JSON has its
+# keys.
 set -eu
 export OMP_WAIT_POLICY=passive # other tests may hold the cores
 attn=${ATTN_BUILD:-build}/attn
@@ -8,7 +9,8 @@ out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
 "$attn" bench attend --quiet --verify --seconds 0 --threads 2 \
-    b2h3q7k5d8 b1h4q9k9d16g2v5:causal,bhtd b2h2q6k11d8:causal-br,lens b1h2q13k13d4:band=-3..2 b2h2q5k7d8:pad,fill=-1e6 \
+    b2h3q7k5d8 b1h4q9k9d16g2v5:causal,bhtd b2h2q6k11d8:causal-br,lens b1h2q13k13d4:band=-3..2 \
+    b2h2q5k7d8:pad,fill=-1e6 \
     b2h2q5k7d8:mask,bias b1h2q5k7d8:biask,lensq b1h2q9k8d6:rel,dropout=0.25 b2h2q17k33d16:bf16 b1h1q3k4d5:f64,scale=0.5 \
     addb2h1q5k6d7:lens 'add b1h2q3k4d5' b1h2q5k6d4:concat,over-n b1h2q5k6d4:gaussian b1h2q5k6d4:boxcar,kernel-sum \
     b1h2q5k6d4:triangular,kernel-sum b1h1q5k6d4:constant b1h1q4k4d4:lse b1h1q4k0d4 \

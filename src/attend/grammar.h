@@ -7,7 +7,14 @@
 
 #include "attn/attn.h"
 
-typedef enum attn__form { ATTN__HEADS = 0, ATTN__ADDITIVE, ATTN__AXIS, ATTN__TIED, ATTN__WINDOW, ATTN__FORMS } attn__form;
+typedef enum attn__form {
+    ATTN__HEADS = 0,
+    ATTN__ADDITIVE,
+    ATTN__AXIS,
+    ATTN__TIED,
+    ATTN__WINDOW,
+    ATTN__FORMS
+} attn__form;
 
 /* X(NAME, as written, what follows '=' in help's letters: 0 nothing, 'X' real, 'N' whole, 'R' range; forms or 0) */
 #define ATTN__FEATURE_MAP(X)                                                                                           \

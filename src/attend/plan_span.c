@@ -42,7 +42,8 @@ static bool table_used(const attn_plan *plan, attn_array array)
 {
     const attn_problem *p = &plan->task.problem;
     if (array >= ATTN_ARRAY_DTABLE)
-        return plan->task.backward && (p->with & ATTN_WANT_DTABLES) && (int)array - (int)ATTN_ARRAY_DTABLE < p->nrelatives;
+        return plan->task.backward && (p->with & ATTN_WANT_DTABLES) &&
+               (int)array - (int)ATTN_ARRAY_DTABLE < p->nrelatives;
     return (int)array - (int)ATTN_ARRAY_TABLE < p->nrelatives;
 }
 

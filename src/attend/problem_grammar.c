@@ -209,8 +209,8 @@ static attn_status read_value(reader *r, attn__feature feature)
 static attn_status refuse_feature(const reader *r, size_t length)
 {
     char why[420];
-    int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" here; there are", (int)(length < 40 ? length : 40),
-                        r->at);
+    int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" here; there are",
+                        (int)(length < 40 ? length : 40), r->at);
     for (int i = 0; i < ATTN__FEATURES && used < (int)sizeof why; i++)
         if (!features[i].forms || (features[i].forms >> r->phrase->form & 1))
             used += snprintf(why + used, sizeof why - (size_t)used, " %s%s", features[i].name,
