@@ -198,6 +198,10 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
+    /* A run that was stopped after the epoch's last step comes here without a step of its own. */
+    p->epoch = at->epoch + 1;
+    p->step = at->step;
+    p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps);
     p->improved = true;
     if (job->validate) {
         attn_tape_reset(tape, NULL);
