@@ -154,8 +154,8 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     attn_status status = attn_backward(tape, loss);
     if (status != ATTN_OK)
         return status;
-    double rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
-    status = attn_optimiser_step(training->optimiser, rate, &p->grad_norm);
+    p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
+    status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm))
@@ -171,15 +171,6 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* Where the run stands after a step. */
-static void note_place(const attn_training *training, attn_progress *p)
-{
-    p->epoch = training->at.epoch + 1;
-    p->step = training->at.step;
-    p->rate = attn_schedule_rate(&training->options.schedule, training->at.all_steps);
-    p->epoch_ends = p->improved = false;
-}
-
 static attn_status run_steps(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
@@ -188,7 +179,9 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
         attn_status status = one_step(training, job, tape, p);
         if (status != ATTN_OK)
             return status;
-        note_place(training, p);
+        p->epoch = at->epoch + 1;
+        p->step = at->step;
+        p->epoch_ends = p->improved = false;
         if (!report(training, job, p)) {
             status = job->save(job->user, false);
             return status != ATTN_OK ? status : ATTN_INTERRUPTED;
@@ -244,8 +237,6 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     training->tokens = 0;
     training->steps_here = 0;
     attn_progress p = {.steps = job->steps(job->user)};
-    if (training->at.step > 0) /* a run that was stopped behind an epoch's last step has no step left to say these */
-        note_place(training, &p);
     while (status == ATTN_OK && training->at.epoch < training->options.epochs && !out_of_patience(training)) {
         status = run_steps(training, job, tape, &p);
         if (status == ATTN_OK)
