@@ -88,7 +88,8 @@ typedef struct attn_context_options {
 typedef struct attn_context attn_context;
 
 /* Makes a context.  `options` may be NULL.  ATTN_ARGUMENT: unknown instruction set, or one that the machine
- * lacks, or negative threads (*context is then NULL and nothing is held); ATTN_MEMORY. */
+ * lacks, negative threads, or an allocator with one of its two functions (*context is then NULL and nothing is
+ * held); ATTN_MEMORY. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 

@@ -95,8 +95,8 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 attn_status attn_training_restore(attn_training *training, const attn_config *config)
 {
     const attn_value *steps = attn_config_get(config, "optimiser_steps");
-    if (!steps || steps->type != ATTN_VALUE_INT)
-        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: the key \"optimiser_steps\" is missing");
+    if (!steps || steps->type != ATTN_VALUE_INT || steps->integer < 0)
+        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: \"optimiser_steps\" is missing or no count");
     attn_optimiser_set_steps(training->optimiser, steps->integer);
 #define RESTORE_INT(key, field)                                                                                        \
     if (!attn_config_get(config, key))                                                                                 \
