@@ -47,7 +47,7 @@ ATTN_API const char *attn_version(void);
     X(SHAPE, 2, "shapes do not fit")                                                                         \
     X(MEMORY, 3, "out of memory")                                                                            \
     X(UNSUPPORTED, 4, "not supported")                                                                       \
-    X(BUSY, 5, "the plan's own workspace is in use by another thread")                                       \
+    X(BUSY, 5, "in use by another thread or process")                                       \
     X(IO, 6, "input or output failed")                                                                       \
     X(FORMAT, 7, "malformed input")                                                                          \
     X(NOT_FOUND, 8, "not found")                                                                             \

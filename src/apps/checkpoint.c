@@ -6,6 +6,7 @@
  */
 #include "apps/training_run.h"
 
+#include "apps/lock.h"
 #include "base/context.h"
 
 #include <inttypes.h>
@@ -50,8 +51,11 @@ static attn_status write_settings(const attn__run *run)
         status = attn_config_set(all, key, attn_config_get(run->settings, key));
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
+    /* From the root, so that the data is found again from anywhere. */
+    char *whole = run->data ? realpath(run->data, NULL) : NULL;
     if (status == ATTN_OK)
-        status = attn_config_set_text(all, "data", run->data ? run->data : "phrasebook");
+        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : "phrasebook");
+    free(whole);
     if (status == ATTN_OK)
         status = attn_config_set_text(all, "fingerprint", hex);
     if (status == ATTN_OK)
@@ -74,14 +78,26 @@ static attn_status append_history(attn__run *run, const char *line)
     return ATTN_OK;
 }
 
+static attn_status save_checkpoint(attn__run *run);
+
+/* The first checkpoint comes before the first model: a run killed at any moment from here on can be resumed, one
+ * killed before begins anew. */
 attn_status attn__run_begin_directory(attn__run *run)
 {
     attn_status status = attn_directory_create(run->context, run->job->directory);
     if (status == ATTN_OK)
+        status = attn__directory_lock(run->context, run->job->directory, &run->lock);
+    if (status == ATTN_OK)
+        status = attn__run_check_directory(run);
+    if (status == ATTN_OK)
         status = attn__translator_write(run->model, run->settings, run->source, run->target, run->job->directory);
     if (status == ATTN_OK)
         status = write_settings(run);
-    return status == ATTN_OK ? append_history(run, HISTORY_HEAD) : status;
+    if (status == ATTN_OK)
+        status = append_history(run, HISTORY_HEAD);
+    if (status == ATTN_OK)
+        status = save_checkpoint(run);
+    return status == ATTN_OK ? attn__run_save(run, false) : status;
 }
 
 /* -------------------------------------------------------------------------------------------- resuming */
@@ -210,6 +226,8 @@ attn_status attn__run_restore(attn__run *run)
     attn_config *metadata = NULL;
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK)
+        status = attn__directory_lock(run->context, run->job->directory, &run->lock);
+    if (status == ATTN_OK)
         status = attn_config_create(&metadata, run->context);
     if (status == ATTN_OK)
         status = checkpoint_list(run, &list);
@@ -285,9 +303,9 @@ attn_status attn__run_save(attn__run *run, bool improved)
     attn_status status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
-    bool last = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0;
-    /* A run stopped before its first validation leaves a model too. */
-    if (status == ATTN_OK && (improved || last || !attn_file_exists(model)))
+    /* Until the first validation there is no best: the model is what there is. */
+    bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
+    if (status == ATTN_OK && (improved || latest))
         status = attn_safetensors_write(attn_model_parameters(run->model), model, NULL);
     /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)

@@ -39,7 +39,7 @@ static const attn_key keys[] = {
     INT("num_hiddens", "256", 1, 65536, "width of the model"),
     INT("ffn_num_hiddens", "1024", 1, 1048576, "width of the feed-forward layers (transformer)"),
     INT("num_heads", "4", 1, 1024, "attention heads (transformer)"),
-    INT("num_blks", "3", 1, 1000, "layers of encoder and decoder each (transformer)"),
+    INT("num_blks", "3", 1, 64, "layers of encoder and decoder each (transformer)"),
     BOOL("use_bias", "false", "biases in the encoder's attention (transformer)"),
     INT("embed_size", "256", 1, 65536, "width of the embeddings (bahdanau)"),
     INT("num_layers", "2", 1, 100, "layers of encoder and decoder each (bahdanau)"),

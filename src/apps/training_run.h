@@ -22,6 +22,7 @@ typedef struct attn__run {
     attn_model *model;
     int32_t pad;
     attn_training *training;
+    int lock;           /* the directory's, once it is taken; else -1 */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
 } attn__run;
 

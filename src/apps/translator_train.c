@@ -5,6 +5,7 @@
  */
 #include "apps/training_run.h"
 
+#include "apps/lock.h"
 #include "apps/settings.h"
 #include "base/context.h"
 
@@ -240,11 +241,13 @@ static void release(attn__run *run)
     attn_config_destroy(run->settings);
     attn_config_destroy(run->stored);
     attn_bytes_free(run->context, &run->history);
+    attn__directory_unlock(run->lock);
 }
 
 attn_status attn_translator_train(attn_context *context, const attn_translator_job *job)
 {
-    attn__run run = {.context = context, .job = job, .data = job->data, .text = job->text, .text_size = job->text_size};
+    attn__run run = {.context = context, .job = job, .data = job->data, .text = job->text, .text_size = job->text_size,
+                    .lock = -1};
     attn_training_options options;
     attn_status status = job->resume ? ATTN_OK : attn__run_check_directory(&run);
     if (status == ATTN_OK)

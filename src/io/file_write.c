@@ -158,8 +158,9 @@ attn_status attn_directory_create(attn_context *context, const char *path)
             continue;
         char after = p[1];
         p[1] = '\0';
-        if (mkdir(partial, 0777) != 0 && !is_directory(partial))
-            status = attn__fail(context, ATTN_IO, "%s: directory cannot be made: %s", partial, strerror(errno));
+        int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* asking whether it is there sets errno anew */
+        if (reason && !is_directory(partial))
+            status = attn__fail(context, ATTN_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
         p[1] = after;
     }
     attn__free(context, partial);
