@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBLEMS = 220 };
+enum { PROBLEMS = 120 };
 
 typedef struct trial {
     attn_heads heads;
