@@ -20,7 +20,7 @@
 #include "kernels/backward/backward.h"
 #include "kernels/channels/channels.h"
 
-enum { ATTN__WIDE_CHUNK = 128, ATTN__WIDE_STREAMS = 4 };
+enum { ATTN__WIDE_CHUNK = 64, ATTN__WIDE_STREAMS = 4 };
 
 /* Runs of adjacent channels inside one operand: a chunk is copied run by run. */
 typedef struct attn__wide_operand {

@@ -10,8 +10,10 @@
 #include <string.h>
 
 enum {
-    STEP = 32,  /* keys of one product of scores, between which something is brought in */
-    DEPTH = 128 /* keys of one product of values: with the values of a chunk, what the first cache holds */
+    STEP = 16,   /* keys of one product of scores, between which something is brought in */
+    STRIP = 4,   /* vectors, ... */
+    DEPTH = 128, /* ... keys, of which the first cache holds the values, ... */
+    ROWS = 12    /* ... and queries of one product of values */
 };
 
 static const double log2_e = 1.44269504088896340736;
@@ -32,6 +34,11 @@ typedef struct item {
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static int64_t whole_lanes(const attn__flash *f, int64_t n)
+{
+    return (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
 }
 
 static bool may_hide(const attn__task *task, const attn__flash *f)
@@ -173,20 +180,26 @@ static void weigh(item *x, const attn__flash_keys *b)
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-/* O[queries, chunk] = P V. */
+/* O[queries, chunk] = P V: values of a few vectors, a part of the keys, then all queries, bit by bit. */
 static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
-    attn__tile_args args = {.m = sub.lanes, .n = columns, .am = 1, .ak = sub.width, .ldb = f->ldv,
-                            .c = x->t.s.o, .ldc = columns};
-    for (int64_t key = 0; key < b->keys; key += DEPTH) {
-        args.k = least(b->keys - key, DEPTH);
-        args.a = x->t.s.s + key * sub.width;
-        args.b = x->t.s.v + key * f->ldv;
-        args.accumulate = key > 0;
-        f->tile->run(&args);
-        attn__wide_fetch(&x->ahead);
+    int64_t columns = whole_lanes(f, n), strip = STRIP * f->tile->lanes;
+    attn__tile_args args = {.am = 1, .ak = sub.width, .ldb = f->ldv, .ldc = columns};
+    for (int64_t c = 0; c < columns; c += strip) {
+        args.n = least(columns - c, strip);
+        for (int64_t key = 0; key < b->keys; key += DEPTH) {
+            args.k = least(b->keys - key, DEPTH);
+            args.b = x->t.s.v + key * f->ldv + c;
+            args.accumulate = key > 0;
+            for (int64_t row = 0; row < sub.lanes; row += ROWS) {
+                args.m = least(sub.lanes - row, ROWS);
+                args.a = x->t.s.s + key * sub.width + row;
+                args.c = x->t.s.o + row * columns + c;
+                f->tile->run(&args);
+                attn__wide_fetch(&x->ahead);
+            }
+        }
     }
 }
 
@@ -194,7 +207,7 @@ static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub
 static void multiply_carefully(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
+    int64_t columns = whole_lanes(f, n);
     memset(x->t.s.o, 0, (size_t)(sub.lanes * columns) * sizeof(float));
     for (int64_t key = 0; key < b->keys; key++) {
         const float *p = x->t.s.s + key * sub.width, *v = x->t.s.v + key * f->ldv;
@@ -211,7 +224,7 @@ static void put(item *x, attn__flash_subtile sub, int64_t first, int64_t n)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
-    int64_t lanes = w->flash->tile->lanes, ld = (n + lanes - 1) / lanes * lanes;
+    int64_t ld = whole_lanes(w->flash, n);
     bool started = t->s.span[sub.index].started;
     attn__wide_sum sum = {w->put, w->sums, started ? x->was + sub.lane : NULL, x->factor + sub.lane};
     if (w->sums_apart) {
@@ -232,7 +245,8 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, least(w->values - next, n));
-    attn__wide_divide(&x->ahead, t->subtiles * ((b->keys + DEPTH - 1) / DEPTH));
+    int64_t strip = STRIP * w->flash->tile->lanes, steps = (b->keys + DEPTH - 1) / DEPTH * ((n + strip - 1) / strip);
+    attn__wide_divide(&x->ahead, steps * ((t->count + ROWS - 1) / ROWS));
 }
 
 static void add_values(item *x, attn__flash_keys *b)
