@@ -44,6 +44,7 @@ VF_FN vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 VF_FN vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 VF_FN vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 VF_FN vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+VF_FN vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
 VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 VF_FN vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
