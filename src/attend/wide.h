@@ -72,6 +72,10 @@ void attn__wide_want(attn__wide_ahead *ahead, const attn__wide_operand *x, const
 void attn__wide_divide(attn__wide_ahead *ahead, int64_t portions);
 void attn__wide_fetch(attn__wide_ahead *ahead);
 
+/* tile->run(whole) in portions that the first cache likes, each followed by one of `ahead`; how many those are. */
+void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__wide_ahead *ahead);
+int64_t attn__wide_portions(const attn__tile_kernel *tile, int64_t m, int64_t n, int64_t k);
+
 /* Made by plan, read-only afterwards. */
 typedef struct attn__wide {
     const attn__backward_kernel *put;

@@ -9,12 +9,7 @@
 
 #include <string.h>
 
-enum {
-    STEP = 16,   /* keys of one product of scores, between which something is brought in */
-    STRIP = 4,   /* vectors, ... */
-    DEPTH = 128, /* ... keys, of which the first cache holds the values, ... */
-    ROWS = 12    /* ... and queries of one product of values */
-};
+enum { STEP = 16 }; /* keys of one product of scores, between which something is brought in */
 
 static const double log2_e = 1.44269504088896340736;
 
@@ -180,27 +175,14 @@ static void weigh(item *x, const attn__flash_keys *b)
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-/* O[queries, chunk] = P V: values of a few vectors, a part of the keys, then all queries, bit by bit. */
+/* O[queries, chunk] = P V. */
 static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = whole_lanes(f, n), strip = STRIP * f->tile->lanes;
-    attn__tile_args args = {.am = 1, .ak = sub.width, .ldb = f->ldv, .ldc = columns};
-    for (int64_t c = 0; c < columns; c += strip) {
-        args.n = least(columns - c, strip);
-        for (int64_t key = 0; key < b->keys; key += DEPTH) {
-            args.k = least(b->keys - key, DEPTH);
-            args.b = x->t.s.v + key * f->ldv + c;
-            args.accumulate = key > 0;
-            for (int64_t row = 0; row < sub.lanes; row += ROWS) {
-                args.m = least(sub.lanes - row, ROWS);
-                args.a = x->t.s.s + key * sub.width + row;
-                args.c = x->t.s.o + row * columns + c;
-                f->tile->run(&args);
-                attn__wide_fetch(&x->ahead);
-            }
-        }
-    }
+    int64_t columns = whole_lanes(f, n);
+    attn__tile_args args = {.m = sub.lanes, .n = columns, .k = b->keys, .a = x->t.s.s, .am = 1, .ak = sub.width,
+                            .b = x->t.s.v, .ldb = f->ldv, .c = x->t.s.o, .ldc = columns};
+    attn__wide_multiply(f->tile, &args, &x->ahead);
 }
 
 /* The same where a value is not finite: masked and dropped pairs take no part. */
@@ -245,8 +227,7 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, least(w->values - next, n));
-    int64_t strip = STRIP * w->flash->tile->lanes, steps = (b->keys + DEPTH - 1) / DEPTH * ((n + strip - 1) / strip);
-    attn__wide_divide(&x->ahead, steps * ((t->count + ROWS - 1) / ROWS));
+    attn__wide_divide(&x->ahead, attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
 static void add_values(item *x, attn__flash_keys *b)
