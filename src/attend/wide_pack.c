@@ -144,7 +144,7 @@ void attn__wide_fetch(attn__wide_ahead *ahead)
             const char *row = ahead->stream[i].base + ahead->stream[i].at[done] * ahead->stream[i].size;
             for (int64_t r = 0; r < ahead->stream[i].runs; r++, row += ahead->stream[i].step) {
                 for (int64_t b = 0; b < ahead->stream[i].bytes; b += LINE)
-                    __builtin_prefetch(row + b, 0, 2);
+                    __builtin_prefetch(row + b, 0, 3);
             }
         }
         ahead->stream[i].done = end;
