@@ -31,7 +31,7 @@ test: all
 
 # The tests of the engine and the tensors once with each instruction set that this machine has.
 test-isa: all
-	@for isa in $$($(BUILD)/attn version --isa-list); do echo "ATTN_ISA=$$isa"; \
+	@for isa in $$($(BUILD)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,); do echo "ATTN_ISA=$$isa"; \
 	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|tile|simd|tensor|nn)' || exit 1; done
 
 define sanitized

@@ -25,7 +25,8 @@ static const char description[] =
     "DIR gets config.json, model.safetensors, source.vocab and target.vocab, which are the translator, and "
     "training.json, checkpoint.safetensors and history.tsv, which a training needs to go on. Ctrl-C finishes the step, "
     "saves and stops; --resume then ends in the same bits as a training that was not stopped, with the same number of "
-    "threads. A resumed training keeps its data and settings: they need not be given again.\n"
+    "threads. A resumed training keeps its data and settings: they need not be given again; --epochs, --patience and "
+    "--save-every may be changed, to train on for longer.\n"
     "\n"
     "Defaults below are those of the Transformer; bahdanau (a recurrent model with attention) and --compat d2l have "
     "some of their own, and what was used stands in training.json.";
@@ -63,7 +64,18 @@ static bool same_value(const attn_value *a, const attn_value *b)
     return numbers && !(a->real < b->real) && !(a->real > b->real);
 }
 
-/* The same command line with --resume is fine; another value of a setting is not. */
+/* How long to go on, and how often to save, may be said anew. */
+static bool may_change(const char *key)
+{
+    static const char *const keys[] = {"epochs", "patience", "save_every"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The same command line with --resume is fine; another value of most settings is not. */
 static int check_unchanged(const cli_call *cli, const attn_config *settings, const char *directory)
 {
     char path[4096], name[64];
@@ -76,7 +88,7 @@ static int check_unchanged(const cli_call *cli, const attn_config *settings, con
         const char *key = attn_config_key(settings, i);
         const attn_value *then = attn_config_get(stored, key);
         cli_option option = {.key = {.name = key}};
-        if (!then || !same_value(then, attn_config_get(settings, key)))
+        if (!may_change(key) && (!then || !same_value(then, attn_config_get(settings, key))))
             code = cli_fail(CLI_BAD,
                             "--%s: the training in %s began with another value, and a resumed training keeps "
                             "its settings",

@@ -43,6 +43,21 @@ static bool setting_at(const cli_command *command, int i, cli_option *option, in
     return false;
 }
 
+/* A command may have its own of a common option's name (bench: --threads LIST), which then stands for it. */
+static bool common_at(const cli_command *command, int i, cli_option *option)
+{
+    for (int c = 0; c < COMMON; c++) {
+        bool own = false;
+        for (int k = 0; command && k < command->noptions; k++)
+            own = own || strcmp(command->options[k].key.name, common[c].key.name) == 0;
+        if (own || i-- > 0)
+            continue;
+        *option = common[c];
+        return true;
+    }
+    return false;
+}
+
 bool cli_option_at(const cli_command *command, int i, cli_option *option)
 {
     int own = command ? command->noptions : 0, settings = 0;
@@ -52,10 +67,7 @@ bool cli_option_at(const cli_command *command, int i, cli_option *option)
     }
     if (setting_at(command, i - own, option, &settings))
         return true;
-    i -= own + settings;
-    if (i < COMMON)
-        *option = common[i];
-    return i < COMMON;
+    return common_at(command, i - own - settings, option);
 }
 
 int cli_option_group(const cli_command *command, int i)

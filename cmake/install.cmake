@@ -12,7 +12,7 @@ endif()
 
 configure_file(cmake/attn.pc.in attn.pc @ONLY)
 configure_package_config_file(cmake/attn-config.cmake.in attn-config.cmake
-  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(attn-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/attn-config-version.cmake

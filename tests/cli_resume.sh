@@ -50,7 +50,10 @@ done
 expect 0 'all 40 epochs are done' "$attn" train translate $tiny --epochs 40 --out whole --resume
 go_on "done already" whole
 cp -r whole other
-expect 2 'keeps its settings' "$attn" train translate --out other --resume --epochs 41
+expect 2 'keeps its settings' "$attn" train translate --out other --resume --rate 0.5
+cp -r whole longer
+expect 0 'translator is in' "$attn" train translate --out longer --resume --epochs 42 --threads 1 --quiet
+same "epochs after training on" 43 "$(wc -l < longer/history.tsv)"
 printf 'Go.\tVa !\n' > other.tsv
 expect 2 'not the data' "$attn" train translate --out other --resume --data other.tsv
 head -c 1000 whole/checkpoint.safetensors > other/checkpoint.safetensors

@@ -25,6 +25,12 @@ static void first_error_stands_until_cleared(void **state)
     attn_context_destroy(c);
 }
 
+static void *take(void *user, size_t size, size_t align)
+{
+    (void)user;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
 static void bad_options_make_no_context(void **state)
 {
     (void)state;
@@ -32,6 +38,9 @@ static void bad_options_make_no_context(void **state)
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = "mmx"}), ATTN_ARGUMENT);
     assert_null(c);
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ARGUMENT);
+    attn_context_options half = {.allocator.alloc = take};
+    assert_int_equal(attn_context_create(&c, &half), ATTN_ARGUMENT);
+    assert_null(c);
     setenv("ATTN_ISA", "sse9", 1);
     assert_int_equal(attn_context_create(&c, NULL), ATTN_ARGUMENT);
     unsetenv("ATTN_ISA");

@@ -6,6 +6,7 @@
 
 #include "attn/io.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,6 +60,29 @@ static void files_are_written_read_and_replaced(void **state)
     assert_int_equal(stat(f.path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0640);
     assert_int_equal(tear_down(&f), 1);
+}
+
+/* Renaming a file over a device or a pipe would take it away from everybody else. */
+static void what_is_no_plain_file_is_written_in_place(void **state)
+{
+    (void)state;
+    fixture f;
+    struct stat about;
+    char text[8] = "";
+    set_up(&f);
+    assert_int_equal(mkfifo(f.path, 0600), 0);
+    int reader = open(f.path, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    assert_int_equal(attn_file_write(f.c, f.path, "piped", 5), ATTN_OK);
+    assert_int_equal(read(reader, text, sizeof text - 1), 5);
+    assert_string_equal(text, "piped");
+    close(reader);
+    assert_int_equal(stat(f.path, &about), 0);
+    assert_true(S_ISFIFO(about.st_mode));
+    assert_int_equal(attn_file_write(f.c, f.folder, "x", 1), ATTN_IO);
+    assert_non_null(strstr(attn_context_error(f.c), f.folder));
+    assert_int_equal(unlink(f.path), 0);
+    assert_int_equal(tear_down(&f), 0);
 }
 
 static void missing_files_and_folders_are_named(void **state)
@@ -318,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_written_read_and_replaced),
+        cmocka_unit_test(what_is_no_plain_file_is_written_in_place),
         cmocka_unit_test(missing_files_and_folders_are_named),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(gzip_is_read_and_checked),

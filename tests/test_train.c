@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Measures and schedules against values from elsewhere; optimisers against their formulas; the loop's promise
- * that a resumed run equals an unbroken one. */
+ * Measures and schedules against values from elsewhere. */
 #include "support/cmocka.h"
 
 #include "attn/train.h"

@@ -17,6 +17,9 @@ import problems
 
 # As in attend_layers.py, which imports torch: the parent process does without it.
 LAYER_NAMES = ["axial256x256c64h8", "window7x7:256x256c64h8", "tied:128x256c768h12"]
+# The same in attn's grammar; the times of several are added.
+ATTN_NAMES = {"axial256x256c64h8": ["axis256x256c64h8:row", "axis256x256c64h8:col"],
+              "window7x7:256x256c64h8": ["window256x256w7h8d8:zero"], "tied:128x256c768h12": ["tied128x256h12d64"]}
 PEERS = "pytorch,pytorch-math,onnxruntime"
 # The scores and their gradient at 4 bytes; beyond this many the unfused path is left out.
 MOST_SCORES = 2 ** 29
@@ -57,26 +60,23 @@ def peers_rows(names, peers, threads):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def same(name):
-    """A key under which two spellings of one problem meet."""
-    try:
-        return problems.parse(name)
-    except ValueError:
-        return name
+def attn_problem_rows(attn, name, threads):
+    """What `attn bench attend` says to one problem, as it is spelt here; with a note, nothing where it does not."""
+    totals = {}
+    for part in ATTN_NAMES.get(name, [name]):
+        command = [attn, "bench", "attend", "--json", "--threads", str(threads), part]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(f"attend.py: attn does not measure {part}: {done.stderr.strip()}", file=sys.stderr)
+            return []
+        for row in json.loads(done.stdout):
+            before = totals.get(row["direction"], {"ms": 0})["ms"]
+            totals[row["direction"]] = {**row, "ms": before + row["ms"], "peer": "attn", "problem": name}
+    return list(totals.values())
 
 
 def attn_rows(attn, names, threads):
-    """What `attn bench attend` says to each problem; those that it does not know are left out with a note."""
-    rows = []
-    for name in names if os.access(attn, os.X_OK) else ():
-        command = [attn, "bench", "attend", "--json", "--threads", str(threads), name]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            print(f"attend.py: attn does not measure {name}: {done.stderr.strip()}", file=sys.stderr)
-            continue
-        rows += [{**row, "peer": "attn", "problem": name} for row in json.loads(done.stdout)
-                 if same(row["problem"]) == same(name)]
-    return rows
+    return [row for name in names if os.access(attn, os.X_OK) for row in attn_problem_rows(attn, name, threads)]
 
 
 def print_table(rows, peers):

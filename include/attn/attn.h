@@ -88,7 +88,8 @@ typedef struct attn_context_options {
 typedef struct attn_context attn_context;
 
 /* Makes a context.  `options` may be NULL.  ATTN_ARGUMENT: unknown instruction set, or one that the machine
- * lacks, or negative threads (*context is then NULL and nothing is held); ATTN_MEMORY. */
+ * lacks, negative threads, or an allocator with one of its two functions (*context is then NULL and nothing is
+ * held); ATTN_MEMORY. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
@@ -340,6 +341,41 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
  * The same bits come out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
+/* The fields of attn_arrays; TABLE + i and DTABLE + i are the i-th relative's. */
+typedef enum attn_array {
+    ATTN_ARRAY_Q = 0,
+    ATTN_ARRAY_K,
+    ATTN_ARRAY_V,
+    ATTN_ARRAY_BIAS,
+    ATTN_ARRAY_MASK,
+    ATTN_ARRAY_LENS,
+    ATTN_ARRAY_W,
+    ATTN_ARRAY_W2,
+    ATTN_ARRAY_O,
+    ATTN_ARRAY_LSE,
+    ATTN_ARRAY_DOUT,
+    ATTN_ARRAY_DQ,
+    ATTN_ARRAY_DK,
+    ATTN_ARRAY_DV,
+    ATTN_ARRAY_DBIAS,
+    ATTN_ARRAY_DW,
+    ATTN_ARRAY_DW2,
+    ATTN_ARRAY_TABLE,
+    ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
+    ATTN_ARRAYS = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
+} attn_array;
+
+/* What an execution touches of an array: elements [low, high) counted from the pointer that it is given.
+ * `low` is 0 but where strides are negative; low = high where a dim has length 0. */
+typedef struct attn_span {
+    attn_dtype dtype;
+    bool output;
+    int64_t low, high;
+} attn_span;
+
+/* False, and an empty span, if the plan does not use the array.  The weights wanted are not asked here. */
+ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span);
+
 /* The i-th solver of the table, best first, the reference last; NULL past the end. */
 ATTN_API const char *attn_solver_name(int i);
 
@@ -398,6 +434,44 @@ typedef struct attn_window2d {
     attn_border border;
 } attn_window2d;
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
+
+/* A problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].
+ *
+ * FORM is one of these; N stands for a number, [] for what may be left out, and letters may stand in any order:
+ *     bNhNqNkNdN[gN][vN]     multi-head attention: batch, heads, queries, keys, channels of a head; g key and value
+ *                            heads (h), v channels of a value (d).  Without b, h: 1; without k: as q
+ *     add bNhNqNkNdN[gN][vN] the same with additive scores
+ *     axisNxNcNhN            along one axis of an array of any 1 to 7 lengths and c channels in all, heads h
+ *     tiedNxNhNdN[bN]        tied rows of an alignment: rows x columns
+ *     windowNxNwN[xN]hNdN[bN][sN][lN]   a window of w x w taps over an image; s step, l dilation
+ * FEATURE is one of
+ *     bf16 f64               the type; else f32
+ *     causal causal-br       keys up to the query's own place; bottom-right: the last query sees the last key
+ *     band=LO..HI            keys from i + LO to i + HI only
+ *     lens lensq             lengths, one for each index of the first dim, or for each query of those
+ *     pad mask               boolean masks over [first dim, keys] and over [queries, keys]
+ *     bias biask             an additive bias of its own for each score, or for each key
+ *     rel                    relative positions in the score: a table of channels along the last query and key dims
+ *                            or, with a window, two tables, each for half of a head's channels
+ *     dropout=P fill=X scale=X   mask_fill and scale as in attn_problem
+ *     lse                    forward: the log-sum-exp as well
+ *     concat gaussian boxcar triangular constant   another score
+ *     over-n kernel-sum      another normalisation
+ *     bthd bhtd              (multi-head) the layout; else bthd
+ *     row col axis=N first   (axis) along the last axis of lengths, the first, or the N-th; the channels in front
+ *                            of all; else row, and the channels last
+ *     zero mask-border shift (window) the border; else mask-border
+ * So "b2h8q512k512d64:causal,bf16", "axis256x256c64h8:col", "window256x256w7h8d8:zero,rel".
+ *
+ * With ATTN_BACKWARD every gradient of an operand that the problem has is wanted.  `problem` is overwritten.
+ * ATTN_ARGUMENT: the context's error says at which character and why; the problem's own checks come with its plan. */
+ATTN_API attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text,
+                                        attn_direction direction);
+
+/* The rate of multiply-adds that the context's instruction set reaches on registers, measured now with `threads`
+ * threads at once (0: the context's), in 10^9 operations a second; takes some 20 ms.  ATTN_F32; for ATTN_BF16 the same
+ * figure, since bf16 is summed in f32.  0, with the error noted, for other types or threads < 0. */
+ATTN_API double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads);
 
 #ifdef __cplusplus
 }

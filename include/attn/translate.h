@@ -52,7 +52,8 @@ typedef struct attn_translator_job {
     const char *text;        /* or the pairs themselves */
     size_t text_size;
     const char *directory;   /* made if it is not there */
-    const attn_config *settings; /* as attn_translator_settings takes them; ignored when resuming */
+    const attn_config *settings; /* as attn_translator_settings takes them; when resuming only "epochs", "patience"
+                                  * and "save_every" count, the others stay what they were */
     bool resume;             /* go on from the directory's checkpoint; data may be left out */
     /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);

@@ -86,6 +86,19 @@ attn_status attn__run_begin_directory(attn__run *run)
 
 /* -------------------------------------------------------------------------------------------- resuming */
 
+/* What a resumed run may be told anew: how long to go on, and how often to save. */
+static attn_status overlay_settings(const attn__run *run, attn_config *given)
+{
+    static const char *const keys[] = {"epochs", "patience", "save_every"};
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
+        const attn_value *value = run->job->settings ? attn_config_get(run->job->settings, keys[i]) : NULL;
+        if (value)
+            status = attn_config_set(given, keys[i], value);
+    }
+    return status;
+}
+
 /* The settings among the keys of training.json. */
 static attn_status select_settings(attn__run *run)
 {
@@ -100,6 +113,8 @@ static attn_status select_settings(attn__run *run)
         if (value)
             status = attn_config_set(given, keys[i].name, value);
     }
+    if (status == ATTN_OK)
+        status = overlay_settings(run, given);
     if (status == ATTN_OK)
         status = attn_translator_settings(&run->settings, run->context, given);
     attn_config_destroy(given);
@@ -204,6 +219,8 @@ attn_status attn__run_restore(attn__run *run)
         status = restore_counters(run, metadata, path);
     if (status == ATTN_OK)
         status = restore_history(run);
+    if (status == ATTN_OK)
+        status = write_settings(run); /* with what the run was told anew */
     attn_named_clear(&list);
     attn_config_destroy(metadata);
     return status;
@@ -272,7 +289,8 @@ attn_status attn__run_save(attn__run *run, bool improved)
     /* A run stopped before its first validation leaves a model too. */
     if (status == ATTN_OK && (improved || last || !attn_file_exists(model)))
         status = attn_safetensors_write(attn_model_parameters(run->model), model, NULL);
+    /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
-        status = save_checkpoint(run);
-    return status == ATTN_OK ? attn_file_write(run->context, history, run->history.data, run->history.size) : status;
+        status = attn_file_write(run->context, history, run->history.data, run->history.size);
+    return status == ATTN_OK ? save_checkpoint(run) : status;
 }

@@ -169,6 +169,7 @@ static attn_status translate_sorted(attn_translator *t, sentence *sentences, int
                                     const attn_translator_options *options, attn_translation *results)
 {
     int64_t size = options && options->batch > 0 ? options->batch : 32;
+    size = size < n ? size : n; /* what is asked for may be far more than memory holds */
     attn_tape *tape;
     attn_status status = attn_tape_create(&tape, t->context);
     if (status != ATTN_OK)

@@ -78,7 +78,8 @@ attn_status attn__check_sizes(attn_context *context, const attn_problem *p)
     for (attn_role role = ATTN_BATCH; status == ATTN_OK && role <= ATTN_VALUE; role++)
         status = check_role_size(context, p, role);
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
-        if (attn__operand_used(p, op))
+        /* Gradients without strides of their own go like their operands; what stands in those members says nothing. */
+        if (attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
             status = check_reach(context, p, op);
     for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++)
         status = check_table_reach(context, p, i);

@@ -103,7 +103,7 @@ char *attn__strdup(attn_context *context, const char *text)
 
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
 {
-    if (!context || context->status != ATTN_OK)
+    if (!context || atomic_flag_test_and_set(&context->noted))
         return status;
     context->status = status;
     va_list arguments;
@@ -134,6 +134,7 @@ void attn_context_clear(attn_context *context)
 {
     context->status = ATTN_OK;
     context->error[0] = '\0';
+    atomic_flag_clear(&context->noted);
 }
 
 /* --------------------------------------------------------------------------------------------- context */
@@ -168,16 +169,19 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     static const attn_context_options defaults;
     const attn_context_options *o = options ? options : &defaults;
     attn_allocator allocator = o->allocator;
+    /* Half an allocator would free by one hand what the other took. */
+    bool half = !allocator.alloc != !allocator.release;
     if (!allocator.alloc)
         allocator = (attn_allocator){libc_alloc, libc_release, NULL};
     *context = NULL;
     attn__isa isa;
-    if (o->threads < 0 || o->threads > ATTN__MAX_THREADS || choose_isa(o->isa, &isa) != ATTN_OK)
+    if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS || choose_isa(o->isa, &isa) != ATTN_OK)
         return ATTN_ARGUMENT;
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
     if (!made)
         return ATTN_MEMORY;
     memset(made, 0, sizeof *made);
+    atomic_flag_clear(&made->noted);
     made->allocator = allocator;
     made->threads = o->threads ? o->threads : default_threads();
     made->isa = isa;

@@ -16,6 +16,7 @@ struct attn_context {
     int threads;
     attn__isa isa;
     attn__caches caches;
+    atomic_flag noted;  /* taken by the first error; threads that share a plan may fail at once */
     attn_status status; /* of the first error since the last clear */
     char error[512];
     void (*log)(void *user, const char *line);
@@ -28,13 +29,14 @@ struct attn_context {
     void (*release_wisdom)(attn_context *context, void *wisdom);
 };
 
-/* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL. */
+/* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL.  May be called
+ * from several threads at once; reading the error while others still fail may not. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
 /* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_MEMORY noted, if there is none or size overflowed
- * (SIZE_MAX, as attn__size_mul returns it).  Size 0 gives a pointer too.  Not thread safe: notes errors. */
+ * (SIZE_MAX, as attn__size_mul returns it).  Size 0 gives a pointer too.  Thread safe if the allocator is. */
 void *attn__alloc(attn_context *context, size_t size);
 void *attn__alloc_zero(attn_context *context, size_t size);
 void *attn__realloc(attn_context *context, void *memory, size_t size); /* keeps what fits; NULL leaves `memory` */

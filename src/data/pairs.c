@@ -83,7 +83,7 @@ static bool next_line(const char *text, size_t size, size_t *at, const char **li
 /* Writes one side behind the sentences so far; *text is NULL if nothing is left of it. */
 static attn_status take_side(reader *r, const char *from, size_t length, const char **text)
 {
-    size_t used;
+    size_t used = 0;
     attn_status status = attn_text_normalise(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
     *text = used ? r->out : NULL;
     r->out += used + 1;

@@ -12,12 +12,13 @@
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
 
-/* A file that appears under its name only when it is complete. */
+/* A file that appears under its name only when it is complete; a device or a pipe is written to directly. */
 typedef struct attn__output {
     attn_context *context;
     const char *path;
     char *temporary;
     int descriptor;
+    bool in_place;      /* not a plain file: there is no temporary one */
     attn_status status; /* errors stick */
 } attn__output;
 

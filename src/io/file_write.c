@@ -21,6 +21,20 @@ static size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
+/* A device or a pipe is written to as it is: renaming a file over /dev/null would take it away from everybody.
+ * A folder is opened too, which fails with the right words. */
+static bool open_in_place(attn__output *output)
+{
+    struct stat about;
+    if (stat(output->path, &about) != 0 || S_ISREG(about.st_mode))
+        return false;
+    output->in_place = true;
+    output->descriptor = open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (output->descriptor < 0)
+        output_fail(output, "written");
+    return true;
+}
+
 /* Opens a file that nobody else has, beside the path; a leading dot keeps it out of listings and globs.  Names
  * left by a killed process of the same number are stepped over. */
 static void open_temporary(attn__output *output, size_t size)
@@ -44,7 +58,8 @@ attn_status attn__output_begin(attn__output *output, attn_context *context, cons
     output->temporary = attn__alloc(context, size);
     if (!output->temporary)
         return output->status = ATTN_MEMORY;
-    open_temporary(output, size);
+    if (!open_in_place(output))
+        open_temporary(output, size);
     return output->status;
 }
 
@@ -82,21 +97,28 @@ static void flush_folder(attn__output *output)
     }
 }
 
+static void put_into_place(attn__output *output)
+{
+    if (output->status == ATTN_OK && rename(output->temporary, output->path) != 0)
+        output_fail(output, "renamed into place");
+    if (output->status == ATTN_OK)
+        flush_folder(output);
+    else
+        unlink(output->temporary);
+}
+
 attn_status attn__output_end(attn__output *output)
 {
     if (output->descriptor >= 0) {
-        if (output->status == ATTN_OK)
+        if (output->status == ATTN_OK && !output->in_place)
             keep_mode(output);
+        /* EINVAL: a pipe or a device, which has nothing to flush. */
         if (output->status == ATTN_OK && fsync(output->descriptor) != 0 && errno != EINVAL)
             output_fail(output, "flushed to the disk");
         if (close(output->descriptor) != 0 && output->status == ATTN_OK)
             output_fail(output, "closed");
-        if (output->status == ATTN_OK && rename(output->temporary, output->path) != 0)
-            output_fail(output, "renamed into place");
-        if (output->status == ATTN_OK)
-            flush_folder(output);
-        else
-            unlink(output->temporary);
+        if (!output->in_place)
+            put_into_place(output);
     }
     attn__free(output->context, output->temporary);
     output->temporary = NULL;

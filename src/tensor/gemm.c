@@ -25,32 +25,42 @@ static int64_t rows_at_once(const attn__gemm_args *g)
     return g->transpose_b && g->m > PART && g->m <= FEW ? PART : g->m;
 }
 
-/* oneDNN takes OpenMP's number of threads, which is set for the call only. */
-static bool dnnl_product(int threads, const attn__gemm_args *g)
+/* The rows done, all of them unless oneDNN refuses.  It takes OpenMP's number of threads, which is set for the
+ * call only. */
+static int64_t dnnl_product(int threads, const attn__gemm_args *g)
 {
 #ifdef _OPENMP
     int before = omp_get_max_threads();
     if (before != threads)
         omp_set_num_threads(threads);
 #endif
-    bool done = true;
-    int64_t part = rows_at_once(g);
-    for (int64_t row = 0; row < g->m && done; row += part)
-        done = dnnl_rows(g, row, g->m - row < part ? g->m - row : part);
+    int64_t part = rows_at_once(g), row = 0;
+    while (row < g->m && dnnl_rows(g, row, g->m - row < part ? g->m - row : part))
+        row += g->m - row < part ? g->m - row : part;
 #ifdef _OPENMP
     if (before != threads)
         omp_set_num_threads(before);
 #endif
-    return done;
+    return row;
 }
 #else
-static bool dnnl_product(int threads, const attn__gemm_args *g)
+static int64_t dnnl_product(int threads, const attn__gemm_args *g)
 {
     (void)threads;
     (void)g;
-    return false;
+    return 0;
 }
 #endif
+
+/* Rows that are done stay as they are: where C is added to, doing them again would count them twice. */
+static attn__gemm_args rows_from(const attn__gemm_args *g, int64_t row)
+{
+    attn__gemm_args rest = *g;
+    rest.m = g->m - row;
+    rest.a = (const float *)g->a + row * (g->transpose_a ? 1 : g->lda);
+    rest.c = (float *)g->c + row * g->ldc;
+    return rest;
+}
 
 /* No terms to sum: zeros. */
 static void empty_product(const attn__gemm_args *g)
@@ -72,7 +82,9 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
         attn__gemm_double(tape, args);
         return true;
     }
-    if (dnnl_product(tape->context->threads, args))
+    int64_t done = dnnl_product(tape->context->threads, args);
+    if (done == args->m)
         return true;
-    return attn__gemm_own(tape, args);
+    attn__gemm_args rest = rows_from(args, done);
+    return attn__gemm_own(tape, &rest);
 }

@@ -30,6 +30,35 @@ static attn__storage *take_idle(attn__pool *pool, int bin)
     return NULL;
 }
 
+/* The largest idle block goes back to the context; false if there is none. */
+static bool give_back(attn__pool *pool)
+{
+    for (int i = ATTN__POOL_BINS - 1; i >= 0; i--) {
+        attn__storage *storage = pool->bins[i];
+        if (!storage)
+            continue;
+        pool->bins[i] = storage->next;
+        pool->held -= storage->size;
+        attn__free(pool->context, storage);
+        return true;
+    }
+    return false;
+}
+
+static void make_room(attn__pool *pool, size_t size)
+{
+    size_t most = pool->used + size > pool->most ? pool->used + size : pool->most;
+    while ((double)(pool->held + size) > ATTN__POOL_SLACK * (double)most && give_back(pool)) {
+    }
+    pool->held += size;
+}
+
+static void count_use(attn__pool *pool, size_t size)
+{
+    pool->used += size;
+    pool->most = pool->used > pool->most ? pool->used : pool->most;
+}
+
 attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, size_t size)
 {
     attn__storage *storage = NULL;
@@ -43,11 +72,18 @@ attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, siz
         storage = take_idle(pool, bin);
     }
     if (!storage) {
+        if (pool)
+            make_room(pool, size);
         storage = attn__alloc(context, attn__size_add(size, HEADER));
-        if (!storage)
+        if (!storage) {
+            if (pool)
+                pool->held -= size;
             return NULL;
+        }
         *storage = (attn__storage){.context = context, .pool = pool, .size = size};
     }
+    if (pool)
+        count_use(pool, storage->size);
     storage->refs = 1;
     storage->saves = 0;
     return storage;
@@ -68,6 +104,7 @@ void attn__storage_unref(attn__storage *storage)
     }
     int bin;
     bin_size(storage->size, &bin);
+    storage->pool->used -= storage->size;
     storage->next = storage->pool->bins[bin];
     storage->pool->bins[bin] = storage;
 }
@@ -83,6 +120,7 @@ void attn__pool_clear(attn__pool *pool)
         while (pool->bins[i]) {
             attn__storage *storage = pool->bins[i];
             pool->bins[i] = storage->next;
+            pool->held -= storage->size;
             attn__free(pool->context, storage);
         }
     }

@@ -12,6 +12,11 @@ enum { ATTN__POOL_BINS = 64 * 8 }; /* eight sizes for each power of two: at most
 
 typedef struct attn__pool attn__pool;
 
+/* Steps of many different shapes must not each leave their own blocks behind: when new memory is taken, idle
+ * blocks are given back until no more than this is held for each byte that was ever in use at once (equal steps
+ * need some: the most of one size and the most of another are not in use at the same time). */
+#define ATTN__POOL_SLACK 2.0
+
 /* A block; its data follow it. */
 typedef struct attn__storage {
     attn_context *context;
@@ -25,6 +30,8 @@ typedef struct attn__storage {
 struct attn__pool {
     attn_context *context;
     attn__storage *bins[ATTN__POOL_BINS];
+    size_t held;       /* bytes of all blocks, idle or not */
+    size_t used, most; /* bytes of those in use, now and at most */
 };
 
 /* A block with one reference, not cleared; NULL (ATTN_MEMORY noted).  `pool` NULL: from the context. */

@@ -95,8 +95,8 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 attn_status attn_training_restore(attn_training *training, const attn_config *config)
 {
     const attn_value *steps = attn_config_get(config, "optimiser_steps");
-    if (!steps || steps->type != ATTN_VALUE_INT)
-        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: the key \"optimiser_steps\" is missing");
+    if (!steps || steps->type != ATTN_VALUE_INT || steps->integer < 0)
+        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: \"optimiser_steps\" is missing or no count");
     attn_optimiser_set_steps(training->optimiser, steps->integer);
 #define RESTORE_INT(key, field)                                                                                        \
     if (!attn_config_get(config, key))                                                                                 \
@@ -198,6 +198,10 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
+    /* A run that was stopped after the epoch's last step comes here without a step of its own. */
+    p->epoch = at->epoch + 1;
+    p->step = at->step;
+    p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps);
     p->improved = true;
     if (job->validate) {
         attn_tape_reset(tape, NULL);

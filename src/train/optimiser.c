@@ -266,7 +266,8 @@ static void update(attn_optimiser *optimiser, double rate, double clip)
 
 attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm)
 {
-    double length = norm || optimiser->options.clip_norm > 0 ? global_norm(optimiser) : 0;
+    /* Even where nobody asks for it: a gradient that is not finite must not reach the parameters. */
+    double length = global_norm(optimiser);
     double clip_norm = optimiser->options.clip_norm;
     if (isfinite(length)) {
         optimiser->steps++;

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ * Arrays for a plan, filled. */
+#include "bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void **slot(attn_arrays *a, int array)
+{
+    const void **const inputs[] = {&a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask,
+                                   (const void **)(void *)&a->lens, &a->w, &a->w2};
+    void **const others[] = {&a->o, &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
+                             &a->dw2};
+    if (array < ATTN_ARRAY_O)
+        return (void **)(void *)inputs[array];
+    if (array < ATTN_ARRAY_TABLE)
+        return others[array - ATTN_ARRAY_O];
+    if (array < ATTN_ARRAY_DTABLE)
+        return (void **)(void *)&a->table[array - ATTN_ARRAY_TABLE];
+    return &a->dtable[array - ATTN_ARRAY_DTABLE];
+}
+
+/* A hash of the place: splitmix64's last steps. */
+static uint64_t scatter(uint64_t array, uint64_t i)
+{
+    uint64_t x = (array + 1) * UINT64_C(0x9e3779b97f4a7c15) + i * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* The upper half of the number, to the nearest, halves to even. */
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+double bench_element(const void *block, attn_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case ATTN_F64:
+        return ((const double *)block)[i];
+    case ATTN_BF16:
+        return (double)from_bf16(((const uint16_t *)block)[i]);
+    default:
+        return (double)((const float *)block)[i];
+    }
+}
+
+/* Reals lie in [-1, 1). */
+static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int array, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)(int32_t)(uint32_t)scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
+        uint16_t half = to_bf16(x);
+        if (rounded == ATTN_BF16)
+            x = from_bf16(half);
+        if (dtype == ATTN_F64)
+            ((double *)block)[i] = (double)x;
+        else if (dtype == ATTN_BF16)
+            ((uint16_t *)block)[i] = half;
+        else
+            ((float *)block)[i] = x;
+    }
+}
+
+/* Lengths are half of the keys and more, as padded data has them; one key in eight is masked. */
+static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
+{
+    int64_t n = span->high - span->low;
+    for (int64_t i = 0; array == ATTN_ARRAY_MASK && i < n; i++)
+        ((uint8_t *)block)[i] = scatter((uint64_t)array, (uint64_t)i) % 8 != 0;
+    for (int64_t i = 0; array == ATTN_ARRAY_LENS && i < n; i++)
+        ((int32_t *)block)[i] =
+            (int32_t)(keys / 2 + (int64_t)(scatter((uint64_t)array, (uint64_t)i) % (uint64_t)(keys - keys / 2 + 1)));
+    if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_LENS)
+        fill_reals(block, span->dtype, rounded, array, n);
+}
+
+/* The side operands of a bf16 problem are f32 and stay so. */
+static attn_dtype rounding(attn_dtype rounded, int array)
+{
+    bool typed = array <= ATTN_ARRAY_V || array == ATTN_ARRAY_O || array == ATTN_ARRAY_DOUT;
+    return typed || rounded != ATTN_BF16 ? rounded : ATTN_F32;
+}
+
+bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded)
+{
+    *made = (bench_arrays){0};
+    int64_t keys = problem->dims[problem->lens_dim].n;
+    for (int array = 0; array < ATTN_ARRAYS; array++) {
+        attn_span *span = &made->spans[array];
+        if (!attn_plan_span(plan, (attn_array)array, span))
+            continue;
+        size_t size = attn_dtype_size(span->dtype), bytes = (size_t)(span->high - span->low) * size;
+        bytes = (bytes / 64 + 1) * 64;
+        made->blocks[array] = aligned_alloc(64, bytes);
+        if (!made->blocks[array]) {
+            bench_arrays_destroy(made);
+            return false;
+        }
+        memset(made->blocks[array], 0, bytes);
+        if (!span->output)
+            fill(made->blocks[array], span, rounding(rounded, array), array, keys);
+        *slot(&made->arrays, array) = (char *)made->blocks[array] - span->low * (int64_t)size;
+    }
+    return true;
+}
+
+void bench_arrays_destroy(bench_arrays *made)
+{
+    for (int array = 0; array < ATTN_ARRAYS; array++)
+        free(made->blocks[array]);
+    *made = (bench_arrays){0};
+}

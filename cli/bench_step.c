@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ * A training step of a Transformer on random sentences, measured. */
+#include "bench_step.h"
+
+#include "attn/models.h"
+#include "attn/train.h"
+#include "bench.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+const bench_shape bench_shapes[] = {
+    {"d2l", 128, 10, 256, 64, 4, 2, 194, 212, 0.2},
+    {"large", 64, 32, 512, 2048, 8, 6, 5000, 8000, 0.1},
+    {NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+};
+
+enum { PAD = 0, WARM_UP = 4, LEAST = 5, MOST = 10000 };
+static const double RATE = 1e-3, CLIP = 1;
+
+typedef struct bench_run {
+    const bench_shape *shape;
+    attn_context *context;
+    attn_model *model;
+    attn_optimiser *optimiser;
+    attn_tape *tape;
+    attn_tensor *source, *lengths, *target, *labels;
+    uint64_t random, steps;
+} bench_run;
+
+/* Multiplications and additions of a step: every matrix product of the forward pass and the two of attention, times 3.
+ * Source and target have as many tokens. */
+static double operations(const bench_shape *s)
+{
+    double rows = (double)(s->batch * s->tokens), d = (double)s->hiddens, t = (double)s->tokens;
+    double ffn = 2 * d * (double)s->ffn, projections = 4 * d * d;
+    double encoder = projections + ffn + 2 * t * d;
+    double decoder = 2 * projections + ffn + 2 * d * (t + 1) / 2 + 2 * t * d;
+    double forward = (double)s->blocks * (encoder + decoder) + d * (double)s->target_vocab;
+    return 3 * 2 * rows * forward;
+}
+
+/* The high-water mark of resident memory, and forgetting it (where Linux lets us). */
+static size_t process_peak(void)
+{
+    struct rusage usage;
+    char line[256];
+    size_t kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status))
+        if (strncmp(line, "VmHWM:", 6) == 0)
+            sscanf(line + 6, "%zu", &kib);
+    if (status)
+        fclose(status);
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
+        kib = (size_t)usage.ru_maxrss;
+    return kib * 1024;
+}
+
+static void forget_process_peak(void)
+{
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (!file)
+        return;
+    fputs("5", file);
+    fclose(file);
+}
+
+static int64_t draw(bench_run *r, int64_t least, int64_t end)
+{
+    r->random = r->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return least + (int64_t)((r->random >> 33) % (uint64_t)(end - least));
+}
+
+/* Sentences of half the tokens and more, padded. */
+static void fill_ids(bench_run *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
+{
+    int32_t *at = attn_tensor_data(ids);
+    for (int64_t row = 0; row < r->shape->batch; row++) {
+        int64_t length = draw(r, r->shape->tokens / 2, r->shape->tokens + 1);
+        if (lengths)
+            lengths[row] = (int32_t)length;
+        for (int64_t t = 0; t < r->shape->tokens; t++)
+            *at++ = t < length ? (int32_t)draw(r, 1, vocab) : PAD;
+    }
+}
+
+static attn_status make_batch(bench_run *r)
+{
+    const int64_t shape[] = {r->shape->batch, r->shape->tokens};
+    attn_tensor **const made[] = {&r->source, &r->target, &r->labels};
+    attn_status status = attn_tensor_create(&r->lengths, r->context, ATTN_I32, 1, shape);
+    for (int i = 0; status == ATTN_OK && i < 3; i++)
+        status = attn_tensor_create(made[i], r->context, ATTN_I32, 2, shape);
+    if (status != ATTN_OK)
+        return status;
+    r->random = 1;
+    fill_ids(r, r->source, attn_tensor_data(r->lengths), r->shape->source_vocab);
+    fill_ids(r, r->target, NULL, r->shape->target_vocab);
+    fill_ids(r, r->labels, NULL, r->shape->target_vocab);
+    return ATTN_OK;
+}
+
+static attn_status make_model(bench_run *r)
+{
+    const bench_shape *s = r->shape;
+    attn_config *config;
+    attn_status status = attn_config_create(&config, r->context);
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"num_hiddens", s->hiddens},        {"ffn_num_hiddens", s->ffn},
+                 {"num_heads", s->heads},            {"num_blks", s->blocks},
+                 {"src_vocab_size", s->source_vocab}, {"tgt_vocab_size", s->target_vocab}};
+    for (size_t i = 0; status == ATTN_OK && i < sizeof sizes / sizeof *sizes; i++)
+        status = attn_config_set_int(config, sizes[i].key, sizes[i].value);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(config, "dropout", s->dropout);
+    if (status == ATTN_OK)
+        status = attn_model_create(&r->model, r->context, "transformer", config, &(attn_model_options){.seed = 1});
+    attn_config_destroy(config);
+    return status;
+}
+
+static attn_status start(bench_run *r, int threads)
+{
+    attn_status status = attn_context_create(&r->context, &(attn_context_options){.threads = threads});
+    if (status == ATTN_OK)
+        status = make_batch(r);
+    if (status == ATTN_OK)
+        status = make_model(r);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&r->tape, r->context);
+    if (status == ATTN_OK)
+        status = attn_optimiser_create(&r->optimiser, r->context, attn_model_parameters(r->model),
+                                       &(attn_optimiser_options){.kind = ATTN_ADAM, .clip_norm = CLIP});
+    return status;
+}
+
+static void finish(bench_run *r)
+{
+    attn_tape_destroy(r->tape);
+    attn_optimiser_destroy(r->optimiser);
+    attn_model_destroy(r->model);
+    attn_tensor *const made[] = {r->source, r->lengths, r->target, r->labels};
+    for (int i = 0; i < 4; i++)
+        attn_tensor_destroy(made[i]);
+    attn_context_destroy(r->context);
+}
+
+static attn_status one_step(bench_run *r, double *loss)
+{
+    attn_tape_reset(r->tape, &(attn_tape_options){.record = true, .train = true, .seed = ++r->steps});
+    attn_tensor *logits = attn_seq2seq_forward(r->model, r->tape, r->source, r->lengths, r->target, NULL);
+    attn_tensor *mean = attn_cross_entropy(r->tape, logits, r->labels,
+                                           &(attn_cross_entropy_options){.has_ignore = true, .ignore = PAD});
+    if (!mean)
+        return attn_context_status(r->context);
+    *loss = (double)*(const float *)attn_tensor_data(mean);
+    attn_status status = attn_backward(r->tape, mean);
+    return status == ATTN_OK ? attn_optimiser_step(r->optimiser, RATE, NULL) : status;
+}
+
+static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
+{
+    static double times[MOST];
+    uint64_t before, after;
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < WARM_UP; i++)
+        status = one_step(r, i == 0 ? &step->first_loss : &step->last_loss);
+    attn_context_memory(r->context, NULL, NULL, &before);
+    int n = 0;
+    double begin = bench_seconds();
+    for (double at = begin, next; status == ATTN_OK && n < MOST && (n < LEAST || at - begin < seconds); at = next) {
+        status = one_step(r, &step->last_loss);
+        next = bench_seconds();
+        times[n++] = 1e3 * (next - at);
+    }
+    attn_context_memory(r->context, NULL, &step->context_peak, &after);
+    step->steps = n;
+    step->ms = bench_median(times, n);
+    step->fastest_ms = times[0];
+    step->allocations = n ? (double)(after - before) / n : 0;
+    return status;
+}
+
+static void conclude(const bench_run *r, bench_step *step)
+{
+    const bench_shape *s = step->shape;
+    const attn_named_list *list = attn_model_parameters(r->model);
+    for (int64_t i = 0; i < list->n; i++)
+        if (attn_tensor_needs_grad(list->items[i].tensor))
+            step->parameters += attn_tensor_size(list->items[i].tensor);
+    step->process_peak = process_peak();
+    step->tokens_per_second = 1e3 * (double)(s->batch * s->tokens) / step->ms;
+    step->gflops = 1e-6 * operations(s) / step->ms;
+}
+
+int bench_step_measure(bench_step *step, double seconds)
+{
+    bench_run r = {.shape = step->shape};
+    int code = CLI_OK;
+    forget_process_peak();
+    attn_status status = start(&r, step->threads);
+    if (status == ATTN_OK) {
+        step->peak_gflops = attn_machine_peak(r.context, ATTN_F32, step->threads);
+        status = time_steps(&r, step, seconds);
+        step->peak_gflops = fmax(step->peak_gflops, attn_machine_peak(r.context, ATTN_F32, step->threads));
+    }
+    if (status != ATTN_OK)
+        code = cli_fail(cli_exit_code(status), "%s: %s", step->shape->name,
+                        r.context ? attn_context_error(r.context) : attn_status_text(status));
+    else if (!isfinite(step->last_loss))
+        code = cli_fail(CLI_FAILED, "%s: the loss is not finite", step->shape->name);
+    else
+        conclude(&r, step);
+    finish(&r);
+    return code;
+}

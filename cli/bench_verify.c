@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ * Compares what a plan computed with the reference solver in float64. */
+#include "bench.h"
+
+#include <math.h>
+
+/* Of the largest element of an output; in f32 sums of a few thousand terms, in bf16 the storage's own 2^-9 (of o twice
+ * in the backward pass: what it reads and what it writes). */
+static double bound_of(const attn_problem *problem)
+{
+    switch (problem->dtype) {
+    case ATTN_F64:
+        return 1e-12;
+    case ATTN_BF16:
+        return problem->direction == ATTN_FORWARD ? 0x1p-7 : 0x1p-5;
+    default:
+        return problem->direction == ATTN_FORWARD ? 4e-6 : 2e-5;
+    }
+}
+
+attn_status bench_run_before(attn_context *context, const attn_problem *problem, const char *solver, bench_arrays *a)
+{
+    attn_problem forward = *problem;
+    attn_plan *plan;
+    if (problem->direction == ATTN_FORWARD)
+        return ATTN_OK;
+    forward.direction = ATTN_FORWARD;
+    forward.with &= ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS;
+    forward.with |= ATTN_WANT_LSE;
+    attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
+    if (status == ATTN_OK)
+        status = attn_plan_execute(plan, &a->arrays, NULL);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static double difference(const bench_arrays *done, const bench_arrays *expected, int array)
+{
+    const attn_span *a = &done->spans[array], *b = &expected->spans[array];
+    double largest = 0, error = 0;
+    for (int64_t i = 0; i < b->high - b->low; i++) {
+        double x = bench_element(done->blocks[array], a->dtype, i);
+        double y = bench_element(expected->blocks[array], b->dtype, i);
+        bool same = (isnan(x) && isnan(y)) || (isinf(x) && isinf(y) && signbit(x) == signbit(y));
+        if (same)
+            continue;
+        if (!isfinite(x) || !isfinite(y))
+            return INFINITY;
+        largest = fmax(largest, fabs(y));
+        error = fmax(error, fabs(x - y));
+    }
+    return largest > 0 ? error / largest : error;
+}
+
+static attn_status run_reference(attn_context *context, const attn_problem *problem, attn_dtype rounded,
+                                 bench_arrays *a)
+{
+    attn_plan *plan;
+    attn_status status = attn_plan_create(&plan, context, problem, &(attn_plan_options){.solver = "reference"});
+    if (status == ATTN_OK && !bench_arrays_create(a, plan, problem, rounded))
+        status = ATTN_MEMORY;
+    if (status == ATTN_OK)
+        status = bench_run_before(context, problem, "reference", a);
+    if (status == ATTN_OK)
+        status = attn_plan_execute(plan, &a->arrays, NULL);
+    attn_plan_destroy(plan);
+    return status;
+}
+
+attn_status bench_verify(attn_context *context, const attn_problem *problem, const bench_arrays *done, double *error,
+                         double *bound)
+{
+    attn_problem exact = *problem;
+    bench_arrays expected = {0};
+    exact.dtype = ATTN_F64;
+    *error = 0;
+    *bound = bound_of(problem);
+    attn_status status = run_reference(context, &exact, problem->dtype, &expected);
+    for (int array = 0; status == ATTN_OK && array < ATTN_ARRAYS; array++)
+        if (done->blocks[array] && done->spans[array].output)
+            *error = fmax(*error, difference(done, &expected, array));
+    bench_arrays_destroy(&expected);
+    return status;
+}

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# attn bench attend: every form and feature of the grammar agrees with the reference, errors say where, JSON has its
+# keys.
+set -eu
+export OMP_WAIT_POLICY=passive # other tests may hold the cores
+attn=${ATTN_BUILD:-build}/attn
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+
+"$attn" bench attend --quiet --verify --seconds 0 --threads 2 \
+    b2h3q7k5d8 b1h4q9k9d16g2v5:causal,bhtd b2h2q6k11d8:causal-br,lens b1h2q13k13d4:band=-3..2 \
+    b2h2q5k7d8:pad,fill=-1e6 \
+    b2h2q5k7d8:mask,bias b1h2q5k7d8:biask,lensq b1h2q9k8d6:rel,dropout=0.25 b2h2q17k33d16:bf16 b1h1q3k4d5:f64,scale=0.5 \
+    addb2h1q5k6d7:lens 'add b1h2q3k4d5' b1h2q5k6d4:concat,over-n b1h2q5k6d4:gaussian b1h2q5k6d4:boxcar,kernel-sum \
+    b1h2q5k6d4:triangular,kernel-sum b1h1q5k6d4:constant b1h1q4k4d4:lse b1h1q4k0d4 \
+    axis5x7c6h2 axis5x7c6h2:col,causal axis3x4x5c4h1:axis=1,first tied3x7h2d4b2:biask tied4x5h2d4:lens \
+    window6x5w3h2d4 window7x6w3x5h1d4b2s2:zero,rel window8x9w3h2d4l2:shift,rel window6x6w3h1d2:causal >"$out"
+grep -q WRONG "$out" && { cat "$out"; exit 1; }
+[ "$(grep -cE 'forward|backward' "$out")" = 56 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
+
+# what is wrong, and at which character
+refused() {
+    code=0
+    "$attn" bench attend "$1" >"$out" 2>&1 || code=$?
+    [ "$code" = 2 ] || { echo "$1: exit code $code, not 2"; exit 1; }
+    grep -qF "$2" "$out" || { echo "$1: $(cat "$out")"; exit 1; }
+}
+refused b1h2 'character 5: q and its number are missing'
+refused b1h2q3d4z5 'character 9: here must stand one of the letters bhqkdgv'
+refused b1b2q3d4 'character 3: this letter stands twice'
+refused bq3d4 'character 2: a number must stand here'
+refused b99999999999999999999q1d1 'character 2: the number is larger than 2^40'
+refused b1q3d4:casual 'character 8: there is no feature "casual" here'
+refused b1q3d4:row 'character 8: there is no feature "row" here'
+refused b1q3d4:causal,causal 'character 15: this feature stands twice'
+refused b1q3d4:bias,biask 'character 13: biask and bias exclude each other'
+refused b1q3d4:dropout=1 'character 16: dropout must be'
+refused b1q3d4:dropout 'character 15: this feature needs a value'
+refused b1q3d4:band=1-2 'character 14: a range is written LO..HI'
+refused b1q3d4:causal=1 'character 14: a comma or the end must stand here'
+refused axis4c8h3 'h does not divide c'
+refused axis4x4c8h2:axis=2 'there is no such axis'
+refused tied4h2d2 'character 6: an x and another length must stand here'
+refused tied4x4x4h2d2 'character 8: one length too many'
+refused window4x4w3h1d3:rel 'even number of channels'
+refused window4x4w9h1d2:shift 'do not fit inside'
+refused b1h3q4k4d4g2 'g does not divide h'
+refused '' 'character 1: q and its number are missing'
+
+"$attn" bench attend --quiet --json --seconds 0 --threads 1 --direction forward b1h2q8d8,bf16 >"$out"
+for key in problem direction dtype threads ms gflops peak_gflops fraction workspace_bytes solver; do
+    grep -q "\"$key\": " "$out" || { echo "$key is missing: $(cat "$out")"; exit 1; }
+done
+"$attn" bench attend --quiet --seconds 0 --threads 1 --solver reference b1h2q8d8 | grep -q reference
+"$attn" bench attend --quiet --seconds 0 --threads 1 --explain b1h2q8d8 | grep -q reference
+"$attn" bench attend --threads 0 b1h2q8d8 >"$out" 2>&1 && exit 1
+grep -q -- '--threads' "$out"
+"$attn" bench attend --solver none b1h2q8d8 >"$out" 2>&1 && exit 1
+grep -q "no solver 'none'" "$out"

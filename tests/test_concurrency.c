@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT
+ * Several threads of the caller's own: one plan from many, contexts side by side, the one shared workspace, and
+ * errors noted at once.  Says most under the thread sanitizer. */
+#include "support/cmocka.h"
+
+#include "attn/attn.h"
+#include "attn/tensor.h"
+#include "attn/train.h"
+#include "base/context.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 8, HEADS = 2, ROWS = 70, DIM = 16, SIZE = HEADS * ROWS * DIM };
+
+/* Starts one thread for each of `n` tasks of `size` bytes and waits for all. */
+static void run_all(int n, void *(*work)(void *), void *tasks, size_t size)
+{
+    pthread_t thread[MOST];
+    for (int i = 0; i < n; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, work, (char *)tasks + (size_t)i * size), 0);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+}
+
+static attn_problem small_problem(attn_direction direction)
+{
+    attn_problem p;
+    attn_problem_heads(&p, &(attn_heads){.batch = 1, .heads = HEADS, .queries = ROWS, .keys = ROWS, .dim = DIM,
+                                         .causal = ATTN_CAUSAL_TOP_LEFT});
+    p.direction = direction;
+    p.with = direction == ATTN_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    p.dropout = 0.1;
+    return p;
+}
+
+/* Everything that a pass reads and writes. */
+typedef struct pass {
+    const attn_plan *forward, *backward;
+    float q[SIZE], k[SIZE], v[SIZE], o[SIZE], dout[SIZE], dq[SIZE], dk[SIZE], dv[SIZE], lse[HEADS * ROWS];
+    attn_status status;
+} pass;
+
+static void fill(pass *p)
+{
+    for (int i = 0; i < SIZE; i++) {
+        p->q[i] = (float)(i * 37 % 101) / 50 - 1;
+        p->k[i] = (float)(i * 53 % 103) / 51 - 1;
+        p->v[i] = (float)(i * 71 % 107) / 53 - 1;
+        p->dout[i] = (float)(i * 29 % 109) / 54 - 1;
+    }
+}
+
+static void *run_passes(void *user)
+{
+    pass *p = user;
+    attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse,
+                     .dout = p->dout, .dq = p->dq, .dk = p->dk, .dv = p->dv};
+    size_t forward = attn_plan_workspace(p->forward), backward = attn_plan_workspace(p->backward);
+    size_t size = ((forward > backward ? forward : backward) + 64) / 64 * 64;
+    void *workspace = aligned_alloc(64, size);
+    for (int i = 0; i < 5 && p->status == ATTN_OK; i++) {
+        p->status = attn_plan_execute(p->forward, &a, workspace);
+        if (p->status == ATTN_OK)
+            p->status = attn_plan_execute(p->backward, &a, workspace);
+    }
+    free(workspace);
+    return NULL;
+}
+
+static void one_plan_runs_in_four_threads(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    attn_context *c;
+    attn_plan *forward, *backward;
+    attn_problem f = small_problem(ATTN_FORWARD), b = small_problem(ATTN_BACKWARD);
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);
+    for (int s = 0; attn_solver_name(s); s++) {
+        attn_plan_options options = {.solver = attn_solver_name(s)};
+        if (attn_plan_create(&forward, c, &f, &options) != ATTN_OK)
+            assert_int_equal(attn_plan_create(&forward, c, &f, NULL), ATTN_OK);
+        if (attn_plan_create(&backward, c, &b, &options) != ATTN_OK)
+            assert_int_equal(attn_plan_create(&backward, c, &b, NULL), ATTN_OK);
+        pass *passes = calloc(THREADS + 1, sizeof *passes);
+        for (int i = 0; i <= THREADS; i++) {
+            fill(&passes[i]);
+            passes[i].forward = forward;
+            passes[i].backward = backward;
+        }
+        run_passes(&passes[THREADS]);
+        run_all(THREADS, run_passes, passes, sizeof *passes);
+        for (int i = 0; i < THREADS; i++) {
+            assert_int_equal(passes[i].status, ATTN_OK);
+            assert_memory_equal(passes[i].o, passes[THREADS].o, sizeof passes->o);
+            assert_memory_equal(passes[i].dq, passes[THREADS].dq, sizeof passes->dq);
+            assert_memory_equal(passes[i].dk, passes[THREADS].dk, sizeof passes->dk);
+            assert_memory_equal(passes[i].dv, passes[THREADS].dv, sizeof passes->dv);
+        }
+        free(passes);
+        attn_plan_destroy(forward);
+        attn_plan_destroy(backward);
+    }
+    attn_context_destroy(c);
+}
+
+/* ---------------------------------------------------------------------------------- the plan's workspace */
+
+typedef struct shared_run {
+    const attn_plan *plan;
+    pass *arrays;
+    int ran, busy, other;
+} shared_run;
+
+static void *run_shared(void *user)
+{
+    shared_run *r = user;
+    pass *p = r->arrays;
+    attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse};
+    for (int i = 0; i < 50; i++) {
+        attn_status status = attn_plan_execute(r->plan, &a, NULL);
+        r->ran += status == ATTN_OK;
+        r->busy += status == ATTN_BUSY;
+        r->other += status != ATTN_OK && status != ATTN_BUSY;
+    }
+    return NULL;
+}
+
+static void one_workspace_serves_one_thread_at_a_time(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    attn_context *c;
+    attn_plan *plan;
+    attn_problem f = small_problem(ATTN_FORWARD);
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
+    pass *passes = calloc(THREADS + 1, sizeof *passes);
+    shared_run runs[THREADS + 1];
+    int ran = 0;
+    for (int i = 0; i <= THREADS; i++) {
+        fill(&passes[i]);
+        runs[i] = (shared_run){plan, &passes[i], 0, 0, 0};
+    }
+    run_shared(&runs[THREADS]);
+    assert_int_equal(runs[THREADS].ran, 50);
+    run_all(THREADS, run_shared, runs, sizeof *runs);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(runs[i].other, 0);
+        if (runs[i].ran) /* results are whole in spite of the others */
+            assert_memory_equal(passes[i].o, passes[THREADS].o, sizeof passes->o);
+        ran += runs[i].ran;
+    }
+    assert_true(ran > 0);
+    assert_string_equal(attn_context_error(c), "");
+    free(passes);
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+static void a_held_workspace_is_busy_until_it_is_free(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_plan *plan;
+    attn_problem f = small_problem(ATTN_FORWARD);
+    pass *p = calloc(1, sizeof *p);
+    attn_arrays lacking = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
+    attn_arrays whole = lacking;
+    whole.o = p->o;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
+    assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* the error did not keep it */
+    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
+    free(p);
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+/* ----------------------------------------------------------------------------------------------- errors */
+
+static void *run_without_output(void *user)
+{
+    const attn_plan *plan = ((pass *)user)->forward;
+    pass *p = user;
+    attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
+    char workspace[64];
+    p->status = attn_plan_execute(plan, &a, workspace); /* fails before it looks at the workspace */
+    return NULL;
+}
+
+static void many_threads_may_fail_at_once(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_plan *plan;
+    attn_problem f = small_problem(ATTN_FORWARD);
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
+    pass *passes = calloc(MOST, sizeof *passes);
+    for (int i = 0; i < MOST; i++)
+        passes[i].forward = plan;
+    run_all(MOST, run_without_output, passes, sizeof *passes);
+    for (int i = 0; i < MOST; i++)
+        assert_int_equal(passes[i].status, ATTN_ARGUMENT);
+    assert_int_equal(attn_context_status(c), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(c), "'o'"));
+    free(passes);
+    attn_plan_destroy(plan);
+    attn_context_destroy(c);
+}
+
+/* -------------------------------------------------------------------------------------- contexts apart */
+
+enum { WIDTH = 24, STEPS = 10 };
+
+typedef struct learner {
+    attn_status status;
+    float weights[WIDTH * WIDTH];
+} learner;
+
+/* The loss of step `step`: self-attention over numbers that the step fixes, squared. */
+static attn_tensor *learner_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
+{
+    attn_tensor *weights = user;
+    float x[8 * WIDTH];
+    for (int i = 0; i < 8 * WIDTH; i++)
+        x[i] = (float)((i + 1) * (step + 3) * (epoch + 7) % 97) / 48 - 1;
+    *tokens = 8;
+    attn_tensor *input = attn_tensor_make(tape, ATTN_F32, 2, (int64_t[]){8, WIDTH}, x);
+    attn_tensor *y = attn_matmul(tape, input, weights, false, false);
+    y = attn_dropout(tape, attn_softmax(tape, y, NULL, 0), 0.1);
+    return attn_mean(tape, attn_mean(tape, attn_mul(tape, y, y), 1), 0);
+}
+
+static int64_t learner_steps(void *user)
+{
+    (void)user;
+    return STEPS;
+}
+
+static attn_status learner_save(void *user, bool improved)
+{
+    (void)user;
+    (void)improved;
+    return ATTN_OK;
+}
+
+static attn_status learn(learner *l, attn_context *c, attn_named_list *parameters, attn_tensor *weights)
+{
+    attn_training *training;
+    attn_training_options options = {.epochs = 2, .seed = 5, .schedule = {.peak = 0.01}, .optimiser.clip_norm = 1};
+    float *w = attn_tensor_data(weights);
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        w[i] = (float)(i * 31 % 61) / 60 - 0.5f;
+    attn_tensor_set_needs_grad(weights, true);
+    attn_status status = attn_training_create(&training, c, parameters, &options);
+    if (status != ATTN_OK)
+        return status;
+    attn_job job = {.user = weights, .steps = learner_steps, .loss = learner_loss, .save = learner_save};
+    status = attn_training_run(training, &job);
+    memcpy(l->weights, w, sizeof l->weights);
+    attn_training_destroy(training);
+    return status;
+}
+
+static void *run_learner(void *user)
+{
+    learner *l = user;
+    attn_context *c = NULL;
+    attn_tensor *weights = NULL;
+    l->status = attn_context_create(&c, &(attn_context_options){.threads = 2});
+    if (l->status != ATTN_OK)
+        return NULL;
+    attn_named_list parameters = {.context = c};
+    l->status = attn_tensor_create(&weights, c, ATTN_F32, 2, (int64_t[]){WIDTH, WIDTH});
+    if (l->status == ATTN_OK)
+        l->status = attn_named_add(&parameters, "w", weights);
+    if (l->status == ATTN_OK)
+        l->status = learn(l, c, &parameters, weights);
+    attn_named_clear(&parameters);
+    attn_tensor_destroy(weights);
+    attn_context_destroy(c);
+    return NULL;
+}
+
+static void contexts_train_side_by_side(void **state)
+{
+    (void)state;
+    learner *learners = calloc(MOST + 1, sizeof *learners);
+    run_learner(&learners[MOST]);
+    assert_int_equal(learners[MOST].status, ATTN_OK);
+    run_all(MOST, run_learner, learners, sizeof *learners);
+    for (int i = 0; i < MOST; i++) {
+        assert_int_equal(learners[i].status, ATTN_OK);
+        assert_memory_equal(learners[i].weights, learners[MOST].weights, sizeof learners->weights);
+    }
+    free(learners);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_plan_runs_in_four_threads),
+        cmocka_unit_test(one_workspace_serves_one_thread_at_a_time),
+        cmocka_unit_test(a_held_workspace_is_busy_until_it_is_free),
+        cmocka_unit_test(many_threads_may_fail_at_once),
+        cmocka_unit_test(contexts_train_side_by_side),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * The training loop's promise: a run that is stopped at any step and goes on later has the same bits, and says the
+ * same of each epoch, as one that was not. */
+#include "support/cmocka.h"
+
+#include "attn/tensor.h"
+#include "attn/train.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WIDTH = 12, STEPS = 3, EPOCHS = 3 };
+
+/* All that outlives a process: in memory here, in files there. */
+typedef struct saved {
+    float w[WIDTH], m[WIDTH], v[WIDTH];
+    attn_config *counters;
+} saved;
+
+typedef struct run {
+    attn_context *c;
+    attn_tensor *w;
+    attn_named_list parameters;
+    attn_training *training;
+    saved store;
+    int64_t stop_at; /* steps of all epochs; 0: never */
+    attn_progress ends[EPOCHS];
+    int n_ends;
+} run;
+
+static int64_t steps(void *user)
+{
+    (void)user;
+    return STEPS;
+}
+
+static attn_tensor *loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
+{
+    run *r = user;
+    float x[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        x[i] = (float)((i + 2) * (step + 5) + epoch * 3) / 100;
+    *tokens = 4;
+    attn_tensor *y = attn_mul(tape, attn_tensor_make(tape, ATTN_F32, 1, (int64_t[]){WIDTH}, x), r->w);
+    y = attn_dropout(tape, y, 0.2);
+    return attn_mean(tape, attn_mul(tape, y, y), 0);
+}
+
+static attn_status validate(void *user, attn_tape *tape, double *value)
+{
+    (void)tape;
+    *value = (double)fabsf(((float *)attn_tensor_data(((run *)user)->w))[0]);
+    return ATTN_OK;
+}
+
+static attn_status save(void *user, bool improved)
+{
+    run *r = user;
+    (void)improved;
+    const attn_named_list *state = attn_optimiser_state(attn_training_optimiser(r->training));
+    memcpy(r->store.w, attn_tensor_data(r->w), sizeof r->store.w);
+    memcpy(r->store.m, attn_tensor_data(attn_named_find(state, "m.w")), sizeof r->store.m);
+    memcpy(r->store.v, attn_tensor_data(attn_named_find(state, "v.w")), sizeof r->store.v);
+    return attn_training_store(r->training, r->store.counters);
+}
+
+static bool progress(void *user, const attn_progress *p)
+{
+    run *r = user;
+    if (p->epoch_ends)
+        r->ends[r->n_ends++] = *p;
+    return p->epoch_ends || p->all_steps != r->stop_at;
+}
+
+static void begin(run *r, const saved *from)
+{
+    attn_training_options options = {.epochs = EPOCHS, .seed = 3, .schedule = {.peak = 0.01, .warmup = 4}};
+    assert_int_equal(attn_context_create(&r->c, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&r->w, r->c, ATTN_F32, 1, (int64_t[]){WIDTH}), ATTN_OK);
+    attn_tensor_set_needs_grad(r->w, true);
+    r->parameters = (attn_named_list){.context = r->c};
+    assert_int_equal(attn_named_add(&r->parameters, "w", r->w), ATTN_OK);
+    assert_int_equal(attn_training_create(&r->training, r->c, &r->parameters, &options), ATTN_OK);
+    assert_int_equal(attn_config_create(&r->store.counters, r->c), ATTN_OK);
+    for (int i = 0; i < WIDTH; i++)
+        ((float *)attn_tensor_data(r->w))[i] = (float)(i + 1) / WIDTH;
+    if (!from)
+        return;
+    const attn_named_list *state = attn_optimiser_state(attn_training_optimiser(r->training));
+    memcpy(attn_tensor_data(r->w), from->w, sizeof from->w);
+    memcpy(attn_tensor_data(attn_named_find(state, "m.w")), from->m, sizeof from->m);
+    memcpy(attn_tensor_data(attn_named_find(state, "v.w")), from->v, sizeof from->v);
+    assert_int_equal(attn_training_restore(r->training, from->counters), ATTN_OK);
+}
+
+static attn_status go(run *r)
+{
+    attn_job job = {r, steps, loss, validate, save, progress};
+    return attn_training_run(r->training, &job);
+}
+
+static void end(run *r)
+{
+    attn_config_destroy(r->store.counters);
+    attn_training_destroy(r->training);
+    attn_named_clear(&r->parameters);
+    attn_tensor_destroy(r->w);
+    attn_context_destroy(r->c);
+}
+
+static void check_same_ends(const attn_progress *a, const attn_progress *b)
+{
+    assert_int_equal(a->epoch, b->epoch);
+    assert_int_equal(a->step, b->step);
+    assert_int_equal(a->all_steps, b->all_steps);
+    assert_true(a->rate == b->rate && a->loss == b->loss && a->valid_loss == b->valid_loss);
+    assert_true(a->best_loss == b->best_loss && a->improved == b->improved);
+}
+
+static void a_stopped_run_ends_in_the_same_bits(void **state)
+{
+    (void)state;
+    run whole = {0};
+    begin(&whole, NULL);
+    assert_int_equal(go(&whole), ATTN_OK);
+    assert_int_equal(whole.n_ends, EPOCHS);
+    for (int64_t at = 1; at < EPOCHS * STEPS; at++) {
+        run first = {.stop_at = at}, second = {0};
+        begin(&first, NULL);
+        assert_int_equal(go(&first), ATTN_INTERRUPTED);
+        begin(&second, &first.store);
+        assert_int_equal(go(&second), ATTN_OK);
+        assert_memory_equal(second.store.w, whole.store.w, sizeof whole.store.w);
+        assert_memory_equal(second.store.m, whole.store.m, sizeof whole.store.m);
+        assert_memory_equal(second.store.v, whole.store.v, sizeof whole.store.v);
+        assert_int_equal(first.n_ends + second.n_ends, EPOCHS);
+        for (int i = 0; i < second.n_ends; i++)
+            check_same_ends(&second.ends[i], &whole.ends[first.n_ends + i]);
+        end(&first);
+        end(&second);
+    }
+    end(&whole);
+}
+
+static void counters_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    run r = {0};
+    begin(&r, NULL);
+    assert_int_equal(go(&r), ATTN_OK);
+    assert_int_equal(attn_config_set_int(r.store.counters, "optimiser_steps", -1), ATTN_OK);
+    assert_int_equal(attn_training_restore(r.training, r.store.counters), ATTN_FORMAT);
+    assert_non_null(strstr(attn_context_error(r.c), "optimiser_steps"));
+    end(&r);
+}
+
+/* Whether anybody asks for the norm or not. */
+static void a_gradient_that_is_not_finite_changes_nothing(void **state)
+{
+    (void)state;
+    run r = {0};
+    begin(&r, NULL);
+    float before[WIDTH];
+    attn_tape *tape;
+    attn_optimiser *optimiser = attn_training_optimiser(r.training);
+    memcpy(before, attn_tensor_data(r.w), sizeof before);
+    assert_int_equal(attn_tape_create(&tape, r.c), ATTN_OK);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    attn_tensor *y = attn_affine(tape, r.w, (double)INFINITY, 0);
+    assert_int_equal(attn_backward(tape, attn_mean(tape, y, 0)), ATTN_OK);
+    assert_int_equal(attn_optimiser_step(optimiser, 0.1, NULL), ATTN_OK);
+    assert_memory_equal(before, attn_tensor_data(r.w), sizeof before);
+    assert_int_equal(attn_optimiser_steps(optimiser), 0);
+    attn_tape_destroy(tape);
+    end(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stopped_run_ends_in_the_same_bits),
+        cmocka_unit_test(counters_that_make_no_sense_are_refused),
+        cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
