@@ -247,7 +247,8 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)
             continue;
-        attn__flash_keys seen = b; /* up to the last key of any lane: under a causal mask a block is seldom seen whole */
+        /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
+        attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
         see_keys(t, &seen, attn__flash_subtile_at(t, i));
     }

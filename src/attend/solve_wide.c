@@ -84,7 +84,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     choose_blocks(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_bytes(w, task));
-    snprintf(recipe->text, sizeof recipe->text, "%s tile %dx%d, blocks of %d queries x %d keys, %d + %d channels a step",
+    snprintf(recipe->text, sizeof recipe->text,
+             "%s tile %dx%d, blocks of %d queries x %d keys, %d + %d channels a step",
              attn__isa_text(f->tile->isa), f->tile->rows, f->tile->lanes * f->tile->vectors, (int)f->query_block,
              (int)f->key_block, (int)f->channels, (int)f->values);
     return ATTN_OK;
