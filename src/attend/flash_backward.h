@@ -145,6 +145,7 @@ void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n);
 void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n);
 
 /* flash_backward_tile.c */
+bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row);
 void attn__back_strip(attn__back_run *run, int64_t first, int64_t n);
 
 /* flash_backward_guard.c: the products of a tile with NaN or infinity in what masked pairs would read. */
@@ -156,7 +157,15 @@ void attn__back_next_block(attn__back_run *run);
 void attn__back_fetch(attn__back_run *run);
 
 /* flash_backward_run.c */
+void attn__back_locate_keys(attn__back_run *run);
+void attn__back_locate_queries(attn__back_run *run);
+void attn__back_set_lse(attn__back_run *run, int64_t r, float lse);
+bool attn__back_tile_is_needed(const attn__back_run *run);
 void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays,
                         void *workspace);
+
+/* solve_flash_backward.c */
+bool attn__back_sums(const attn__task *task);
+const char *attn__back_refuse(const attn__task *task);
 
 #endif

@@ -17,7 +17,7 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* Where the keys of the block lie, in every array that has them. */
-static void locate_keys(attn__back_run *run)
+void attn__back_locate_keys(attn__back_run *run)
 {
     const attn__task *task = run->task;
     const attn__group *key = &task->key;
@@ -52,7 +52,7 @@ static void pack_keys(attn__back_run *run)
     const attn_arrays *arrays = run->arrays;
     attn__back_scratch *m = &run->m;
     int64_t n = run->block_n;
-    locate_keys(run);
+    attn__back_locate_keys(run);
     bool finite = attn__back_gather(plan, arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
     run->keys_finite = attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp) &&
                        finite;
@@ -71,7 +71,7 @@ static void pack_keys(attn__back_run *run)
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
  * there are no others, lse = fill + log(count) has lost its last digits in f32; the row is then shifted by the
  * fill, so that its weights come out as 1 / count. */
-static void set_lse(attn__back_run *run, int64_t r, float lse)
+void attn__back_set_lse(attn__back_run *run, int64_t r, float lse)
 {
     double fill = run->task->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
     bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
@@ -90,19 +90,18 @@ static void pack_row_numbers(attn__back_run *run)
     const float *lse = arrays->lse, *o = arrays->o;
     bool direct = !plan->channels.o && !plan->bf16;
     for (int64_t r = 0; r < run->tile_n; r++) {
-        set_lse(run, r, lse[m->lse_at[r]]);
+        attn__back_set_lse(run, r, lse[m->lse_at[r]]);
         if (!direct)
             attn__back_gather(plan, arrays->o, m->o_at + r, 1, plan->channels.o, plan->dv, m->row, plan->dvp);
         m->delta[r] = plan->backward->dot(m->dout + r * plan->dvp, direct ? o + m->o_at[r] : m->row, plan->dv);
     }
 }
 
-/* Everything of the tile's queries but what decides whether the tile is needed at all. */
-static void pack_queries(attn__back_run *run)
+/* Where the queries of the tile lie, and their keys for dropout. */
+void attn__back_locate_queries(attn__back_run *run)
 {
     const attn__task *task = run->task;
     const attn__group *query = &task->query;
-    const attn__back_plan *plan = run->plan;
     const attn_dim *at = &run->item.at;
     attn__back_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
@@ -122,13 +121,22 @@ static void pack_queries(attn__back_run *run)
         for (int64_t r = 0; r < n; r++)
             m->drop_key[r] = attn__dropout_key(seed, task->problem.stream, (uint64_t)m->dq_at[r]);
     }
+}
+
+/* Everything of the tile's queries but what decides whether the tile is needed at all. */
+static void pack_queries(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    attn__back_scratch *m = &run->m;
+    int64_t n = run->tile_n;
+    attn__back_locate_queries(run);
     bool finite = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
     run->queries_finite = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv,
                                             m->dout, plan->dvp) && finite;
     pack_row_numbers(run);
 }
 
-static bool tile_is_needed(const attn__back_run *run)
+bool attn__back_tile_is_needed(const attn__back_run *run)
 {
     if (run->task->problem.mask_fill != 0.0)
         return run->block_n > 0;
@@ -191,7 +199,7 @@ static void run_block(attn__back_run *run, int64_t size)
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = least(plan->tile_q, run->q_end - run->tile);
         attn__back_limits(run);
-        if (!tile_is_needed(run))
+        if (!attn__back_tile_is_needed(run))
             continue;
         if (!packed) {
             pack_keys(run);

@@ -114,26 +114,36 @@ static void gradients(const attn__back_run *run, const attn__weights_args *t, in
     }
 }
 
-/* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
-void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
+/* What a strip needs beside its products.  False if no query attends any of its keys. */
+bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row)
 {
     extent e = find_extent(run, run->block + first, n);
     if (!e.rows)
+        return false;
+    *row = e.row;
+    *t = describe(run, first, e);
+    if (t->mask)
+        attn__back_mask(run, first, e.keys);
+    if (t->bias)
+        attn__back_bias(run, first, e.keys);
+    return true;
+}
+
+/* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
+void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
+{
+    attn__weights_args t;
+    int64_t row;
+    if (!attn__back_describe(run, first, n, &t, &row))
         return;
-    n = e.keys;
-    attn__weights_args t = describe(run, first, e);
-    if (t.mask)
-        attn__back_mask(run, first, n);
-    if (t.bias)
-        attn__back_bias(run, first, n);
-    scores(run, &t, first, e.row);
+    scores(run, &t, first, row);
     attn__back_fetch(run);
     run->plan->backward->weights(&t);
     if (t.alive)
-        attn__back_guarded(run, &t, first, e.row);
+        attn__back_guarded(run, &t, first, row);
     else
-        gradients(run, &t, first, e.row);
+        gradients(run, &t, first, row);
     attn__back_fetch(run);
     if (run->want & ATTN__BACK_BIAS)
-        attn__back_add_dbias(run, first, e.row, e.rows, n);
+        attn__back_add_dbias(run, first, row, t.rows, t.keys);
 }

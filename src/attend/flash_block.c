@@ -12,26 +12,21 @@ static const float log2_e = 1.44269504088896340736f;
 
 enum { STEP = 32 }; /* keys of one call of the tile product */
 
-/* One block of keys, in panels. */
-typedef struct block {
-    int64_t at, keys;
-    bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
-} block;
-
-static void key_offsets(const attn__flash_item *t, const block *b, size_t stride, int64_t base, int64_t *out)
+void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
+                             int64_t *out)
 {
     attn__offsets_fill(&t->task->key, stride, b->at, b->keys, out);
     for (int64_t i = 0; i < b->keys; i++)
         out[i] += base;
 }
 
-static void load_panels(attn__flash_item *t, block *b)
+static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     const attn__task *task = t->task;
     attn_dtype dtype = task->problem.dtype;
-    key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
-    key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     bool finite;
     if (f->pairs) {
         f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
@@ -45,27 +40,26 @@ static void load_panels(attn__flash_item *t, block *b)
         f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
 }
 
-/* What masks and dropout need to know of the block's keys. */
-static void load_key_tables(attn__flash_item *t, const block *b)
+void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     if (t->task->has_bias)
-        key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_bias_at);
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_bias_at);
     if (t->task->has_mask)
-        key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_mask_at);
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_mask_at);
     for (int l = 0; l < f->nlimits; l++) {
         for (int64_t i = 0; i < b->keys; i++)
             t->s.index[l][i] = (int32_t)attn__offsets_index(&t->task->key, f->limit_axis[l], b->at + i);
     }
     if (t->task->has_dropout) {
-        key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.column_at);
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.column_at);
         for (int64_t i = 0; i < b->keys; i++)
             t->s.column[i] = (uint32_t)t->s.column_at[i];
     }
 }
 
 /* bias and mask as a view of the block; adjacent keys start at the first one's offset. */
-static attn__lanes_view key_view(const block *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
+static attn__lanes_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
                                  const int64_t *lane_at, const int64_t *key_at, bool adjacent)
 {
     const char *start = base;
@@ -81,7 +75,7 @@ static float fill_of(const attn__task *task)
     return task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
 }
 
-static void mask_scores(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+void attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     const attn__task *task = t->task;
@@ -106,7 +100,7 @@ static void mask_scores(attn__flash_item *t, const block *b, attn__flash_subtile
         f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
 }
 
-static void note_hidden(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     float fill = fill_of(t->task);
     for (int64_t i = 0; i < b->keys * sub.width; i++)
@@ -152,7 +146,7 @@ static void add_value_carefully(attn__flash_item *t, attn__flash_subtile sub, in
     t->s.span[sub.index].started = true;
 }
 
-static void add_values_carefully(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+static void add_values_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     int64_t from = 0;
@@ -166,7 +160,7 @@ static void add_values_carefully(attn__flash_item *t, const block *b, attn__flas
     add_values(t, sub, from, b->keys);
 }
 
-static void add_value_pairs(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
@@ -177,7 +171,7 @@ static void add_value_pairs(attn__flash_item *t, const block *b, attn__flash_sub
     t->s.span[sub.index].started = true;
 }
 
-static void weigh(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     attn__flash_scratch *s = &t->s;
@@ -185,17 +179,16 @@ static void weigh(attn__flash_item *t, const block *b, attn__flash_subtile sub)
     attn__lanes_softmax softmax = {s->s, b->keys, sub.width, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane,
                                    &changed};
     f->lanes->softmax(&softmax);
-    if (changed && s->span[sub.index].started)
-        f->lanes->scale(s->o + sub.lane * f->values, f->values, sub.width, s->shrink + sub.lane);
     if (t->task->has_dropout) {
         attn__lanes_dropout dropout = {s->s, b->keys, sub.width, s->key_low + sub.lane, s->key_high + sub.lane,
                                        s->column, attn__dropout_threshold(t->task->problem.dropout)};
         f->lanes->dropout(&dropout);
     }
+    return changed;
 }
 
 /* S^T = K Q^T, in steps between which some of what comes next is brought in. */
-static void score(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     attn__tile_args args = {.n = sub.width, .k = f->channels, .am = f->ldk, .ak = 1,
@@ -209,7 +202,7 @@ static void score(attn__flash_item *t, const block *b, attn__flash_subtile sub)
     }
 }
 
-static void score_pairs(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     attn__pairs_args args = {.n = sub.width, .k = f->channel_pairs, .am = f->ld_pairs, .ak = 1,
@@ -224,16 +217,18 @@ static void score_pairs(attn__flash_item *t, const block *b, attn__flash_subtile
     }
 }
 
-static void see_keys(attn__flash_item *t, const block *b, attn__flash_subtile sub)
+static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     if (t->flash->pairs)
         score_pairs(t, b, sub);
     else
         score(t, b, sub);
-    mask_scores(t, b, sub);
+    attn__flash_mask(t, b, sub);
     if (b->careful)
-        note_hidden(t, b, sub);
-    weigh(t, b, sub);
+        attn__flash_note_hidden(t, b, sub);
+    if (attn__flash_weigh(t, b, sub) && t->s.span[sub.index].started)
+        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->values, t->flash->values, sub.width,
+                               t->s.shrink + sub.lane);
     if (b->careful)
         add_values_carefully(t, b, sub);
     else if (t->flash->pairs)
@@ -244,15 +239,16 @@ static void see_keys(attn__flash_item *t, const block *b, attn__flash_subtile su
 
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
-    block b = {at, keys, false};
+    attn__flash_keys b = {at, keys, false};
     load_panels(t, &b);
-    load_key_tables(t, &b);
+    attn__flash_key_tables(t, &b);
     attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)
             continue;
-        block seen = b; /* up to the last key of any lane: under a causal mask a block is seldom seen whole */
+        /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
+        attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
         see_keys(t, &seen, attn__flash_subtile_at(t, i));
     }

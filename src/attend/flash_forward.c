@@ -67,7 +67,7 @@ static void pack_queries(attn__flash_item *t)
     }
 }
 
-static void begin(attn__flash_item *t, int64_t batch)
+void attn__flash_begin(attn__flash_item *t, int64_t batch)
 {
     const attn__task *task = t->task;
     attn__flash_scratch *s = &t->s;
@@ -90,11 +90,10 @@ static void begin(attn__flash_item *t, int64_t batch)
         s->l[i] = 0.0f;
     }
     divide_subtiles(t);
-    pack_queries(t);
     attn__flash_find_limits(t, batch);
 }
 
-static void write_lse(const attn__flash_item *t)
+void attn__flash_write_lse(const attn__flash_item *t)
 {
     float *lse = t->arrays->lse;
     for (int64_t i = 0; i < t->count; i++) {
@@ -120,7 +119,7 @@ static void finish(attn__flash_item *t)
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
     if (t->task->problem.with & ATTN_WANT_LSE)
-        write_lse(t);
+        attn__flash_write_lse(t);
 }
 
 typedef struct job {
@@ -143,7 +142,8 @@ static void run_item(void *user, int64_t item, int thread)
     t.next_batch = next < j->task->batch.size * f->query_blocks ? next / f->query_blocks : -1;
     t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
     attn__flash_divide(f, j->task, j->workspace + (size_t)thread * j->each, &t.s);
-    begin(&t, batch);
+    attn__flash_begin(&t, batch);
+    pack_queries(&t);
     for (int64_t at = t.key_begin; at < t.key_end; at += f->key_block)
         attn__flash_key_block(&t, at, t.key_end - at < f->key_block ? t.key_end - at : f->key_block);
     finish(&t);

@@ -39,6 +39,28 @@ typedef struct attn__flash_subtile {
 
 attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
 
+/* One block of keys, in panels. */
+typedef struct attn__flash_keys {
+    int64_t at, keys;
+    bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
+} attn__flash_keys;
+
+/* Where the item's queries lie, their keys for dropout, ranges of keys and running sums; all but their channels. */
+void attn__flash_begin(attn__flash_item *t, int64_t batch);
+void attn__flash_write_lse(const attn__flash_item *t);
+
+/* Offsets of the block's keys in one operand. */
+void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
+                             int64_t *out);
+/* What masks and dropout need to know of the block's keys. */
+void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
+/* The steps between the two products, on the subtile's scores in t->s.s: bias and masks, ... */
+void attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* ... which scores are a masked key's, to t->s.hidden, */
+void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* ... weights and dropout.  True if earlier sums are to be multiplied by t->s.shrink. */
+bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+
 /* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
 void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
 

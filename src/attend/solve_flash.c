@@ -89,12 +89,20 @@ static const int64_t *channel_table(const attn__group *group, size_t stride, int
     return table;
 }
 
-static void fill_flash(attn__flash *f, const attn__task *task)
+void attn__flash_describe(attn__flash *f, const attn__task *task)
 {
     f->tile = attn__tile_for(task->isa);
     f->lanes = attn__lanes_for(task->isa);
     f->channels = task->contract.size;
     f->values = task->value.size;
+    f->bias_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.bias));
+    f->mask_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.mask));
+    find_limits(f, task);
+}
+
+static void fill_flash(attn__flash *f, const attn__task *task)
+{
+    attn__flash_describe(f, task);
     f->ldk = panel_width(f->channels);
     f->ldv = panel_width(f->values);
     int64_t *next = f->tables;
@@ -102,13 +110,10 @@ static void fill_flash(attn__flash *f, const attn__task *task)
     f->k_channel = channel_table(&task->contract, ATTN__STRIDE(dim.k), &next);
     f->v_channel = channel_table(&task->value, ATTN__STRIDE(dim.v), &next);
     f->o_channel = channel_table(&task->value, ATTN__STRIDE(dim.o), &next);
-    f->bias_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.bias));
-    f->mask_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.mask));
     if (task->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel)
         f->pairs = attn__pairs_for(task->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    find_limits(f, task);
     choose_blocks(f, task);
 }
 

@@ -15,18 +15,17 @@ static bool broadcast(const attn__group *group, bool q, bool k, bool v)
     return false;
 }
 
-/* bf16 cannot hold partial sums: each gradient element must come from one batch item, row and channel. */
-static bool sums_in_bf16(const attn__task *task)
+/* True if an element of a gradient may have several batch items, rows or channels to come from. */
+bool attn__back_sums(const attn__task *task)
 {
     unsigned with = task->problem.with;
     bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
-    return task->problem.dtype == ATTN_BF16 &&
-           (broadcast(&task->batch, q, k, v) || broadcast(&task->query, q, false, false) ||
-            broadcast(&task->key, false, k, v) || broadcast(&task->contract, q, k, false) ||
-            broadcast(&task->value, false, false, v));
+    return broadcast(&task->batch, q, k, v) || broadcast(&task->query, q, false, false) ||
+           broadcast(&task->key, false, k, v) || broadcast(&task->contract, q, k, false) ||
+           broadcast(&task->value, false, false, v);
 }
 
-static const char *refuse(const attn__task *task)
+const char *attn__back_refuse(const attn__task *task)
 {
     const attn_problem *problem = &task->problem;
     if (!task->backward)
@@ -41,13 +40,18 @@ static const char *refuse(const attn__task *task)
         return "keys have a window";
     if (problem->nrelatives)
         return "relative tables";
-    if (task->contract.size < 1 || task->value.size < 1 || task->contract.size > 512 || task->value.size > 512)
-        return "heads of 0 or more than 512 channels";
     if (task->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
-    if (sums_in_bf16(task))
+    if (problem->dtype == ATTN_BF16 && attn__back_sums(task)) /* which cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
     return NULL;
+}
+
+static const char *refuse(const attn__task *task)
+{
+    if (task->contract.size > 512 || task->value.size > 512)
+        return "heads of more than 512 channels";
+    return attn__back_refuse(task);
 }
 
 static void apply(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
