@@ -97,7 +97,10 @@ void attn__local_tile_start(attn__local_work *work, int64_t item)
     int64_t tile = item % pass->tiles;
     work->phase = item / pass->tiles % pass->phases;
     work->cell0 = tile * pass->tile;
-    work->live = pass->cells - work->cell0 < pass->tile ? pass->cells - work->cell0 : pass->tile;
+    int64_t live = pass->cells - work->cell0;
+    if (pass->by_key) /* later phases may have one position less */
+        live = (lane_axis(work->local)->window.size - work->phase + pass->phases - 1) / pass->phases - work->cell0;
+    work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
         work->s.tag[slot] = -1;
     read_ranges(work);
