@@ -46,6 +46,7 @@ $(eval $(call sanitized,tsan))
 test-parity: all
 	sh scripts/install-parity
 	build/venv/bin/python tests/parity/run.py
+	build/venv/bin/python tests/parity/layers.py
 
 bench: all
 	$(BUILD)/attn bench attend

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBLEMS = 220 };
+enum { PROBLEMS = 120 };
 
 typedef struct trial {
     attn_heads heads;
@@ -192,6 +192,12 @@ static void free_trial(trial *t)
         guard_free((void *)(uintptr_t)t->arrays.lens, t->lens * sizeof(int32_t));
 }
 
+/* Whether the planner leaves the problem to the reference: a role without elements. */
+static bool is_empty(const trial *t)
+{
+    return t->heads.batch == 0 || t->heads.heads == 0 || t->heads.queries == 0 || t->heads.keys == 0;
+}
+
 static void run(attn_context *c, trial *t, const char *solver, int threads, void *o, float *lse)
 {
     attn_plan *plan = NULL;
@@ -234,6 +240,10 @@ static void check_isa(const char *isa)
     for (int number = 0; number < PROBLEMS; number++) {
         trial t;
         make_trial(&t, (uint64_t)number);
+        if (is_empty(&t)) {
+            free_trial(&t);
+            continue;
+        }
         void *want = guard_alloc(bytes_of(&t, t.o)), *one = guard_alloc(bytes_of(&t, t.o));
         void *three = guard_alloc(bytes_of(&t, t.o));
         float *want_lse = guard_alloc(t.lse * 4), *lse = guard_alloc(t.lse * 4);

@@ -86,14 +86,17 @@ ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
 ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 
-/* d loss / d everything that needs a gradient; `loss` has one element.  Tensors that only the backward pass
- * still held are freed on the way, so this can be done once after each forward pass. */
+/* d loss / d everything that needs a gradient; `loss` has one element.  What the operations kept for it is
+ * used up on the way, so this can be done once after each forward pass; results stay readable until the
+ * reset (but see attn_cross_entropy, and scopes). */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same with a given gradient of `result` (same shape and type). */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 
-/* In inference, tensors made between begin and end are freed at the end, all but `keep` (which may be NULL);
- * returns `keep`.  Scopes nest.  While recording it does nothing. */
+/* Tensors made between begin and end are freed at the end, all but `keep` (which may be NULL); returns `keep`.
+ * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
+ * saves memory, and using one again is an error; tensors that were not computed from any that needs a
+ * gradient stay. */
 ATTN_API void attn_scope_begin(attn_tape *tape);
 ATTN_API attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
 

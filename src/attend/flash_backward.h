@@ -140,6 +140,7 @@ bool attn__back_one_key_axis(const attn__task *task);
 int64_t attn__back_key_end(const attn__back_run *run);
 void attn__back_limits(attn__back_run *run);
 void attn__back_mask(const attn__back_run *run, int64_t first, int64_t n);
+int64_t attn__back_count_masked(const attn__back_run *run, int64_t row);
 void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n);
 void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n);
 

@@ -108,6 +108,34 @@ void attn__back_mask(const attn__back_run *run, int64_t first, int64_t n)
     }
 }
 
+static bool sees(const attn__back_run *run, int64_t r, int64_t j)
+{
+    const attn__task *task = run->task;
+    const attn_problem *problem = &task->problem;
+    bool seen = j >= run->m.from[r] && j < run->m.to[r];
+    if (task->has_mask)
+        seen = seen && run->arrays->mask[run->m.mask_at[r] + attn__offsets_one(&task->key, ATTN__STRIDE(dim.mask), j)];
+    if (attn__back_one_key_axis(task))
+        return seen;
+    for (int b = 0; b < problem->nbands; b++) {
+        int64_t apart = attn__offsets_index(&task->key, problem->bands[b].key_dim, j) -
+                        run->m.q_index[b * run->plan->tile_q + r];
+        seen = seen && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
+    }
+    if (task->has_lens)
+        seen = seen && attn__offsets_index(&task->key, problem->lens_dim, j) < run->arrays->lens[run->m.lens_at[r]];
+    return seen;
+}
+
+/* How many keys of all are masked for row r of the tile: one by one, for rows that see nothing else. */
+int64_t attn__back_count_masked(const attn__back_run *run, int64_t r)
+{
+    int64_t masked = 0;
+    for (int64_t j = 0; j < run->plan->nk; j++)
+        masked += !sees(run, r, j);
+    return masked;
+}
+
 void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n)
 {
     const float *bias = run->arrays->bias;

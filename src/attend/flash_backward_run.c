@@ -69,13 +69,15 @@ static void pack_keys(attn__back_run *run)
 }
 
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
- * there are no others, lse = fill + log(keys) has lost its last digits in f32; the row is then shifted by the
- * fill, so that its weights come out as 1 / keys. */
+ * there are no others, lse = fill + log(count) has lost its last digits in f32; the row is then shifted by the
+ * fill, so that its weights come out as 1 / count. */
 static void set_lse(attn__back_run *run, int64_t r, float lse)
 {
-    double fill = run->task->problem.mask_fill, keys = log((double)run->plan->nk);
-    bool alone = fabs(fill) > 256.0 && fabs(lse - fill - keys) <= 2.5e-7 * fabs(fill);
-    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? keys : (double)lse) * LOG2E);
+    double fill = run->task->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
+    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
+    double count = alone ? (double)attn__back_count_masked(run, r) : 0.0;
+    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * LOG2E);
     run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
 }
 

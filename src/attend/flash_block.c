@@ -250,7 +250,10 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
-        if (at < span->end && at + keys > span->begin)
-            see_keys(t, &b, attn__flash_subtile_at(t, i));
+        if (at >= span->end || at + keys <= span->begin)
+            continue;
+        block seen = b; /* up to the last key of any lane: under a causal mask a block is seldom seen whole */
+        seen.keys = span->end - at < keys ? span->end - at : keys;
+        see_keys(t, &seen, attn__flash_subtile_at(t, i));
     }
 }

@@ -123,8 +123,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     attn__flash_scratch unused;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__flash_divide(f, task, NULL, &unused));
     snprintf(recipe->text, sizeof recipe->text, "%s%s tile %dx%d, blocks of %d queries x %d keys",
-             attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows, f->tile->lanes * f->tile->vectors, (int)f->query_block,
-             (int)f->key_block);
+             attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows,
+             f->tile->lanes * f->tile->vectors, (int)f->query_block, (int)f->key_block);
     return ATTN_OK;
 }
 

@@ -9,7 +9,7 @@
  *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part
- *   vf_set1 vf_zero vf_add vf_sub vf_mul vf_div vf_abs vf_floor
+ *   vf_set1 vf_zero vf_add vf_sub vf_mul vf_div vf_sqrt vf_abs vf_floor
  *   vf_fma(a,b,c) = a*b+c, vf_fnma(a,b,c) = c-a*b     one rounding, but two on `scalar`
  *   vf_max(a,b), vf_min(a,b)                          b where either is NaN, as x86 has it
  *   vf_fraction(x) = x - floor(x), vf_scale2(p,x) = p * 2^floor(x), right for -inf and in the subnormals

@@ -44,6 +44,7 @@ VF_FN vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 VF_FN vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 VF_FN vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 VF_FN vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+VF_FN vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
 VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 VF_FN vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
@@ -118,7 +119,8 @@ VF_FN void vf_store_bf16(uint16_t *p, vf x)
     vi bits = _mm256_castps_si256(x), lsb = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     vi even = _mm256_add_epi32(bits, _mm256_add_epi32(lsb, _mm256_set1_epi32(0x7fff)));
     vi quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x00400000));
-    vf rounded = _mm256_blendv_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(quiet), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    vf unordered = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    vf rounded = _mm256_blendv_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(quiet), unordered);
     vi high = _mm256_srli_epi32(_mm256_castps_si256(rounded), 16);
     vi packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0xd8);
     _mm_storeu_si128((void *)p, _mm256_castsi256_si128(packed));

@@ -42,6 +42,7 @@ VF_FN vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 VF_FN vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 VF_FN vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 VF_FN vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VF_FN vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
 VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 VF_FN vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }

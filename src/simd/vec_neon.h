@@ -45,6 +45,7 @@ VF_FN vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
 VF_FN vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
 VF_FN vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
 VF_FN vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
+VF_FN vf vf_sqrt(vf x) { return vsqrtq_f32(x); }
 VF_FN vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 VF_FN vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 /* Not vmaxq: that gives NaN where either is NaN. */

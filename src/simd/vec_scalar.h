@@ -50,6 +50,7 @@ VF_FN vf vf_add(vf a, vf b) { return a + b; }
 VF_FN vf vf_sub(vf a, vf b) { return a - b; }
 VF_FN vf vf_mul(vf a, vf b) { return a * b; }
 VF_FN vf vf_div(vf a, vf b) { return a / b; }
+VF_FN vf vf_sqrt(vf x) { return (vf){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2]), sqrtf(x[3])}; }
 VF_FN vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 VF_FN vf vf_fnma(vf a, vf b, vf c) { return c - a * b; }
 VF_FN vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }

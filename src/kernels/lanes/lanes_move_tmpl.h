@@ -53,12 +53,13 @@ VF_FN int at_most_lanes(int64_t n)
     return n < VF_LANES ? (int)n : VF_LANES;
 }
 
-/* One square: lanes [w, w + lanes) of rows [r, r + rows). */
+/* One square: lanes [w, w + lanes) of rows [r, r + rows); `whole`, a constant after inlining, spares the edges'
+ * checks inside. */
 VF_FN void gather_square(const attn__lanes_view *v, attn_dtype dtype, float *tile, int64_t width, int64_t w, int64_t r,
-                         vf factor)
+                         vf factor, bool whole)
 {
     vf x[VF_LANES];
-    int lanes = at_most_lanes(v->lanes - w), rows = at_most_lanes(v->rows - r);
+    int lanes = whole ? VF_LANES : at_most_lanes(v->lanes - w), rows = whole ? VF_LANES : at_most_lanes(v->rows - r);
     VF_UNROLL
     for (int i = 0; i < VF_LANES; i++)
         x[i] = i < lanes ? load_as(v->base, dtype, v->lane_offset[w + i] + r, rows) : vf_zero();
@@ -74,8 +75,10 @@ VF_FN void gather_squares(const attn__lanes_view *v, attn_dtype dtype, float *ti
 {
     for (int64_t r = 0; r < v->rows; r += VF_LANES) {
         for (int64_t w = 0; w < width; w += VF_LANES) {
-            if (w < v->lanes)
-                gather_square(v, dtype, tile, width, w, r, vf_set1(factor));
+            if (w + VF_LANES <= v->lanes && r + VF_LANES <= v->rows)
+                gather_square(v, dtype, tile, width, w, r, vf_set1(factor), true);
+            else if (w < v->lanes)
+                gather_square(v, dtype, tile, width, w, r, vf_set1(factor), false);
         }
     }
     for (int64_t w = (v->lanes + VF_LANES - 1) / VF_LANES * VF_LANES; w < width; w += VF_LANES) {
@@ -144,10 +147,10 @@ static void gather(const attn__lanes_view *v, float *tile, int64_t width, float 
 }
 
 VF_FN void scatter_square(const attn__lanes_view *v, attn_dtype dtype, const float *tile, int64_t width, int64_t w,
-                          int64_t r, const float *factor)
+                          int64_t r, const float *factor, bool whole)
 {
     vf x[VF_LANES], f = vf_load(factor + w);
-    int lanes = at_most_lanes(v->lanes - w), rows = at_most_lanes(v->rows - r);
+    int lanes = whole ? VF_LANES : at_most_lanes(v->lanes - w), rows = whole ? VF_LANES : at_most_lanes(v->rows - r);
     VF_UNROLL
     for (int i = 0; i < VF_LANES; i++)
         x[i] = i < rows ? vf_mul(vf_load(tile + (r + i) * width + w), f) : vf_zero();
@@ -163,8 +166,12 @@ VF_FN void scatter_squares(const attn__lanes_view *v, attn_dtype dtype, const fl
                            const float *factor)
 {
     for (int64_t w = 0; w < v->lanes; w += VF_LANES) {
-        for (int64_t r = 0; r < v->rows; r += VF_LANES)
-            scatter_square(v, dtype, tile, width, w, r, factor);
+        for (int64_t r = 0; r < v->rows; r += VF_LANES) {
+            if (w + VF_LANES <= v->lanes && r + VF_LANES <= v->rows)
+                scatter_square(v, dtype, tile, width, w, r, factor, true);
+            else
+                scatter_square(v, dtype, tile, width, w, r, factor, false);
+        }
     }
 }
 

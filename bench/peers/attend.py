@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""Times attention in PyTorch and ONNX Runtime, and in attn where it is built, and prints the ratios.
+
+    attend.py [--threads LIST] [--peers LIST] [--attn COMMAND] [--json] [PROBLEM...]
+
+PROBLEM is b2h8q512k512d64[:causal][,bf16] or one of the layers of attend_layers.py; without any, a list of both.
+Every thread count is measured in a process of its own.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import measure
+import problems
+
+# As in attend_layers.py, which imports torch: the parent process does without it.
+LAYER_NAMES = ["axial256x256c64h8", "window7x7:256x256c64h8", "tied:128x256c768h12"]
+PEERS = "pytorch,pytorch-math,onnxruntime"
+# The scores and their gradient at 4 bytes; beyond this many the unfused path is left out.
+MOST_SCORES = 2 ** 29
+
+
+def timers(name, peers):
+    """(peer, function of the direction) for each peer that can compute the problem, and the problem's dtype."""
+    import attend_dense
+    import attend_layers
+    if name in attend_layers.LAYERS:
+        return [("pytorch", lambda direction: attend_layers.pytorch(name, direction))], "f32"
+    problem = problems.parse(name)
+    scores = problem.batch * problem.heads * problem.queries * problem.keys
+    return [(peer, lambda direction, peer=peer: attend_dense.PEERS[peer](problem, direction))
+            for peer in peers if peer != "pytorch-math" or scores <= MOST_SCORES], problem.dtype
+
+
+def child(names, peers, threads):
+    """Measures in this process; one JSON object a line, with a problem's peers one after the other."""
+    import torch
+    torch.set_num_threads(threads)
+    for name in names:
+        available, dtype = timers(name, peers)
+        for direction in ("forward", "backward"):
+            for peer, timer in available:
+                ms = timer(direction)
+                if ms is not None:
+                    print(json.dumps({"problem": name, "peer": peer, "direction": direction, "dtype": dtype,
+                                      "threads": threads, "ms": round(ms, 4)}), flush=True)
+
+
+def peers_rows(names, peers, threads):
+    command = [sys.executable, os.path.abspath(__file__), "--child", str(threads), "--peers", peers, *names]
+    environment = measure.environment(threads, True)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        print(f"attend.py: the peers stopped with exit code {done.returncode}", file=sys.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def same(name):
+    """A key under which two spellings of one problem meet."""
+    try:
+        return problems.parse(name)
+    except ValueError:
+        return name
+
+
+def attn_rows(attn, names, threads):
+    """What `attn bench attend` says to each problem; those that it does not know are left out with a note."""
+    rows = []
+    for name in names if os.access(attn, os.X_OK) else ():
+        command = [attn, "bench", "attend", "--json", "--threads", str(threads), name]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(f"attend.py: attn does not measure {name}: {done.stderr.strip()}", file=sys.stderr)
+            continue
+        rows += [{**row, "peer": "attn", "problem": name} for row in json.loads(done.stdout)
+                 if same(row["problem"]) == same(name)]
+    return rows
+
+
+def print_table(rows, peers):
+    """A line per problem, direction and threads: attn's time, and each peer's time and its ratio to attn's."""
+    groups = {}
+    for row in rows:
+        key = row["problem"], row["direction"], row["threads"]
+        groups.setdefault(key, {})[row["peer"]] = row["ms"]
+    columns = ["attn", *peers]
+    print(f"{'problem':28} {'':8} {'thr':>3} " + " ".join(f"{name + ' ms':>22}" for name in columns))
+    for (name, direction, threads), times in groups.items():
+        cells = []
+        for peer in columns:
+            ratio = f" ({times[peer] / times['attn']:.2f}x)" if {"attn", peer} <= times.keys() != {"attn"} else ""
+            cells.append(f"{times[peer]:.3f}{ratio if peer != 'attn' else ''}" if peer in times else "-")
+        print(f"{name:28} {direction:8} {threads:3} " + " ".join(f"{cell:>22}" for cell in cells))
+
+
+def main():
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--peers", default=PEERS)
+    parser.add_argument("--attn", default=os.path.join(os.environ.get("ATTN_BUILD", os.path.join(root, "build")), "attn"))
+    parser.add_argument("--json", action="store_true", help="an array of objects instead of the table")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    names = options.problems or problems.DEFAULT + LAYER_NAMES
+    for name in names:
+        if name not in LAYER_NAMES:
+            try:
+                problems.parse(name)
+            except ValueError as error:
+                parser.error(str(error))
+    if options.child:
+        return child(names, options.peers.split(","), options.child)
+    rows = []
+    for threads in map(int, options.threads.split(",")):
+        for name in names:  # side by side, so that both meet the machine in the same state
+            rows += peers_rows([name], options.peers, threads) + attn_rows(options.attn, [name], threads)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        print_table(rows, options.peers.split(","))
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * attn eval: loss and BLEU of a translator on sentence pairs. */
+#include "commands.h"
+#include "source.h"
+
+#include <string.h>
+
+static const char *const parts[] = {"test", "valid", "train", "all", NULL};
+
+static const cli_option options[] = {
+    CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip, or \"phrasebook\"; default: those of the training"),
+    CLI_CHOICE("part", parts, "test",
+               "which of them: the ones the training kept for testing, for validation, the ones "
+               "it learned from, or all"),
+    CLI_INT("samples", 'n', "0", 0, 1e9, "print so many translations beside their references"),
+    CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
+    CLI_REAL("length_penalty", "0", 0, 10, "how much longer translations are favoured when searching"),
+};
+
+static const char *const usage[] = {"DIR [--data FILE]", NULL};
+
+static const char description[] =
+    "Translates every sentence of one part of FILE and compares. The parts are those of the training (same split, same "
+    "seed), so that --part test is what the translator has never seen; for a file that has nothing to do with the "
+    "training use --part all.\n"
+    "\n"
+    "Prints the loss (nats per word, with the reference's words given), the mean over the sentences of BLEU as Dive "
+    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU as sacreBLEU computes it (13a, 0 to 100).";
+
+static const char *const examples[] = {
+    "attn eval out/demo",
+    "attn eval en-fr --data fra.txt.gz --part valid --beam 4 --samples 10",
+    "attn eval en-fr --json",
+    NULL,
+};
+
+typedef struct samples {
+    int64_t wanted, printed;
+    attn_json *json; /* NULL: for people */
+} samples;
+
+static void print_sample(void *user, const char *source, const char *reference, const char *prediction)
+{
+    samples *s = user;
+    if (s->printed >= s->wanted)
+        return;
+    s->printed++;
+    if (!s->json) {
+        printf("source     %s\nreference  %s\nprediction %s\n\n", source, reference, prediction);
+        return;
+    }
+    attn_json_object(s->json, NULL);
+    attn_json_text(s->json, "source", source);
+    attn_json_text(s->json, "reference", reference);
+    attn_json_text(s->json, "prediction", prediction);
+    attn_json_end(s->json);
+}
+
+static attn_part part_of(const char *name)
+{
+    static const attn_part values[] = {ATTN_PART_TEST, ATTN_PART_VALID, ATTN_PART_TRAIN, ATTN_PART_ALL};
+    int i = 0;
+    while (parts[i + 1] && strcmp(parts[i], name) != 0)
+        i++;
+    return values[i];
+}
+
+static void json_score(attn_json *json, const attn_translator_score *score)
+{
+    attn_json_int(json, "sentences", score->sentences);
+    attn_json_real(json, "loss", score->loss);
+    attn_json_real(json, "bleu_d2l", score->bleu_d2l);
+    attn_json_real(json, "bleu", score->corpus.score);
+    attn_json_array(json, "precisions");
+    for (int i = 0; i < 4; i++)
+        attn_json_real(json, NULL, score->corpus.precisions[i]);
+    attn_json_end(json);
+    attn_json_real(json, "brevity_penalty", score->corpus.brevity_penalty);
+    attn_json_int(json, "prediction_length", score->corpus.prediction_length);
+    attn_json_int(json, "reference_length", score->corpus.reference_length);
+    attn_json_real(json, "tokens_per_second", score->tokens_per_second);
+}
+
+static void print_score(const char *part, const attn_translator_score *score)
+{
+    const attn_bleu *b = &score->corpus;
+    char count[32], rate[32];
+    printf("part          %s, %s sentences\n", part, cli_count(score->sentences, count));
+    printf("loss          %.4f nats per word\n", score->loss);
+    printf("BLEU (d2l)    %.4f  mean over the sentences, k = 2\n", score->bleu_d2l);
+    printf("BLEU          %.2f  corpus, as sacreBLEU; %.1f/%.1f/%.1f/%.1f, brevity penalty %.3f\n", b->score,
+           b->precisions[0], b->precisions[1], b->precisions[2], b->precisions[3], b->brevity_penalty);
+    printf("speed         %s words decoded a second\n", cli_count((int64_t)score->tokens_per_second, rate));
+}
+
+/* training.json, which says where the data is; NULL if there is none. */
+static attn_config *training_of(const cli_call *cli)
+{
+    char path[4096];
+    attn_config *training = NULL;
+    int length = snprintf(path, sizeof path, "%s/training.json", cli->words[0]);
+    if (length < 0 || length >= (int)sizeof path || attn_config_read(&training, cli->context, path) != ATTN_OK) {
+        attn_context_clear(cli->context);
+        training = NULL;
+    }
+    return training;
+}
+
+static int evaluate(cli_call *cli, attn_translator *translator, cli_source source)
+{
+    const char *part = cli_text(cli, "part");
+    attn_translator_options how = {.beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty")};
+    attn_translator_score score;
+    attn_json json;
+    samples s = {.wanted = cli_int(cli, "samples"), .json = cli->json ? &json : NULL};
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "part", part);
+    attn_json_array(&json, "samples");
+    if (attn_translator_evaluate(translator, source.path, source.text, source.size, part_of(part), &how,
+                                 s.wanted > 0 ? print_sample : NULL, &s, &score) != ATTN_OK) {
+        attn_json_free(&json);
+        return cli_failed(cli, NULL);
+    }
+    attn_json_end(&json);
+    json_score(&json, &score);
+    attn_json_end(&json);
+    if (cli->json)
+        return cli_print_json(cli, &json);
+    attn_json_free(&json);
+    print_score(part, &score);
+    return CLI_OK;
+}
+
+static int run(cli_call *cli)
+{
+    attn_translator *translator;
+    attn_config *training = NULL;
+    if (attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (!cli_given(cli, "data"))
+        training = training_of(cli);
+    cli_source source = cli_source_of(training ? attn_config_text(training, "data", "") : cli_text(cli, "data"));
+    int code =
+        source.path || source.text
+            ? evaluate(cli, translator, source)
+            : cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data FILE", cli->words[0]);
+    attn_config_destroy(training);
+    attn_translator_destroy(translator);
+    return code;
+}
+
+const cli_command cli_eval = {
+    "eval", "measure a translator's loss and BLEU", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
+};

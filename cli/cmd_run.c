@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ * attn run: any architecture on arrays from .npy files. */
+#include "commands.h"
+
+#include <string.h>
+
+static const cli_option options[] = {
+    CLI_TEXT("arch", 'a', "NAME", NULL, "the architecture; attn list names them"),
+    CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
+    CLI_TEXT("weights", 'w', "FILE", "",
+             "its parameters, safetensors or PyTorch's .pt; default: fresh ones from --seed"),
+    CLI_MANY("input", 'i', "NAME=FILE", "an input, as .npy; once for each"),
+    CLI_MANY("output", 'o', "NAME=FILE", "an output to write, as .npy; once for each"),
+};
+
+static const char *const usage[] = {
+    "--arch NAME [--config JSON] [--weights FILE] --input NAME=FILE... --output NAME=FILE...", NULL};
+
+static const char description[] =
+    "Builds a model, gives it the inputs and writes the outputs asked for. attn list NAME tells what an architecture "
+    "takes and gives. Prints the shape of each output.";
+
+static const char *const examples[] = {
+    "attn run --arch transformer --config config.json --weights model.safetensors \\",
+    "         --input src=src.npy --input tgt=tgt.npy --output logits=logits.npy",
+    NULL,
+};
+
+/* Parts of "NAME=FILE": the name goes to `name`, the result is the file.  NULL if it has not that form. */
+static const char *split(const char *text, char *name, size_t size)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1] || (size_t)(equals - text) >= size)
+        return NULL;
+    memcpy(name, text, (size_t)(equals - text));
+    name[equals - text] = '\0';
+    return equals + 1;
+}
+
+static int bad_form(const char *option, const char *text)
+{
+    return cli_fail(CLI_BAD, "--%s: \"%s\" has not the form NAME=FILE", option, text);
+}
+
+/* *model is NULL on failure, which has been said. */
+static int make_model(const cli_call *cli, attn_model **model)
+{
+    const char *text = cli_text(cli, "config"), *weights = cli_text(cli, "weights");
+    attn_config *config = NULL;
+    *model = NULL;
+    attn_status status = text[strspn(text, " \n")] == '{'
+                             ? attn_config_parse(&config, cli->context, text, strlen(text), "--config")
+                             : attn_config_read(&config, cli->context, text);
+    attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed")};
+    if (status == ATTN_OK)
+        status = attn_model_create(model, cli->context, cli_text(cli, "arch"), config, &options_of);
+    if (status == ATTN_OK && weights[0])
+        status = attn_weights_load(attn_model_parameters(*model), weights, NULL, NULL, NULL);
+    attn_config_destroy(config);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+static int read_inputs(const cli_call *cli, attn_named_list *inputs)
+{
+    const attn_value *given = cli_many(cli, "input");
+    for (int64_t i = 0; given && i < given->n; i++) {
+        char name[128];
+        attn_tensor *tensor;
+        const char *path = split(given->texts[i], name, sizeof name);
+        if (!path)
+            return bad_form("input", given->texts[i]);
+        if (attn_npy_read(&tensor, cli->context, path) != ATTN_OK)
+            return cli_failed(cli, NULL);
+        if (attn_named_add(inputs, name, tensor) != ATTN_OK) {
+            attn_tensor_destroy(tensor);
+            return cli_failed(cli, NULL);
+        }
+    }
+    return CLI_OK;
+}
+
+/* Names wanted, with no tensor yet, so that optional ones are made too. */
+static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
+{
+    const attn_value *wanted = cli_many(cli, "output");
+    for (int64_t i = 0; wanted && i < wanted->n; i++) {
+        char name[128];
+        if (!split(wanted->texts[i], name, sizeof name))
+            return bad_form("output", wanted->texts[i]);
+        if (attn_named_add(outputs, name, NULL) != ATTN_OK)
+            return cli_failed(cli, NULL);
+    }
+    return CLI_OK;
+}
+
+static int write_outputs(const cli_call *cli, const attn_named_list *outputs)
+{
+    const attn_value *wanted = cli_many(cli, "output");
+    for (int64_t i = 0; wanted && i < wanted->n; i++) {
+        char name[128];
+        const char *path = split(wanted->texts[i], name, sizeof name);
+        const attn_tensor *tensor = attn_named_find(outputs, name);
+        if (!tensor)
+            return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s names them", name,
+                            cli_text(cli, "arch"));
+        if (attn_npy_write(cli->context, tensor, path) != ATTN_OK)
+            return cli_failed(cli, NULL);
+    }
+    return CLI_OK;
+}
+
+static int print_shapes(const cli_call *cli, const attn_named_list *outputs)
+{
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    for (int64_t i = 0; i < outputs->n; i++) {
+        const attn_tensor *tensor = outputs->items[i].tensor;
+        if (!tensor)
+            continue;
+        attn_json_array(&json, outputs->items[i].name);
+        if (!cli->json)
+            printf("%s", outputs->items[i].name);
+        for (int d = 0; d < attn_tensor_rank(tensor); d++) {
+            attn_json_int(&json, NULL, attn_tensor_dim(tensor, d));
+            if (!cli->json)
+                printf("%s%lld", d ? " x " : "  ", (long long)attn_tensor_dim(tensor, d));
+        }
+        attn_json_end(&json);
+        if (!cli->json)
+            printf("  %s\n", attn_dtype_name(attn_tensor_dtype(tensor)));
+    }
+    attn_json_end(&json);
+    if (cli->json)
+        return cli_print_json(cli, &json);
+    attn_json_free(&json);
+    return CLI_OK;
+}
+
+static int run(cli_call *cli)
+{
+    attn_model *model = NULL;
+    attn_tape *tape = NULL;
+    attn_named_list inputs = {.context = cli->context, .owns = true}, outputs = {.context = cli->context};
+    int code = make_model(cli, &model);
+    if (code == CLI_OK)
+        code = read_inputs(cli, &inputs);
+    if (code == CLI_OK)
+        code = ask_outputs(cli, &outputs);
+    if (code == CLI_OK && attn_tape_create(&tape, cli->context) != ATTN_OK)
+        code = cli_failed(cli, NULL);
+    if (code == CLI_OK && attn_model_forward(model, tape, &inputs, &outputs) != ATTN_OK)
+        code = cli_failed(cli, NULL);
+    if (code == CLI_OK)
+        code = write_outputs(cli, &outputs);
+    if (code == CLI_OK)
+        code = print_shapes(cli, &outputs);
+    attn_named_clear(&outputs);
+    if (tape)
+        attn_tape_destroy(tape);
+    attn_named_clear(&inputs);
+    attn_model_destroy(model);
+    return code;
+}
+
+const cli_command cli_run = {
+    "run",
+    "run any architecture on arrays from .npy files",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    0,
+    0,
+    run,
+};

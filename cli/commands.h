@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * commands.h - every command, one a file. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "command.h"
+
+extern const cli_command cli_demo, cli_train_translate, cli_translate, cli_eval, cli_show, cli_info, cli_list, cli_run,
+    cli_version, cli_help;
+
+#endif

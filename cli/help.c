@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ * Help for people at a terminal: the overview, and a page a command, all from the tables. */
+#include "command.h"
+
+#include <string.h>
+
+enum { WIDTH = 80, COLUMN = 28 };
+
+const char *const cli_exit_codes[] = {
+    "0",   "success",
+    "1",   "a failure that is not yours: no memory, or an internal error",
+    "2",   "bad usage or bad input: an unknown option, or a file that is missing, damaged or cannot be written",
+    "130", "interrupted by Ctrl-C; a training was saved first",
+    NULL,
+};
+
+const char *const cli_environment[] = {
+    "ATTN_THREADS", "threads to use where --threads is not given",
+    "ATTN_ISA",     "the instruction set to use; attn version lists those of this machine",
+    NULL,
+};
+
+/* ------------------------------------------------------------------------------------------- wrapping */
+
+/* The next word of a paragraph; false at the paragraph's end, where *text stands on its newline or end. */
+static bool next_word(const char **text, const char **word, size_t *length)
+{
+    while (**text == ' ')
+        ++*text;
+    *word = *text;
+    while (**text && **text != ' ' && **text != '\n')
+        ++*text;
+    *length = (size_t)(*text - *word);
+    return *length > 0;
+}
+
+static void wrap_paragraph(FILE *file, const char **text, int indent, int column)
+{
+    const char *word;
+    size_t length;
+    bool first = true;
+    while (next_word(text, &word, &length)) {
+        if (!first && column + 1 + (int)length > WIDTH) {
+            fprintf(file, "\n%*s", indent, "");
+            column = indent;
+            first = true;
+        }
+        fprintf(file, "%s%.*s", first ? "" : " ", (int)length, word);
+        column += (int)length + !first;
+        first = false;
+    }
+}
+
+void cli_help_wrap(FILE *file, const char *text, int indent, int column)
+{
+    while (*text) {
+        if (*text == ' ') { /* as it stands */
+            size_t length = strcspn(text, "\n");
+            fprintf(file, "%.*s", (int)length, text);
+            text += length;
+        } else
+            wrap_paragraph(file, &text, indent, column);
+        if (!*text)
+            break;
+        text++;
+        fputc('\n', file);
+        if (*text && *text != '\n' && *text != ' ')
+            fprintf(file, "%*s", indent, "");
+        column = indent;
+    }
+    fputc('\n', file);
+}
+
+/* ------------------------------------------------------------------------------------------- options */
+
+/* "least to most" where the table has a range that tells something. */
+static void range_text(const attn_key *key, char *out, size_t size)
+{
+    out[0] = '\0';
+    bool number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
+    if (!number || !(key->least < key->most))
+        return;
+    if (key->most >= 1e6 && key->least > 0)
+        snprintf(out, size, "at least %g", key->least);
+    else if (key->most < 1e6)
+        snprintf(out, size, "%g to %g", key->least, key->most);
+}
+
+static void print_option(FILE *file, const cli_option *option)
+{
+    char name[64], value[128], left[256], range[64], doc[640];
+    const attn_key *key = &option->key;
+    cli_option_spell(option, name);
+    cli_option_value(option, value);
+    int used = option->letter ? snprintf(left, sizeof left, "  -%c, --%s", option->letter, name)
+                              : snprintf(left, sizeof left, "      --%s", name);
+    snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
+    range_text(key, range, sizeof range);
+    const char *otherwise = key->otherwise ? key->otherwise : "";
+    if (key->type == ATTN_VALUE_BOOL) /* a switch that is on needs a word about turning it off */
+        otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
+    snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,
+             range[0] && otherwise[0] ? "; " : "", otherwise[0] ? "default " : "", otherwise,
+             range[0] || otherwise[0] ? ")" : "");
+    if ((int)strlen(left) + 2 > COLUMN)
+        fprintf(file, "%s\n%*s", left, COLUMN, "");
+    else
+        fprintf(file, "%-*s", COLUMN, left);
+    cli_help_wrap(file, doc, COLUMN, COLUMN);
+}
+
+static void print_options(FILE *file, const cli_command *command)
+{
+    static const char *const heads[] = {"Options:", "Settings:", "Common options:"};
+    cli_option option;
+    int last = -1;
+    for (int i = 0; cli_option_at(command, i, &option); i++) {
+        int group = cli_option_group(command, i);
+        if (group != last)
+            fprintf(file, "\n%s\n", heads[group]);
+        last = group;
+        print_option(file, &option);
+    }
+}
+
+/* A name and what it means, one pair a line. */
+static void print_pairs(FILE *file, const char *head, const char *const *pairs, int indent)
+{
+    fprintf(file, "\n%s\n", head);
+    for (int i = 0; pairs[i]; i += 2) {
+        fprintf(file, "  %-*s", indent - 2, pairs[i]);
+        cli_help_wrap(file, pairs[i + 1], indent, indent);
+    }
+}
+
+static void print_exit_codes(FILE *file)
+{
+    print_pairs(file, "Exit status:", cli_exit_codes, 7);
+}
+
+void cli_help_command(FILE *file, const cli_command *command)
+{
+    fprintf(file, "attn %s - %s\n\nUsage:\n", command->name, command->summary);
+    for (int i = 0; command->usage[i]; i++)
+        fprintf(file, "  attn %s %s\n", command->name, command->usage[i]);
+    fputc('\n', file);
+    cli_help_wrap(file, command->description, 0, 0);
+    print_options(file, command);
+    fputs("\nExamples:\n", file);
+    for (int i = 0; command->examples[i]; i++)
+        fprintf(file, "  %s\n", command->examples[i]);
+    print_exit_codes(file);
+}
+
+/* ------------------------------------------------------------------------------------------- overview */
+
+static void print_commands(FILE *file)
+{
+    fputs("\nCommands:\n", file);
+    for (int i = 0; cli_commands[i]; i++)
+        fprintf(file, "  %-17s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+}
+
+void cli_help_overview(FILE *file)
+{
+    fputs("attn - train attention networks, use them, and see what they attend to\n\n"
+          "Try:\n"
+          "  attn demo                                                   the whole way, in a minute\n"
+          "  attn train translate --data pairs.tsv --out my-model        learn from your sentences\n"
+          "  attn translate my-model \"Is the door open?\"                 and translate\n",
+          file);
+    print_commands(file);
+    fputs("\nattn COMMAND --help explains a command.\n", file);
+}
+
+void cli_help_all(FILE *file)
+{
+    cli_help_overview(file);
+    print_options(file, NULL);
+    print_exit_codes(file);
+    print_pairs(file, "Environment:", cli_environment, 16);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ * attn: finds the command that is meant, parses its options, runs it. */
+#include "command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The command that argv[1] (and argv[2]) name; *used how many words that took. */
+static const cli_command *named(int argc, char **argv, int *used)
+{
+    char both[128];
+    if (argc > 2) {
+        snprintf(both, sizeof both, "%s %s", argv[1], argv[2]);
+        const cli_command *command = cli_command_find(both);
+        *used = 2;
+        if (command)
+            return command;
+    }
+    *used = 1;
+    return cli_command_find(argv[1]);
+}
+
+/* "train" alone, or with something that cannot be trained: lists what can.  False if `word` begins no command. */
+static bool is_family(const char *word, char *members, size_t size)
+{
+    size_t length = strlen(word);
+    members[0] = '\0';
+    for (int i = 0; cli_commands[i]; i++) {
+        const char *name = cli_commands[i]->name;
+        if (strncmp(name, word, length) == 0 && name[length] == ' ')
+            snprintf(members + strlen(members), size - strlen(members), "%sattn %s", members[0] ? ", " : "", name);
+    }
+    return members[0] != '\0';
+}
+
+static int refuse_command(const char *word)
+{
+    char members[256];
+    if (is_family(word, members, sizeof members))
+        return cli_fail(CLI_BAD, "%s what? there is: %s", word, members);
+    cli_nearest nearest = {.word = word};
+    for (int i = 0; cli_commands[i]; i++) {
+        char first[64];
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(cli_commands[i]->name, " "), cli_commands[i]->name);
+        cli_nearest_offer(&nearest, first);
+    }
+    if (cli_nearest_found(&nearest))
+        return cli_fail(CLI_BAD, "there is no command \"%.60s\"; did you mean \"%s\"?", word, nearest.best);
+    return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
+}
+
+/* A context, or NULL with the reason said. */
+static attn_context *make_context(int threads)
+{
+    attn_context *context;
+    attn_status status = attn_context_create(&context, &(attn_context_options){.threads = threads});
+    if (status == ATTN_OK)
+        return context;
+    const char *isa = getenv("ATTN_ISA");
+    if (status == ATTN_ARGUMENT && isa)
+        cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
+    else
+        cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
+    return NULL;
+}
+
+static int parse_and_run(cli_call *cli, int argc, char **argv)
+{
+    int code = cli_parse(cli, argc, argv);
+    if (code != CLI_PARSED)
+        return code;
+    cli->context = make_context((int)cli_int(cli, "threads"));
+    if (!cli->context)
+        return CLI_BAD;
+    return cli->command->run(cli);
+}
+
+static int run(const cli_command *command, int argc, char **argv)
+{
+    cli_call cli = {.command = command, .parse_context = make_context(1)};
+    if (!cli.parse_context)
+        return CLI_BAD;
+    int code = CLI_FAILED;
+    cli.words = calloc((size_t)argc + 1, sizeof *cli.words);
+    if (!cli.words || attn_config_create(&cli.given, cli.parse_context) != ATTN_OK)
+        cli_fail(CLI_FAILED, "out of memory");
+    else
+        code = parse_and_run(&cli, argc, argv);
+    attn_config_destroy(cli.given);
+    attn_context_destroy(cli.context);
+    attn_context_destroy(cli.parse_context);
+    free(cli.words);
+    return code;
+}
+
+/* What was printed may not have arrived: a full disk shows only here. */
+static int close_output(int code)
+{
+    bool failed = ferror(stdout) != 0;
+    errno = 0;
+    if (fclose(stdout) != 0 || failed)
+        return cli_fail(CLI_BAD, "standard output: %s", errno ? strerror(errno) : "not everything could be written");
+    return code;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        cli_help_overview(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        cli_help_all(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        argv[1] += 2;
+    if (argv[1][0] == '-')
+        return cli_fail(CLI_BAD, "the command comes first: attn COMMAND [OPTION...]; attn --help lists them");
+    int used;
+    const cli_command *command = named(argc, argv, &used);
+    return command ? run(command, argc - 1 - used, argv + 1 + used) : refuse_command(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    cli_wait_politely(argv);
+    return close_output(dispatch(argc, argv));
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ * What the user may have meant: the known word with the fewest edits. */
+#include "command.h"
+
+#include <string.h>
+
+enum { LONGEST = 63 };
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions and changes of one byte; swapped neighbours count as one (optimal string alignment). */
+static int edits(const char *a, const char *b)
+{
+    int rows[3][LONGEST + 1];
+    int n = (int)strlen(a), m = (int)strlen(b);
+    if (n > LONGEST || m > LONGEST)
+        return n > m ? n : m;
+    int *before = rows[0], *above = rows[1], *row = rows[2];
+    for (int j = 0; j <= m; j++)
+        above[j] = j;
+    for (int i = 1; i <= n; i++) {
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            row[j] = least(least(above[j], row[j - 1]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1);
+        }
+        int *spare = before;
+        before = above;
+        above = row;
+        row = spare;
+    }
+    return above[m];
+}
+
+void cli_nearest_offer(cli_nearest *nearest, const char *candidate)
+{
+    int distance = edits(nearest->word, candidate);
+    /* What was typed may be the beginning of a longer name. */
+    if (nearest->word[0] && strncmp(candidate, nearest->word, strlen(nearest->word)) == 0)
+        distance = 1;
+    if (nearest->best[0] && distance >= nearest->distance)
+        return;
+    nearest->distance = distance;
+    snprintf(nearest->best, sizeof nearest->best, "%s", candidate);
+}
+
+bool cli_nearest_found(const cli_nearest *nearest)
+{
+    int length = (int)strlen(nearest->word);
+    return nearest->best[0] && nearest->distance <= (length < 4 ? 1 : length / 2);
+}

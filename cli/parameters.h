@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * parameters.h - a model's parameters, for people and as JSON. */
+#ifndef CLI_PARAMETERS_H
+#define CLI_PARAMETERS_H
+
+#include "command.h"
+
+typedef struct cli_totals {
+    int64_t tensors, trained, buffers; /* elements: of what is trained, of the rest */
+    double bytes;
+} cli_totals;
+cli_totals cli_parameters_total(const attn_named_list *list);
+void cli_parameters_print(const attn_named_list *list);
+/* As an array under "parameters". */
+void cli_parameters_json(attn_json *json, const attn_named_list *list);
+/* A value as in a config file, into `out`; returns `out`. */
+const char *cli_value_text(const attn_value *value, char *out, size_t size);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ * The progress bar of a training. */
+#include "progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* Seldom enough that drawing costs nothing beside the steps. */
+static const double EVERY_SECONDS = 0.1;
+
+void cli_progress_begin(cli_progress *progress, bool quiet)
+{
+    *progress = (cli_progress){.quiet = quiet, .terminal = isatty(STDERR_FILENO) != 0, .last = -1};
+}
+
+static int columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    return 80;
+}
+
+/* "1:02:03", "2:03"; "" if it is not known. */
+static void time_text(double seconds, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (!isfinite(seconds) || seconds < 0 || seconds > 1e8)
+        return;
+    long s = lround(seconds);
+    if (s >= 3600)
+        snprintf(out, size, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, size, "%ld:%02ld", s / 60, s % 60);
+}
+
+static void rate_text(double rate, char *out, size_t size)
+{
+    if (rate >= 99950)
+        snprintf(out, size, "%.0fk tokens/s", rate / 1000);
+    else if (rate >= 1000)
+        snprintf(out, size, "%.1fk tokens/s", rate / 1000);
+    else
+        snprintf(out, size, "%.0f tokens/s", rate);
+}
+
+/* "loss 1.234, valid 1.5, 12.3k tokens/s, 0:12 left" */
+static void figures(const attn_progress *at, char *out, size_t size)
+{
+    char left[32], rate[32], valid[32] = "";
+    time_text(at->seconds_left, left, sizeof left);
+    rate_text(at->tokens_per_second, rate, sizeof rate);
+    if (!isnan(at->valid_loss))
+        snprintf(valid, sizeof valid, ", valid %.3f", at->valid_loss);
+    snprintf(out, size, "loss %.3f%s, %s%s%s%s", at->loss, valid, rate, left[0] ? ", " : "", left,
+             left[0] ? " left" : "");
+}
+
+static double share_done(const attn_progress *at)
+{
+    double all = (double)at->epochs * (double)at->steps;
+    double share = all > 0 ? (double)at->all_steps / all : 1;
+    return share < 1 ? share : 1;
+}
+
+static void draw(cli_progress *progress, const attn_progress *at)
+{
+    enum { LEAST = 10, MOST = 40 };
+    char text[160], bar[MOST + 1];
+    double share = share_done(at);
+    figures(at, text, sizeof text);
+    char head[64];
+    snprintf(head, sizeof head, "epoch %lld/%lld", (long long)at->epoch, (long long)at->epochs);
+    int room = columns() - (int)strlen(head) - (int)strlen(text) - 12;
+    int width = room > MOST ? MOST : room;
+    if (width >= LEAST) {
+        int full = (int)(share * width);
+        for (int i = 0; i < width; i++)
+            bar[i] = i < full ? '=' : i == full ? '>' : ' ';
+        bar[width] = '\0';
+        fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s", head, bar, 100 * share, text);
+    } else /* a narrow terminal: what fits on one line */
+        fprintf(stderr, "\r\033[K%.*s", columns() - 1, text);
+    fflush(stderr);
+    progress->drawn = true;
+    progress->last = at->seconds;
+}
+
+static void print_epoch(const attn_progress *at)
+{
+    char text[160];
+    figures(at, text, sizeof text);
+    fprintf(stderr, "epoch %lld/%lld: %s%s\n", (long long)at->epoch, (long long)at->epochs, text,
+            at->improved && !isnan(at->valid_loss) ? ", best yet" : "");
+}
+
+void cli_progress_show(cli_progress *progress, const attn_progress *at)
+{
+    if (progress->quiet)
+        return;
+    if (!progress->terminal) {
+        if (at->epoch_ends)
+            print_epoch(at);
+        return;
+    }
+    if (at->epoch_ends || progress->last < 0 || at->seconds - progress->last >= EVERY_SECONDS)
+        draw(progress, at);
+}
+
+void cli_progress_end(cli_progress *progress)
+{
+    if (progress->drawn)
+        fputc('\n', stderr);
+    progress->drawn = false;
+}

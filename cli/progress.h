@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * progress.h - how far a training is, on stderr: one bar redrawn in place on a terminal, else a line an epoch. */
+#ifndef CLI_PROGRESS_H
+#define CLI_PROGRESS_H
+
+#include "attn/train.h"
+
+typedef struct cli_progress {
+    bool quiet, terminal;
+    bool drawn;  /* a bar stands on the current line */
+    double last; /* seconds of the run when it was drawn */
+} cli_progress;
+
+void cli_progress_begin(cli_progress *progress, bool quiet);
+void cli_progress_show(cli_progress *progress, const attn_progress *at);
+void cli_progress_end(cli_progress *progress); /* leaves the bar and goes to a new line */
+
+#endif

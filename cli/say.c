@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * What the command says: errors and notes as single lines on stderr, JSON, numbers for people. */
+#include "command.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* Whatever an error quotes (a file name, a sentence), it stays one line and sends no codes to the terminal. */
+static void print_line(const char *format, va_list arguments)
+{
+    char line[2048];
+    vsnprintf(line, sizeof line, format, arguments);
+    for (char *c = line; *c; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = ' ';
+    }
+    fprintf(stderr, "attn: %s\n", line);
+}
+
+int cli_fail(int code, const char *format, ...)
+{
+    va_list arguments;
+    fflush(stdout);
+    va_start(arguments, format);
+    print_line(format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+void cli_note(const cli_call *cli, const char *format, ...)
+{
+    if (cli->quiet)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(format, arguments);
+    va_end(arguments);
+}
+
+int cli_exit_code(attn_status status)
+{
+    switch (status) {
+    case ATTN_OK:
+        return CLI_OK;
+    case ATTN_MEMORY:
+    case ATTN_BUSY:
+    case ATTN_INTERNAL:
+        return CLI_FAILED;
+    case ATTN_INTERRUPTED:
+        return CLI_INTERRUPTED;
+    default:
+        return CLI_BAD;
+    }
+}
+
+int cli_failed(const cli_call *cli, const char *where)
+{
+    attn_status status = attn_context_status(cli->context);
+    const char *error = attn_context_error(cli->context);
+    if (!error[0])
+        error = attn_status_text(status);
+    /* A failure that left no status is a fault of the program. */
+    int code = status == ATTN_OK ? CLI_FAILED : cli_exit_code(status);
+    return where ? cli_fail(code, "%s: %s", where, error) : cli_fail(code, "%s", error);
+}
+
+int cli_print_json(const cli_call *cli, attn_json *json)
+{
+    const char *text;
+    int code = CLI_OK;
+    if (attn_json_finish(json, &text) == ATTN_OK)
+        fputs(text, stdout);
+    else
+        code = cli_failed(cli, NULL);
+    attn_json_free(json);
+    return code;
+}
+
+const char *cli_count(int64_t n, char *out)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%lld", (long long)n), to = 0;
+    for (int i = 0; i < length; i++) {
+        out[to++] = digits[i];
+        int left = length - 1 - i;
+        if (left > 0 && left % 3 == 0 && isdigit((unsigned char)digits[i]))
+            out[to++] = ',';
+    }
+    out[to] = '\0';
+    return out;
+}
+
+const char *cli_bytes(double n, char *out)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    size_t unit = 0;
+    while (n >= 1000 && unit + 1 < sizeof units / sizeof *units) {
+        n /= 1000;
+        unit++;
+    }
+    snprintf(out, 32, n < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", n, units[unit]);
+    return out;
+}
+
+/* Bytes of the character at `text`, at least 1; *columns how wide it is. */
+static size_t character(const char *text, int *columns)
+{
+    const unsigned char *t = (const unsigned char *)text;
+    size_t n = 1;
+    while ((t[n] & 0xc0) == 0x80)
+        n++;
+    /* U+0300 to U+036F: accents over the character before. */
+    *columns = (t[0] == 0xcc || (t[0] == 0xcd && t[1] < 0xb0)) ? 0 : 1;
+    return n;
+}
+
+int cli_width(const char *text)
+{
+    int width = 0, columns;
+    while (*text) {
+        text += character(text, &columns);
+        width += columns;
+    }
+    return width;
+}
+
+void cli_print_cell(FILE *file, const char *text, int width)
+{
+    int all = cli_width(text), room = all > width ? width - 1 : width, used = 0, columns;
+    while (*text) {
+        size_t n = character(text, &columns);
+        if (used + columns > room)
+            break;
+        fwrite(text, 1, n, file);
+        text += n;
+        used += columns;
+    }
+    if (all > width) {
+        fputs("…", file);
+        used++;
+    }
+    fprintf(file, "%*s", width - used, "");
+}

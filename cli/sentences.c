@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ * Sentences from the user. */
+#include "sentences.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cli_check_sentence(const cli_call *cli, const char *text, size_t length, const char *where, int64_t number)
+{
+    char place[64];
+    size_t needed;
+    if (length > CLI_SENTENCE_BYTES)
+        return cli_fail(CLI_BAD, "%s:%lld: longer than %d bytes", where, (long long)number, (int)CLI_SENTENCE_BYTES);
+    if (memchr(text, '\0', length))
+        return cli_fail(CLI_BAD, "%s:%lld: holds a zero byte: not text", where, (long long)number);
+    snprintf(place, sizeof place, "%s:%lld", where, (long long)number);
+    if (attn_text_normalise(cli->context, text, length, ATTN_COMPAT_NONE, NULL, 0, &needed) != ATTN_OK)
+        return cli_failed(cli, place);
+    return CLI_OK;
+}
+
+int cli_lines_begin(cli_lines *lines)
+{
+    /* A line of the longest kind with its newline always fits, and so does a 0 behind it. */
+    *lines = (cli_lines){.capacity = 2 * CLI_SENTENCE_BYTES};
+    lines->buffer = malloc(lines->capacity + 1);
+    return lines->buffer ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+}
+
+void cli_lines_end(cli_lines *lines)
+{
+    free(lines->buffer);
+}
+
+/* Makes room and reads what there is, waiting for the first byte. */
+static int fill(cli_lines *lines)
+{
+    memmove(lines->buffer, lines->buffer + lines->begin, lines->end - lines->begin);
+    lines->end -= lines->begin;
+    lines->begin = 0;
+    ssize_t got;
+    do
+        got = read(STDIN_FILENO, lines->buffer + lines->end, lines->capacity - lines->end);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return cli_fail(CLI_BAD, "standard input: %s", strerror(errno));
+    lines->ended = got == 0;
+    lines->end += (size_t)got;
+    return CLI_OK;
+}
+
+/* Where the next line ends, or NULL if it has not wholly arrived. */
+static char *line_end(const cli_lines *lines)
+{
+    char *start = lines->buffer + lines->begin, *newline = memchr(start, '\n', lines->end - lines->begin);
+    if (newline)
+        return newline;
+    bool last = lines->ended && lines->end > lines->begin, too_long = lines->end - lines->begin > CLI_SENTENCE_BYTES;
+    return last || too_long ? lines->buffer + lines->end : NULL;
+}
+
+int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, int most, int *n)
+{
+    *n = 0;
+    while (!line_end(lines) && !lines->ended) {
+        int code = fill(lines);
+        if (code != CLI_OK)
+            return code;
+    }
+    for (char *end; *n < most && (end = line_end(lines)) != NULL;) {
+        char *start = lines->buffer + lines->begin;
+        size_t length = (size_t)(end - start);
+        length -= length > 0 && start[length - 1] == '\r';
+        /* Later lines are not looked at before these are done with. */
+        int64_t number = lines->number + 1;
+        bool good = length <= CLI_SENTENCE_BYTES && !memchr(start, '\0', length);
+        size_t needed;
+        good = good && attn_text_normalise(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
+        if (!good && *n > 0) {
+            attn_context_clear(cli->context);
+            return CLI_OK;
+        }
+        if (!good) {
+            attn_context_clear(cli->context);
+            return cli_check_sentence(cli, start, length, "standard input", number);
+        }
+        texts[(*n)++] = start;
+        lines->number = number;
+        lines->begin = (size_t)(end - lines->buffer) + (end < lines->buffer + lines->end);
+        start[length] = '\0';
+    }
+    return CLI_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz.h - what the targets share: a context, and a check that it ends with nothing held.
+ */
+#ifndef ATTN_FUZZ_H
+#define ATTN_FUZZ_H
+
+#include "attn/data.h"
+#include "attn/io.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static inline attn_context *fuzz_context(void)
+{
+    attn_context *context = NULL;
+    if (attn_context_create(&context, &(attn_context_options){.threads = 1}) != ATTN_OK)
+        abort();
+    return context;
+}
+
+/* A leak is a finding, and so is a refusal without a reason. */
+static inline int fuzz_end(attn_context *context)
+{
+    size_t held = 0;
+    attn_context_memory(context, &held, NULL, NULL);
+    if (held != 0 || (attn_context_status(context) != ATTN_OK && !*attn_context_error(context)))
+        abort();
+    attn_context_destroy(context);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * The .npy reader. */
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    attn_context *context = fuzz_context();
+    attn_tensor *tensor = NULL;
+    (void)attn_npy_parse(&tensor, context, data, size, "fuzz");
+    attn_tensor_destroy(tensor);
+    return fuzz_end(context);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * data.h - sentences as training data: text preparation, pairs, splits, vocabularies, ids and batches.
+ *
+ * Readers take (text, length, name), so that bytes may come from anywhere; attn_file_read of io.h gives them
+ * from a file, plain or gzip.  From a file of sentence pairs to batches:
+ *
+ *     attn_bytes file = {0};
+ *     attn_file_read(&file, context, "fra.txt.gz", 0);
+ *     attn_pairs_parse(&all, context, file.data, file.size, "fra.txt.gz", NULL);
+ *     attn_pairs_split(all, NULL, &train, &valid, &test);
+ *     attn_vocab_build(&source, train, ATTN_SOURCE, NULL);
+ *     attn_vocab_build(&target, train, ATTN_TARGET, NULL);
+ *     attn_corpus_create(&corpus, train, source, target, NULL);
+ *     attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 64, .seed = 1});
+ *     for (int64_t epoch = 0; epoch < 30; epoch++) {
+ *         attn_batches_seek(batches, epoch, 0);
+ *         while (attn_batches_next(batches, &batch)) { ... }
+ *     }
+ *
+ * ATTN_COMPAT_D2L follows "Dive into Deep Learning" (Zhang et al., chapters 10.5 and 11) to the letter, where
+ * the default does what is right:
+ *   - text: only U+202F and U+00A0 become spaces, only , . ! ? get a space before them, digits or not;
+ *   - pairs: max_examples + 1 lines are taken, and the split is the first 512 for training, the rest for
+ *     validation, none for test (so that the same English sentence may stand on both sides);
+ *   - vocabulary: frequencies are counted after truncation and padding, validation sentences included if they
+ *     are in the pairs given; tokens sorted by code point, specials among them; <bos> in the target's only;
+ *   - ids: every sentence takes exactly `steps` (9) places, and truncation cuts <eos> off.
+ *
+ * Objects are not changed by reading them, from any number of threads, except attn_batches (one thread).
+ * Texts are UTF-8.
+ */
+#ifndef ATTN_DATA_H
+#define ATTN_DATA_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
+
+/* ------------------------------------------------------------------------------------------------ text */
+
+/* Prepares a sentence: lower case; no-break and thin spaces (U+00A0 U+202F U+2009 and their kin) become
+ * spaces, U+200B and U+00AD go, U+2019 becomes '; a space before , . ! ? ; : unless one is there or the mark
+ * stands between two digits; runs of spaces become one, none at the ends.  Writes to `out`, cut to `size`
+ * bytes with its final 0 (2 * length + 1 always suffice); `needed` (may be NULL) gets the length that it would
+ * have had.  `out` may be NULL if `size` is 0.  ATTN_FORMAT: invalid UTF-8, the error says at which byte. */
+ATTN_API attn_status attn_text_normalise(attn_context *context, const char *text, size_t length, attn_compat compat,
+                                         char *out, size_t size, size_t *needed);
+/* Steps through the words of a text (anything between spaces): *word and *length get the next one, *text moves
+ * behind it.  False at the end. */
+ATTN_API bool attn_text_word(const char **text, const char **word, size_t *length);
+/* Tokens joined by spaces as a reader wants them: no space before , . ! ? ; : (with `space_before_high_marks`,
+ * as French has it, the one before ! ? ; : stays).  Buffer as in attn_text_normalise; returns the length
+ * needed. */
+ATTN_API size_t attn_text_detokenise(const char *text, bool space_before_high_marks, char *out, size_t size);
+
+/* ----------------------------------------------------------------------------------------------- pairs */
+
+typedef struct attn_pair {
+    const char *source, *target; /* normalised */
+} attn_pair;
+typedef struct attn_pairs attn_pairs;
+
+/* Zero means the default in each field. */
+typedef struct attn_pairs_options {
+    attn_compat compat;
+    int64_t max_examples; /* 0: all.  In d2l's way one more is taken */
+    size_t max_line;      /* bytes; 0: 65536 */
+} attn_pairs_options;
+
+/* Reads lines `source<TAB>target[<TAB>anything]`; empty lines are passed over, a carriage return at the end of
+ * a line is dropped, a byte order mark at the start too.  `options` may be NULL; `text` is not needed later.
+ * ATTN_FORMAT: nothing but empty lines, a line without a tab, with an empty side, too long, or with invalid
+ * UTF-8; the error says `name:line:` and, for UTF-8, the byte of the line.  ATTN_MEMORY. */
+ATTN_API attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size,
+                                      const char *name, const attn_pairs_options *options);
+ATTN_API void attn_pairs_destroy(attn_pairs *pairs); /* NULL is allowed */
+ATTN_API int64_t attn_pairs_size(const attn_pairs *pairs);
+ATTN_API attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i); /* 0 <= i < size; lives as long as pairs */
+
+typedef struct attn_split_options {
+    attn_compat compat;
+    uint64_t seed;
+    double valid, test;     /* shares; 0: 0.05 each, negative: none */
+    int64_t train_examples; /* d2l's way: the first ones; 0: 512 */
+} attn_split_options;
+/* Divides pairs by a hash of the seed and the source sentence, so that all translations of one sentence stand
+ * on one side, whatever else the file holds.  The parts (each NULL-able: not wanted) keep the order and borrow
+ * the texts: they must be destroyed before `all`.  A part may be empty.  ATTN_ARGUMENT: shares sum to 1 or
+ * more.  ATTN_MEMORY. */
+ATTN_API attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
+                                      attn_pairs **valid, attn_pairs **test);
+/* Pairs [begin, end) as a part of their own, under the same rules. */
+ATTN_API attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part);
+
+/* ------------------------------------------------------------------------------------------ vocabulary */
+
+typedef enum attn_side { ATTN_SOURCE = 0, ATTN_TARGET } attn_side;
+typedef enum attn_special { ATTN_PAD = 0, ATTN_BOS, ATTN_EOS, ATTN_UNK } attn_special;
+typedef struct attn_vocab attn_vocab;
+
+typedef struct attn_vocab_options {
+    attn_compat compat;
+    int64_t min_frequency; /* words seen less often are left out; 0: 2 */
+    int64_t max_size;      /* specials included; 0: no limit */
+    int64_t steps;         /* d2l's way only, the length that sentences are cut or padded to first; 0: 9 */
+} attn_vocab_options;
+
+/* The words of one side.  Order: <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling
+ * frequency, equal ones by code point; d2l's way: all by code point. */
+ATTN_API attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
+                                      const attn_vocab_options *options);
+ATTN_API void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
+/* As a text file: one token a line, the line number (from 0) is the id.  `text` lives as long as the
+ * vocabulary. */
+ATTN_API attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size);
+/* ATTN_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
+ * cut off), <pad>, <eos> or <unk> missing; the error says `name:line:`. */
+ATTN_API attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
+                                      const char *name);
+
+ATTN_API int64_t attn_vocab_size(const attn_vocab *vocab);
+ATTN_API const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
+/* The id of a word of `length` bytes; -1 if it has none.  The names of the specials are no words: -1 too. */
+ATTN_API int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length);
+ATTN_API int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special); /* -1 if it has none */
+
+typedef struct attn_encode_options {
+    attn_compat compat;
+    int64_t steps; /* most tokens with <eos>; 0: 128 (d2l's way: 9) */
+} attn_encode_options;
+/* A normalised sentence as ids, <eos> at the end (kept by truncation; d2l's way cuts it off and pads to
+ * `steps`).  Writes at most `capacity` ids; *n (may be NULL) gets how many there are with <eos> but without
+ * padding, which is the valid length; *unknown (may be NULL) how many of them are <unk>.  ATTN_ARGUMENT: more
+ * ids than `capacity`. */
+ATTN_API attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
+                                       int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
+/* Ids as words joined by spaces, up to the first <eos>; <pad> and <bos> are passed over, ids out of range give
+ * <unk>.  Buffer as in attn_text_detokenise; returns the length needed. */
+ATTN_API size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size);
+
+/* --------------------------------------------------------------------------------------------- batches */
+
+/* Pairs as ids. */
+typedef struct attn_corpus attn_corpus;
+/* Copies what it needs of the pairs and the vocabularies.  ATTN_ARGUMENT: the target vocabulary has no <bos>,
+ * or a sentence takes more than 1024 places (options.steps beyond it);
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
+                                        const attn_vocab *target, const attn_encode_options *options);
+ATTN_API void attn_corpus_destroy(attn_corpus *corpus); /* NULL is allowed */
+ATTN_API int64_t attn_corpus_size(const attn_corpus *corpus);
+ATTN_API int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side); /* with <eos>, without padding */
+ATTN_API int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side);
+ATTN_API int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side); /* tokens, with <eos> */
+
+/* B sentences, source padded to S and target to T places with <pad>.  The decoder reads
+ * input = <bos> w1 w2 ... and is to say labels = w1 w2 ... <eos>.  Memory belongs to the attn_batches and is
+ * overwritten by its next batch. */
+typedef struct attn_batch {
+    int64_t size, source_steps, target_steps; /* B, S, T */
+    const int32_t *source;      /* [B,S] */
+    const int32_t *source_lens; /* [B] */
+    const int32_t *input;       /* [B,T] */
+    const int32_t *labels;      /* [B,T] */
+    const int32_t *target_lens; /* [B]; of labels, <eos> included */
+    const int64_t *indices;     /* [B]; of the pairs in the corpus */
+    int64_t source_tokens, target_tokens; /* sums of the lengths */
+} attn_batch;
+
+typedef struct attn_batches attn_batches;
+typedef struct attn_batches_options {
+    int64_t size;       /* sentences in a batch; 0: 64 */
+    uint64_t seed;
+    bool in_order;      /* not shuffled: the corpus's order (validation) */
+    bool mixed_lengths; /* default: sentences of like length share a batch, so that little is padding */
+    int64_t multiple;   /* S and T are rounded up to a multiple of it, so that few different shapes occur; 0: 1 */
+    int64_t fixed_steps; /* S and T are this (d2l's way: encode and batch with the same steps); 0: as needed.
+                          * Must not be less than the longest sentence of the corpus */
+} attn_batches_options;
+
+/* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go
+ * on later.  `corpus` must outlive the batches.  Stands at (0, 0).  All memory is taken here.
+ * ATTN_ARGUMENT, ATTN_MEMORY. */
+ATTN_API attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus,
+                                         const attn_batches_options *options);
+ATTN_API void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
+/* The next batch that attn_batches_next gives is number `position` of epoch `epoch`; a position at or past
+ * attn_batches_count is the epoch's end. */
+ATTN_API void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
+/* False at the epoch's end; the last batch may be smaller. */
+ATTN_API bool attn_batches_next(attn_batches *batches, attn_batch *batch);
+ATTN_API int64_t attn_batches_count(const attn_batches *batches); /* batches in an epoch */
+ATTN_API int64_t attn_batches_epoch(const attn_batches *batches);
+ATTN_API int64_t attn_batches_position(const attn_batches *batches);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * io.h - files: bytes, JSON, and the formats that weights and arrays are kept in.
+ *
+ * Every reader takes (pointer, length) and a name for its messages, and has a sister that takes a path.  What
+ * is wrong with an input is said in the context's error with the file's name and the byte offset (line and
+ * column for JSON); nothing is kept of an input that is refused.  Files may be hostile: sizes are checked
+ * before memory is taken, nothing recurses as deep as a file says, and nothing of a file is ever executed.
+ * Writers replace a file as a whole: they write a temporary one beside it, flush it to the disk and rename it,
+ * so that a full disk or a crash leaves the old file.
+ *
+ *     attn_named_list weights = {.context = context, .owns = true};
+ *     if (attn_weights_read(&weights, "model.safetensors", NULL, NULL, NULL) != ATTN_OK)
+ *         puts(attn_context_error(context));
+ *
+ * One thread at a time uses a context; functions on different contexts are independent.  Common statuses:
+ * ATTN_IO (the system's reason is in the error), ATTN_NOT_FOUND (no such file), ATTN_FORMAT (malformed input),
+ * ATTN_UNSUPPORTED (well formed, but of a kind that is not read), ATTN_MEMORY.
+ */
+#ifndef ATTN_IO_H
+#define ATTN_IO_H
+
+#include "attn/attn.h"
+#include "attn/config.h"
+#include "attn/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ----------------------------------------------------------------------------------------------- files */
+
+/* Bytes of the context's memory.  Functions that fill one overwrite what it held without freeing it: start
+ * with {0}.  A zero byte, not counted in `size`, follows the last one, so that text can be used as a string. */
+typedef struct attn_bytes {
+    char *data;
+    size_t size;
+} attn_bytes;
+ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes); /* empties it; an empty one is allowed */
+
+/* Reads a whole file, decompressed if it is gzip (by its first bytes, whatever its name).  `limit`: most bytes
+ * to hold, after decompression; 0 means 1 GiB.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT (damaged or cut gzip,
+ * larger than `limit`), ATTN_MEMORY. */
+ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit);
+/* Replaces or makes a file.  On failure the old file stays and no temporary one is left. */
+ATTN_API attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size);
+ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
+/* Makes a directory and those above it; one that is there already is fine. */
+ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
+
+/* ------------------------------------------------------------------------------------------------ JSON */
+
+/* Writes JSON into a growing buffer, pretty (two spaces, one member a line, lists of numbers on one line) or
+ * on one line, members in the order given.  `key` is NULL inside arrays and at the top.  Errors stick: only
+ * attn_json_finish needs a check.  Numbers keep all their digits; NaN and infinities become null.  Text is
+ * escaped; invalid UTF-8 in it becomes U+FFFD.
+ *
+ *     attn_json json;
+ *     attn_json_begin(&json, context, true);
+ *     attn_json_object(&json, NULL);
+ *     attn_json_real(&json, "bleu", 31.4);
+ *     attn_json_end(&json);
+ *     if (attn_json_finish(&json, &text) == ATTN_OK) puts(text);
+ *     attn_json_free(&json);
+ */
+enum { ATTN_JSON_DEPTH = 32 };
+typedef struct attn_json {
+    attn_context *context;
+    attn_bytes out; /* this and the rest are the writer's own */
+    bool pretty;
+    int depth;
+    char closing[ATTN_JSON_DEPTH];
+    bool filled[ATTN_JSON_DEPTH + 1];
+    attn_status status;
+} attn_json;
+ATTN_API void attn_json_begin(attn_json *json, attn_context *context, bool pretty);
+ATTN_API void attn_json_object(attn_json *json, const char *key);
+ATTN_API void attn_json_array(attn_json *json, const char *key);
+ATTN_API void attn_json_end(attn_json *json); /* the object or array begun last */
+ATTN_API void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL gives null */
+ATTN_API void attn_json_int(attn_json *json, const char *key, int64_t value);
+ATTN_API void attn_json_real(attn_json *json, const char *key, double value);
+ATTN_API void attn_json_bool(attn_json *json, const char *key, bool value);
+ATTN_API void attn_json_null(attn_json *json, const char *key);
+ATTN_API void attn_json_value(attn_json *json, const char *key, const attn_value *value);
+ATTN_API void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* as an object */
+/* The text, ended by a newline and a 0 byte; lives until attn_json_free.  ATTN_MEMORY; ATTN_ARGUMENT: begun
+ * and ended things do not match, or a key where there must be none, or none where there must be one. */
+ATTN_API attn_status attn_json_finish(attn_json *json, const char **text);
+ATTN_API void attn_json_free(attn_json *json);
+
+/* A JSON object as a config.  Objects inside become keys joined by dots ("id2label.0").  Lists must be of
+ * integers or of texts; an empty one is of integers.  `name` stands in messages.  ATTN_FORMAT (line and column;
+ * duplicate keys and nesting deeper than 64 too), ATTN_UNSUPPORTED (other lists: the key is named). */
+ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
+                                       const char *name);
+ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
+/* One JSON object, keys in the config's order, as they stand (dots are not turned back into objects). */
+ATTN_API attn_status attn_config_write(attn_context *context, const attn_config *config, const char *path);
+
+/* --------------------------------------------------------------------------------------------- weights */
+
+/* Zero means the default in each field. */
+typedef struct attn_weights_options {
+    bool strict;       /* bytes after the last tensor are an error; default: a note in the report */
+    bool keep_types;   /* tensors keep the file's type; default: reals become `reals`, integers I32, U8 and
+                        * BOOL stay (an integer that does not fit is an error) */
+    attn_dtype reals;  /* ATTN_F32 (the default) or ATTN_F64 */
+    bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
+    bool allow_extra;   /* attn_weights_load: tensors of the file that nothing wants are passed over */
+    size_t limit;       /* most bytes of tensors made; 0 means 64 GiB */
+} attn_weights_options;
+
+/* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the
+ * file's order.  The format is told by the contents: safetensors, or PyTorch's .pt.  `options`, `metadata` and
+ * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
+ * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict).
+ * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free. */
+ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
+                                       attn_config *metadata, attn_bytes *report);
+/* The same from memory. */
+ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                                        const attn_weights_options *options, attn_config *metadata,
+                                        attn_bytes *report);
+/* Fills the tensors that are in `parameters` already (a model's) from a file, without a second copy of them in
+ * memory.  ATTN_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
+ * and names the first ones, and `report` (may be NULL) lists all with expected and found shapes, one a line.
+ * Reals are converted to the parameter's own type. */
+ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *path,
+                                       const attn_weights_options *options, attn_config *metadata,
+                                       attn_bytes *report);
+/* The same from tensors in memory. */
+ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
+                                         const attn_weights_options *options, attn_bytes *report);
+
+/* safetensors (github.com/huggingface/safetensors): header of at most 100,000,000 bytes, offsets in order and
+ * without holes, no duplicate names.  Parameters as in attn_weights_read. */
+ATTN_API attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                                            const attn_weights_options *options, attn_config *metadata,
+                                            attn_bytes *report);
+/* Writes the tensors in the order given, in their own types, data aligned to 64 bytes.  `metadata` (may be
+ * NULL) becomes __metadata__: its values as texts.  ATTN_ARGUMENT: two tensors of one name. */
+ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const char *path,
+                                            const attn_config *metadata);
+
+/* PyTorch's torch.save: the zip form (since 1.6) and the older form of pickles one after the other.  Dicts
+ * inside dicts and lists give names joined by dots ("model.encoder.weight", "states.0").  The pickle is
+ * read as data: OrderedDict, tensors, parameters and argparse.Namespace are known, every other class is passed
+ * over with a note in the report, and nothing is called.  Parameters as in attn_weights_read. */
+ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                                   const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
+
+/* ------------------------------------------------------------------------------------------------ .npy */
+
+/* NumPy's array format 1 to 3, both byte orders, Fortran order converted to rows.  f2 f4 give F32, f8 F64,
+ * i1 i2 i4 u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor. */
+ATTN_API attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size,
+                                    const char *name);
+ATTN_API attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path);
+/* Version 1, little endian, rows.  BF16 is written as f4 (NumPy has no such type). */
+ATTN_API attn_status attn_npy_write(attn_context *context, const attn_tensor *tensor, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * models.h - every architecture by name: what it is built from, and running it; sequence-to-sequence models and
+ * decoding with them.
+ *
+ *     attn_config_set_int(config, "num_hiddens", 256); ...
+ *     attn_model_create(&model, context, "transformer", config, &(attn_model_options){.seed = 1});
+ *     logits = attn_seq2seq_forward(model, tape, src, src_lens, tgt_in, NULL);
+ *
+ * A model belongs to its context and follows the same rule: one thread at a time.  Fixed letters: B batch, Ts and
+ * Tt source and target tokens, V the target's vocabulary, H heads.
+ */
+#ifndef ATTN_MODELS_H
+#define ATTN_MODELS_H
+
+#include "attn/attn.h"
+#include "attn/config.h"
+#include "attn/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------------------------------- architectures */
+
+/* A config key.  `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
+typedef struct attn_key {
+    const char *name;
+    attn_value_type type;
+    const char *otherwise;      /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
+                                 * NULL: the key is required */
+    double least, most;         /* of numbers; 0, 0: any */
+    const char *const *choices; /* of texts, NULL-terminated; NULL: any */
+    const char *doc;
+} attn_key;
+
+/* A named input or output. */
+typedef struct attn_port {
+    const char *name;
+    const char *shape; /* for people: "(b,q,d)" */
+    bool integer;      /* ids and lengths: I32, or any type whose values are whole and fit */
+    bool optional;     /* an input that may be left out; an output that is made only if asked for */
+    const char *doc;
+} attn_port;
+
+typedef struct attn_architecture {
+    const char *name;
+    const char *summary;
+    const char *source; /* paper or text */
+    int nkeys, ninputs, noutputs;
+    const attn_key *keys;
+    const attn_port *inputs, *outputs;
+    bool seq2seq; /* the attn_seq2seq_ and attn_decoding_ functions work */
+} attn_architecture;
+
+ATTN_API int attn_architecture_count(void);
+ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
+ATTN_API const attn_architecture *attn_architecture_find(const char *name); /* NULL if there is none */
+/* Sets in `to` those keys of `from` that are the architecture's own: for config files that hold more.
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from,
+                                              attn_config *to);
+
+/* ----------------------------------------------------------------------------------------------- models */
+
+typedef struct attn_model attn_model;
+
+/* Zero means the default. */
+typedef struct attn_model_options {
+    uint64_t seed;    /* of the parameters */
+    attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
+} attn_model_options;
+
+/* Builds `architecture` with the settings in `config` (may be NULL; a key "architecture" in it is ignored).
+ * `options` may be NULL.  ATTN_NOT_FOUND: no such architecture; ATTN_ARGUMENT: a key unknown, missing, of the
+ * wrong type or out of range (the message says what is allowed); ATTN_MEMORY.  *model is NULL on failure. */
+ATTN_API attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
+                                       const attn_config *config, const attn_model_options *options);
+ATTN_API void attn_model_destroy(attn_model *model); /* NULL is allowed */
+
+ATTN_API const attn_architecture *attn_model_architecture(const attn_model *model);
+ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every key, defaults filled in */
+ATTN_API attn_context *attn_model_context(const attn_model *model);
+ATTN_API attn_dtype attn_model_dtype(const attn_model *model);
+/* The state dict, in order of construction: trained parameters (attn_tensor_needs_grad) and buffers.  The
+ * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
+ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
+/* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; optional
+ * outputs (attention weights) only if an item of that name is there before the call (attn_named_add with a NULL
+ * tensor, or an old one).  ATTN_ARGUMENT: an input missing, unknown or of the wrong type; ATTN_SHAPE. */
+ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
+                                        attn_named_list *outputs);
+
+/* --------------------------------------------------------------------------------- sequence to sequence */
+
+/* Zero means the default. */
+typedef struct attn_seq2seq_options {
+    /* Quirk of Dive into Deep Learning: outside training its decoder masks nothing, so that its validation loss
+     * sees the tokens it should predict.  By default the decoder is always causal. */
+    bool see_future;
+    /* If not NULL, gets attention weights: "encoder.0" [B,H,Ts,Ts], "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts],
+     * and so on for each layer (models with one attention: "cross.0" [B,1,Tt,Ts] only).  The tape's tensors. */
+    attn_named_list *weights;
+} attn_seq2seq_options;
+
+/* src I32 [B,Ts], src_lens I32 [B] or NULL, tgt_in I32 [B,Tt] -> logits [B,Tt,V].  Dropout follows the tape's mode.
+ * NULL on error; ATTN_UNSUPPORTED if the architecture is none of this kind. */
+ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                           const attn_tensor *src_lens, const attn_tensor *tgt_in,
+                                           const attn_seq2seq_options *options);
+
+/* What is kept between the steps of decoding: projected keys and values, hidden states. */
+typedef struct attn_decoding attn_decoding;
+
+typedef struct attn_decoding_options {
+    int64_t max_len;  /* most steps; 0: 64 */
+    int64_t width;    /* hypotheses a sentence; 0: 1 */
+    bool first_position; /* quirk of Dive into Deep Learning: every decoded token stands at position 0 */
+} attn_decoding_options;
+
+/* Encodes src (I32 [B,Ts], src_lens I32 [B] or NULL) on `tape`, which should not record; afterwards the tape may be
+ * reset and src freed.  There are B * width rows, those of a sentence side by side.  `options` may be NULL. */
+ATTN_API attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape,
+                                          const attn_tensor *src, const attn_tensor *src_lens,
+                                          const attn_decoding_options *options);
+ATTN_API void attn_decoding_destroy(attn_decoding *decoding); /* NULL is allowed */
+/* One token for each row (I32 [B*width]) -> logits of the next one, [B*width,V], on `tape`: the same numbers as
+ * attn_seq2seq_forward gives for the whole sequence, up to rounding.  The tape may be reset between steps.
+ * ATTN_SHAPE: more than max_len steps. */
+ATTN_API attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens);
+/* Row i goes on from what was row rows[i], of the same sentence (else ATTN_ARGUMENT). */
+ATTN_API attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows);
+ATTN_API int64_t attn_decoding_rows(const attn_decoding *decoding);
+
+/* Zero means the default, except for the ids, which are taken as they are. */
+typedef struct attn_translate_options {
+    int32_t bos, eos;      /* what a sentence starts and ends with */
+    int64_t max_len;       /* most tokens of the result; 0: 64 */
+    int64_t beam;          /* 0 or 1: greedy */
+    double length_penalty; /* alpha: scores are divided by ((5 + length) / 6)^alpha (Wu et al. 2016,
+                            * arXiv:1609.08144); length counts the end.  0: none */
+    bool first_position;   /* as in attn_decoding_options */
+} attn_translate_options;
+
+typedef struct attn_hypothesis {
+    int64_t n;
+    int32_t *ids;    /* without start and end; freed by attn_hypotheses_free */
+    double log_prob; /* sum over the tokens, the end included */
+    double score;    /* log_prob after the length penalty */
+    bool finished;   /* the end was reached */
+} attn_hypothesis;
+
+/* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once; results has room for B and
+ * gets the best hypothesis of each.  Uses a tape of its own.  On error nothing needs to be freed. */
+ATTN_API attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
+                                            const attn_translate_options *options, attn_hypothesis *results);
+ATTN_API void attn_hypotheses_free(attn_context *context, attn_hypothesis *results, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

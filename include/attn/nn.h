@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * nn.h - layers: small structs of parameters, each with an `_init` that registers them under their names and
+ * a `_forward` that runs them on a tape.
+ *
+ * Errors stick, as in tensor.h: an `_init` that fails notes it in the context and leaves NULL parameters, a
+ * `_forward` that is given NULL returns NULL; the caller looks at the end.
+ *
+ *     attn_named_list parameters = {.context = context, .owns = true}, constants = parameters;
+ *     attn_nn_builder b = {.context = context, .parameters = &parameters, .constants = &constants, .seed = 7};
+ *     attn_nn_linear layer;
+ *     attn_nn_push(&b, "head");
+ *     attn_nn_linear_init(&layer, &b, 64, 10, true);          // head.weight [10,64], head.bias [10]
+ *     attn_nn_pop(&b);
+ *     attn_tensor *y = attn_nn_linear_forward(&layer, tape, x);
+ *
+ * A layer owns nothing: its tensors belong to the builder's lists, which must outlive it.  Layers are not
+ * changed by `_forward`, so that several tapes may use one at a time.  Fixed letters: B batch, T tokens, Tq
+ * queries, Tk keys, D channels, H heads, V vocabulary.
+ */
+#ifndef ATTN_NN_H
+#define ATTN_NN_H
+
+#include "attn/attn.h"
+#include "attn/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------------------------------------- building */
+
+/* How a parameter starts.  Fans are taken from the shape as PyTorch does (in: product of all but the first
+ * length, out: the first times those after the second), unless given. */
+typedef enum attn_nn_start {
+    ATTN_START_ZEROS = 0,
+    ATTN_START_ONES,
+    ATTN_START_UNIFORM,         /* [-scale, scale) */
+    ATTN_START_NORMAL,          /* mean 0, standard deviation scale */
+    ATTN_START_XAVIER_UNIFORM,  /* bound sqrt(6 / (in + out))      Glorot & Bengio 2010 */
+    ATTN_START_KAIMING_UNIFORM  /* bound 1/sqrt(in): what PyTorch gives a Linear (He et al. 2015 with a = sqrt 5) */
+} attn_nn_start;
+
+typedef struct attn_nn_fill {
+    attn_nn_start start;
+    double scale;            /* of UNIFORM and NORMAL; 0 means 1 */
+    int64_t fan_in, fan_out; /* 0: from the shape */
+} attn_nn_fill;
+
+/* Which start the layers choose. */
+typedef enum attn_nn_policy {
+    ATTN_POLICY_XAVIER = 0, /* linear and GRU weights Xavier (each gate for itself), biases 0, embeddings of
+                             * variance 1/D where they are multiplied by sqrt(D), else 1 */
+    ATTN_POLICY_TORCH       /* PyTorch's defaults, and Xavier for whole GRU weights: what the models of Dive into
+                             * Deep Learning start from */
+} attn_nn_policy;
+
+enum { ATTN_NN_MAX_DEPTH = 16, ATTN_NN_MAX_NAME = 256 };
+
+/* Registers parameters.  Set the first six fields, zero the rest.  A parameter's numbers depend on the seed and
+ * its full name alone, not on the order of construction. */
+typedef struct attn_nn_builder {
+    attn_context *context;
+    attn_named_list *parameters; /* gets everything that is saved: trained parameters and buffers */
+    attn_named_list *constants;  /* gets what is not: tables computed from the config */
+    attn_dtype dtype;            /* ATTN_F32 or ATTN_F64 */
+    uint64_t seed;
+    attn_nn_policy policy;
+    int depth;
+    int ends[ATTN_NN_MAX_DEPTH];
+    char prefix[ATTN_NN_MAX_NAME];
+} attn_nn_builder;
+
+/* Goes into, and out of, a part of the name: "blks", then "block0", makes names "blks.block0.weight".  The name
+ * is a printf format.  ATTN_ARGUMENT: too deep or too long. */
+ATTN_API void attn_nn_push(attn_nn_builder *builder, const char *name, ...)
+#ifdef __GNUC__
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+ATTN_API void attn_nn_pop(attn_nn_builder *builder);
+
+/* A trained parameter (needs a gradient), a buffer (saved, not trained: running statistics), or a constant
+ * (neither), named prefix + name.  NULL on failure: ATTN_MEMORY, ATTN_ARGUMENT (a name used twice). */
+ATTN_API attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
+                                        attn_nn_fill fill);
+ATTN_API attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
+                                     attn_nn_fill fill);
+ATTN_API attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape);
+
+/* ---------------------------------------------------------------------------------------- ordinary layers */
+
+/* weight [out,in], bias [out]. */
+typedef struct attn_nn_linear {
+    attn_tensor *weight, *bias; /* bias NULL: none */
+} attn_nn_linear;
+ATTN_API void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_t in, int64_t out, bool bias);
+/* x [...,in] -> [...,out] */
+ATTN_API attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x);
+
+/* weight [V,D]; multiplied by `scale` when read (0: 1). */
+typedef struct attn_nn_embedding {
+    attn_tensor *weight;
+    double scale;
+} attn_nn_embedding;
+ATTN_API void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, int64_t vocabulary,
+                                     int64_t dim, double scale);
+/* ids I32 [...] -> [...,D] */
+ATTN_API attn_tensor *attn_nn_embedding_forward(const attn_nn_embedding *layer, attn_tape *tape,
+                                                const attn_tensor *ids);
+
+/* weight, bias [D]; eps 0: 1e-5. */
+typedef struct attn_nn_layer_norm {
+    attn_tensor *weight, *bias;
+    double eps;
+} attn_nn_layer_norm;
+ATTN_API void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps);
+ATTN_API attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_tape *tape, attn_tensor *x);
+
+/* layer_norm(x + dropout(y)): a residual connection, then the norm; parameters ln.weight, ln.bias. */
+typedef struct attn_nn_add_norm {
+    attn_nn_layer_norm ln;
+    double dropout;
+} attn_nn_add_norm;
+ATTN_API void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
+ATTN_API attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x,
+                                               attn_tensor *y);
+
+/* Sines and cosines interleaved: P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same (Vaswani et al.
+ * 2017, arXiv:1706.03762).  The table [max_len,D] is a constant. */
+typedef struct attn_nn_positional {
+    attn_tensor *table;
+    double dropout;
+} attn_nn_positional;
+ATTN_API void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
+                                      double dropout);
+/* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_SHAPE: more positions than the table has. */
+ATTN_API attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
+                                                 int64_t first);
+/* The same of embedded ids I32 [B,T], in one pass. */
+ATTN_API attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
+                                               attn_tape *tape, const attn_tensor *ids, int64_t first);
+
+/* dense2(relu(dense1(x))), position by position. */
+typedef struct attn_nn_ffn {
+    attn_nn_linear dense1, dense2;
+} attn_nn_ffn;
+ATTN_API void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
+ATTN_API attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);
+
+/* Layers of gated recurrent units, PyTorch's names weight_ih_l0 [3H,I], weight_hh_l0 [3H,H], bias_ih_l0,
+ * bias_hh_l0 [3H], and so on; dropout between layers. */
+enum { ATTN_NN_MAX_GRU_LAYERS = 16 };
+typedef struct attn_nn_gru {
+    int layers;
+    int64_t hidden;
+    double dropout;
+    attn_tensor *weight_ih[ATTN_NN_MAX_GRU_LAYERS], *weight_hh[ATTN_NN_MAX_GRU_LAYERS];
+    attn_tensor *bias_ih[ATTN_NN_MAX_GRU_LAYERS], *bias_hh[ATTN_NN_MAX_GRU_LAYERS];
+} attn_nn_gru;
+ATTN_API void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int layers,
+                               double dropout);
+/* x [T,B,I].  Returns the last layer's states [T,B,H].  `state` (one tensor [B,H] a layer, each may be NULL:
+ * zeros) is where the layers start and gets where they end: after the last row, or, with `lens` (I32 [B]),
+ * after row max(lens,1)-1, so that padding does not change it.  `state` may be NULL. */
+ATTN_API attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn_tensor *x,
+                                          attn_tensor **state, const attn_tensor *lens);
+
+/* --------------------------------------------------------------------------------------------- attention */
+
+/* Which keys take part, and what those that do not score. */
+typedef struct attn_nn_mask {
+    const attn_tensor *valid_lens; /* I32 [B] or [B,Tq]: keys j < length.  NULL: all */
+    attn_causal causal;
+    /* 0: a query without any key (length 0) gives zeros, with zero gradients.  -1e6: what Dive into Deep
+     * Learning does; such a query gives the mean of all values. */
+    double fill;
+} attn_nn_mask;
+
+/* softmax over the last axis of x [B,Tq,Tk]; lengths as above (mask->causal is not used); mask may be NULL. */
+ATTN_API attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask);
+
+/* softmax(q k^T / sqrt(D)) v: queries [B,Tq,D], keys [B,Tk,D], values [B,Tk,Dv] -> [B,Tq,Dv].  mask and weights
+ * may be NULL; *weights gets [B,Tq,Tk], before dropout. */
+ATTN_API attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_tensor *keys,
+                                          attn_tensor *values, const attn_nn_mask *mask, double dropout,
+                                          attn_tensor **weights);
+
+/* Scores sum_c w_v[c] tanh(W_q q + W_k k)[c] (Bahdanau et al. 2014, arXiv:1409.0473).  Parameters W_q.weight
+ * [h,Dq], W_k.weight [h,Dk], w_v.weight [1,h].  Memory grows with Tq + Tk: the [B,Tq,Tk,h] array of the formula
+ * is never built. */
+typedef struct attn_nn_additive {
+    attn_nn_linear w_q, w_k;
+    attn_tensor *w_v;
+    double dropout;
+} attn_nn_additive;
+ATTN_API void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, int64_t query_size,
+                                    int64_t key_size, int64_t hidden, double dropout);
+/* queries [B,Tq,Dq], keys [B,Tk,Dk], values [B,Tk,Dv] -> [B,Tq,Dv]; *weights gets [B,Tq,Tk]. */
+ATTN_API attn_tensor *attn_nn_additive_forward(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
+                                               attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
+                                               attn_tensor **weights);
+/* The second half alone, for keys that were projected before: projected = w_k(keys).  With `time_major`, projected and
+ * values are [Tk,B,.], as a recurrent layer leaves them. */
+ATTN_API attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
+                                              attn_tensor *projected, attn_tensor *values, bool time_major,
+                                              const attn_nn_mask *mask, attn_tensor **weights);
+
+/* H heads of D/H channels: W_o(concat of heads).  Parameters W_q, W_k, W_v, W_o, each .weight [D,.] (and .bias).
+ * Heads are strides: nothing is copied.  (Vaswani et al. 2017, arXiv:1706.03762.) */
+typedef struct attn_nn_multi_head {
+    attn_nn_linear w_q, w_k, w_v, w_o;
+    int64_t hidden, heads;
+    double dropout;
+} attn_nn_multi_head;
+typedef struct attn_nn_multi_head_options {
+    int64_t hidden, heads;                     /* heads divides hidden, else ATTN_ARGUMENT */
+    int64_t query_size, key_size, value_size; /* 0: hidden */
+    bool bias;
+    double dropout;
+} attn_nn_multi_head_options;
+ATTN_API void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,
+                                      const attn_nn_multi_head_options *options);
+/* queries [B,Tq,.], keys and values [B,Tk,.] -> [B,Tq,D]; *weights (weights may be NULL) gets [B,H,Tq,Tk]. */
+ATTN_API attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape,
+                                                 attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
+                                                 const attn_nn_mask *mask, attn_tensor **weights);
+
+/* Keys and values that were projected and kept: k and v [rows,capacity,D], the first `length` rows of each are
+ * valid. */
+typedef struct attn_nn_kv_cache {
+    attn_tensor *k, *v;
+    int64_t length;
+} attn_nn_kv_cache;
+/* Allocates (ATTN_MEMORY) and frees; a zeroed cache may be destroyed. */
+ATTN_API attn_status attn_nn_kv_cache_create(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
+                                             int64_t rows, int64_t capacity, int64_t dim);
+ATTN_API void attn_nn_kv_cache_destroy(attn_nn_kv_cache *cache);
+/* Projects x [rows,T,.] and puts it behind what is there.  ATTN_SHAPE: no room.  No gradients. */
+ATTN_API attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
+                                               attn_nn_kv_cache *cache);
+/* Attention of queries [rows,Tq,.] to what the cache holds. */
+ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                                const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
+/* New row i is the old row rows[i], for the first `length` tokens; `spare` has the same shape and is swapped in. */
+ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows);
+
+/* Self-attention of the axial transformer (Ho et al. 2019, arXiv:1912.12180): parameters to_q.weight [H*Dh,D],
+ * to_kv.weight [2*H*Dh,D] (keys, then values), to_out.{weight,bias}; scale 1/sqrt(Dh). */
+typedef struct attn_nn_self_attention {
+    attn_nn_linear to_q, to_kv, to_out;
+    int64_t heads, dim_head;
+} attn_nn_self_attention;
+/* dim_head 0: dim / heads.  ATTN_ARGUMENT: heads that do not divide dim. */
+ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim,
+                                          int64_t heads, int64_t dim_head);
+/* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
+ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
+                                                     attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
+/* Along one axis of x [...,D], channels last; the axes but that one are batch.  Nothing is permuted. */
+ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
+                                                  attn_tensor *x, int axis);
+
+/* Attention over the rows or the columns of alignments x [R,C,B,D] (Rao et al. 2021, MSA Transformer): parameters
+ * {q,k,v,out}_proj.{weight,bias}.  Rows are tied: one map for all of them.  Weights are those after dropout. */
+typedef struct attn_nn_msa_attention {
+    attn_nn_linear q, k, v, out;
+    int64_t heads;
+    double dropout, fill; /* fill: the score of padded keys, -10000 in the original; 0: they are left out */
+} attn_nn_msa_attention;
+ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
+                                         int64_t heads, double dropout, double fill);
+/* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C].  Padded queries are left out of the
+ * sum over rows; keys are those that the first row keeps. */
+ATTN_API attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                                 const attn_tensor *keep, attn_tensor **weights);
+/* *weights [H,C,B,R,R].  One row alone: out_proj(v_proj(x)). */
+ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape,
+                                                    attn_tensor *x, const attn_tensor *keep, attn_tensor **weights);
+
+/* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
+ * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in
+ * place of w_q: every query gets the same softmax over u . k (Zhu et al. 2019, arXiv:1904.05873). */
+typedef struct attn_nn_detr_attention {
+    attn_tensor *w_q, *w_k, *w_v, *u;
+    attn_nn_linear proj;
+    attn_nn_layer_norm layer_norm;
+    int64_t heads, dim_head;
+    double dropout;
+} attn_nn_detr_attention;
+ATTN_API void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads,
+                                          int64_t dim, int64_t dim_head, double dropout, bool key_only);
+/* x_q [B,Nq,D], x_kv [B,Nk,D] (NULL: x_q); positions p_q, p_kv [1,N,D] (NULL: none) are added for queries and
+ * keys, never for values.  With key_only, x_kv and the positions must be NULL. */
+ATTN_API attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape,
+                                                     attn_tensor *x_q, attn_tensor *x_kv, attn_tensor *p_q,
+                                                     attn_tensor *p_kv);
+
+/* ------------------------------------------------------------------------------------ transformer blocks */
+
+typedef struct attn_nn_block_options {
+    int64_t hidden, ffn_hidden, heads;
+    double dropout;
+    bool bias; /* of the attention's projections */
+} attn_nn_block_options;
+
+/* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). */
+typedef struct attn_nn_encoder_block {
+    attn_nn_multi_head attention;
+    attn_nn_add_norm addnorm1, addnorm2;
+    attn_nn_ffn ffn;
+} attn_nn_encoder_block;
+ATTN_API void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
+                                         const attn_nn_block_options *options);
+/* x [B,T,D] -> the same; *weights [B,H,T,T]. */
+ATTN_API attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape,
+                                                    attn_tensor *x, const attn_nn_mask *mask, attn_tensor **weights);
+
+/* Self-attention (attention1), attention to the encoder (attention2), FFN, each with its add & norm. */
+typedef struct attn_nn_decoder_block {
+    attn_nn_multi_head attention1, attention2;
+    attn_nn_add_norm addnorm1, addnorm2, addnorm3;
+    attn_nn_ffn ffn;
+} attn_nn_decoder_block;
+ATTN_API void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
+                                         const attn_nn_block_options *options);
+/* x [B,T,D], encoded [B,Ts,D]; self_weights [B,H,T,T] and cross_weights [B,H,T,Ts] may be NULL. */
+ATTN_API attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape,
+                                                    attn_tensor *x, attn_tensor *encoded, const attn_nn_mask *self_mask,
+                                                    const attn_nn_mask *cross_mask, attn_tensor **self_weights,
+                                                    attn_tensor **cross_weights);
+/* One token a row: x [rows,1,D].  `self` [rows] gets the token's keys and values; `cross` [B] holds the encoder's,
+ * and rows / B hypotheses of a sentence share them as so many queries. */
+ATTN_API attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
+                                                 attn_nn_kv_cache *self, const attn_nn_kv_cache *cross,
+                                                 const attn_nn_mask *cross_mask);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * train.h - optimisers, learning-rate schedules, the training loop, and measures of quality.
+ *
+ * Nothing here knows a model or a data set: the loop asks its caller for the loss of a step.
+ */
+#ifndef ATTN_TRAIN_H
+#define ATTN_TRAIN_H
+
+#include "attn/config.h"
+#include "attn/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------- optimisers */
+
+typedef enum attn_optimiser_kind {
+    ATTN_ADAM = 0, /* Kingma and Ba 2014, arXiv:1412.6980; weight decay is added to the gradient */
+    ATTN_ADAMW,    /* Loshchilov and Hutter 2017, arXiv:1711.05101; weight decay shrinks the parameter itself */
+    ATTN_SGD       /* with momentum: m = momentum m + g; p -= rate m */
+} attn_optimiser_kind;
+
+typedef struct attn_optimiser_options {
+    attn_optimiser_kind kind;
+    double beta1, beta2, eps; /* 0: 0.9, 0.999, 1e-8 */
+    double momentum;          /* SGD; 0 keeps none */
+    double weight_decay;
+    double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: not */
+} attn_optimiser_options;
+
+typedef struct attn_optimiser attn_optimiser;
+
+/* `parameters` must outlive the optimiser; those that do not need gradients are left alone.
+ * ATTN_ARGUMENT (an option out of range), ATTN_MEMORY. */
+ATTN_API attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *context,
+                                           const attn_named_list *parameters, const attn_optimiser_options *options);
+ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allowed */
+/* One step at learning rate `rate` along the parameters' gradients, which are then cleared.  *norm (may be
+ * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients. */
+ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
+ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);
+ATTN_API void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps);
+/* What must be saved to go on later: tensors named "m.NAME" and "v.NAME", the optimiser's own; the list lives
+ * as long as the optimiser. */
+ATTN_API const attn_named_list *attn_optimiser_state(const attn_optimiser *optimiser);
+
+/* -------------------------------------------------------------------------------------------- schedules */
+
+typedef enum attn_schedule_kind {
+    ATTN_CONSTANT_RATE = 0,
+    ATTN_COSINE,             /* down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
+    ATTN_INVERSE_SQUARE_ROOT /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
+} attn_schedule_kind;
+
+typedef struct attn_schedule {
+    attn_schedule_kind kind;
+    double peak;
+    int64_t warmup; /* steps of linear rise from 0; 0: none */
+    int64_t total;
+    double floor;
+} attn_schedule;
+
+/* The rate of step `step`, the first being 1. */
+ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
+
+/* ------------------------------------------------------------------------------------------------ loop */
+
+typedef struct attn_progress {
+    int64_t epoch, epochs;         /* epoch counts from 1 */
+    int64_t step, steps;           /* within the epoch, from 1 */
+    int64_t all_steps;             /* since the training began, resumed parts included */
+    double loss;                   /* mean of this epoch so far, per token */
+    double valid_loss, best_loss;  /* NaN before the first validation */
+    double rate, grad_norm;
+    double tokens_per_second;      /* of this run so far */
+    double seconds, seconds_left;  /* of this run; left: an estimate, NaN at first */
+    bool epoch_ends;               /* sent once after each epoch's validation */
+    bool improved;                 /* with epoch_ends: the best validation loss yet */
+} attn_progress;
+
+/* What the loop asks for.  Every function gets `user`. */
+typedef struct attn_job {
+    void *user;
+    /* Steps of one epoch (the same each epoch). */
+    int64_t (*steps)(void *user);
+    /* The loss of step `step` (from 0) of `epoch` (from 0), one element, recorded on `tape`; NULL on error.
+     * *tokens gets how many labels it is the mean of.  Must depend on (epoch, step) only, so that a resumed
+     * run sees what an unbroken one would. */
+    attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
+    /* Mean loss on data that is not trained on; NULL: none, and no early stopping. */
+    attn_status (*validate)(void *user, attn_tape *tape, double *loss);
+    /* Called at each epoch's end, and when the run stops early: parameters are best so far if `improved`. */
+    attn_status (*save)(void *user, bool improved);
+    /* May be NULL.  Returning false stops the run after saving. */
+    bool (*progress)(void *user, const attn_progress *progress);
+} attn_job;
+
+typedef struct attn_training_options {
+    int64_t epochs;
+    attn_schedule schedule;
+    attn_optimiser_options optimiser;
+    uint64_t seed;
+    int64_t patience; /* epochs without improvement before stopping; 0: never */
+    int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
+} attn_training_options;
+
+/* Where a run is: the optimiser and the counters.  All of it can be saved and restored. */
+typedef struct attn_training attn_training;
+
+ATTN_API attn_status attn_training_create(attn_training **training, attn_context *context,
+                                          const attn_named_list *parameters, const attn_training_options *options);
+ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */
+ATTN_API attn_optimiser *attn_training_optimiser(const attn_training *training);
+ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs done */
+/* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_FORMAT: a key is missing. */
+ATTN_API attn_status attn_training_store(const attn_training *training, attn_config *config);
+ATTN_API attn_status attn_training_restore(attn_training *training, const attn_config *config);
+/* Runs from where `training` is to the last epoch.  ATTN_INTERRUPTED if progress() asked to stop; what the
+ * job's functions return otherwise. */
+ATTN_API attn_status attn_training_run(attn_training *training, const attn_job *job);
+
+/* -------------------------------------------------------------------------------------------- measures */
+
+/* BLEU as Dive into Deep Learning defines it, of two lines of words separated by single spaces:
+ * exp(min(0, 1 - |label|/|pred|)) * prod_{n=1..min(k,|pred|)} p_n^(1/2^n), matches clipped. */
+ATTN_API double attn_bleu_d2l(const char *prediction, const char *label, int k);
+
+typedef struct attn_bleu {
+    double score; /* 0 to 100 */
+    double precisions[4];
+    double brevity_penalty;
+    int64_t prediction_length, reference_length;
+} attn_bleu;
+/* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: one reference a line,
+ * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). */
+ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
+                                      const char *const *references, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * translate.h - the translator: trained from sentence pairs, kept in a directory, asked for translations, for
+ * its score and for what it attends to.
+ *
+ * A translator's directory holds
+ *     config.json          the architecture, its settings and how text is prepared
+ *     model.safetensors    the parameters that were best on the validation part
+ *     source.vocab, target.vocab
+ * and, while it is being trained or may be trained further,
+ *     training.json        the settings of the training, every one
+ *     checkpoint.safetensors  parameters, optimiser and counters, one file so that they always belong together
+ *     history.tsv          one line an epoch
+ * Files are replaced as a whole; a run killed at any moment can be resumed and ends in the same bits (with the
+ * same number of threads).
+ */
+#ifndef ATTN_TRANSLATE_H
+#define ATTN_TRANSLATE_H
+
+#include "attn/data.h"
+#include "attn/io.h"
+#include "attn/models.h"
+#include "attn/plot.h"
+#include "attn/train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------- training */
+
+/* What a training can be told: names, types, defaults (of the Transformer) and what they mean.  One table for
+ * the command's options, its help, training.json and the documents. */
+ATTN_API const attn_key *attn_translator_keys(int *n);
+
+/* `given` (may be NULL) with every other key filled in.  Defaults depend on "model" (transformer, bahdanau) and
+ * "compat" (none, d2l).  ATTN_ARGUMENT: an unknown key, a wrong type or value; the message names what is
+ * allowed. */
+ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given);
+
+/* What a run is about to do. */
+typedef struct attn_translator_plan {
+    const attn_config *settings; /* resolved */
+    int64_t train_pairs, valid_pairs, test_pairs;
+    int64_t source_words, target_words; /* vocabulary sizes */
+    int64_t parameters;
+    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
+} attn_translator_plan;
+
+typedef struct attn_translator_job {
+    const char *data;        /* path of the sentence pairs; NULL: `text` */
+    const char *text;        /* or the pairs themselves */
+    size_t text_size;
+    const char *directory;   /* made if it is not there */
+    const attn_config *settings; /* as attn_translator_settings takes them; ignored when resuming */
+    bool resume;             /* go on from the directory's checkpoint; data may be left out */
+    /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
+    bool (*progress)(void *user, const attn_progress *progress);
+    /* Called once before the first step, with what was read.  May be NULL. */
+    void (*begin)(void *user, const attn_translator_plan *plan);
+    void *user;
+} attn_translator_job;
+
+/* Trains and leaves the directory complete.  ATTN_INTERRUPTED: progress() stopped it; ATTN_ARGUMENT: settings,
+ * the directory has a translator already (unless resuming), the data is not that of the run to resume, or there
+ * is too little of it; ATTN_NOT_FOUND, ATTN_FORMAT, ATTN_IO: a file (named). */
+ATTN_API attn_status attn_translator_train(attn_context *context, const attn_translator_job *job);
+
+/* -------------------------------------------------------------------------------------------- using one */
+
+typedef struct attn_translator attn_translator;
+
+ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory);
+ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
+ATTN_API attn_model *attn_translator_model(const attn_translator *translator);
+ATTN_API const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
+
+/* Zero means the default. */
+typedef struct attn_translator_options {
+    int64_t beam;          /* 0: 1, greedy */
+    double length_penalty; /* of beam search */
+    int64_t batch;         /* sentences at once; 0: 32 */
+} attn_translator_options;
+
+typedef struct attn_translation {
+    char *text;    /* as a reader wants it; "" for an empty line */
+    char *tokens;  /* as the model said it: words joined by spaces */
+    double score;  /* log-probability after the length penalty */
+    int64_t words, unknown; /* of the source sentence, and those of them that the vocabulary lacks */
+    char *unknown_words;    /* these, joined by ", "; "" if there are none */
+    bool truncated;         /* the sentence was longer than the model takes */
+} attn_translation;
+
+/* Translates n lines.  results has room for n and is freed by attn_translations_free.  ATTN_FORMAT: a line is not
+ * UTF-8 (its number is named). */
+ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
+                                               const attn_translator_options *options, attn_translation *results);
+ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
+
+typedef struct attn_translator_score {
+    int64_t sentences;
+    double loss;       /* nats per target token */
+    double bleu_d2l;   /* mean over the sentences of attn_bleu_d2l with k = 2 */
+    attn_bleu corpus;  /* sacreBLEU's, of detokenised text */
+    double tokens_per_second; /* decoded */
+} attn_translator_score;
+
+/* Which part of the data: the one that its training held back, or all of it. */
+typedef enum attn_part { ATTN_PART_ALL = 0, ATTN_PART_TRAIN, ATTN_PART_VALID, ATTN_PART_TEST } attn_part;
+
+/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence. */
+ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,
+                                              size_t text_size, attn_part part,
+                                              const attn_translator_options *options,
+                                              void (*sample)(void *user, const char *source, const char *reference,
+                                                             const char *prediction),
+                                              void *user, attn_translator_score *score);
+
+typedef enum attn_attention_kind {
+    ATTN_SHOW_ENCODER = 1 << 0,
+    ATTN_SHOW_DECODER = 1 << 1,
+    ATTN_SHOW_CROSS = 1 << 2
+} attn_attention_kind;
+
+/* Draws the attention while `sentence` is translated: one panel a head, one row of panels a layer and kind, token
+ * labels, one colour scale.  `kinds`: ATTN_SHOW_* or 0 for all.  `translation` (may be NULL) gets the words said,
+ * to be freed with attn_bytes_free.  ATTN_ARGUMENT: an empty sentence. */
+ATTN_API attn_status attn_translator_show(attn_translator *translator, const char *sentence, unsigned kinds,
+                                          attn_picture_format format, attn_picture *picture, attn_bytes *translation);
+
+/* The phrasebook that the library carries: English and French, 'source<TAB>target' lines (CC0). */
+ATTN_API const char *attn_phrasebook(size_t *size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

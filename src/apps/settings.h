@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * settings.h - a translator's resolved settings as the lower floors want them. */
+#ifndef ATTN_APPS_SETTINGS_H
+#define ATTN_APPS_SETTINGS_H
+
+#include "attn/translate.h"
+
+attn_compat attn__setting_compat(const attn_config *settings);
+attn_training_options attn__setting_training(const attn_config *settings, int64_t steps_per_epoch);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ * translator.h - what a translator is made of, and its directory. */
+#ifndef ATTN_APPS_TRANSLATOR_H
+#define ATTN_APPS_TRANSLATOR_H
+
+#include "attn/translate.h"
+
+struct attn_translator {
+    attn_context *context;
+    attn_model *model;
+    attn_vocab *source, *target;
+    attn_compat compat;
+    int64_t max_tokens; /* of a sentence, <eos> included */
+    attn_config *config; /* config.json as it is */
+};
+
+enum { ATTN__PATH = 4096 };
+/* directory/name, in a buffer of ATTN__PATH bytes.  ATTN_ARGUMENT: too long. */
+attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
+
+/* config.json of a new model trained with `settings`, and both vocabularies. */
+attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,
+                                   attn_vocab *target, const char *directory);
+attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, const char *name);
+attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, const char *name);
+/* The model that `settings` describe, for these vocabularies, with fresh parameters. */
+attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
+                                   const attn_vocab *source, const attn_vocab *target);
+
+attn_encode_options attn__encoding(const attn_translator *translator);
+/* NULL on error. */
+attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
+/* Tokens as a reader of the target language wants them; NULL without memory; freed by attn__free. */
+char *attn__detokenised(const attn_translator *translator, const char *tokens);
+
+/* All pairs of a file (or of `text` where `path` is NULL). */
+attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text,
+                             size_t size, const attn_pairs_options *options, uint64_t *fingerprint);
+
+/* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
+attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
+                                  bool see_future, double *loss);
+/* The three tensors of a batch on the tape; false if there is no memory. */
+typedef struct attn__batch_tensors {
+    attn_tensor *source, *source_lens, *input, *labels;
+} attn__batch_tensors;
+bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, attn__batch_tensors *tensors);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * Scoring a translator on a part of a file of pairs: loss, and both BLEUs of its translations. */
+#include "apps/translator.h"
+
+#include "apps/settings.h"
+#include "base/context.h"
+
+#include <string.h>
+#include <time.h>
+
+/* The part of the data as the training divided it. */
+static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_part part, attn_pairs **chosen)
+{
+    if (part == ATTN_PART_ALL)
+        return attn_pairs_slice(all, 0, attn_pairs_size(all), chosen);
+    double valid = attn_config_real(t->config, "valid", 0), test = attn_config_real(t->config, "test", 0);
+    attn_split_options options = {.compat = t->compat,
+                                  .seed = (uint64_t)attn_config_int(t->config, "seed", 1),
+                                  .valid = valid > 0 ? valid : -1,
+                                  .test = test > 0 ? test : -1};
+    return attn_pairs_split(all, &options, part == ATTN_PART_TRAIN ? chosen : NULL,
+                            part == ATTN_PART_VALID ? chosen : NULL, part == ATTN_PART_TEST ? chosen : NULL);
+}
+
+static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, double *loss)
+{
+    attn_corpus *corpus = NULL;
+    attn_batches *batches = NULL;
+    attn_tape *tape = NULL;
+    attn_encode_options encoding = attn__encoding(t);
+    bool d2l = t->compat == ATTN_COMPAT_D2L;
+    attn_batches_options options = {.in_order = true, .mixed_lengths = d2l, .fixed_steps = d2l ? t->max_tokens : 0};
+    attn_status status = attn_corpus_create(&corpus, pairs, t->source, t->target, &encoding);
+    if (status == ATTN_OK)
+        status = attn_batches_create(&batches, corpus, &options);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&tape, t->context);
+    if (status == ATTN_OK)
+        status = attn__translator_loss(t->model, tape, batches, attn_vocab_special(t->target, ATTN_PAD), d2l, loss);
+    attn_tape_destroy(tape);
+    attn_batches_destroy(batches);
+    attn_corpus_destroy(corpus);
+    return status;
+}
+
+/* Everything that is kept of a part while it is scored. */
+typedef struct results {
+    int64_t n;
+    const char **sources, **predictions, **references; /* references: detokenised, our own */
+    attn_translation *translations;
+} results;
+
+static attn_status allocate(attn_context *context, results *r, int64_t n)
+{
+    *r = (results){.n = n};
+    size_t pointers = attn__size_mul((size_t)n, sizeof(char *));
+    r->sources = attn__alloc_zero(context, pointers);
+    r->predictions = attn__alloc_zero(context, pointers);
+    r->references = attn__alloc_zero(context, pointers);
+    r->translations = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *r->translations));
+    return r->sources && r->predictions && r->references && r->translations ? ATTN_OK : ATTN_MEMORY;
+}
+
+static void release(attn_context *context, results *r)
+{
+    for (int64_t i = 0; r->references && i < r->n; i++)
+        attn__free(context, (void *)(uintptr_t)r->references[i]);
+    if (r->translations)
+        attn_translations_free(context, r->translations, r->n);
+    attn__free(context, r->sources);
+    attn__free(context, r->predictions);
+    attn__free(context, r->references);
+    attn__free(context, r->translations);
+}
+
+static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
+                                 results *r, attn_translator_score *score)
+{
+    struct timespec from, to;
+    for (int64_t i = 0; i < r->n; i++) {
+        r->sources[i] = attn_pairs_get(pairs, i).source;
+        r->references[i] = attn__detokenised(t, attn_pairs_get(pairs, i).target);
+        if (!r->references[i])
+            return ATTN_MEMORY;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    attn_status status = attn_translator_translate(t, r->sources, r->n, options, r->translations);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (status != ATTN_OK)
+        return status;
+    double tokens = 0, seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    for (int64_t i = 0; i < r->n; i++) {
+        const char *said = r->translations[i].tokens, *word;
+        size_t length;
+        r->predictions[i] = r->translations[i].text;
+        score->bleu_d2l += attn_bleu_d2l(said, attn_pairs_get(pairs, i).target, 2) / (double)r->n;
+        for (tokens++; attn_text_word(&said, &word, &length);)
+            tokens++;
+    }
+    score->tokens_per_second = seconds > 0 ? tokens / seconds : 0;
+    return ATTN_OK;
+}
+
+static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
+                              void (*sample)(void *user, const char *source, const char *reference,
+                                             const char *prediction),
+                              void *user, attn_translator_score *score)
+{
+    results r;
+    score->sentences = attn_pairs_size(pairs);
+    attn_status status = allocate(t->context, &r, score->sentences);
+    if (status == ATTN_OK)
+        status = measure_loss(t, pairs, &score->loss);
+    if (status == ATTN_OK)
+        status = translate_all(t, pairs, options, &r, score);
+    if (status == ATTN_OK)
+        status = attn_bleu_corpus(&score->corpus, t->context, r.predictions, r.references, r.n);
+    for (int64_t i = 0; sample && status == ATTN_OK && i < r.n; i++)
+        sample(user, r.sources[i], r.references[i], r.predictions[i]);
+    release(t->context, &r);
+    return status;
+}
+
+attn_status attn_translator_evaluate(attn_translator *t, const char *data, const char *text, size_t text_size,
+                                     attn_part part, const attn_translator_options *options,
+                                     void (*sample)(void *user, const char *source, const char *reference,
+                                                    const char *prediction),
+                                     void *user, attn_translator_score *score)
+{
+    *score = (attn_translator_score){0};
+    attn_pairs *all, *chosen = NULL;
+    attn_pairs_options reading = {.compat = t->compat,
+                                  .max_examples = attn_config_int(t->config, "max_examples", 0)};
+    attn_status status = attn__pairs_read(&all, t->context, data, text, text_size, &reading, NULL);
+    if (status == ATTN_OK)
+        status = choose_part(t, all, part, &chosen);
+    if (status == ATTN_OK && attn_pairs_size(chosen) == 0)
+        status = attn__fail(t->context, ATTN_ARGUMENT, "%s: the part to evaluate is empty", data ? data : "phrasebook");
+    if (status == ATTN_OK)
+        status = score_part(t, chosen, options, sample, user, score);
+    attn_pairs_destroy(chosen);
+    attn_pairs_destroy(all);
+    return status;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ * A translator's directory: writing it, and loading it back with every part checked against the others. */
+#include "apps/translator.h"
+
+#include "apps/settings.h"
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name)
+{
+    int length = snprintf(path, ATTN__PATH, "%s/%s", directory, name);
+    if (length < 0 || length >= ATTN__PATH)
+        return attn__fail(context, ATTN_ARGUMENT, "the path of %s in %.60s... is too long", name, directory);
+    return ATTN_OK;
+}
+
+/* --------------------------------------------------------------------------------------------- writing */
+
+attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, const char *name)
+{
+    char path[ATTN__PATH];
+    const char *text;
+    size_t size;
+    attn_status status = attn__path(context, path, directory, name);
+    if (status == ATTN_OK)
+        status = attn_vocab_format(vocab, &text, &size);
+    return status == ATTN_OK ? attn_file_write(context, path, text, size) : status;
+}
+
+static attn_status write_config(const attn_model *model, const attn_config *settings, const char *directory)
+{
+    attn_context *context = attn_model_context(model);
+    attn_config *config;
+    char path[ATTN__PATH];
+    attn_status status = attn_config_create(&config, context);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
+    const attn_config *own = attn_model_config(model);
+    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
+        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
+    static const char *const kept[] = {"compat", "max_tokens", "space_before_marks", "seed", "valid", "test",
+                                       "max_examples"};
+    for (size_t i = 0; status == ATTN_OK && i < sizeof kept / sizeof *kept; i++)
+        status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
+    if (status == ATTN_OK)
+        status = attn__path(context, path, directory, "config.json");
+    if (status == ATTN_OK)
+        status = attn_config_write(context, config, path);
+    attn_config_destroy(config);
+    return status;
+}
+
+attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,
+                                   attn_vocab *target, const char *directory)
+{
+    attn_context *context = attn_model_context(model);
+    attn_status status = attn__vocab_write(context, source, directory, "source.vocab");
+    if (status == ATTN_OK)
+        status = attn__vocab_write(context, target, directory, "target.vocab");
+    return status == ATTN_OK ? write_config(model, settings, directory) : status;
+}
+
+/* --------------------------------------------------------------------------------------------- loading */
+
+attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, const char *name)
+{
+    char path[ATTN__PATH];
+    attn_bytes bytes = {0};
+    *vocab = NULL;
+    attn_status status = attn__path(context, path, directory, name);
+    if (status == ATTN_OK)
+        status = attn_file_read(&bytes, context, path, 0);
+    if (status == ATTN_OK)
+        status = attn_vocab_parse(vocab, context, bytes.data, bytes.size, path);
+    attn_bytes_free(context, &bytes);
+    return status;
+}
+
+attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
+                                   const attn_vocab *source, const attn_vocab *target)
+{
+    bool bahdanau = strcmp(attn_config_text(settings, "model", ""), "bahdanau") == 0;
+    const char *name = bahdanau ? "seq2seq-attention" : "transformer";
+    attn_config *config;
+    *model = NULL;
+    attn_status status = attn_config_create(&config, context);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_architecture_select(attn_architecture_find(name), settings, config);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
+    /* The book's start of the weights, and its encoder that runs over padding, are the book's way only. */
+    bool d2l = attn__setting_compat(settings) == ATTN_COMPAT_D2L;
+    if (status == ATTN_OK && d2l)
+        status = attn_config_set_text(config, "init", "torch");
+    if (status == ATTN_OK && bahdanau)
+        status = attn_config_set_bool(config, "pack_padding", !d2l);
+    attn_model_options options = {.seed = (uint64_t)attn_config_int(settings, "seed", 1)};
+    if (status == ATTN_OK)
+        status = attn_model_create(model, context, name, config, &options);
+    attn_config_destroy(config);
+    return status;
+}
+
+/* The architecture with the settings that config.json has for it. */
+static attn_status model_of_config(attn_translator *t, const char *path)
+{
+    const char *name = attn_config_text(t->config, "architecture", "");
+    const attn_architecture *architecture = attn_architecture_find(name);
+    if (!architecture || !architecture->seq2seq)
+        return attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator", path, name);
+    attn_config *config;
+    attn_status status = attn_config_create(&config, t->context);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_architecture_select(architecture, t->config, config);
+    if (status == ATTN_OK)
+        status = attn_model_create(&t->model, t->context, name, config, NULL);
+    attn_config_destroy(config);
+    return status;
+}
+
+static attn_status check_vocabularies(const attn_translator *t, const char *directory)
+{
+    int64_t source = attn_config_int(t->config, "src_vocab_size", -1);
+    int64_t target = attn_config_int(t->config, "tgt_vocab_size", -1);
+    if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
+        return attn__fail(t->context, ATTN_FORMAT,
+                          "%s: source.vocab and target.vocab have %lld and %lld words, config.json says %lld and %lld",
+                          directory, (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
+                          (long long)source, (long long)target);
+    if (attn_vocab_special(t->target, ATTN_BOS) < 0)
+        return attn__fail(t->context, ATTN_FORMAT, "%s/target.vocab: <bos> is missing", directory);
+    return ATTN_OK;
+}
+
+static attn_status load_parts(attn_translator *t, const char *directory)
+{
+    char config[ATTN__PATH], weights[ATTN__PATH];
+    attn_status status = attn__path(t->context, config, directory, "config.json");
+    if (status == ATTN_OK)
+        status = attn__path(t->context, weights, directory, "model.safetensors");
+    if (status == ATTN_OK)
+        status = attn_config_read(&t->config, t->context, config);
+    if (status == ATTN_OK)
+        status = attn__vocab_read(&t->source, t->context, directory, "source.vocab");
+    if (status == ATTN_OK)
+        status = attn__vocab_read(&t->target, t->context, directory, "target.vocab");
+    if (status == ATTN_OK)
+        status = check_vocabularies(t, directory);
+    if (status == ATTN_OK)
+        status = model_of_config(t, config);
+    if (status != ATTN_OK)
+        return status;
+    t->compat = attn__setting_compat(t->config);
+    t->max_tokens = attn_config_int(t->config, "max_tokens", 64);
+    if (t->max_tokens < 2 || t->max_tokens > 1000)
+        return attn__fail(t->context, ATTN_FORMAT, "%s: \"max_tokens\" must lie between 2 and 1000", config);
+    return attn_weights_load(attn_model_parameters(t->model), weights, NULL, NULL, NULL);
+}
+
+attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory)
+{
+    *translator = NULL;
+    attn_translator *made = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    made->context = context;
+    attn_status status = load_parts(made, directory);
+    if (status != ATTN_OK) {
+        attn_translator_destroy(made);
+        return status;
+    }
+    *translator = made;
+    return ATTN_OK;
+}
+
+void attn_translator_destroy(attn_translator *t)
+{
+    if (!t)
+        return;
+    attn_model_destroy(t->model);
+    attn_vocab_destroy(t->source);
+    attn_vocab_destroy(t->target);
+    attn_config_destroy(t->config);
+    attn__free(t->context, t);
+}
+
+attn_model *attn_translator_model(const attn_translator *translator)
+{
+    return translator->model;
+}
+
+const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side)
+{
+    return side == ATTN_SOURCE ? translator->source : translator->target;
+}
+
+attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids)
+{
+    return attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, cols}, ids);
+}
+
+char *attn__detokenised(const attn_translator *t, const char *tokens)
+{
+    bool french = attn_config_bool(t->config, "space_before_marks", true);
+    size_t size = attn_text_detokenise(tokens, french, NULL, 0) + 1;
+    char *text = attn__alloc(t->context, size);
+    if (text)
+        attn_text_detokenise(tokens, french, text, size);
+    return text;
+}
+
+attn_encode_options attn__encoding(const attn_translator *t)
+{
+    return (attn_encode_options){.compat = t->compat, .steps = t->max_tokens};
+}
+
+/* ------------------------------------------------------------------------------------------------ pairs */
+
+/* Tells one file's contents from another's; not a defence against anyone. */
+static uint64_t fingerprint_of(const char *text, size_t size)
+{
+    uint64_t hash = attn__mix64(size);
+    for (size_t i = 0; i < size; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, text + i, size - i < 8 ? size - i : 8);
+        hash = attn__mix64(hash ^ word);
+    }
+    return hash;
+}
+
+attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text,
+                             size_t size, const attn_pairs_options *options, uint64_t *fingerprint)
+{
+    attn_bytes bytes = {0};
+    *pairs = NULL;
+    if (path) {
+        attn_status status = attn_file_read(&bytes, context, path, 0);
+        if (status != ATTN_OK)
+            return status;
+        text = bytes.data;
+        size = bytes.size;
+    }
+    if (fingerprint)
+        *fingerprint = fingerprint_of(text, size);
+    attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", options);
+    attn_bytes_free(context, &bytes);
+    return status;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A picture of what a translator attends to.  The sentence is translated, then run once more as a whole to get
+ * every weight; queries of the decoder are labelled by the word that they produce.
+ */
+#include "apps/translator.h"
+
+#include "base/context.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS = 64, LABEL = 128 };
+
+typedef struct labels {
+    int64_t n;
+    char (*text)[LABEL];
+    const char **pointer;
+} labels;
+
+/* One row of panels: a layer's heads. */
+typedef struct layer_row {
+    char title[64];
+    char (*heads)[32];
+    attn_panel *panels;
+    float *values;
+} layer_row;
+
+typedef struct picture {
+    attn_translator *t;
+    attn_tape *tape;
+    labels source, said, read; /* the source, the words produced, the words the decoder reads */
+    layer_row rows[LAYERS];
+    attn_panel_row panel_rows[LAYERS];
+    int64_t n;
+} picture;
+
+static attn_status make_labels(attn_context *context, labels *l, const attn_vocab *vocab, int64_t n,
+                               const int32_t *ids)
+{
+    l->n = n;
+    l->text = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->text));
+    l->pointer = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->pointer));
+    if (!l->text || !l->pointer)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < n; i++) {
+        const char *token = attn_vocab_token(vocab, ids[i]);
+        snprintf(l->text[i], LABEL, "%s", token ? token : "<unk>");
+        l->pointer[i] = l->text[i];
+    }
+    return ATTN_OK;
+}
+
+static void free_labels(attn_context *context, labels *l)
+{
+    attn__free(context, l->text);
+    attn__free(context, l->pointer);
+}
+
+/* Weights [1,H,rows,cols] as one row of panels; what a causal query may not see becomes NaN. */
+static attn_status add_row(picture *p, const attn_tensor *weights, const char *kind, int layer, const labels *queries,
+                           const labels *keys, bool causal)
+{
+    attn_context *context = p->t->context;
+    int64_t heads = attn_tensor_dim(weights, 1), rows = attn_tensor_dim(weights, 2), cols = attn_tensor_dim(weights, 3);
+    layer_row *row = &p->rows[p->n];
+    size_t size = attn__size_mul((size_t)attn_tensor_size(weights), sizeof(float));
+    row->values = attn__alloc(context, size);
+    row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
+    row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
+    p->n++; /* from here on it is freed with the rest */
+    if (!row->values || !row->heads || !row->panels)
+        return ATTN_MEMORY;
+    memcpy(row->values, attn_tensor_data(weights), size);
+    for (int64_t h = 0; h < heads; h++) {
+        float *map = row->values + h * rows * cols;
+        snprintf(row->heads[h], sizeof *row->heads, "Head %lld", (long long)h + 1);
+        row->panels[h] = (attn_panel){heads > 1 ? row->heads[h] : NULL, rows, cols, map};
+        for (int64_t i = 0; causal && i < rows; i++) {
+            for (int64_t j = i + 1; j < cols; j++)
+                map[i * cols + j] = NAN;
+        }
+    }
+    snprintf(row->title, sizeof row->title, "%s, layer %d", kind, layer + 1);
+    p->panel_rows[p->n - 1] = (attn_panel_row){.title = row->title,
+                                               .row_labels = queries->pointer,
+                                               .col_labels = keys->pointer,
+                                               .n = heads,
+                                               .panels = row->panels};
+    return ATTN_OK;
+}
+
+static attn_status add_kind(picture *p, const attn_named_list *weights, const char *prefix, const char *kind,
+                            const labels *queries, const labels *keys, bool causal)
+{
+    attn_status status = ATTN_OK;
+    for (int layer = 0; status == ATTN_OK && p->n < LAYERS; layer++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s.%d", prefix, layer);
+        const attn_tensor *map = attn_named_find(weights, name);
+        if (!map)
+            break;
+        status = add_row(p, map, kind, layer, queries, keys, causal);
+    }
+    return status;
+}
+
+static attn_status add_all(picture *p, const attn_named_list *weights, unsigned kinds)
+{
+    attn_status status = ATTN_OK;
+    if (kinds & ATTN_SHOW_ENCODER)
+        status = add_kind(p, weights, "encoder", "Encoder self-attention", &p->source, &p->source, false);
+    if (status == ATTN_OK && kinds & ATTN_SHOW_DECODER)
+        status = add_kind(p, weights, "decoder", "Decoder self-attention", &p->said, &p->read, true);
+    if (status == ATTN_OK && kinds & ATTN_SHOW_CROSS)
+        status = add_kind(p, weights, "cross", "Encoder-decoder attention", &p->said, &p->source, false);
+    if (status == ATTN_OK && p->n == 0)
+        return attn__fail(p->t->context, ATTN_ARGUMENT, "this model has no attention of the kinds asked for");
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ the weights */
+
+/* Runs source (n ids) and the words said (m ids, <eos> last) through the model. */
+static attn_status collect(picture *p, const int32_t *source, int64_t n, const int32_t *said, int64_t m,
+                           attn_named_list *weights)
+{
+    attn_translator *t = p->t;
+    int32_t bos = attn_vocab_special(t->target, ATTN_BOS), length = (int32_t)n;
+    attn_tape_reset(p->tape, NULL);
+    attn_tensor *src = attn__ids_on_tape(p->tape, 1, n, source);
+    attn_tensor *lens = attn_tensor_make(p->tape, ATTN_I32, 1, (int64_t[]){1}, &length);
+    attn_tensor *input = attn__ids_on_tape(p->tape, 1, m, NULL);
+    if (!src || !lens || !input)
+        return ATTN_MEMORY;
+    int32_t *in = attn_tensor_data(input);
+    in[0] = bos;
+    memcpy(in + 1, said, (size_t)(m - 1) * sizeof *in);
+    attn_status status = make_labels(t->context, &p->source, t->source, n, source);
+    if (status == ATTN_OK)
+        status = make_labels(t->context, &p->said, t->target, m, said);
+    if (status == ATTN_OK)
+        status = make_labels(t->context, &p->read, t->target, m, in);
+    if (status != ATTN_OK)
+        return status;
+    attn_seq2seq_options options = {.weights = weights};
+    return attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options) ? ATTN_OK
+                                                                              : attn_context_status(t->context);
+}
+
+static attn_status encode_ids(const attn_translator *t, const char *text, int32_t **ids, int64_t *n)
+{
+    attn_encode_options encoding = attn__encoding(t);
+    *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 1, sizeof **ids));
+    if (!*ids)
+        return ATTN_MEMORY;
+    attn_vocab *vocab = t->source;
+    return attn_vocab_encode(vocab, text, &encoding, *ids, t->max_tokens, n, NULL);
+}
+
+/* The translation's words as ids with <eos> last: what the decoder produced. */
+static attn_status said_ids(const attn_translator *t, const char *tokens, int32_t **ids, int64_t *n)
+{
+    *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 2, sizeof **ids));
+    if (!*ids)
+        return ATTN_MEMORY;
+    const char *word;
+    size_t length;
+    *n = 0;
+    while (*n <= t->max_tokens && attn_text_word(&tokens, &word, &length)) {
+        int32_t id = attn_vocab_find(t->target, word, length);
+        (*ids)[(*n)++] = id >= 0 ? id : attn_vocab_special(t->target, ATTN_UNK);
+    }
+    (*ids)[(*n)++] = attn_vocab_special(t->target, ATTN_EOS);
+    return ATTN_OK;
+}
+
+static attn_status normalised(const attn_translator *t, const char *sentence, char **text)
+{
+    size_t length = strlen(sentence), size = attn__size_add(attn__size_mul(length, 2), 1);
+    *text = attn__alloc(t->context, size);
+    if (!*text)
+        return ATTN_MEMORY;
+    attn_status status = attn_text_normalise(t->context, sentence, length, t->compat, *text, size, NULL);
+    if (status == ATTN_OK && (*text)[0] == '\0')
+        return attn__fail(t->context, ATTN_ARGUMENT, "there is nothing to show for an empty sentence");
+    return status;
+}
+
+static attn_status build(picture *p, const char *text, const char *tokens, unsigned kinds)
+{
+    int32_t *source = NULL, *said = NULL;
+    int64_t n = 0, m = 0;
+    attn_named_list weights = {.context = p->t->context};
+    attn_status status = encode_ids(p->t, text, &source, &n);
+    if (status == ATTN_OK)
+        status = said_ids(p->t, tokens, &said, &m);
+    if (status == ATTN_OK)
+        status = collect(p, source, n, said, m, &weights);
+    if (status == ATTN_OK)
+        status = add_all(p, &weights, kinds ? kinds : ~0u);
+    attn_named_clear(&weights);
+    attn__free(p->t->context, source);
+    attn__free(p->t->context, said);
+    return status;
+}
+
+static void release(picture *p)
+{
+    attn_context *context = p->t->context;
+    for (int64_t i = 0; i < p->n; i++) {
+        attn__free(context, p->rows[i].values);
+        attn__free(context, p->rows[i].heads);
+        attn__free(context, p->rows[i].panels);
+    }
+    free_labels(context, &p->source);
+    free_labels(context, &p->said);
+    free_labels(context, &p->read);
+    attn_tape_destroy(p->tape);
+    attn__free(context, p);
+}
+
+static attn_status render(const picture *p, const char *text, const char *tokens, attn_picture_format format,
+                          attn_picture *out)
+{
+    char title[512];
+    snprintf(title, sizeof title, "%.200s → %.200s", text, tokens);
+    attn_heatmaps maps = {.title = strlen(text) < 200 && strlen(tokens) < 200 ? title : NULL,
+                          .n = p->n,
+                          .rows = p->panel_rows,
+                          .low = 0,
+                          .high = 1};
+    return attn_heatmaps_render(out, p->t->context, &maps, format);
+}
+
+attn_status attn_translator_show(attn_translator *t, const char *sentence, unsigned kinds, attn_picture_format format,
+                                 attn_picture *out, attn_bytes *translation)
+{
+    char *text = NULL;
+    attn_translation said = {0};
+    *out = (attn_picture){0};
+    picture *p = attn__alloc_zero(t->context, sizeof *p);
+    if (!p)
+        return ATTN_MEMORY;
+    p->t = t;
+    attn_status status = attn_tape_create(&p->tape, t->context);
+    if (status == ATTN_OK)
+        status = normalised(t, sentence, &text);
+    if (status == ATTN_OK)
+        status = attn_translator_translate(t, (const char *const *)&text, 1, NULL, &said);
+    if (status == ATTN_OK)
+        status = build(p, text, said.tokens, kinds);
+    if (status == ATTN_OK)
+        status = render(p, text, said.tokens, format, out);
+    if (status == ATTN_OK && translation) {
+        *translation = (attn_bytes){said.text, strlen(said.text)};
+        said.text = NULL;
+    }
+    attn_translations_free(t->context, &said, 1);
+    attn__free(t->context, text);
+    release(p);
+    return status;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ * Settings by name, in the order in which they were set. */
+#include "attn/config.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+typedef struct entry {
+    char *key;
+    attn_value value; /* what it points to is ours */
+} entry;
+
+struct attn_config {
+    attn_context *context;
+    entry *entries;
+    int64_t n, capacity;
+};
+
+/* ---------------------------------------------------------------------------------------------- values */
+
+static void free_value(attn_context *context, attn_value *value)
+{
+    for (int64_t i = 0; value->texts && i < value->n; i++)
+        attn__free(context, (void *)(uintptr_t)value->texts[i]);
+    attn__free(context, (void *)(uintptr_t)value->texts);
+    attn__free(context, (void *)(uintptr_t)value->integers);
+    attn__free(context, (void *)(uintptr_t)value->text);
+    *value = (attn_value){0};
+}
+
+static bool copy_texts(attn_context *context, attn_value *to, const attn_value *from)
+{
+    const char **texts = attn__alloc_zero(context, attn__size_mul((size_t)from->n, sizeof *texts));
+    to->texts = texts;
+    for (int64_t i = 0; texts && i < from->n; i++) {
+        texts[i] = attn__strdup(context, from->texts[i] ? from->texts[i] : "");
+        if (!texts[i])
+            return false;
+    }
+    return texts != NULL;
+}
+
+static bool copy_integers(attn_context *context, attn_value *to, const attn_value *from)
+{
+    size_t size = attn__size_mul((size_t)from->n, sizeof *from->integers);
+    int64_t *integers = attn__alloc(context, size);
+    to->integers = integers;
+    if (integers && size > 0)
+        memcpy(integers, from->integers, size);
+    return integers != NULL;
+}
+
+/* Only what the type uses is copied.  False, with nothing held, without memory. */
+static bool copy_value(attn_context *context, attn_value *to, const attn_value *from)
+{
+    *to = (attn_value){.type = from->type, .boolean = from->boolean, .integer = from->integer, .real = from->real};
+    bool done = true;
+    switch (from->type) {
+    case ATTN_VALUE_INT:
+        to->real = (double)from->integer;
+        break;
+    case ATTN_VALUE_TEXT:
+        to->text = attn__strdup(context, from->text ? from->text : "");
+        done = to->text != NULL;
+        break;
+    case ATTN_VALUE_INTS:
+        to->n = from->n;
+        done = copy_integers(context, to, from);
+        break;
+    case ATTN_VALUE_TEXTS:
+        to->n = from->n;
+        done = copy_texts(context, to, from);
+        break;
+    default:
+        break;
+    }
+    if (!done)
+        free_value(context, to);
+    return done;
+}
+
+/* ---------------------------------------------------------------------------------------------- config */
+
+attn_status attn_config_create(attn_config **config, attn_context *context)
+{
+    *config = attn__alloc_zero(context, sizeof **config);
+    if (!*config)
+        return ATTN_MEMORY;
+    (*config)->context = context;
+    return ATTN_OK;
+}
+
+void attn_config_destroy(attn_config *config)
+{
+    if (!config)
+        return;
+    for (int64_t i = 0; i < config->n; i++) {
+        attn__free(config->context, config->entries[i].key);
+        free_value(config->context, &config->entries[i].value);
+    }
+    attn__free(config->context, config->entries);
+    attn__free(config->context, config);
+}
+
+static entry *find(const attn_config *config, const char *key)
+{
+    for (int64_t i = 0; i < config->n; i++) {
+        if (strcmp(config->entries[i].key, key) == 0)
+            return &config->entries[i];
+    }
+    return NULL;
+}
+
+static bool has_room(attn_config *config)
+{
+    if (config->n < config->capacity)
+        return true;
+    int64_t capacity = config->capacity ? 2 * config->capacity : 16;
+    entry *entries =
+        attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
+    if (!entries)
+        return false;
+    config->entries = entries;
+    config->capacity = capacity;
+    return true;
+}
+
+attn_status attn_config_set(attn_config *config, const char *key, const attn_value *value)
+{
+    if (!key || !*key || value->n < 0 || value->type < ATTN_VALUE_NULL || value->type > ATTN_VALUE_TEXTS)
+        return attn__fail(config->context, ATTN_ARGUMENT, "a setting without a name or of no known type");
+    attn_value copy;
+    if (!copy_value(config->context, &copy, value))
+        return ATTN_MEMORY;
+    entry *old = find(config, key);
+    if (old) { /* only now, so that the old value may be part of the new one */
+        free_value(config->context, &old->value);
+        old->value = copy;
+        return ATTN_OK;
+    }
+    char *name = has_room(config) ? attn__strdup(config->context, key) : NULL;
+    if (!name) {
+        free_value(config->context, &copy);
+        return ATTN_MEMORY;
+    }
+    config->entries[config->n++] = (entry){name, copy};
+    return ATTN_OK;
+}
+
+attn_status attn_config_set_int(attn_config *config, const char *key, int64_t value)
+{
+    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_INT, .integer = value});
+}
+
+attn_status attn_config_set_real(attn_config *config, const char *key, double value)
+{
+    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_REAL, .real = value});
+}
+
+attn_status attn_config_set_bool(attn_config *config, const char *key, bool value)
+{
+    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_BOOL, .boolean = value});
+}
+
+attn_status attn_config_set_text(attn_config *config, const char *key, const char *value)
+{
+    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_TEXT, .text = value});
+}
+
+/* --------------------------------------------------------------------------------------------- reading */
+
+int64_t attn_config_size(const attn_config *config)
+{
+    return config->n;
+}
+
+const char *attn_config_key(const attn_config *config, int64_t i)
+{
+    return i >= 0 && i < config->n ? config->entries[i].key : NULL;
+}
+
+const attn_value *attn_config_get(const attn_config *config, const char *key)
+{
+    const entry *found = find(config, key);
+    return found ? &found->value : NULL;
+}
+
+static const attn_value *typed(const attn_config *config, const char *key, attn_value_type type)
+{
+    const attn_value *value = attn_config_get(config, key);
+    return value && value->type == type ? value : NULL;
+}
+
+int64_t attn_config_int(const attn_config *config, const char *key, int64_t otherwise)
+{
+    const attn_value *value = typed(config, key, ATTN_VALUE_INT);
+    return value ? value->integer : otherwise;
+}
+
+/* An integer is a real number too: 1 and 1.0 are the same in a file. */
+double attn_config_real(const attn_config *config, const char *key, double otherwise)
+{
+    const attn_value *value = typed(config, key, ATTN_VALUE_REAL);
+    if (!value)
+        value = typed(config, key, ATTN_VALUE_INT);
+    return value ? value->real : otherwise;
+}
+
+bool attn_config_bool(const attn_config *config, const char *key, bool otherwise)
+{
+    const attn_value *value = typed(config, key, ATTN_VALUE_BOOL);
+    return value ? value->boolean : otherwise;
+}
+
+const char *attn_config_text(const attn_config *config, const char *key, const char *otherwise)
+{
+    const attn_value *value = typed(config, key, ATTN_VALUE_TEXT);
+    return value ? value->text : otherwise;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * utf8.h - code points from and to UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF).
+ */
+#ifndef ATTN_BASE_UTF8_H
+#define ATTN_BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The code point at `text`, which ends at `end` (text < end); returns its bytes, 1 to 4, or 0 if they are
+ * invalid or cut off. */
+int attn__utf8_decode(const char *text, const char *end, uint32_t *code);
+/* Writes a valid code point; returns its bytes. */
+int attn__utf8_encode(uint32_t code, char out[4]);
+/* The first byte that does not begin a valid sequence; SIZE_MAX if all are valid. */
+size_t attn__utf8_first_invalid(const char *text, size_t size);
+
+#endif

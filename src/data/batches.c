@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ * Batches of sentence pairs in an order that (seed, epoch) fixes. */
+#include "data/corpus.h"
+
+#include "base/rng.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sentences are sorted by length within windows of so many batches: long enough that a batch is of nearly one
+ * length, short enough that batches still mix differently each epoch. */
+enum { WINDOW = 128 };
+
+/* A sentence of a window; `place` keeps the order of equals, and with it the result the same everywhere. */
+typedef struct sortable {
+    int64_t key, place, index;
+} sortable;
+
+struct attn_batches {
+    attn_context *context;
+    const attn_corpus *corpus;
+    attn_batches_options options;
+    int64_t count, epoch, position;
+    int64_t steps[2];  /* most places a sentence may take, by side */
+    int64_t *sentences; /* [n] in the epoch's order */
+    int64_t *batches;   /* [count] the order in which runs of `size` sentences are taken */
+    sortable *window;
+    int32_t *source, *source_lens, *input, *labels, *target_lens;
+    int64_t *indices;
+};
+
+/* ------------------------------------------------------------------------------------------- the order */
+
+static int by_key(const void *a, const void *b)
+{
+    const sortable *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static void sort_windows(attn_batches *b)
+{
+    int64_t n = b->corpus->n, window = WINDOW * b->options.size;
+    for (int64_t begin = 0; begin < n; begin += window) {
+        int64_t length = n - begin < window ? n - begin : window;
+        for (int64_t i = 0; i < length; i++) {
+            int64_t index = b->sentences[begin + i];
+            /* Target first: its positions cost most, the whole vocabulary each. */
+            int64_t key = attn__corpus_length(b->corpus, ATTN_TARGET, index) * (b->steps[ATTN_SOURCE] + 1) +
+                          attn__corpus_length(b->corpus, ATTN_SOURCE, index);
+            b->window[i] = (sortable){key, i, index};
+        }
+        qsort(b->window, (size_t)length, sizeof *b->window, by_key);
+        for (int64_t i = 0; i < length; i++)
+            b->sentences[begin + i] = b->window[i].index;
+    }
+}
+
+/* Everything comes from one generator, made anew for each epoch: an epoch can be entered without those
+ * before it. */
+static void order_epoch(attn_batches *b)
+{
+    int64_t n = b->corpus->n;
+    for (int64_t i = 0; i < n; i++)
+        b->sentences[i] = i;
+    for (int64_t i = 0; i < b->count; i++)
+        b->batches[i] = i;
+    if (b->options.in_order)
+        return;
+    attn__rng rng = {.seed = b->options.seed, .stream = attn__mix64((uint64_t)b->epoch)};
+    attn__rng_shuffle(&rng, b->sentences, n);
+    if (!b->options.mixed_lengths) {
+        sort_windows(b);
+        /* A last batch that is not full stays last. */
+        attn__rng_shuffle(&rng, b->batches, n / b->options.size);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------- making */
+
+static attn_status fail_option(const attn_corpus *corpus, const char *what, int64_t value)
+{
+    return attn__fail(corpus->context, ATTN_ARGUMENT, "batches: %s is %" PRId64, what, value);
+}
+
+static attn_status check(const attn_corpus *corpus, const attn_batches_options *o)
+{
+    if (o->size < 0 || o->size > INT32_MAX)
+        return fail_option(corpus, "size", o->size);
+    if (o->multiple < 0 || o->multiple > INT32_MAX)
+        return fail_option(corpus, "multiple", o->multiple);
+    for (int side = 0; side < 2 && o->fixed_steps; side++) {
+        if (o->fixed_steps < corpus->side[side].longest)
+            return attn__fail(corpus->context, ATTN_ARGUMENT,
+                              "batches: fixed_steps is %" PRId64 ", less than the longest sentence, %" PRId64,
+                              o->fixed_steps, corpus->side[side].longest);
+    }
+    return ATTN_OK;
+}
+
+static int64_t round_up(const attn_batches *b, int64_t steps)
+{
+    if (b->options.fixed_steps)
+        return b->options.fixed_steps;
+    return (steps + b->options.multiple - 1) / b->options.multiple * b->options.multiple;
+}
+
+static void *array_of(attn_batches *b, int64_t rows, int64_t columns, size_t element)
+{
+    return attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), element));
+}
+
+/* For the longest sentences, so that no batch ever needs more. */
+static attn_status allocate(attn_batches *b)
+{
+    int64_t n = b->corpus->n, size = b->options.size;
+    int64_t window = n < WINDOW * size ? n : WINDOW * size;
+    b->sentences = array_of(b, n, 1, sizeof *b->sentences);
+    b->batches = array_of(b, b->count, 1, sizeof *b->batches);
+    b->window = array_of(b, window, 1, sizeof *b->window);
+    b->source = array_of(b, size, b->steps[ATTN_SOURCE], sizeof *b->source);
+    b->input = array_of(b, size, b->steps[ATTN_TARGET], sizeof *b->input);
+    b->labels = array_of(b, size, b->steps[ATTN_TARGET], sizeof *b->labels);
+    b->source_lens = array_of(b, size, 1, sizeof *b->source_lens);
+    b->target_lens = array_of(b, size, 1, sizeof *b->target_lens);
+    b->indices = array_of(b, size, 1, sizeof *b->indices);
+    bool whole = b->sentences && b->batches && b->window && b->source && b->input && b->labels && b->source_lens &&
+                 b->target_lens && b->indices;
+    return whole ? ATTN_OK : ATTN_MEMORY;
+}
+
+attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus,
+                                const attn_batches_options *options)
+{
+    static const attn_batches_options defaults;
+    *batches = NULL;
+    attn_status status = check(corpus, options ? options : &defaults);
+    if (status != ATTN_OK)
+        return status;
+    attn_batches *b = attn__alloc_zero(corpus->context, sizeof *b);
+    if (!b)
+        return ATTN_MEMORY;
+    b->context = corpus->context;
+    b->corpus = corpus;
+    b->options = options ? *options : defaults;
+    b->options.size = b->options.size ? b->options.size : 64;
+    b->options.multiple = b->options.multiple ? b->options.multiple : 1;
+    b->count = (corpus->n + b->options.size - 1) / b->options.size;
+    b->steps[ATTN_SOURCE] = round_up(b, corpus->side[ATTN_SOURCE].longest);
+    b->steps[ATTN_TARGET] = round_up(b, corpus->side[ATTN_TARGET].longest);
+    if (b->options.size > corpus->n && corpus->n > 0)
+        b->options.size = corpus->n;
+    status = allocate(b);
+    if (status != ATTN_OK) {
+        attn_batches_destroy(b);
+        return status;
+    }
+    order_epoch(b);
+    *batches = b;
+    return ATTN_OK;
+}
+
+void attn_batches_destroy(attn_batches *batches)
+{
+    if (!batches)
+        return;
+    void *const arrays[] = {batches->sentences, batches->batches,     batches->window,
+                            batches->source,    batches->source_lens, batches->input,
+                            batches->labels,    batches->target_lens, batches->indices};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        attn__free(batches->context, arrays[i]);
+    attn__free(batches->context, batches);
+}
+
+void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position)
+{
+    bool other = epoch != batches->epoch;
+    batches->epoch = epoch;
+    batches->position = position < 0 ? 0 : position < batches->count ? position : batches->count;
+    if (other)
+        order_epoch(batches);
+}
+
+int64_t attn_batches_count(const attn_batches *batches)
+{
+    return batches->count;
+}
+
+int64_t attn_batches_epoch(const attn_batches *batches)
+{
+    return batches->epoch;
+}
+
+int64_t attn_batches_position(const attn_batches *batches)
+{
+    return batches->position;
+}
+
+/* ------------------------------------------------------------------------------------------- one batch */
+
+/* The places that a batch's longest sentence takes, rounded up as asked. */
+static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_side side)
+{
+    int64_t longest = 1;
+    for (int64_t i = 0; i < batch->size; i++) {
+        int64_t length = attn__corpus_length(b->corpus, side, b->indices[i]);
+        longest = length > longest ? length : longest;
+    }
+    return round_up(b, longest);
+}
+
+/* Row `row` of an array of `steps` columns: `first` if it is not negative, then ids, then padding. */
+static void put_row(int32_t *array, int64_t row, int64_t steps, int32_t first, const int32_t *ids, int64_t n,
+                    int32_t pad)
+{
+    int32_t *out = array + row * steps;
+    int64_t at = 0;
+    if (first >= 0)
+        out[at++] = first;
+    for (int64_t i = 0; i < n && at < steps; i++)
+        out[at++] = ids[i];
+    while (at < steps)
+        out[at++] = pad;
+}
+
+static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
+{
+    int64_t index = b->indices[row];
+    const attn__encoded *source = &b->corpus->side[ATTN_SOURCE], *target = &b->corpus->side[ATTN_TARGET];
+    int64_t n = attn__corpus_length(b->corpus, ATTN_SOURCE, index);
+    int64_t m = attn__corpus_length(b->corpus, ATTN_TARGET, index);
+    const int32_t *words = target->ids + target->begin[index];
+    put_row(b->source, row, batch->source_steps, -1, source->ids + source->begin[index], n, source->pad);
+    /* The input is the labels moved by one; in the book's way <eos> stays in it where padding leaves room. */
+    put_row(b->input, row, batch->target_steps, b->corpus->bos, words, b->corpus->end_in_input ? m : m - 1,
+            target->pad);
+    put_row(b->labels, row, batch->target_steps, -1, words, m, target->pad);
+    b->source_lens[row] = (int32_t)n;
+    b->target_lens[row] = (int32_t)m;
+    batch->source_tokens += n;
+    batch->target_tokens += m;
+}
+
+bool attn_batches_next(attn_batches *batches, attn_batch *batch)
+{
+    attn_batches *b = batches;
+    *batch = (attn_batch){0};
+    if (b->position >= b->count)
+        return false;
+    int64_t begin = b->batches[b->position++] * b->options.size, left = b->corpus->n - begin;
+    batch->size = left < b->options.size ? left : b->options.size;
+    memcpy(b->indices, b->sentences + begin, (size_t)batch->size * sizeof *b->indices);
+    batch->source_steps = longest_of(b, batch, ATTN_SOURCE);
+    batch->target_steps = longest_of(b, batch, ATTN_TARGET);
+    for (int64_t row = 0; row < batch->size; row++)
+        fill_row(b, batch, row);
+    batch->source = b->source;
+    batch->source_lens = b->source_lens;
+    batch->input = b->input;
+    batch->labels = b->labels;
+    batch->target_lens = b->target_lens;
+    batch->indices = b->indices;
+    return true;
+}

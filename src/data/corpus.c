@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * Sentence pairs as ids. */
+#include "data/corpus.h"
+
+#include "data/pairs.h"
+
+/* The valid lengths first, then the ids: the memory is exact. */
+static attn_status measure(attn__encoded *e, const attn_pairs *pairs, attn_side side, const attn_vocab *vocab,
+                           const attn_encode_options *options)
+{
+    enum { SCRATCH = 1024 };
+    int32_t scratch[SCRATCH];
+    e->begin[0] = 0;
+    for (int64_t i = 0; i < pairs->n; i++) {
+        int64_t n, unknown;
+        attn_status status =
+            attn_vocab_encode(vocab, attn__pairs_side(pairs, i, side), options, scratch, SCRATCH, &n, &unknown);
+        if (status != ATTN_OK)
+            return status;
+        e->begin[i + 1] = e->begin[i] + n;
+        e->unknown += unknown;
+        e->longest = n > e->longest ? n : e->longest;
+    }
+    return ATTN_OK;
+}
+
+static attn_status encode_side(attn_corpus *c, const attn_pairs *pairs, attn_side side, const attn_vocab *vocab,
+                               const attn_encode_options *options)
+{
+    attn__encoded *e = &c->side[side];
+    e->pad = attn_vocab_special(vocab, ATTN_PAD);
+    e->begin = attn__alloc(c->context, attn__size_mul((size_t)c->n + 1, sizeof *e->begin));
+    if (!e->begin)
+        return ATTN_MEMORY;
+    attn_status status = measure(e, pairs, side, vocab, options);
+    if (status != ATTN_OK)
+        return status;
+    e->ids = attn__alloc(c->context, attn__size_mul((size_t)e->begin[c->n] + 1024, sizeof *e->ids));
+    if (!e->ids)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < c->n && status == ATTN_OK; i++)
+        status = attn_vocab_encode(vocab, attn__pairs_side(pairs, i, side), options, e->ids + e->begin[i], 1024, NULL,
+                                   NULL);
+    return status;
+}
+
+attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
+                               const attn_vocab *target, const attn_encode_options *options)
+{
+    *corpus = NULL;
+    int32_t bos = attn_vocab_special(target, ATTN_BOS);
+    if (bos < 0)
+        return attn__fail(pairs->context, ATTN_ARGUMENT, "the target vocabulary has no <bos>");
+    attn_corpus *c = attn__alloc_zero(pairs->context, sizeof *c);
+    if (!c)
+        return ATTN_MEMORY;
+    c->context = pairs->context;
+    c->n = pairs->n;
+    c->bos = bos;
+    c->end_in_input = options && options->compat == ATTN_COMPAT_D2L;
+    attn_status status = encode_side(c, pairs, ATTN_SOURCE, source, options);
+    if (status == ATTN_OK)
+        status = encode_side(c, pairs, ATTN_TARGET, target, options);
+    if (status == ATTN_OK)
+        *corpus = c;
+    else
+        attn_corpus_destroy(c);
+    return status;
+}
+
+void attn_corpus_destroy(attn_corpus *corpus)
+{
+    if (!corpus)
+        return;
+    for (int side = 0; side < 2; side++) {
+        attn__free(corpus->context, corpus->side[side].ids);
+        attn__free(corpus->context, corpus->side[side].begin);
+    }
+    attn__free(corpus->context, corpus);
+}
+
+int64_t attn_corpus_size(const attn_corpus *corpus)
+{
+    return corpus->n;
+}
+
+int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side)
+{
+    return corpus->side[side].begin[corpus->n];
+}
+
+int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side)
+{
+    return corpus->side[side].unknown;
+}
+
+int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side)
+{
+    return corpus->side[side].longest;
+}

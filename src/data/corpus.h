@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * corpus.h - sentence pairs as ids.
+ */
+#ifndef ATTN_DATA_CORPUS_H
+#define ATTN_DATA_CORPUS_H
+
+#include "attn/data.h"
+#include "base/context.h"
+
+/* The ids of sentence i are ids[begin[i]] to ids[begin[i+1] - 1], <eos> included. */
+typedef struct attn__encoded {
+    int32_t *ids;
+    int64_t *begin; /* n + 1 numbers */
+    int64_t unknown, longest;
+    int32_t pad;
+} attn__encoded;
+
+struct attn_corpus {
+    attn_context *context;
+    int64_t n;
+    attn__encoded side[2]; /* by attn_side */
+    int32_t bos;
+    bool end_in_input; /* the book's way: the decoder's input is <bos> and all labels but the last, padding too */
+};
+
+static inline int64_t attn__corpus_length(const attn_corpus *corpus, attn_side side, int64_t i)
+{
+    return corpus->side[side].begin[i + 1] - corpus->side[side].begin[i];
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cut.h - text written to a caller's buffer, cut to its size while the whole length is counted.
+ */
+#ifndef ATTN_DATA_CUT_H
+#define ATTN_DATA_CUT_H
+
+#include <stddef.h>
+
+typedef struct attn__cut {
+    char *out;
+    size_t size, used;
+} attn__cut;
+
+static inline void attn__cut_put(attn__cut *cut, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++, cut->used++) {
+        if (cut->used + 1 < cut->size)
+            cut->out[cut->used] = bytes[i];
+    }
+}
+
+/* Ends the text with 0 and returns the length that it would have had. */
+static inline size_t attn__cut_end(attn__cut *cut)
+{
+    if (cut->size > 0)
+        cut->out[cut->used < cut->size ? cut->used : cut->size - 1] = '\0';
+    return cut->used;
+}
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ * Sentences to ids and back. */
+#include "data/cut.h"
+#include "data/vocab.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Ids that are counted past the end of a buffer but not written there. */
+typedef struct sink {
+    int32_t *ids;
+    int64_t capacity, n;
+} sink;
+
+static void sink_put(sink *s, int32_t id)
+{
+    if (s->n < s->capacity)
+        s->ids[s->n] = id;
+    s->n++;
+}
+
+/* Truncation keeps the end mark, so that a cut sentence still ends; the book lets it be cut off. */
+static int64_t encode_words(const attn_vocab *vocab, const char *text, int64_t steps, bool keep_end, sink *s)
+{
+    const char *word;
+    size_t length;
+    int64_t unknown = 0, words = keep_end ? steps - 1 : steps;
+    while (s->n < words && attn_text_word(&text, &word, &length)) {
+        int32_t id = attn_vocab_find(vocab, word, length);
+        unknown += id < 0;
+        sink_put(s, id < 0 ? vocab->special[ATTN_UNK] : id);
+    }
+    if (s->n < steps)
+        sink_put(s, vocab->special[ATTN_EOS]);
+    return unknown;
+}
+
+attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
+                              int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown)
+{
+    bool d2l = options && options->compat == ATTN_COMPAT_D2L;
+    int64_t steps = options && options->steps ? options->steps : d2l ? 9 : 128;
+    sink s = {ids, capacity, 0};
+    if (steps < 1)
+        return attn__fail(vocab->context, ATTN_ARGUMENT, "encoding into %" PRId64 " steps", steps);
+    int64_t unknown_words = encode_words(vocab, text, steps, !d2l, &s);
+    int64_t valid = s.n;
+    while (d2l && s.n < steps)
+        sink_put(&s, vocab->special[ATTN_PAD]);
+    if (n)
+        *n = valid;
+    if (unknown)
+        *unknown = unknown_words;
+    if (s.n > capacity)
+        return attn__fail(vocab->context, ATTN_ARGUMENT, "a sentence of %" PRId64 " ids for a buffer of %" PRId64, s.n,
+                          capacity);
+    return ATTN_OK;
+}
+
+size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size)
+{
+    attn__cut c = {out, size, 0};
+    for (int64_t i = 0; i < n && ids[i] != vocab->special[ATTN_EOS]; i++) {
+        if (ids[i] >= 0 && (ids[i] == vocab->special[ATTN_PAD] || ids[i] == vocab->special[ATTN_BOS]))
+            continue;
+        const char *token = attn_vocab_token(vocab, ids[i]);
+        token = token ? token : attn__special_names[ATTN_UNK];
+        attn__cut_put(&c, " ", c.used > 0);
+        attn__cut_put(&c, token, strlen(token));
+    }
+    return attn__cut_end(&c);
+}

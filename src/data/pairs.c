@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * Sentence pairs from tab-separated text. */
+#include "data/pairs.h"
+
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_t capacity)
+{
+    attn_pairs *p = attn__alloc_zero(context, sizeof *p);
+    *pairs = NULL;
+    if (!p)
+        return ATTN_MEMORY;
+    p->context = context;
+    p->capacity = capacity;
+    p->items = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->items));
+    if (!p->items) {
+        attn__free(context, p);
+        return ATTN_MEMORY;
+    }
+    *pairs = p;
+    return ATTN_OK;
+}
+
+void attn_pairs_destroy(attn_pairs *pairs)
+{
+    if (!pairs)
+        return;
+    attn__free(pairs->context, pairs->text);
+    attn__free(pairs->context, pairs->items);
+    attn__free(pairs->context, pairs);
+}
+
+int64_t attn_pairs_size(const attn_pairs *pairs)
+{
+    return pairs->n;
+}
+
+attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i)
+{
+    return pairs->items[i];
+}
+
+const char *attn__pairs_side(const attn_pairs *pairs, int64_t i, attn_side side)
+{
+    return side == ATTN_SOURCE ? pairs->items[i].source : pairs->items[i].target;
+}
+
+/* --------------------------------------------------------------------------------------------- reading */
+
+typedef struct reader {
+    attn_pairs *pairs;
+    const char *name, *text;
+    size_t size, at; /* of the next line */
+    int64_t line;    /* of the last one read, from 1 */
+    int64_t most;    /* lines with text that are taken */
+    attn_compat compat;
+    size_t max_line;
+    char *out; /* where the next sentence is written */
+} reader;
+
+static attn_status fail_line(const reader *r, const char *what)
+{
+    return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
+}
+
+/* The next line without its end; false after the last one. */
+static bool next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
+{
+    if (*at >= size)
+        return false;
+    *line = text + *at;
+    const char *end = memchr(*line, '\n', size - *at);
+    *length = end ? (size_t)(end - *line) : size - *at;
+    *at += *length + (end != NULL);
+    if (*length > 0 && (*line)[*length - 1] == '\r')
+        --*length;
+    return true;
+}
+
+/* Writes one side behind the sentences so far; *text is NULL if nothing is left of it. */
+static attn_status take_side(reader *r, const char *from, size_t length, const char **text)
+{
+    size_t used;
+    attn_status status = attn_text_normalise(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
+    *text = used ? r->out : NULL;
+    r->out += used + 1;
+    return status;
+}
+
+static attn_status check_line(const reader *r, const char *line, size_t length)
+{
+    if (length > r->max_line)
+        return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": a line of %zu bytes, more than %zu", r->name,
+                          r->line, length, r->max_line);
+    size_t bad = attn__utf8_first_invalid(line, length);
+    const char *zero = memchr(line, 0, length);
+    if (bad != SIZE_MAX || zero)
+        return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s at byte %zu of the line", r->name,
+                          r->line, bad != SIZE_MAX ? "invalid UTF-8" : "a zero byte",
+                          bad != SIZE_MAX ? bad : (size_t)(zero - line));
+    return ATTN_OK;
+}
+
+static attn_status take_line(reader *r, const char *line, size_t length)
+{
+    attn_status status = check_line(r, line, length);
+    if (status != ATTN_OK)
+        return status;
+    const char *end = line + length, *tab = memchr(line, '\t', length);
+    if (!tab)
+        return fail_line(r, "no tab between two sentences");
+    const char *second = tab + 1, *third = memchr(second, '\t', (size_t)(end - second));
+    attn_pair *pair = &r->pairs->items[r->pairs->n];
+    status = take_side(r, line, (size_t)(tab - line), &pair->source);
+    if (status == ATTN_OK)
+        status = take_side(r, second, (size_t)((third ? third : end) - second), &pair->target);
+    if (status != ATTN_OK)
+        return status;
+    if (!pair->source || !pair->target)
+        return fail_line(r, pair->source ? "nothing after the tab" : "nothing before the tab");
+    r->pairs->n++;
+    return ATTN_OK;
+}
+
+/* Lines with text, at most `most`, and the bytes up to the end of the last of them. */
+static int64_t count_lines(const char *text, size_t size, int64_t most, size_t *bytes)
+{
+    int64_t lines = 0;
+    const char *line;
+    size_t length;
+    *bytes = 0;
+    while (lines < most && next_line(text, size, bytes, &line, &length))
+        lines += length > 0;
+    return lines;
+}
+
+static attn_status read_lines(reader *r)
+{
+    const char *line;
+    size_t length;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && r->pairs->n < r->most && next_line(r->text, r->size, &r->at, &line, &length)) {
+        r->line++;
+        if (length > 0)
+            status = take_line(r, line, length);
+    }
+    if (status == ATTN_OK && r->pairs->n == 0)
+        status = attn__fail(r->pairs->context, ATTN_FORMAT, "%s: no sentence pairs in it", r->name);
+    return status;
+}
+
+attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
+                             const attn_pairs_options *options)
+{
+    static const attn_pairs_options defaults;
+    const attn_pairs_options *o = options ? options : &defaults;
+    *pairs = NULL;
+    if (o->max_examples < 0)
+        return attn__fail(context, ATTN_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
+    /* The book counts lines from 0 and stops behind the maximum, so it takes one more. */
+    int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3, size -= 3;
+    size_t bytes;
+    int64_t lines = count_lines(text, size, most, &bytes);
+    reader r = {.name = name,
+                .text = text,
+                .size = size,
+                .most = most,
+                .compat = o->compat,
+                .max_line = o->max_line ? o->max_line : 65536};
+    attn_status status = attn__pairs_create(&r.pairs, context, lines + 1);
+    if (status != ATTN_OK)
+        return status;
+    /* A space may be put before each byte, and each side ends with a 0. */
+    r.out = r.pairs->text = attn__alloc(context, attn__size_add(attn__size_mul(bytes, 2), 2 * (size_t)lines + 2));
+    status = r.out ? read_lines(&r) : ATTN_MEMORY;
+    if (status == ATTN_OK)
+        *pairs = r.pairs;
+    else
+        attn_pairs_destroy(r.pairs);
+    return status;
+}

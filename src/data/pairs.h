@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pairs.h - sentence pairs as the files of this floor see them.
+ */
+#ifndef ATTN_DATA_PAIRS_H
+#define ATTN_DATA_PAIRS_H
+
+#include "attn/data.h"
+#include "base/context.h"
+
+struct attn_pairs {
+    attn_context *context;
+    char *text;       /* all sentences, each ended by 0; NULL in a part, which borrows them */
+    attn_pair *items;
+    int64_t n, capacity;
+};
+
+/* An empty list with room for `capacity` pairs. */
+attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_t capacity);
+const char *attn__pairs_side(const attn_pairs *pairs, int64_t i, attn_side side);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * Training, validation and test parts of sentence pairs. */
+#include "data/pairs.h"
+
+#include "base/rng.h"
+
+#include <inttypes.h>
+
+/* FNV-1a, finished by the mixer so that its high bits are good too. */
+static uint64_t hash_text(uint64_t seed, const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return attn__mix64(hash ^ attn__mix64(seed));
+}
+
+enum { TRAIN, VALID, TEST, PARTS };
+
+typedef struct rule {
+    const attn_split_options *options;
+    double valid, test;
+    int64_t train_examples;
+} rule;
+
+static int part_of(const rule *by, const attn_pairs *all, int64_t i)
+{
+    if (by->options->compat == ATTN_COMPAT_D2L)
+        return i < by->train_examples ? TRAIN : VALID;
+    double u = (double)(hash_text(by->options->seed, all->items[i].source) >> 11) * 0x1p-53;
+    return u < by->test ? TEST : u < by->test + by->valid ? VALID : TRAIN;
+}
+
+static double share(double given)
+{
+    return given < 0 ? 0 : given > 0 ? given : 0.05;
+}
+
+attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
+                             attn_pairs **valid, attn_pairs **test)
+{
+    static const attn_split_options defaults;
+    const attn_split_options *o = options ? options : &defaults;
+    rule by = {o, share(o->valid), share(o->test), o->train_examples ? o->train_examples : 512};
+    attn_pairs **wanted[PARTS] = {train, valid, test};
+    int64_t counts[PARTS] = {0};
+    attn_status status = ATTN_OK;
+    for (int p = 0; p < PARTS; p++) {
+        if (wanted[p])
+            *wanted[p] = NULL;
+    }
+    if (!(by.valid + by.test < 1) || by.train_examples < 0)
+        return attn__fail(all->context, ATTN_ARGUMENT,
+                          "split: shares %g for validation and %g for test leave nothing to train on", by.valid,
+                          by.test);
+    for (int64_t i = 0; i < all->n; i++)
+        counts[part_of(&by, all, i)]++;
+    for (int p = 0; p < PARTS && status == ATTN_OK; p++) {
+        if (wanted[p])
+            status = attn__pairs_create(wanted[p], all->context, counts[p]);
+    }
+    for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
+        attn_pairs **part = wanted[part_of(&by, all, i)];
+        if (part)
+            (*part)->items[(*part)->n++] = all->items[i];
+    }
+    for (int p = 0; p < PARTS && status != ATTN_OK; p++) {
+        if (wanted[p]) {
+            attn_pairs_destroy(*wanted[p]);
+            *wanted[p] = NULL;
+        }
+    }
+    return status;
+}
+
+attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part)
+{
+    *part = NULL;
+    if (begin < 0 || end < begin || end > all->n)
+        return attn__fail(all->context, ATTN_ARGUMENT, "slice: pairs %" PRId64 " to %" PRId64 " of %" PRId64, begin,
+                          end, all->n);
+    attn_status status = attn__pairs_create(part, all->context, end - begin);
+    if (status != ATTN_OK)
+        return status;
+    for (int64_t i = begin; i < end; i++)
+        (*part)->items[(*part)->n++] = all->items[i];
+    return ATTN_OK;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ * Sentences made ready for training, and words made ready for reading. */
+#include "attn/data.h"
+
+#include "base/context.h"
+#include "base/utf8.h"
+#include "data/cut.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------- lower case */
+
+/* Ranges of capitals: those of step 1 lie `shift` below their small letters, those of step 2 alternate with
+ * them.  Latin, Greek and Cyrillic as Unicode's simple case mapping has them. */
+static const struct {
+    uint32_t first, last;
+    uint8_t step;
+    int32_t shift;
+} capitals[] = {
+    {0x41, 0x5a, 1, 32},        {0xc0, 0xd6, 1, 32},    {0xd8, 0xde, 1, 32},        {0x100, 0x12e, 2, 1},
+    {0x132, 0x136, 2, 1},       {0x139, 0x147, 2, 1},   {0x14a, 0x176, 2, 1},       {0x178, 0x178, 1, -121},
+    {0x179, 0x17d, 2, 1},       {0x1a0, 0x1a4, 2, 1},   {0x1af, 0x1af, 1, 1},       {0x1cd, 0x1db, 2, 1},
+    {0x1de, 0x1ee, 2, 1},       {0x1f8, 0x21e, 2, 1},   {0x222, 0x232, 2, 1},       {0x386, 0x386, 1, 38},
+    {0x388, 0x38a, 1, 37},      {0x38c, 0x38c, 1, 64},  {0x38e, 0x38f, 1, 63},      {0x391, 0x3a1, 1, 32},
+    {0x3a3, 0x3ab, 1, 32},      {0x400, 0x40f, 1, 80},  {0x410, 0x42f, 1, 32},      {0x460, 0x480, 2, 1},
+    {0x48a, 0x4be, 2, 1},       {0x4d0, 0x52e, 2, 1},   {0x531, 0x556, 1, 48},      {0x1e00, 0x1e94, 2, 1},
+    {0x1e9e, 0x1e9e, 1, -7615}, {0x1ea0, 0x1efe, 2, 1}, {0x212a, 0x212a, 1, -8383}, {0xff21, 0xff3a, 1, 32},
+};
+
+static uint32_t lower(uint32_t code)
+{
+    for (size_t i = 0; i < sizeof capitals / sizeof *capitals && code >= capitals[i].first; i++) {
+        if (code <= capitals[i].last && (code - capitals[i].first) % capitals[i].step == 0)
+            return (uint32_t)((int32_t)code + capitals[i].shift);
+    }
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------- preparing */
+
+static bool is_blank(uint32_t code, attn_compat compat)
+{
+    if (code == ' ' || code == '\t' || code == '\n' || code == '\r' || code == 0xa0 || code == 0x202f)
+        return true;
+    /* The spaces of typesetters, from en quad to hair space, and the ideographic one. */
+    return compat == ATTN_COMPAT_NONE &&
+           ((code >= 0x2000 && code <= 0x200a) || code == 0x205f || code == 0x3000 || code == 0x0b || code == 0x0c);
+}
+
+/* Soft hyphen, zero-width space, joiners, byte order mark: nothing that a reader sees. */
+static bool is_invisible(uint32_t code)
+{
+    return code == 0xad || (code >= 0x200b && code <= 0x200d) || code == 0x2060 || code == 0xfeff;
+}
+
+static bool is_mark(uint32_t code, attn_compat compat)
+{
+    bool low = code == ',' || code == '.' || code == '!' || code == '?';
+    return low || (compat == ATTN_COMPAT_NONE && (code == ';' || code == ':'));
+}
+
+static bool is_digit(uint32_t code)
+{
+    return code >= '0' && code <= '9';
+}
+
+/* What has been written so far, as much as the next character needs to know. */
+typedef struct prepare {
+    attn__cut out;
+    attn_compat compat;
+    uint32_t before; /* the last character written; 0: none yet */
+    bool blank;      /* a space is due before the next one */
+} prepare;
+
+static void prepare_one(prepare *p, uint32_t code, bool digit_follows)
+{
+    if (is_blank(code, p->compat)) {
+        p->blank = true;
+        return;
+    }
+    if (p->compat == ATTN_COMPAT_NONE && is_invisible(code))
+        return;
+    if (p->compat == ATTN_COMPAT_NONE && code == 0x2019)
+        code = '\'';
+    bool in_number = p->compat == ATTN_COMPAT_NONE && is_digit(p->before) && digit_follows && !p->blank;
+    if (is_mark(code, p->compat) && !in_number)
+        p->blank = true;
+    if (p->blank && p->before)
+        attn__cut_put(&p->out, " ", 1);
+    char bytes[4];
+    p->before = lower(code);
+    p->blank = false;
+    attn__cut_put(&p->out, bytes, (size_t)attn__utf8_encode(p->before, bytes));
+}
+
+attn_status attn_text_normalise(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
+                                size_t size, size_t *needed)
+{
+    prepare p = {.out = {out, size, 0}, .compat = compat};
+    const char *end = text + length;
+    for (const char *at = text; at < end;) {
+        uint32_t code;
+        int n = attn__utf8_decode(at, end, &code);
+        if (n == 0 || code == 0)
+            return attn__fail(context, ATTN_FORMAT, "byte %zu: %s", (size_t)(at - text),
+                              n == 0 ? "invalid UTF-8" : "a zero byte");
+        at += n;
+        prepare_one(&p, code, at < end && is_digit((unsigned char)*at));
+    }
+    size_t used = attn__cut_end(&p.out);
+    if (needed)
+        *needed = used;
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ words */
+
+bool attn_text_word(const char **text, const char **word, size_t *length)
+{
+    *word = *text + strspn(*text, " ");
+    *length = strcspn(*word, " ");
+    *text = *word + *length;
+    return *length > 0;
+}
+
+static bool joins_left(const char *word, size_t length, bool space_before_high_marks)
+{
+    const char *marks = space_before_high_marks ? ".," : ".,!?;:";
+    return length == 1 && strchr(marks, *word);
+}
+
+size_t attn_text_detokenise(const char *text, bool space_before_high_marks, char *out, size_t size)
+{
+    attn__cut c = {out, size, 0};
+    const char *word;
+    size_t length;
+    while (attn_text_word(&text, &word, &length)) {
+        if (c.used > 0 && !joins_left(word, length, space_before_high_marks))
+            attn__cut_put(&c, " ", 1);
+        attn__cut_put(&c, word, length);
+    }
+    return attn__cut_end(&c);
+}

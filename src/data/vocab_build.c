@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ * Vocabularies from sentences. */
+#include "data/pairs.h"
+#include "data/vocab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Byte order is code point order in UTF-8. */
+static int compare_texts(const attn__word *a, const attn__word *b)
+{
+    uint32_t shorter = a->length < b->length ? a->length : b->length;
+    int order = memcmp(a->text, b->text, shorter);
+    return order ? order : (a->length > b->length) - (a->length < b->length);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return compare_texts(a, b);
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const attn__word *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    return compare_texts(x, y);
+}
+
+static attn_status count_special(attn__words *words, attn_special special, int64_t count)
+{
+    const char *name = attn__special_names[special];
+    return attn__words_count(words, name, strlen(name), count);
+}
+
+/* The words of a sentence; those written like a special one are none.  With `steps`, as the book has them: cut
+ * to `steps` with <eos> as the last word, padded, and <bos> before those of the target. */
+static attn_status count_sentence(attn__words *words, const char *text, attn_side side, int64_t steps)
+{
+    const char *word;
+    size_t length;
+    attn_status status = ATTN_OK;
+    int64_t n = 0;
+    for (; status == ATTN_OK && (steps == 0 || n < steps) && attn_text_word(&text, &word, &length); n++)
+        status = attn__words_count(words, word, length, 1);
+    if (steps == 0 || status != ATTN_OK)
+        return status;
+    if (n < steps)
+        status = count_special(words, ATTN_EOS, 1);
+    if (status == ATTN_OK && n + 1 < steps)
+        status = count_special(words, ATTN_PAD, steps - n - 1);
+    if (status == ATTN_OK && side == ATTN_TARGET)
+        status = count_special(words, ATTN_BOS, 1);
+    return status;
+}
+
+static bool is_special(const attn__word *word)
+{
+    for (int i = 0; i < ATTN__SPECIALS; i++) {
+        const char *name = attn__special_names[i];
+        if (word->length == strlen(name) && memcmp(word->text, name, word->length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Leaves the words that are frequent enough, in their order, and returns their number. */
+static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency, bool specials)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (items[i].count >= min_frequency && (specials || !is_special(&items[i])))
+            items[kept++] = items[i];
+    }
+    return kept;
+}
+
+/* <unk> is always there and <pad> and <eos> are frequent in padded text, but a vocabulary without them could
+ * encode nothing, so they are put in where sentences were so long or few that they were not. */
+static attn_status finish_d2l(attn_vocab **vocab, attn__words *words, int64_t min_frequency)
+{
+    attn_status status = count_special(words, ATTN_UNK, min_frequency);
+    if (status == ATTN_OK)
+        status = count_special(words, ATTN_PAD, min_frequency);
+    if (status == ATTN_OK)
+        status = count_special(words, ATTN_EOS, min_frequency);
+    if (status != ATTN_OK)
+        return status;
+    int64_t n = keep_frequent(words->items, words->n, min_frequency, true);
+    qsort(words->items, (size_t)n, sizeof *words->items, by_text);
+    return attn__vocab_create(vocab, words->context, words->items, n);
+}
+
+static attn_status finish(attn_vocab **vocab, attn__words *words, int64_t min_frequency, int64_t max_size)
+{
+    attn__word *all = attn__alloc(words->context, attn__size_mul((size_t)words->n + ATTN__SPECIALS, sizeof *all));
+    if (!all)
+        return ATTN_MEMORY;
+    for (int i = 0; i < ATTN__SPECIALS; i++)
+        all[i] = (attn__word){attn__special_names[i], (uint32_t)strlen(attn__special_names[i]), 0};
+    memcpy(all + ATTN__SPECIALS, words->items, (size_t)words->n * sizeof *all);
+    int64_t n = keep_frequent(all + ATTN__SPECIALS, words->n, min_frequency, false);
+    qsort(all + ATTN__SPECIALS, (size_t)n, sizeof *all, by_count);
+    n += ATTN__SPECIALS;
+    attn_status status = attn__vocab_create(vocab, words->context, all, max_size && n > max_size ? max_size : n);
+    attn__free(words->context, all);
+    return status;
+}
+
+attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
+                             const attn_vocab_options *options)
+{
+    static const attn_vocab_options defaults;
+    const attn_vocab_options *o = options ? options : &defaults;
+    bool d2l = o->compat == ATTN_COMPAT_D2L;
+    int64_t min_frequency = o->min_frequency ? o->min_frequency : 2;
+    *vocab = NULL;
+    if (min_frequency < 0 || o->steps < 0 || o->max_size < 0 || (o->max_size && o->max_size < ATTN__SPECIALS))
+        return attn__fail(pairs->context, ATTN_ARGUMENT,
+                          "vocabulary: min_frequency and steps must not be negative, max_size 0 or at least %d",
+                          ATTN__SPECIALS);
+    attn__words words;
+    attn_status status = attn__words_create(&words, pairs->context);
+    for (int64_t i = 0; i < pairs->n && status == ATTN_OK; i++)
+        status = count_sentence(&words, attn__pairs_side(pairs, i, side), side, !d2l ? 0 : o->steps ? o->steps : 9);
+    if (status == ATTN_OK)
+        status = d2l ? finish_d2l(vocab, &words, min_frequency) : finish(vocab, &words, min_frequency, o->max_size);
+    attn__words_destroy(&words);
+    return status;
+}

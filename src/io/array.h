@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * array.h - arrays as they lie in a file: a view with strides, not yet a tensor.
+ *
+ * Readers of weights only find the arrays; making tensors of them, or filling those of a model, is the same
+ * for every format and happens here, straight from the file's bytes.
+ */
+#ifndef ATTN_IO_ARRAY_H
+#define ATTN_IO_ARRAY_H
+
+#include "io/input.h"
+
+typedef enum attn__element {
+    ATTN__F32,
+    ATTN__F64,
+    ATTN__F16,
+    ATTN__BF16,
+    ATTN__I8,
+    ATTN__I16,
+    ATTN__I32,
+    ATTN__I64,
+    ATTN__U8,
+    ATTN__U16,
+    ATTN__U32,
+    ATTN__U64,
+    ATTN__BOOL,
+    ATTN__ELEMENTS
+} attn__element;
+size_t attn__element_size(attn__element element);
+
+typedef struct attn__array {
+    char *name; /* owned */
+    attn__element element;
+    bool swapped; /* big endian */
+    int rank;
+    int64_t shape[ATTN_MAX_RANK];
+    int64_t stride[ATTN_MAX_RANK]; /* in elements */
+    const uint8_t *data;
+} attn__array;
+
+typedef struct attn__arrays {
+    attn_context *context;
+    const char *file; /* its name, for messages */
+    attn__array *items;
+    int64_t n, capacity;
+    size_t backing; /* bytes of the file, decompressed: bounds what its arrays may grow to */
+} attn__arrays;
+
+/* Takes over `array->name`, also on failure. */
+attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
+void attn__arrays_clear(attn__arrays *arrays);
+/* Pointers to the arrays by name, so that models of many parameters are matched quickly; to be freed. */
+const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
+int attn__array_by_name(const void *a, const void *b); /* of two such pointers */
+
+int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit by whoever made it */
+/* Fills strides for rows one after the other; the bytes of the array, SIZE_MAX on overflow or a negative
+ * length. */
+size_t attn__array_set_rows(attn__array *array);
+/* The type of the tensor that an array becomes. */
+attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_options *options);
+/* "[2,3]" */
+void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
+
+bool attn__array_converts(const attn__array *array, attn_dtype dtype);
+/* Writes the elements, row-major, as `dtype`.  ATTN_UNSUPPORTED: reals as integers; ATTN_FORMAT: an integer
+ * that does not fit.  The error names file and array. */
+attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out);
+/* A new tensor from one array. */
+attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
+                                  attn_dtype dtype);
+
+/* All arrays as new tensors at the end of `list`; on failure the list is as before. */
+attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
+                                 const attn_weights_options *options);
+/* All arrays into the tensors of `parameters`; see attn_weights_load. */
+attn_status attn__arrays_into(const attn__arrays *arrays, attn_named_list *parameters,
+                              const attn_weights_options *options, attn_bytes *report);
+
+#endif

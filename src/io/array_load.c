@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ * Arrays of a file into the tensors of a model. */
+#include "io/array.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What does not fit, counted and told: every case in the report, the first in the error. */
+typedef struct complaints {
+    const attn__arrays *arrays;
+    int64_t missing, extra, misshapen;
+    attn_bytes report;
+    attn_status status; /* of writing the report */
+} complaints;
+
+static void complain(complaints *c, int64_t *count, const char *kind, const char *name, const char *detail)
+{
+    ++*count;
+    if (c->status == ATTN_OK)
+        c->status = attn__bytes_appendf(c->arrays->context, &c->report, "%s: %s%s\n", kind, name, detail);
+}
+
+static const attn__array **find_array(const attn__array **sorted, int64_t n, char *name)
+{
+    const attn__array wanted = {.name = name}, *key = &wanted;
+    return n ? bsearch(&key, sorted, (size_t)n, sizeof *sorted, attn__array_by_name) : NULL;
+}
+
+static bool same_shape(const attn__array *array, const attn_tensor *tensor)
+{
+    int rank = attn_tensor_rank(tensor);
+    return array->rank == rank &&
+           (rank == 0 || memcmp(array->shape, attn_tensor_shape(tensor), (size_t)rank * sizeof(int64_t)) == 0);
+}
+
+static void complain_shape(complaints *c, const attn__array *array, const attn_tensor *tensor)
+{
+    char expected[128], found[128], detail[300] = " expected ";
+    attn__array_shape_text(expected, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
+    attn__array_shape_text(found, array->rank, array->shape);
+    strcat(strcat(strcat(detail, expected), ", found "), found);
+    complain(c, &c->misshapen, "misshapen", array->name, detail);
+}
+
+/* Matches parameters with arrays; `matched[i]` gets the array of parameter i or NULL. */
+static void match(complaints *c, const attn_named_list *parameters, const attn__array **sorted, bool *used,
+                  const attn__array **matched, const attn_weights_options *options)
+{
+    for (int64_t i = 0; i < parameters->n; i++) {
+        const attn_named *parameter = &parameters->items[i];
+        const attn__array **found = find_array(sorted, c->arrays->n, parameter->name);
+        matched[i] = found ? *found : NULL;
+        if (found)
+            used[found - sorted] = true;
+        if (!found && !options->allow_missing) {
+            char shape[128], detail[140] = " ";
+            attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
+            complain(c, &c->missing, "missing", parameter->name, strcat(detail, shape));
+        } else if (found && !same_shape(*found, parameter->tensor)) {
+            complain_shape(c, *found, parameter->tensor);
+        } else if (found && !attn__array_converts(*found, attn_tensor_dtype(parameter->tensor))) {
+            complain(c, &c->misshapen, "misshapen", parameter->name, " is of a type that cannot be converted");
+        }
+    }
+    for (int64_t i = 0; i < c->arrays->n && !options->allow_extra; i++) {
+        char shape[128], detail[140] = " ";
+        attn__array_shape_text(shape, sorted[i]->rank, sorted[i]->shape);
+        if (!used[i])
+            complain(c, &c->extra, "extra", sorted[i]->name, strcat(detail, shape));
+    }
+}
+
+static attn_status fail_complaints(const complaints *c)
+{
+    return attn__fail(c->arrays->context, ATTN_SHAPE,
+                      "%s: does not fit the model: %" PRId64 " parameters missing, %" PRId64 " extra, %" PRId64
+                      " misshapen; %.*s",
+                      c->arrays->file, c->missing, c->extra, c->misshapen,
+                      (int)(c->report.size ? strcspn(c->report.data, "\n") : 0), c->report.size ? c->report.data : "");
+}
+
+/* Everything is checked first, so that a model is filled wholly or not at all; only an integer that does not
+ * fit its parameter's type is met later. */
+static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
+{
+    const attn__arrays *arrays = c->arrays;
+    const attn__array **sorted = attn__arrays_sorted(arrays);
+    bool *used = attn__alloc_zero(arrays->context, (size_t)arrays->n + 1);
+    const attn__array **matched =
+        attn__alloc(arrays->context, attn__size_mul((size_t)parameters->n, sizeof *matched));
+    attn_status status = sorted && used && matched ? ATTN_OK : ATTN_MEMORY;
+    if (status == ATTN_OK) {
+        match(c, parameters, sorted, used, matched, options);
+        status = c->missing + c->extra + c->misshapen ? fail_complaints(c) : ATTN_OK;
+    }
+    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
+        attn_tensor *tensor = parameters->items[i].tensor;
+        if (matched[i])
+            status = attn__array_copy(arrays, matched[i], attn_tensor_dtype(tensor), attn_tensor_data(tensor));
+    }
+    attn__free(arrays->context, sorted);
+    attn__free(arrays->context, used);
+    attn__free(arrays->context, matched);
+    return status;
+}
+
+attn_status attn__arrays_into(const attn__arrays *arrays, attn_named_list *parameters,
+                              const attn_weights_options *options, attn_bytes *report)
+{
+    static const attn_weights_options defaults;
+    complaints c = {.arrays = arrays};
+    attn_status status = load(&c, parameters, options ? options : &defaults);
+    if (report && status == ATTN_SHAPE) {
+        attn_bytes_free(arrays->context, report);
+        *report = c.report;
+    } else {
+        attn_bytes_free(arrays->context, &c.report);
+    }
+    return status;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * file.h - files as memory, and files replaced as a whole.
+ */
+#ifndef ATTN_IO_FILE_H
+#define ATTN_IO_FILE_H
+
+#include "io/input.h"
+
+/* A file mapped for reading; `name` is the path given, which must outlive the mapping.  An empty file gives an
+ * input of size 0. */
+attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
+void attn__file_unmap(attn__input *input);
+
+/* A file that appears under its name only when it is complete. */
+typedef struct attn__output {
+    attn_context *context;
+    const char *path;
+    char *temporary;
+    int descriptor;
+    attn_status status; /* errors stick */
+} attn__output;
+
+attn_status attn__output_begin(attn__output *output, attn_context *context, const char *path);
+void attn__output_write(attn__output *output, const void *data, size_t size);
+/* Flushes to the disk and renames, or removes the temporary file if anything failed. */
+attn_status attn__output_end(attn__output *output);
+
+#endif

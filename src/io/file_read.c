@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ * Whole files, plain or gzip. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+/* Bytes held while their number is not known: pipes and compressed data. */
+typedef struct sink {
+    attn_context *context;
+    const char *name;
+    size_t limit, hint; /* hint: of the size, for the first allocation; 0: none */
+    size_t capacity;
+    attn_bytes *bytes;
+} sink;
+
+static attn_status fail_limit(const sink *s)
+{
+    return attn__fail(s->context, ATTN_FORMAT, "%s: holds more than the limit of %zu bytes", s->name, s->limit);
+}
+
+/* Makes room for at least one more byte and the zero at the end. */
+static attn_status sink_grow(sink *s)
+{
+    if (s->capacity > s->bytes->size + 1)
+        return ATTN_OK;
+    if (s->bytes->size > s->limit)
+        return fail_limit(s);
+    size_t capacity = s->capacity ? attn__size_mul(s->capacity, 2) : attn__size_add(s->hint, 65536);
+    if (capacity > attn__size_add(s->limit, 2))
+        capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to see that there is more */
+    char *fresh = attn__realloc(s->context, s->bytes->data, capacity);
+    if (!fresh)
+        return ATTN_MEMORY;
+    s->bytes->data = fresh;
+    s->capacity = capacity;
+    return ATTN_OK;
+}
+
+static attn_status read_descriptor(sink *s, int descriptor)
+{
+    for (;;) {
+        attn_status status = sink_grow(s);
+        if (status != ATTN_OK)
+            return status;
+        ssize_t n = read(descriptor, s->bytes->data + s->bytes->size, s->capacity - s->bytes->size - 1);
+        if (n == 0)
+            break;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return attn__fail(s->context, ATTN_IO, "%s: cannot be read: %s", s->name, strerror(errno));
+        s->bytes->size += (size_t)n;
+    }
+    return s->bytes->size > s->limit ? fail_limit(s) : ATTN_OK;
+}
+
+static attn_status read_raw(sink *s)
+{
+    int descriptor = open(s->name, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_NOT_FOUND : ATTN_IO;
+        return attn__fail(s->context, status, "%s: cannot be opened: %s", s->name, strerror(errno));
+    }
+    struct stat about;
+    /* The size is only a hint; an endless device still meets the limit. */
+    if (fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
+        (uint64_t)about.st_size <= s->limit)
+        s->hint = (size_t)about.st_size;
+    attn_status status = read_descriptor(s, descriptor);
+    close(descriptor);
+    return status;
+}
+
+/* Decompresses members one after the other, as gzip files may be joined. */
+static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
+{
+    z->next_in = (Bytef *)packed->data;
+    size_t left = packed->size;
+    int code = Z_OK;
+    while (left > 0 || z->avail_in > 0 || code != Z_STREAM_END) {
+        if (z->avail_in == 0) {
+            z->avail_in = left > 1u << 30 ? 1u << 30 : (uInt)left;
+            left -= z->avail_in;
+        }
+        if (code == Z_STREAM_END)
+            inflateReset(z);
+        attn_status status = sink_grow(s);
+        if (status != ATTN_OK)
+            return status;
+        size_t room = s->capacity - s->bytes->size - 1;
+        z->next_out = (Bytef *)s->bytes->data + s->bytes->size;
+        z->avail_out = room > 1u << 30 ? 1u << 30 : (uInt)room;
+        uInt before = z->avail_out;
+        code = inflate(z, Z_NO_FLUSH);
+        s->bytes->size += before - z->avail_out;
+        if (code != Z_OK && code != Z_STREAM_END) {
+            size_t offset = packed->size - left - z->avail_in;
+            return attn__fail(s->context, code == Z_MEM_ERROR ? ATTN_MEMORY : ATTN_FORMAT,
+                              "%s: byte %zu: gzip data are damaged or cut off: %s", s->name, offset,
+                              z->msg ? z->msg : "unexpected end");
+        }
+    }
+    return s->bytes->size > s->limit ? fail_limit(s) : ATTN_OK;
+}
+
+static attn_status decompress(sink *s)
+{
+    enum { GZIP_ONLY = 16 + MAX_WBITS };
+    attn_bytes packed = *s->bytes;
+    *s->bytes = (attn_bytes){0};
+    s->capacity = s->hint = 0;
+    z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = s->context};
+    attn_status status = ATTN_MEMORY;
+    if (inflateInit2(&z, GZIP_ONLY) == Z_OK) {
+        status = inflate_all(&z, s, &packed);
+        inflateEnd(&z);
+    }
+    attn_bytes_free(s->context, &packed);
+    return status;
+}
+
+attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit)
+{
+    *bytes = (attn_bytes){0};
+    sink s = {.context = context, .name = path, .limit = limit ? limit : (size_t)1 << 30, .bytes = bytes};
+    attn_status status = read_raw(&s);
+    if (status == ATTN_OK && bytes->size > 1 && memcmp(bytes->data, "\x1f\x8b", 2) == 0)
+        status = decompress(&s);
+    if (status == ATTN_OK)
+        bytes->data[bytes->size] = '\0';
+    else
+        attn_bytes_free(context, bytes);
+    return status;
+}

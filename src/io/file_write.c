@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ * Files replaced as a whole, and directories. */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void output_fail(attn__output *output, const char *what)
+{
+    output->status = attn__fail(output->context, ATTN_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
+}
+
+/* The length of the path up to and with its last slash; 0 if there is none. */
+static size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* Opens a file that nobody else has, beside the path; a leading dot keeps it out of listings and globs.  Names
+ * left by a killed process of the same number are stepped over. */
+static void open_temporary(attn__output *output, size_t size)
+{
+    size_t folder = folder_length(output->path);
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        snprintf(output->temporary, size, "%.*s.%s.%ld-%d", (int)folder, output->path, output->path + folder,
+                 (long)getpid(), attempt);
+        output->descriptor = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (output->descriptor >= 0 || errno != EEXIST)
+            break;
+    }
+    if (output->descriptor < 0)
+        output_fail(output, "written");
+}
+
+attn_status attn__output_begin(attn__output *output, attn_context *context, const char *path)
+{
+    *output = (attn__output){.context = context, .path = path, .descriptor = -1};
+    size_t size = strlen(path) + 64;
+    output->temporary = attn__alloc(context, size);
+    if (!output->temporary)
+        return output->status = ATTN_MEMORY;
+    open_temporary(output, size);
+    return output->status;
+}
+
+void attn__output_write(attn__output *output, const void *data, size_t size)
+{
+    const char *p = data;
+    while (size > 0 && output->status == ATTN_OK) {
+        ssize_t n = write(output->descriptor, p, size < 1u << 30 ? size : 1u << 30);
+        if (n < 0 && errno != EINTR)
+            output_fail(output, "written");
+        if (n > 0)
+            p += n, size -= (size_t)n;
+    }
+}
+
+/* A file that is replaced hands its mode on. */
+static void keep_mode(attn__output *output)
+{
+    struct stat about;
+    if (stat(output->path, &about) == 0 && fchmod(output->descriptor, about.st_mode & 07777) != 0 && errno != EPERM)
+        output_fail(output, "given its mode");
+}
+
+/* After a crash the new name may be lost where the folder was not flushed; some file systems cannot, so a
+ * failure is no error. */
+static void flush_folder(attn__output *output)
+{
+    size_t folder = folder_length(output->path);
+    memcpy(output->temporary, folder ? output->path : ".", folder ? folder : 1);
+    output->temporary[folder ? folder : 1] = '\0';
+    int descriptor = open(output->temporary, O_RDONLY | O_CLOEXEC);
+    if (descriptor >= 0) {
+        (void)!fsync(descriptor);
+        close(descriptor);
+    }
+}
+
+attn_status attn__output_end(attn__output *output)
+{
+    if (output->descriptor >= 0) {
+        if (output->status == ATTN_OK)
+            keep_mode(output);
+        if (output->status == ATTN_OK && fsync(output->descriptor) != 0 && errno != EINVAL)
+            output_fail(output, "flushed to the disk");
+        if (close(output->descriptor) != 0 && output->status == ATTN_OK)
+            output_fail(output, "closed");
+        if (output->status == ATTN_OK && rename(output->temporary, output->path) != 0)
+            output_fail(output, "renamed into place");
+        if (output->status == ATTN_OK)
+            flush_folder(output);
+        else
+            unlink(output->temporary);
+    }
+    attn__free(output->context, output->temporary);
+    output->temporary = NULL;
+    output->descriptor = -1;
+    return output->status;
+}
+
+attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size)
+{
+    attn__output output;
+    attn__output_begin(&output, context, path);
+    attn__output_write(&output, data, size);
+    return attn__output_end(&output);
+}
+
+bool attn_file_exists(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+attn_status attn_directory_create(attn_context *context, const char *path)
+{
+    char *partial = attn__strdup(context, path);
+    if (!partial)
+        return ATTN_MEMORY;
+    attn_status status = *path ? ATTN_OK : attn__fail(context, ATTN_ARGUMENT, "a directory without a name");
+    for (char *p = partial; *p && status == ATTN_OK; p++) {
+        bool last = p[1] == '\0';
+        if (!last && (p[1] != '/' || *p == '/'))
+            continue;
+        char after = p[1];
+        p[1] = '\0';
+        if (mkdir(partial, 0777) != 0 && !is_directory(partial))
+            status = attn__fail(context, ATTN_IO, "%s: directory cannot be made: %s", partial, strerror(errno));
+        p[1] = after;
+    }
+    attn__free(context, partial);
+    return status;
+}

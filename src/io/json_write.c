@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ * The JSON writer. */
+#include "base/utf8.h"
+#include "io/input.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put(attn_json *json, const char *text, size_t size)
+{
+    if (json->status == ATTN_OK)
+        json->status = attn__bytes_append(json->context, &json->out, text, size);
+}
+
+static void put_text(attn_json *json, const char *text)
+{
+    put(json, text, strlen(text));
+}
+
+static void misuse(attn_json *json, const char *what)
+{
+    if (json->status == ATTN_OK)
+        json->status = attn__fail(json->context, ATTN_ARGUMENT, "JSON writer: %s", what);
+}
+
+static void new_line(attn_json *json)
+{
+    if (!json->pretty)
+        return;
+    put(json, "\n", 1);
+    for (int i = 0; i < json->depth; i++)
+        put(json, "  ", 2);
+}
+
+/* ---------------------------------------------------------------------------------------------- values */
+
+/* The escape of a byte below 0x20, of the quote and of the backslash. */
+static void put_escape(attn_json *json, unsigned char c)
+{
+    static const char letters[] = "\"\"\\\\\bb\ff\nn\rr\tt";
+    for (const char *p = letters; *p; p += 2) {
+        if ((unsigned char)*p == c) {
+            put(json, "\\", 1);
+            put(json, p + 1, 1);
+            return;
+        }
+    }
+    char escape[8];
+    snprintf(escape, sizeof escape, "\\u%04x", c);
+    put_text(json, escape);
+}
+
+static void put_string(attn_json *json, const char *text)
+{
+    const char *end = text + strlen(text), *plain = text;
+    put(json, "\"", 1);
+    for (const char *p = text; p < end;) {
+        uint32_t code;
+        int n = attn__utf8_decode(p, end, &code);
+        if (n > 0 && code >= 0x20 && code != '"' && code != '\\') {
+            p += n;
+            continue;
+        }
+        put(json, plain, (size_t)(p - plain));
+        if (n == 0)
+            put_text(json, "\xef\xbf\xbd");
+        else
+            put_escape(json, (unsigned char)*p);
+        plain = ++p;
+    }
+    put(json, plain, (size_t)(end - plain));
+    put(json, "\"", 1);
+}
+
+static void put_int(attn_json *json, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    put_text(json, text);
+}
+
+/* The fewest digits that read back as the same number, always with a point or an exponent, so that it stays
+ * a real. */
+static void put_real(attn_json *json, double value)
+{
+    if (!isfinite(value)) {
+        put_text(json, "null");
+        return;
+    }
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    /* Some locales write a comma. */
+    char *comma = strchr(text, ',');
+    if (comma)
+        *comma = '.';
+    put_text(json, text);
+    if (!strpbrk(text, ".e"))
+        put_text(json, ".0");
+}
+
+/* ------------------------------------------------------------------------------------------- structure */
+
+/* What stands before a value: the comma, the line, the key. */
+static void begin_value(attn_json *json, const char *key)
+{
+    bool in_object = json->depth > 0 && json->closing[json->depth - 1] == '}';
+    if (in_object != (key != NULL))
+        misuse(json, in_object ? "a member without a key" : "a key outside an object");
+    if (json->depth == 0 && json->filled[0])
+        misuse(json, "a second value at the top");
+    if (json->filled[json->depth])
+        put(json, ",", 1);
+    json->filled[json->depth] = true;
+    if (json->depth > 0)
+        new_line(json);
+    if (key) {
+        put_string(json, key);
+        put_text(json, json->pretty ? ": " : ":");
+    }
+}
+
+static void open_group(attn_json *json, const char *key, const char *brackets)
+{
+    begin_value(json, key);
+    put(json, brackets, 1);
+    if (json->depth == ATTN_JSON_DEPTH) {
+        misuse(json, "nested too deep");
+        return;
+    }
+    json->closing[json->depth++] = brackets[1];
+    json->filled[json->depth] = false;
+}
+
+void attn_json_begin(attn_json *json, attn_context *context, bool pretty)
+{
+    *json = (attn_json){.context = context, .pretty = pretty};
+}
+
+void attn_json_object(attn_json *json, const char *key)
+{
+    open_group(json, key, "{}");
+}
+
+void attn_json_array(attn_json *json, const char *key)
+{
+    open_group(json, key, "[]");
+}
+
+void attn_json_end(attn_json *json)
+{
+    if (json->depth == 0) {
+        misuse(json, "an end without a beginning");
+        return;
+    }
+    bool filled = json->filled[json->depth];
+    json->depth--;
+    if (filled)
+        new_line(json);
+    put(json, &json->closing[json->depth], 1);
+}
+
+void attn_json_text(attn_json *json, const char *key, const char *value)
+{
+    begin_value(json, key);
+    if (value)
+        put_string(json, value);
+    else
+        put_text(json, "null");
+}
+
+void attn_json_int(attn_json *json, const char *key, int64_t value)
+{
+    begin_value(json, key);
+    put_int(json, value);
+}
+
+void attn_json_real(attn_json *json, const char *key, double value)
+{
+    begin_value(json, key);
+    put_real(json, value);
+}
+
+void attn_json_bool(attn_json *json, const char *key, bool value)
+{
+    begin_value(json, key);
+    put_text(json, value ? "true" : "false");
+}
+
+void attn_json_null(attn_json *json, const char *key)
+{
+    begin_value(json, key);
+    put_text(json, "null");
+}
+
+static void put_integers(attn_json *json, const char *key, const attn_value *value)
+{
+    begin_value(json, key);
+    put(json, "[", 1);
+    for (int64_t i = 0; i < value->n; i++) {
+        if (i > 0)
+            put_text(json, json->pretty ? ", " : ",");
+        put_int(json, value->integers[i]);
+    }
+    put(json, "]", 1);
+}
+
+void attn_json_value(attn_json *json, const char *key, const attn_value *value)
+{
+    switch (value->type) {
+    case ATTN_VALUE_NULL:
+        attn_json_null(json, key);
+        break;
+    case ATTN_VALUE_BOOL:
+        attn_json_bool(json, key, value->boolean);
+        break;
+    case ATTN_VALUE_INT:
+        attn_json_int(json, key, value->integer);
+        break;
+    case ATTN_VALUE_REAL:
+        attn_json_real(json, key, value->real);
+        break;
+    case ATTN_VALUE_TEXT:
+        attn_json_text(json, key, value->text);
+        break;
+    case ATTN_VALUE_INTS:
+        put_integers(json, key, value);
+        break;
+    case ATTN_VALUE_TEXTS:
+        attn_json_array(json, key);
+        for (int64_t i = 0; i < value->n; i++)
+            attn_json_text(json, NULL, value->texts[i]);
+        attn_json_end(json);
+        break;
+    }
+}
+
+void attn_json_config(attn_json *json, const char *key, const attn_config *config)
+{
+    attn_json_object(json, key);
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *name = attn_config_key(config, i);
+        attn_json_value(json, name, attn_config_get(config, name));
+    }
+    attn_json_end(json);
+}
+
+attn_status attn_json_finish(attn_json *json, const char **text)
+{
+    *text = NULL;
+    if (json->depth > 0 || !json->filled[0])
+        misuse(json, json->depth > 0 ? "finished inside an object or array" : "finished without a value");
+    put(json, "\n", 1);
+    if (json->status == ATTN_OK)
+        *text = json->out.data;
+    return json->status;
+}
+
+void attn_json_free(attn_json *json)
+{
+    attn_bytes_free(json->context, &json->out);
+}
+
+attn_status attn_config_write(attn_context *context, const attn_config *config, const char *path)
+{
+    attn_json json;
+    const char *text;
+    attn_json_begin(&json, context, true);
+    attn_json_config(&json, NULL, config);
+    attn_status status = attn_json_finish(&json, &text);
+    if (status == ATTN_OK)
+        status = attn_file_write(context, path, text, json.out.size);
+    attn_json_free(&json);
+    return status;
+}

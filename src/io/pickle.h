@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pickle.h - Python's pickles as data: an inert tree, in which calls are only noted, never made.
+ *
+ * Protocols 2 to 5 (Python's pickletools describes the opcodes).  What the machine holds grows at most
+ * linearly with the pickle, and objects may be shared or contain themselves: who walks the tree bounds the
+ * walk.
+ */
+#ifndef ATTN_IO_PICKLE_H
+#define ATTN_IO_PICKLE_H
+
+#include "io/input.h"
+
+typedef enum attn__node_type {
+    ATTN__NODE_NONE,
+    ATTN__NODE_BOOL,
+    ATTN__NODE_INT,
+    ATTN__NODE_LONG, /* an integer of more than 8 bytes: text and size are its bytes */
+    ATTN__NODE_REAL,
+    ATTN__NODE_TEXT,
+    ATTN__NODE_BYTES,
+    ATTN__NODE_LIST,
+    ATTN__NODE_TUPLE,
+    ATTN__NODE_SET,
+    ATTN__NODE_DICT,
+    ATTN__NODE_GLOBAL,     /* text "module", name "qualified name" */
+    ATTN__NODE_CALL,       /* function(arguments), with the items and state given to the result */
+    ATTN__NODE_PERSISTENT, /* arguments: the persistent id */
+} attn__node_type;
+
+/* Nodes and cells are numbered; 0 is none. */
+typedef struct attn__node {
+    attn__node_type type;
+    uint32_t first, last, count;         /* cells of a container; a dict's alternate key and value */
+    uint32_t function, arguments, state; /* nodes */
+    int64_t integer;                     /* of BOOL and INT */
+    double real;
+    const char *text; /* in the pickle */
+    size_t size;
+    const char *name;
+    size_t name_size;
+} attn__node;
+
+typedef struct attn__cell {
+    uint32_t node, next;
+} attn__cell;
+
+typedef struct attn__pickle {
+    attn_context *context;
+    attn__node *nodes;
+    uint32_t n_nodes, node_capacity;
+    attn__cell *cells;
+    uint32_t n_cells, cell_capacity;
+    uint32_t root;
+} attn__pickle;
+
+/* Reads one pickle from *offset of the input on; *offset moves behind it.  The tree points into the input. */
+attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset);
+void attn__pickle_clear(attn__pickle *pickle);
+
+/* The i-th item of a list or tuple; NULL past the end. */
+const attn__node *attn__pickle_item(const attn__pickle *pickle, const attn__node *container, uint32_t i);
+bool attn__node_is_global(const attn__node *node, const char *module, const char *name);
+bool attn__node_is_text(const attn__node *node, const char *text);
+
+#endif

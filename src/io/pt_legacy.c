@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ * PyTorch's form before 1.6: pickles of a magic number, a protocol, the system, the object and the storages'
+ * keys, then for each key an int64 number of elements and the elements. */
+#include "io/pt.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* PROTO 2, LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, STOP. */
+static const uint8_t magic[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+
+bool attn__pt_legacy_matches(const attn__input *input)
+{
+    return input->size >= sizeof magic && memcmp(input->data, magic, sizeof magic) == 0;
+}
+
+/* The tree comes before the storages' places and sizes are known, and sizes of elements stand in the tree: the
+ * first walk only notes what each storage's element takes. */
+typedef struct storage {
+    const char *key;
+    size_t key_size;
+    size_t element; /* bytes of one; 0: not known yet */
+    size_t place, size;
+} storage;
+
+typedef struct reader {
+    const attn__input *input;
+    storage *storages; /* in the file's order */
+    storage **sorted;  /* by key */
+    uint32_t n;
+    bool placed;
+} reader;
+
+static int by_key(const void *a, const void *b)
+{
+    const storage *x = *(const storage *const *)a, *y = *(const storage *const *)b;
+    if (x->key_size != y->key_size)
+        return x->key_size < y->key_size ? -1 : 1;
+    return memcmp(x->key, y->key, x->key_size);
+}
+
+static storage *find_key(const reader *r, const char *key, size_t key_size)
+{
+    const storage wanted = {.key = key, .key_size = key_size}, *probe = &wanted;
+    storage **found = r->n ? bsearch(&probe, r->sorted, r->n, sizeof *r->sorted, by_key) : NULL;
+    return found ? *found : NULL;
+}
+
+static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
+                                attn__storage_bytes *bytes)
+{
+    reader *r = user;
+    storage *s = find_key(r, key, key_size);
+    if (!s)
+        return attn__fail(r->input->context, ATTN_FORMAT, "%s: no storage \"%.*s\" in it", r->input->name,
+                          key_size < 80 ? (int)key_size : 80, key);
+    *bytes = (attn__storage_bytes){r->input->data + s->place, s->size};
+    if (!r->placed) {
+        s->element = element;
+        *bytes = (attn__storage_bytes){NULL, attn__size_mul(numel, element)};
+    } else if (numel > s->size / element) {
+        return attn__fail(r->input->context, ATTN_FORMAT, "%s: storage \"%.*s\" should have %" PRIu64 " elements",
+                          r->input->name, key_size < 80 ? (int)key_size : 80, key, numel);
+    }
+    return ATTN_OK;
+}
+
+static attn_status read_keys(reader *r, const attn__pickle *keys)
+{
+    const attn__node *list = &keys->nodes[keys->root];
+    if (list->type != ATTN__NODE_LIST)
+        return attn__fail(r->input->context, ATTN_FORMAT, "%s: the storages' keys are not a list", r->input->name);
+    r->storages = attn__alloc_zero(r->input->context, attn__size_mul(list->count, sizeof *r->storages));
+    r->sorted = attn__alloc(r->input->context, attn__size_mul(list->count, sizeof *r->sorted));
+    if (!r->storages || !r->sorted)
+        return ATTN_MEMORY;
+    for (uint32_t cell = list->first; cell; cell = keys->cells[cell].next) {
+        const attn__node *key = &keys->nodes[keys->cells[cell].node];
+        if (key->type != ATTN__NODE_TEXT)
+            return attn__fail(r->input->context, ATTN_FORMAT, "%s: a storage's key is not a text", r->input->name);
+        r->sorted[r->n] = &r->storages[r->n];
+        r->storages[r->n++] = (storage){.key = key->text, .key_size = key->size};
+    }
+    qsort(r->sorted, r->n, sizeof *r->sorted, by_key);
+    return ATTN_OK;
+}
+
+/* Storages that no tensor of ours uses have elements of unknown size: nothing behind them can be found. */
+static attn_status place_storages(reader *r, size_t offset)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        storage *s = &r->storages[i];
+        if (r->input->size - offset < 8)
+            return attn__input_fail(r->input, ATTN_FORMAT, offset, "cut off before a storage");
+        uint64_t numel = attn__read_u64(r->input->data + offset);
+        offset += 8;
+        if (s->element == 0)
+            return attn__input_fail(r->input, ATTN_UNSUPPORTED, offset, "a storage that no known tensor uses");
+        if (numel > (r->input->size - offset) / s->element)
+            return attn__input_fail(r->input, ATTN_FORMAT, offset,
+                                    "a storage of %" PRIu64 " elements of %zu bytes, the file ends after %zu", numel,
+                                    s->element, r->input->size - offset);
+        s->place = offset;
+        s->size = (size_t)numel * s->element;
+        offset += s->size;
+    }
+    r->placed = true;
+    return ATTN_OK;
+}
+
+static attn_status walk_twice(reader *r, attn__findings *findings, const attn__pickle *object, size_t offset)
+{
+    attn__findings first = {.arrays = {.context = r->input->context, .file = r->input->name}};
+    attn__pt pt = {.findings = &first, .input = r->input, .pickle = object, .find = find_storage, .user = r};
+    attn_status status = attn__pt_walk(&pt);
+    attn__arrays_clear(&first.arrays);
+    attn_bytes_free(r->input->context, &first.notes);
+    if (status == ATTN_OK)
+        status = place_storages(r, offset);
+    pt.findings = findings;
+    return status == ATTN_OK ? attn__pt_walk(&pt) : status;
+}
+
+/* Skips protocol and system (little endian wherever PyTorch runs). */
+static attn_status skip_pickles(const attn__input *input, size_t *offset)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
+        attn__pickle pickle;
+        status = attn__pickle_read(&pickle, input, offset);
+        attn__pickle_clear(&pickle);
+    }
+    return status;
+}
+
+attn_status attn__pt_legacy_find(attn__findings *findings, const attn__input *input)
+{
+    reader r = {.input = input};
+    attn__pickle object = {.context = input->context}, keys = {.context = input->context};
+    size_t offset = sizeof magic;
+    attn_status status = skip_pickles(input, &offset);
+    if (status == ATTN_OK)
+        status = attn__pickle_read(&object, input, &offset);
+    if (status == ATTN_OK)
+        status = attn__pickle_read(&keys, input, &offset);
+    if (status == ATTN_OK)
+        status = read_keys(&r, &keys);
+    if (status == ATTN_OK)
+        status = walk_twice(&r, findings, &object, offset);
+    attn__pickle_clear(&object);
+    attn__pickle_clear(&keys);
+    attn__free(input->context, r.storages);
+    attn__free(input->context, r.sorted);
+    return status;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pt_tensor.h - what the calls of a PyTorch pickle would have made.
+ */
+#ifndef ATTN_IO_PT_TENSOR_H
+#define ATTN_IO_PT_TENSOR_H
+
+#include "io/pt.h"
+
+/* What stands at a node once known calls are seen through: the node of a dict, list, tuple or plain value; the
+ * call that rebuilds a tensor, with *tensor set; NULL for what is not known. */
+const attn__node *attn__pt_resolve(const attn__pt *pt, const attn__node *node, bool *tensor);
+/* The array that a tensor's call describes; array->name is left alone. */
+attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const char *name, attn__array *array);
+
+#endif

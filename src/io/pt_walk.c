@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ * The tree of a PyTorch file as named arrays and plain data. */
+#include "io/pt_tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing. */
+enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20 };
+
+typedef struct frame {
+    const attn__node *container;
+    uint32_t cell;  /* the next one to visit */
+    uint32_t index; /* of it in a list */
+    size_t prefix;  /* where the members' names begin */
+} frame;
+
+typedef struct walk {
+    const attn__pt *pt;
+    char name[MAX_NAME];
+    frame stack[MAX_DEPTH];
+    int depth; /* frames in use */
+    int visits;
+} walk;
+
+static attn_status fail(const walk *w, const char *what)
+{
+    return attn__fail(w->pt->input->context, ATTN_FORMAT, "%s: \"%.100s\": %s", w->pt->input->name, w->name, what);
+}
+
+static bool is_dict(const attn__node *node)
+{
+    return node->type == ATTN__NODE_DICT || node->type == ATTN__NODE_CALL;
+}
+
+static attn_status enter(walk *w, const attn__node *container)
+{
+    size_t length = strlen(w->name);
+    if (w->depth == MAX_DEPTH)
+        return fail(w, "nested deeper than 64, or contains itself");
+    if (length + 2 > MAX_NAME)
+        return fail(w, "its name is too long");
+    w->stack[w->depth++] = (frame){container, container->first, 0, length};
+    return ATTN_OK;
+}
+
+/* Writes the name of the member behind its container's; false if the key is neither text nor integer. */
+static bool name_member(walk *w, const frame *f, const attn__node *key)
+{
+    char *out = w->name + f->prefix;
+    size_t room = MAX_NAME - f->prefix;
+    const char *dot = f->prefix ? "." : "";
+    int n = -1;
+    if (!key)
+        n = snprintf(out, room, "%s%" PRIu32, dot, f->index);
+    else if (key->type == ATTN__NODE_INT || key->type == ATTN__NODE_BOOL)
+        n = snprintf(out, room, "%s%" PRId64, dot, key->integer);
+    else if (key->type == ATTN__NODE_TEXT && key->size < room && !memchr(key->text, 0, key->size))
+        n = snprintf(out, room, "%s%.*s", dot, (int)key->size, key->text);
+    return n >= 0 && (size_t)n < room;
+}
+
+/* --------------------------------------------------------------------------------------------- leaves */
+
+static attn_status add_tensor(walk *w, const attn__node *call)
+{
+    attn__array array = {0};
+    const char *name = *w->name ? w->name : "tensor";
+    attn_status status = attn__pt_tensor(w->pt, call, name, &array);
+    if (status != ATTN_OK)
+        return status;
+    array.name = attn__strdup(w->pt->input->context, name);
+    return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_MEMORY;
+}
+
+static char *copy_text(const walk *w, const attn__node *node)
+{
+    char *copy = attn__alloc(w->pt->input->context, node->size + 1);
+    if (copy) {
+        memcpy(copy, node->text, node->size);
+        copy[node->size] = '\0';
+    }
+    return copy;
+}
+
+static attn_status add_plain(walk *w, const attn__node *node)
+{
+    attn_value value = {.type = ATTN_VALUE_NULL, .integer = node->integer, .real = node->real};
+    char *text = NULL;
+    if (!w->pt->findings->metadata)
+        return ATTN_OK;
+    if (node->type == ATTN__NODE_BOOL)
+        value = (attn_value){.type = ATTN_VALUE_BOOL, .boolean = node->integer != 0};
+    if (node->type == ATTN__NODE_INT)
+        value.type = ATTN_VALUE_INT;
+    if (node->type == ATTN__NODE_REAL)
+        value.type = ATTN_VALUE_REAL;
+    if (node->type == ATTN__NODE_TEXT) {
+        text = copy_text(w, node);
+        if (!text)
+            return ATTN_MEMORY;
+        value = (attn_value){.type = ATTN_VALUE_TEXT, .text = text};
+    }
+    attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", &value);
+    attn__free(w->pt->input->context, text);
+    return status;
+}
+
+static bool all_of(const attn__pickle *p, const attn__node *list, attn__node_type type)
+{
+    uint32_t cell = list->first;
+    for (; cell && p->nodes[p->cells[cell].node].type == type; cell = p->cells[cell].next) {
+    }
+    return !cell;
+}
+
+/* A list of integers alone is one value: a shape, not so many keys. */
+static attn_status add_integers(walk *w, const attn__node *list)
+{
+    const attn__pickle *p = w->pt->pickle;
+    if (!w->pt->findings->metadata)
+        return ATTN_OK;
+    int64_t *integers = attn__alloc(p->context, attn__size_mul(list->count, sizeof *integers));
+    if (!integers)
+        return ATTN_MEMORY;
+    int64_t n = 0;
+    for (uint32_t cell = list->first; cell; cell = p->cells[cell].next)
+        integers[n++] = p->nodes[p->cells[cell].node].integer;
+    attn_value value = {.type = ATTN_VALUE_INTS, .n = n, .integers = integers};
+    attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", &value);
+    attn__free(p->context, integers);
+    return status;
+}
+
+static attn_status visit(walk *w, const attn__node *node)
+{
+    bool tensor;
+    if (++w->visits > MAX_VISITS)
+        return fail(w, "more than a million values");
+    const attn__node *known = attn__pt_resolve(w->pt, node, &tensor);
+    if (!known)
+        return attn__findings_note(w->pt->findings, "%s: \"%s\" is of a class that is not known and was passed over",
+                                   w->pt->input->name, w->name);
+    if (tensor)
+        return add_tensor(w, known);
+    if (is_dict(known))
+        return enter(w, known);
+    if (known->type != ATTN__NODE_LIST && known->type != ATTN__NODE_TUPLE)
+        return known->type <= ATTN__NODE_TEXT && known->type != ATTN__NODE_LONG ? add_plain(w, known) : ATTN_OK;
+    return all_of(w->pt->pickle, known, ATTN__NODE_INT) ? add_integers(w, known) : enter(w, known);
+}
+
+/* ------------------------------------------------------------------------------------------------ walk */
+
+static attn_status visit_next(walk *w, frame *f)
+{
+    const attn__pickle *p = w->pt->pickle;
+    const attn__cell *cell = &p->cells[f->cell];
+    const attn__node *key = NULL;
+    bool named;
+    if (is_dict(f->container)) {
+        key = &p->nodes[cell->node];
+        cell = &p->cells[cell->next]; /* dicts have an even number of cells */
+    }
+    f->cell = cell->next;
+    named = name_member(w, f, key);
+    f->index++;
+    if (!named)
+        return attn__findings_note(
+            w->pt->findings, "%s: a member of \"%.*s\" with a key that is no short text or integer was passed over",
+            w->pt->input->name, (int)f->prefix, w->name);
+    return visit(w, &p->nodes[cell->node]);
+}
+
+attn_status attn__pt_walk(const attn__pt *pt)
+{
+    walk *w = attn__alloc_zero(pt->input->context, sizeof *w);
+    if (!w)
+        return ATTN_MEMORY;
+    w->pt = pt;
+    attn_status status = visit(w, &pt->pickle->nodes[pt->pickle->root]);
+    while (status == ATTN_OK && w->depth > 0) {
+        frame *f = &w->stack[w->depth - 1];
+        if (f->cell)
+            status = visit_next(w, f);
+        else
+            w->depth--;
+    }
+    attn__free(pt->input->context, w);
+    return status;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rows.h - the loops of the tensor operations that are no matrix products: element by element, row by row.
+ *
+ * All have one signature, so that one launcher and one table serve them: run(args, begin, end) does the part
+ * [begin, end) of its range, which is elements, rows or columns as said below; parts may run at once.
+ * Pointers are to float or double, by the table that the kernel was taken from; rows are contiguous and
+ * `n` long, nothing needs alignment.  y may be x (in place) unless said otherwise.  Never allocates.
+ * Every result is computed in an order that does not depend on how the range is cut.
+ */
+#ifndef ATTN_KERNELS_ROWS_H
+#define ATTN_KERNELS_ROWS_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(NAME, name) */
+#define ATTN__ROWS_MAP(X)                                                                                              \
+    /* elements: y = x + x2 */                                                                                         \
+    X(ADD, add)                                                                                                        \
+    /* elements: y = x * s[0] + s[1] */                                                                                \
+    X(AFFINE, affine)                                                                                                  \
+    /* elements: y = kind(x), an activation */                                                                         \
+    X(ACTIVATE, activate)                                                                                              \
+    /* elements: y = x * kind'; x2 is what attn__activation_keeps_input says: the input or the output */               \
+    X(ACTIVATE_BACKWARD, activate_backward)                                                                            \
+    /* rows: y = kind(y + x) for a row y; x NULL: no bias */                                                           \
+    X(BIAS_ACTIVATE, bias_activate)                                                                                    \
+    /* outer indices of `shape`, all axes but the last (elements if that is the only one): y = s[0] * x (+ y if        \
+     * `add`), all strided; not in place */                                                                            \
+    X(STRIDED, strided)                                                                                                \
+    /* the same: y contiguous = x (kind) x2, kind an attn__binary; y may be x or x2 if that is contiguous too */       \
+    X(BINARY, binary)                                                                                                  \
+    /* elements of y [outer, n]: y = s[0] * sum of x [outer, rows, n] over rows (+ y if `add`) */                      \
+    X(REDUCE, reduce)                                                                                                  \
+    /* rows: y = softmax of x where column < lens[row / lens_rows], else 0, or the score s[0] if that is not 0 */      \
+    X(SOFTMAX, softmax)                                                                                                \
+    /* rows: y = x2 * (x - sum(x * x2)), x2 the softmax, x the gradient */                                             \
+    X(SOFTMAX_BACKWARD, softmax_backward)                                                                              \
+    /* rows: t = x + dropout(x2); y = normalised t * x3 + x4; s[0] = eps; y2 (t normalised) may be NULL;               \
+     * y3 one number a row, 1/sqrt(var + eps), may be NULL */                                                          \
+    X(LAYER_NORM, layer_norm)                                                                                          \
+    /* rows: y = gradient of t; y2, if not NULL, = dropout's gradient of it; x the gradient, x2 t normalised or,       \
+     * if x4 is not NULL, the output; x3, x4 as above; x5 what y3 was; `add`: y += (y2 never) */                       \
+    X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                                        \
+    /* columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4 as above, x3 too, over `rows` rows */      \
+    X(LAYER_NORM_PARAMETERS, layer_norm_parameters)                                                                    \
+    /* rows: y = dropout(x) */                                                                                         \
+    X(DROPOUT, dropout)                                                                                                \
+    /* rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first]) */                                 \
+    X(EMBED, embed)                                                                                                    \
+    /* columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order */                                    \
+    X(EMBED_BACKWARD, embed_backward)                                                                                  \
+    /* columns: y [row mod period + first] += x [row] */                                                               \
+    X(POSITION_BACKWARD, position_backward)                                                                            \
+    /* rows: y = the loss of the row, 0 if ids[row] == ignore; y2 = log-sum-exp; s[0] label smoothing */               \
+    X(CROSS_ENTROPY, cross_entropy)                                                                                    \
+    /* rows: y = s[1] * d loss / d x; x2 = log-sum-exp; y may be x */                                                  \
+    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward)                                                                  \
+    /* rows: y [row,n] = new state; x [row,3n] input gates with bias, x2 [row,3n] recurrent ones without it, x3 [3n]   \
+     * its bias, x4 [row,n] old state or NULL; if y2, keeps r, z, n there [row,3n] (may be x), the recurrent part      \
+     * of n in y3 [row,n] */                                                                                           \
+    X(GRU, gru)                                                                                                        \
+    /* rows: x the state's gradient; x2, x3 what y2, y3 were; x4 the old state or NULL.  y [row,3n] = gradient of the  \
+     * input gates (may be x2), y2 [row,n] of the recurrent part of n (may be x3), y3 of the old state, directly       \
+     * (may be x) */                                                                                                   \
+    X(GRU_BACKWARD, gru_backward)                                                                                      \
+    /* elements: y = parameters, y2, y3 = moments; x the gradient.  s: 0 step size, 1 and 2 the betas, 3 eps,          \
+     * 4 gradient's scale, 5 decay of the parameters (decoupled), 6 scale of y3 before its square root, 7 decay        \
+     * added to the gradient */                                                                                        \
+    X(ADAM, adam)                                                                                                      \
+    /* blocks of ATTN__ROWS_BLOCK elements of x, `n` in all: partial sums of squares into doubles y */                 \
+    X(SQUARES, squares)
+
+typedef enum attn__rows_kernel {
+#define ATTN_X(NAME, name) ATTN__ROWS_##NAME,
+    ATTN__ROWS_MAP(ATTN_X)
+#undef ATTN_X
+    ATTN__ROWS_COUNT
+} attn__rows_kernel;
+
+enum { ATTN__ROWS_BLOCK = 4096, ATTN__ROWS_RANK = 8 };
+
+/* In the order of attn_activation. */
+typedef enum attn__act {
+    ATTN__ACT_IDENTITY = 0,
+    ATTN__ACT_RELU,
+    ATTN__ACT_LEAKY_RELU,
+    ATTN__ACT_GELU_ERF,
+    ATTN__ACT_GELU_TANH,
+    ATTN__ACT_GELU_SIGMOID,
+    ATTN__ACT_TANH,
+    ATTN__ACT_SIGMOID
+} attn__act;
+
+/* Whether the gradient is computed from the input, rather than from the output. */
+static inline bool attn__activation_keeps_input(int kind)
+{
+    return kind >= ATTN__ACT_GELU_ERF && kind <= ATTN__ACT_GELU_SIGMOID;
+}
+
+typedef enum attn__binary { ATTN__BINARY_ADD, ATTN__BINARY_SUB, ATTN__BINARY_MUL } attn__binary;
+
+typedef struct attn__rows_args {
+    const void *x, *x2, *x3, *x4, *x5;
+    void *y, *y2, *y3;
+    int64_t n, rows;
+    double s[8];
+    int kind;
+    bool add, add2;
+    /* Strided ones. */
+    int rank;
+    int64_t shape[ATTN__ROWS_RANK], stride_x[ATTN__ROWS_RANK], stride_x2[ATTN__ROWS_RANK], stride_y[ATTN__ROWS_RANK];
+    /* Indices. */
+    const int32_t *ids; /* labels, or ids of rows of a table */
+    const int32_t *lens;
+    int64_t lens_rows; /* rows that share one length */
+    int64_t period, first;
+    bool has_ignore;
+    int64_t ignore;
+    /* Dropout of element (row, column), see base/rng.h; threshold 0: none. */
+    uint64_t seed, stream;
+    uint32_t threshold;
+    double keep_scale; /* 1 / (1 - p) */
+} attn__rows_args;
+
+typedef void (*attn__rows_fn)(const attn__rows_args *args, int64_t begin, int64_t end);
+
+typedef struct attn__rows_table {
+    attn__isa isa;
+    attn__rows_fn run[ATTN__ROWS_COUNT];
+} attn__rows_table;
+
+/* The table for float, of this instruction set or the best below it, or the one for double. */
+const attn__rows_table *attn__rows_for(bool is_double, attn__isa isa);
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Self-attention, and self-attention along every axis of an array (axial attention). */
+#include "models/keys.h"
+
+#include "base/context.h"
+
+static void self_attention_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    attn_nn_self_attention_init(self, builder, attn_config_int(config, "dim", 0), attn_config_int(config, "heads", 0),
+                                attn_config_int(config, "dim_heads", 0));
+}
+
+static void self_attention_forward(const void *self, const attn__call *call)
+{
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
+    attn_tensor *x = attn__input(call, "x"), *kv = attn__input(call, "kv");
+    attn__output(call, "out", attn_nn_self_attention_forward(self, call->tape, x, kv, wanted));
+    attn__output(call, "weights", weights);
+}
+
+static const attn_key self_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
+    ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
+    ATTN__KEY_INIT,
+};
+static const attn_port self_inputs[] = {ATTN__PORT("x", "(b,t,dim)", ""),
+                                        ATTN__PORT_OPTIONAL("kv", "(b,s,dim)", "what is attended to; default x")};
+static const attn_port self_outputs[] = {ATTN__PORT("out", "(b,t,dim)", ""),
+                                         ATTN__PORT_OPTIONAL("weights", "(b,h,t,s)", "attention weights")};
+
+const attn__kind attn__kind_self_attention = {
+    .about = {.name = "self-attention",
+              .summary = "multi-head attention of a sequence to itself, or to another one",
+              .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention",
+              ATTN__PORTS(self_keys, self_inputs, self_outputs)},
+    .size = sizeof(attn_nn_self_attention),
+    .build = self_attention_build,
+    .forward = self_attention_forward,
+};
+
+/* ----------------------------------------------------------------------------------------- every axis */
+
+enum { MOST_AXES = ATTN_MAX_RANK - 2 };
+
+typedef struct axial {
+    int axes, channel; /* channel: the axis of the channels */
+    bool sum;
+    int64_t dim;
+    attn_nn_self_attention layer[MOST_AXES];
+} axial;
+
+static void axial_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    axial *a = self;
+    a->axes = (int)attn_config_int(config, "num_dimensions", 2);
+    int64_t index = attn_config_int(config, "dim_index", -1);
+    a->channel = (int)(index < 0 ? index + a->axes + 2 : index);
+    a->sum = attn_config_bool(config, "sum_axial_out", true);
+    a->dim = attn_config_int(config, "dim", 0);
+    if (a->channel < 1 || a->channel > a->axes + 1) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "axial-attention: dim_index is %d; allowed: 1 to %d, -1 to %d",
+                   (int)index, a->axes + 1, -a->axes - 1);
+        return;
+    }
+    for (int i = 0; i < a->axes; i++) {
+        attn_nn_push(builder, "axial_attentions.%d.fn", i);
+        self_attention_build(&a->layer[i], builder, config);
+        attn_nn_pop(builder);
+    }
+}
+
+/* Brings the channels from axis `from` to axis `to`, the others staying in order. */
+static attn_tensor *move_axis(attn_tape *tape, attn_tensor *x, int from, int to)
+{
+    int axes[ATTN_MAX_RANK], rank = x ? attn_tensor_rank(x) : 0;
+    if (!x || from == to) {
+        return x;
+    }
+    for (int i = 0, next = 0; i < rank; i++) {
+        next += next == from;
+        axes[i] = i == to ? from : next++;
+    }
+    return attn_permute(tape, x, axes);
+}
+
+static void axial_forward(const void *self, const attn__call *call)
+{
+    const axial *a = self;
+    attn_tensor *x = attn__input(call, "x"), *sum = NULL;
+    if (!x) {
+        return;
+    }
+    if (attn_tensor_rank(x) != a->axes + 2 || attn_tensor_dim(x, a->channel) != a->dim) {
+        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
+                   "axial-attention: %d axes wanted, axis %d being %lld channels; found %d axes", a->axes + 2,
+                   a->channel, (long long)a->dim, attn_tensor_rank(x));
+        return;
+    }
+    x = move_axis(call->tape, x, a->channel, a->axes + 1);
+    for (int i = 0; i < a->axes; i++) {
+        attn_tensor *y = attn_nn_self_attention_axis(&a->layer[i], call->tape, x, i + 1);
+        sum = sum ? attn_add(call->tape, sum, y) : y;
+        x = a->sum ? x : y;
+    }
+    attn__output(call, "out", move_axis(call->tape, a->sum ? sum : x, a->axes + 1, a->channel));
+}
+
+static const attn_key axial_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    {"num_dimensions", ATTN_VALUE_INT, "2", 1, MOST_AXES, NULL, "axes that are attended along"},
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
+    ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
+    {"dim_index", ATTN_VALUE_INT, "-1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
+    ATTN__KEY_FLAG("sum_axial_out", "true", "the sum over the axes; false: one after the other"),
+    ATTN__KEY_INIT,
+};
+static const attn_port axial_inputs[] = {ATTN__PORT("x", "num_dimensions + 2 axes", "batch first")};
+static const attn_port axial_outputs[] = {ATTN__PORT("out", "as x", "")};
+
+const attn__kind attn__kind_axial_attention = {
+    .about = {.name = "axial-attention",
+              .summary = "self-attention along each axis of an image, a video, a volume",
+              .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention",
+              ATTN__PORTS(axial_keys, axial_inputs, axial_outputs)},
+    .size = sizeof(axial),
+    .build = axial_build,
+    .forward = axial_forward,
+};

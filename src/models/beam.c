@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Beam search.  Of the 2 * width likeliest continuations of a sentence's hypotheses, those that end go to the
+ * finished ones if they are among the first `width`, and the first `width` others live on; so there are always
+ * enough that do not end.  Width 1 is greedy search. */
+#include "models/beam.h"
+
+#include "base/context.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A continuation of row `row` by `token`. */
+typedef struct candidate {
+    double log_prob;
+    int64_t row;
+    int32_t token;
+} candidate;
+
+static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
+{
+    return attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)a, (size_t)b), size));
+}
+
+attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
+                              const attn_translate_options *options)
+{
+    int64_t width = options->beam > 1 ? options->beam : 1, n = options->max_len > 0 ? options->max_len : 64;
+    *beam = (attn__beam){.context = context, .options = *options, .batch = batch, .width = width, .max_len = n};
+    if (options->eos < 0 || options->eos >= vocabulary) {
+        return attn__fail(context, ATTN_ARGUMENT, "the end token %d is not one of the %lld of the target",
+                          (int)options->eos, (long long)vocabulary);
+    }
+    int64_t hypotheses = batch * width;
+    beam->log_prob = zeros(context, batch, width, sizeof(double));
+    beam->ids = zeros(context, hypotheses, n, sizeof(int32_t));
+    beam->old_ids = zeros(context, hypotheses, n, sizeof(int32_t));
+    beam->rows = zeros(context, batch, width, sizeof(int64_t));
+    beam->tokens = zeros(context, batch, width, sizeof(int32_t));
+    beam->candidates = zeros(context, batch, 2 * width, sizeof(candidate));
+    beam->best_score = zeros(context, batch, 1, sizeof(double));
+    beam->best_log_prob = zeros(context, batch, 1, sizeof(double));
+    beam->best_n = zeros(context, batch, 1, sizeof(int64_t));
+    beam->finished = zeros(context, batch, 1, sizeof(int64_t));
+    beam->best_ids = zeros(context, batch, n, sizeof(int32_t));
+    beam->done = zeros(context, batch, 1, sizeof(bool));
+    if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->candidates ||
+        !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->finished || !beam->best_ids ||
+        !beam->done) {
+        return ATTN_MEMORY;
+    }
+    for (int64_t i = 0; i < hypotheses; i++) {
+        beam->tokens[i] = options->bos;
+        beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY; /* all start alike: one is enough */
+    }
+    return ATTN_OK;
+}
+
+void attn__beam_destroy(attn__beam *beam)
+{
+    void *all[] = {beam->log_prob, beam->ids, beam->old_ids, beam->rows, beam->tokens, beam->candidates,
+                   beam->best_score, beam->best_log_prob, beam->best_n, beam->finished, beam->best_ids, beam->done};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        attn__free(beam->context, all[i]);
+    }
+}
+
+static double logit_at(const attn_tensor *logits, int64_t i)
+{
+    const void *data = attn_tensor_data(logits);
+    return attn_tensor_dtype(logits) == ATTN_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
+}
+
+/* The greatest logit is taken out first, so that no exponential overflows. */
+static double log_sum_exp(const attn_tensor *logits, int64_t begin, int64_t n)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, logit_at(logits, begin + i));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp(logit_at(logits, begin + i) - most);
+    }
+    return most + log(sum);
+}
+
+/* Puts `c` into the list of the `n` likeliest, which is sorted; the earlier of equals stays first. */
+static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
+{
+    if (n == room && !(c.log_prob > list[n - 1].log_prob)) {
+        return n;
+    }
+    int64_t at = n < room ? n : n - 1;
+    for (; at > 0 && c.log_prob > list[at - 1].log_prob; at--) {
+        list[at] = list[at - 1];
+    }
+    list[at] = c;
+    return n < room ? n + 1 : n;
+}
+
+/* The likeliest continuations of the sentence's live hypotheses, best first. */
+static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t sentence, candidate *list)
+{
+    int64_t vocabulary = attn_tensor_dim(logits, 1), n = 0, room = 2 * beam->width;
+    for (int64_t row = sentence * beam->width; row < (sentence + 1) * beam->width; row++) {
+        if (beam->log_prob[row] == -INFINITY) {
+            continue;
+        }
+        double base = beam->log_prob[row] - log_sum_exp(logits, row * vocabulary, vocabulary);
+        for (int64_t token = 0; token < vocabulary; token++) {
+            candidate c = {base + logit_at(logits, row * vocabulary + token), row, (int32_t)token};
+            n = insert(list, n, room, c);
+        }
+    }
+    return n;
+}
+
+/* `length` counts the end token. */
+static double penalised(const attn__beam *beam, double log_prob, int64_t length)
+{
+    return log_prob / pow((5 + (double)length) / 6, beam->options.length_penalty);
+}
+
+static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
+{
+    double score = penalised(beam, c->log_prob, beam->step + 1);
+    if (beam->finished[sentence]++ > 0 && score <= beam->best_score[sentence]) {
+        return;
+    }
+    beam->best_score[sentence] = score;
+    beam->best_log_prob[sentence] = c->log_prob;
+    beam->best_n[sentence] = beam->step;
+    memcpy(beam->best_ids + sentence * beam->max_len, beam->old_ids + c->row * beam->max_len,
+           (size_t)beam->step * sizeof *beam->ids);
+}
+
+static void live_on(attn__beam *beam, int64_t row, const candidate *c)
+{
+    int32_t *ids = beam->ids + row * beam->max_len;
+    memcpy(ids, beam->old_ids + c->row * beam->max_len, (size_t)beam->step * sizeof *ids);
+    ids[beam->step] = c->token;
+    beam->log_prob[row] = c->log_prob;
+    beam->rows[row] = c->row;
+    beam->tokens[row] = c->token;
+}
+
+/* No live hypothesis can overtake the best finished one: its probability only falls, and a penalty helps most at
+ * the greatest length. */
+static bool is_done(const attn__beam *beam, int64_t sentence)
+{
+    double live = beam->log_prob[sentence * beam->width];
+    if (live == -INFINITY || beam->finished[sentence] >= beam->width) {
+        return true;
+    }
+    int64_t length = beam->options.length_penalty > 0 ? beam->max_len : beam->step + 2;
+    return beam->finished[sentence] > 0 && penalised(beam, live, length) <= beam->best_score[sentence];
+}
+
+typedef struct advance {
+    attn__beam *beam;
+    const attn_tensor *logits;
+} advance;
+
+static void advance_sentence(void *user, int64_t sentence, int thread)
+{
+    attn__beam *beam = ((advance *)user)->beam;
+    int64_t width = beam->width, first = sentence * width, alive = 0;
+    candidate *list = (candidate *)beam->candidates + 2 * first;
+    (void)thread;
+    int64_t n = beam->done[sentence] ? 0 : find_candidates(beam, ((advance *)user)->logits, sentence, list);
+    for (int64_t i = 0; i < n; i++) {
+        if (list[i].token == beam->options.eos && i < width) {
+            finish(beam, sentence, &list[i]);
+        } else if (list[i].token != beam->options.eos && alive < width) {
+            live_on(beam, first + alive++, &list[i]);
+        }
+    }
+    for (; alive < width && !beam->done[sentence]; alive++) {
+        beam->log_prob[first + alive] = -INFINITY;
+        beam->rows[first + alive] = first;
+        beam->tokens[first + alive] = beam->options.eos;
+    }
+    for (int64_t i = 0; i < width && beam->done[sentence]; i++) {
+        beam->rows[first + i] = first + i; /* rows of the batch that nobody looks at any more */
+    }
+}
+
+bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits)
+{
+    bool left = false;
+    int32_t *ids = beam->ids;
+    beam->ids = beam->old_ids;
+    beam->old_ids = ids;
+    attn__parallel_items(attn_context_threads(beam->context), beam->batch, advance_sentence,
+                         &(advance){.beam = beam, .logits = logits});
+    for (int64_t i = 0; i < beam->batch; i++) {
+        beam->done[i] = beam->done[i] || is_done(beam, i);
+        left = left || !beam->done[i];
+    }
+    beam->step++;
+    return left && beam->step < beam->max_len;
+}
+
+attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results)
+{
+    for (int64_t i = 0; i < beam->batch; i++) {
+        bool finished = beam->finished[i] > 0;
+        double live = beam->log_prob[i * beam->width];
+        results[i] = (attn_hypothesis){
+            .n = finished ? beam->best_n[i] : beam->step,
+            .log_prob = finished ? beam->best_log_prob[i] : live,
+            .score = finished ? beam->best_score[i] : penalised(beam, live, beam->step),
+            .finished = finished,
+        };
+        const int32_t *ids = finished ? beam->best_ids : beam->ids + i * (beam->width - 1) * beam->max_len;
+        ids += i * beam->max_len;
+        results[i].ids = attn__alloc(beam->context, (size_t)results[i].n * sizeof *ids);
+        if (!results[i].ids) {
+            attn_hypotheses_free(beam->context, results, i);
+            return ATTN_MEMORY;
+        }
+        memcpy(results[i].ids, ids, (size_t)results[i].n * sizeof *ids);
+    }
+    return ATTN_OK;
+}

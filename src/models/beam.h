@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * beam.h - beam search over several sentences at once, apart from any model: logits in, the next tokens out. */
+#ifndef ATTN_MODELS_BEAM_H
+#define ATTN_MODELS_BEAM_H
+
+#include "attn/models.h"
+
+typedef struct attn__beam {
+    attn_context *context;
+    attn_translate_options options;
+    int64_t batch, width, max_len;
+    int64_t step;           /* tokens so far */
+    double *log_prob;       /* [batch,width] of live hypotheses; -inf where there is none */
+    int32_t *ids, *old_ids; /* [batch,width,max_len] */
+    int64_t *rows;          /* [batch,width]: which row each hypothesis goes on from */
+    int32_t *tokens;        /* [batch,width]: its newest token */
+    void *candidates;       /* scratch, [batch] heaps */
+    /* The best finished hypothesis of each sentence. */
+    double *best_score, *best_log_prob;
+    int64_t *best_n, *finished; /* finished: how many so far */
+    int32_t *best_ids;          /* [batch,max_len] */
+    bool *done;
+} attn__beam;
+
+/* ATTN_MEMORY; destroy frees what there is of a zeroed or failed one, too. */
+attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
+                              const attn_translate_options *options);
+void attn__beam_destroy(attn__beam *beam);
+/* Takes the logits [batch*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
+bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);
+/* The best of each sentence: results[batch]; the finished ones before those cut at max_len. */
+attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results);
+
+#endif

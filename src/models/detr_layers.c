@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * DETR's attention and feed-forward layers, and key-content attention. */
+#include "models/keys.h"
+
+/* Both attentions have the same settings. */
+static const attn_key keys[] = {
+    ATTN__KEY_COUNT("M", NULL, "heads"),
+    ATTN__KEY_COUNT("d", NULL, "channels"),
+    ATTN__KEY_COUNT("d_head", NULL, "channels of a head"),
+    {"dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"},
+    ATTN__KEY_INIT,
+};
+
+static void build_attention(void *self, attn_nn_builder *builder, const attn_config *config, bool key_only)
+{
+    attn_nn_detr_attention_init(self, builder, attn_config_int(config, "M", 0), attn_config_int(config, "d", 0),
+                                attn_config_int(config, "d_head", 0), attn_config_real(config, "dropout", 0), key_only);
+}
+
+static void detr_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    build_attention(self, builder, config, false);
+}
+
+static void key_content_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    build_attention(self, builder, config, true);
+}
+
+static void detr_forward(const void *self, const attn__call *call)
+{
+    attn_tensor *x_q = attn__input(call, "x_q"), *x_kv = attn__input(call, "x_kv");
+    attn_tensor *p_q = attn__input(call, "p_q"), *p_kv = attn__input(call, "p_kv");
+    attn__output(call, "out", attn_nn_detr_attention_forward(self, call->tape, x_q, x_kv, p_q, p_kv));
+}
+
+static void key_content_forward(const void *self, const attn__call *call)
+{
+    attn__output(call, "out",
+                 attn_nn_detr_attention_forward(self, call->tape, attn__input(call, "x"), NULL, NULL, NULL));
+}
+
+static const attn_port detr_inputs[] = {
+    ATTN__PORT("x_q", "(b,n_q,d)", "what asks"),
+    ATTN__PORT_OPTIONAL("x_kv", "(b,n_kv,d)", "what is asked; default x_q"),
+    ATTN__PORT_OPTIONAL("p_q", "(1,n_q,d)", "positions, added for the queries"),
+    ATTN__PORT_OPTIONAL("p_kv", "(1,n_kv,d)", "positions, added for the keys, not for the values"),
+};
+static const attn_port detr_outputs[] = {ATTN__PORT("out", "(b,n_q,d)", "")};
+static const attn_port plain_inputs[] = {ATTN__PORT("x", "(b,n,d)", "")};
+static const attn_port plain_outputs[] = {ATTN__PORT("out", "(b,n,d)", "")};
+
+const attn__kind attn__kind_detr_multi_head_attention = {
+    .about = {.name = "detr-multi-head-attention",
+              .summary = "multi-head attention with positions for queries and keys, residual and norm",
+              .source = "Carion et al. 2020, arXiv:2005.12872",
+              ATTN__PORTS(keys, detr_inputs, detr_outputs)},
+    .size = sizeof(attn_nn_detr_attention),
+    .build = detr_build,
+    .forward = detr_forward,
+};
+
+const attn__kind attn__kind_key_content_attention = {
+    .about = {.name = "key-content-attention",
+              .summary = "one softmax over the keys for all queries, linear in time",
+              .source = "Zhu et al. 2019, arXiv:1904.05873",
+              ATTN__PORTS(keys, plain_inputs, plain_outputs)},
+    .size = sizeof(attn_nn_detr_attention),
+    .build = key_content_build,
+    .forward = key_content_forward,
+};
+
+/* ------------------------------------------------------------------------------------------------- FFN */
+
+typedef struct ffn {
+    attn_nn_ffn layers;
+    attn_nn_layer_norm norm;
+} ffn;
+
+static void ffn_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    ffn *f = self;
+    int64_t d = attn_config_int(config, "d", 0), hidden = attn_config_int(config, "hidden", d);
+    attn_nn_push(builder, "ffn_layers.0");
+    attn_nn_linear_init(&f->layers.dense1, builder, d, hidden, true);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "ffn_layers.2");
+    attn_nn_linear_init(&f->layers.dense2, builder, hidden, d, true);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "layer_norm");
+    attn_nn_layer_norm_init(&f->norm, builder, d, 0);
+    attn_nn_pop(builder);
+}
+
+static void ffn_forward(const void *self, const attn__call *call)
+{
+    const ffn *f = self;
+    attn_tensor *x = attn__input(call, "x"), *y = attn_nn_ffn_forward(&f->layers, call->tape, x);
+    attn__output(call, "out", attn_add_layer_norm(call->tape, x, y, 0, f->norm.weight, f->norm.bias, f->norm.eps));
+}
+
+static const attn_key ffn_keys[] = {
+    ATTN__KEY_COUNT("d", NULL, "channels"),
+    ATTN__KEY_COUNT("hidden", "", "channels inside; default d"),
+    ATTN__KEY_INIT,
+};
+
+const attn__kind attn__kind_detr_ffn = {
+    .about = {.name = "detr-ffn",
+              .summary = "two linear layers with ReLU between them, residual and norm",
+              .source = "Carion et al. 2020, arXiv:2005.12872",
+              ATTN__PORTS(ffn_keys, plain_inputs, plain_outputs)},
+    .size = sizeof(ffn),
+    .build = ffn_build,
+    .forward = ffn_forward,
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kind.h - what an architecture brings along: its public description and how it is built and run.
+ *
+ * One file per architecture defines one attn__kind; registry.c lists them. */
+#ifndef ATTN_MODELS_KIND_H
+#define ATTN_MODELS_KIND_H
+
+#include "attn/models.h"
+#include "attn/nn.h"
+
+/* One run of attn_model_forward. */
+typedef struct attn__call {
+    const attn_model *model;
+    attn_tape *tape;
+    const attn_named_list *inputs;
+    attn_named_list *outputs;
+} attn__call;
+
+/* The sequence-to-sequence side of an architecture.  `self` is the model's own struct. */
+typedef struct attn__seq2seq {
+    attn_tensor *(*forward)(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
+                            const attn_tensor *tgt_in, const attn_seq2seq_options *options);
+    size_t state_size;
+    /* Fills decoding->state (zeroed before); what it held is freed by `end`, also after a failure. */
+    attn_status (*begin)(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src);
+    attn_tensor *(*step)(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens);
+    attn_status (*reorder)(attn_decoding *decoding, const int64_t *rows);
+    void (*end)(attn_decoding *decoding);
+} attn__seq2seq;
+
+typedef struct attn__kind {
+    attn_architecture about;
+    size_t size; /* of the model's own struct */
+    /* Fills the zeroed struct; errors stick in the builder's context. */
+    void (*build)(void *self, attn_nn_builder *builder, const attn_config *config);
+    /* Errors stick; outputs are set with attn__output. */
+    void (*forward)(const void *self, const attn__call *call);
+    const attn__seq2seq *seq2seq; /* NULL: none */
+} attn__kind;
+
+struct attn_model {
+    attn_context *context;
+    const attn__kind *kind;
+    attn_config *config; /* resolved */
+    attn_dtype dtype;
+    attn_named_list parameters, constants;
+    void *self;
+};
+
+struct attn_decoding {
+    attn_model *model;
+    void *state;
+    attn_tensor *lens; /* a copy of the source lengths, or NULL */
+    int64_t batch, width, max_len;
+    int64_t step; /* tokens so far */
+    bool first_position;
+};
+
+/* The kind called `name`, or NULL. */
+const attn__kind *attn__kind_find(const char *name);
+
+/* A new config with every key of `architecture`: from `config` (checked) or its default.  NULL on failure. */
+attn_config *attn__config_resolve(attn_context *context, const attn_architecture *architecture,
+                                  const attn_config *config);
+
+/* The input `name`; of the model's float type, or I32 where the port says integer (converted where that loses
+ * nothing).  NULL where an optional input is missing, or on failure. */
+attn_tensor *attn__input(const attn__call *call, const char *name);
+/* Sets the output `name`. */
+void attn__output(const attn__call *call, const char *name, attn_tensor *tensor);
+/* `slot` if the caller asked for the optional output `name`, else NULL. */
+attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);
+
+/* Adds weights to a list under "part.index"; a NULL list or tensor is skipped. */
+void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights);
+/* The weights "part.0", "part.1", ... of a list on top of each other, one new axis in front. */
+attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A model's life: built from a config, run on named inputs. */
+#include "models/keys.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+const char *const attn__init_choices[] = {"xavier", "torch", NULL};
+
+static void build(attn_model *model, uint64_t seed)
+{
+    const char *init = attn_config_text(model->config, "init", "xavier");
+    attn_nn_builder builder = {
+        .context = model->context,
+        .parameters = &model->parameters,
+        .constants = &model->constants,
+        .dtype = model->dtype,
+        .seed = seed,
+        .policy = strcmp(init, "torch") == 0 ? ATTN_POLICY_TORCH : ATTN_POLICY_XAVIER,
+    };
+    if (model->kind->build) {
+        model->kind->build(model->self, &builder, model->config);
+    }
+}
+
+static attn_model *begin(attn_context *context, const attn__kind *kind, const attn_config *config, attn_dtype dtype)
+{
+    attn_model *model = attn__alloc_zero(context, sizeof *model);
+    if (!model) {
+        return NULL;
+    }
+    model->context = context;
+    model->kind = kind;
+    model->dtype = dtype;
+    model->parameters = model->constants = (attn_named_list){.context = context, .owns = true};
+    model->config = attn__config_resolve(context, &kind->about, config);
+    model->self = attn__alloc_zero(context, kind->size);
+    if (!model->config || !model->self) {
+        attn_model_destroy(model);
+        return NULL;
+    }
+    return model;
+}
+
+/* Errors stick, so that a context with an old one builds nothing. */
+attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
+                              const attn_config *config, const attn_model_options *options)
+{
+    attn_model_options o = options ? *options : (attn_model_options){0};
+    const attn__kind *kind = attn__kind_find(architecture);
+    *model = NULL;
+    if (attn_context_status(context) != ATTN_OK) {
+        return attn_context_status(context);
+    }
+    if (!kind) {
+        return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"",
+                          architecture ? architecture : "");
+    }
+    if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
+        return attn__fail(context, ATTN_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,
+                          attn_dtype_name(o.dtype));
+    }
+    attn_model *m = begin(context, kind, config, o.dtype);
+    if (m) {
+        build(m, o.seed);
+    }
+    if (attn_context_status(context) != ATTN_OK) {
+        attn_model_destroy(m);
+        return attn_context_status(context);
+    }
+    *model = m;
+    return ATTN_OK;
+}
+
+void attn_model_destroy(attn_model *model)
+{
+    if (!model) {
+        return;
+    }
+    attn_named_clear(&model->parameters);
+    attn_named_clear(&model->constants);
+    attn_config_destroy(model->config);
+    attn__free(model->context, model->self);
+    attn__free(model->context, model);
+}
+
+const attn_architecture *attn_model_architecture(const attn_model *model)
+{
+    return &model->kind->about;
+}
+
+const attn_config *attn_model_config(const attn_model *model)
+{
+    return model->config;
+}
+
+attn_context *attn_model_context(const attn_model *model)
+{
+    return model->context;
+}
+
+attn_dtype attn_model_dtype(const attn_model *model)
+{
+    return model->dtype;
+}
+
+attn_named_list *attn_model_parameters(const attn_model *model)
+{
+    return (attn_named_list *)&model->parameters;
+}

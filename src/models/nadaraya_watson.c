@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernel regression as attention: the validation points ask, the training points are keys and their labels
+ * values (Nadaraya 1964, Watson 1964). */
+#include "models/keys.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const char *const kernels[] = {"gaussian", "boxcar", "constant", "epanechnikov", NULL};
+static const attn_score scores[] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT,
+                                    ATTN_SCORE_TRIANGULAR};
+static const char *const empties[] = {"error", "nan", "zero", NULL};
+
+static const attn_key keys[] = {
+    {"kernel", ATTN_VALUE_TEXT, "gaussian", 0, 0, kernels,
+     "of the distance over sigma; epanechnikov is the triangle max(0, 1 - |u|), as the book has it"},
+    {"sigma", ATTN_VALUE_REAL, "1", 1e-30, 1e30, NULL, "width of the kernel"},
+    {"empty", ATTN_VALUE_TEXT, "error", 0, 0, empties,
+     "what a query without any training point in its kernel's reach gives: an error, NaN or zero"},
+};
+static const attn_port inputs[] = {
+    ATTN__PORT("x_train", "(n) or (n,d)", ""),
+    ATTN__PORT("y_train", "(n) or (n,c)", "numbers, or one-hot classes"),
+    ATTN__PORT("x_val", "(m) or (m,d)", ""),
+};
+static const attn_port outputs[] = {
+    ATTN__PORT("y_hat", "(m) or (m,c)", "estimates"),
+    ATTN__PORT_OPTIONAL("weights", "(n,m)", "attention weights; each column sums to 1"),
+};
+
+typedef struct regression {
+    int kernel, empty;
+    double sigma;
+} regression;
+
+static int index_of(const char *const *choices, const char *text)
+{
+    int i = 0;
+    while (choices[i] && strcmp(choices[i], text) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    (void)builder;
+    *(regression *)self = (regression){.kernel = index_of(kernels, attn_config_text(config, "kernel", "gaussian")),
+                                       .empty = index_of(empties, attn_config_text(config, "empty", "error")),
+                                       .sigma = attn_config_real(config, "sigma", 1)};
+}
+
+/* Columns of a vector or matrix; 0, with an error noted, if it is neither. */
+static int64_t columns(const attn__call *call, const attn_tensor *x, const char *name)
+{
+    int rank = x ? attn_tensor_rank(x) : 0;
+    if (x && (rank < 1 || rank > 2)) {
+        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE, "%s: a vector or a matrix wanted, %d axes found", name,
+                   rank);
+        return 0;
+    }
+    return !x ? 0 : rank == 1 ? 1 : attn_tensor_dim(x, 1);
+}
+
+/* Softmax of the Gaussian's logarithm; the other kernels are divided by their sum. */
+static void describe(attn_problem *p, const regression *r, int64_t train, int64_t val, int64_t d, int64_t c)
+{
+    *p = (attn_problem){.ndims = 4, .score = scores[r->kernel], .width = r->sigma,
+                        .normalise = r->kernel == 0 ? ATTN_SOFTMAX : ATTN_KERNEL_SUM};
+    p->dims[0] = (attn_dim){.role = ATTN_QUERY, .n = val, .q = d, .o = c, .lse = 1, .weights = 1};
+    p->dims[1] = (attn_dim){.role = ATTN_KEY, .n = train, .k = d, .v = c, .weights = val};
+    p->dims[2] = (attn_dim){.role = ATTN_CONTRACT, .n = d, .q = 1, .k = 1};
+    p->dims[3] = (attn_dim){.role = ATTN_VALUE, .n = c, .v = 1, .o = 1};
+}
+
+static double weight_sum(const attn_tensor *weights, int64_t query)
+{
+    int64_t train = attn_tensor_dim(weights, 0), val = attn_tensor_dim(weights, 1);
+    double sum = 0;
+    for (int64_t j = 0; j < train; j++) {
+        sum += attn_tensor_dtype(weights) == ATTN_F64 ? ((double *)attn_tensor_data(weights))[j * val + query]
+                                                      : ((float *)attn_tensor_data(weights))[j * val + query];
+    }
+    return sum;
+}
+
+static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++) {
+        if (attn_tensor_dtype(y) == ATTN_F64) {
+            ((double *)attn_tensor_data(y))[i] = (double)NAN;
+        } else {
+            ((float *)attn_tensor_data(y))[i] = NAN;
+        }
+    }
+}
+
+/* Finds queries that no training point reaches; their estimate is zero so far. */
+static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y,
+                                const attn_tensor *weights)
+{
+    int64_t c = y && attn_tensor_rank(y) == 2 ? attn_tensor_dim(y, 1) : 1;
+    for (int64_t i = 0; y && i < attn_tensor_dim(y, 0); i++) {
+        if (strcmp(empties[r->empty], "zero") == 0 || weight_sum(weights, i) > 0) {
+            continue;
+        }
+        if (strcmp(empties[r->empty], "error") == 0) {
+            attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT,
+                       "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %g); a larger sigma, "
+                       "or empty=nan or zero", i, kernels[r->kernel], r->sigma);
+            return NULL;
+        }
+        set_nan(y, i * c, (i + 1) * c);
+    }
+    return y;
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    const regression *r = self;
+    attn_tensor *x = attn__input(call, "x_train"), *y = attn__input(call, "y_train"), *at = attn__input(call, "x_val");
+    attn_tensor *weights = NULL, *wanted = NULL;
+    int64_t d = columns(call, x, "x_train"), c = columns(call, y, "y_train"), d_val = columns(call, at, "x_val");
+    if (d < 1 || c < 1 || d_val < 1) {
+        return;
+    }
+    int64_t train = attn_tensor_dim(x, 0), val = attn_tensor_dim(at, 0);
+    if (d != d_val || attn_tensor_dim(y, 0) != train) {
+        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
+                   "x_train has %" PRId64 " points of %" PRId64 " numbers, y_train %" PRId64 " labels, x_val points of "
+                   "%" PRId64 " numbers", train, d, attn_tensor_dim(y, 0), d_val);
+        return;
+    }
+    attn_attention a = {.q = {at, 0}, .k = {x, 0}, .v = {y, 0}, .rank = attn_tensor_rank(y), .shape = {val, c},
+                        .weights = &weights, .weights_rank = 2, .weights_shape = {train, val}};
+    describe(&a.problem, r, train, val, d, c);
+    a.problem.dtype = attn_tensor_dtype(at);
+    attn_tensor *estimate = attn_attend(call->tape, &a);
+    attn__output(call, "y_hat", treat_empty(call, r, estimate, weights));
+    if (attn__wanted(call, "weights", &wanted)) {
+        attn__output(call, "weights", weights);
+    }
+}
+
+const attn__kind attn__kind_nadaraya_watson = {
+    .about = {.name = "nadaraya-watson",
+              .summary = "kernel regression and classification: means of labels weighted by distance",
+              .source = "Nadaraya 1964; Watson 1964; Dive into Deep Learning, 11.2",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(regression),
+    .build = build,
+    .forward = forward,
+};

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Named inputs and outputs: checked against the architecture's ports, converted to its types. */
+#include "models/kind.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const attn_port *find_port(const attn_port *ports, int n, const char *name)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(ports[i].name, name) == 0) {
+            return &ports[i];
+        }
+    }
+    return NULL;
+}
+
+/* The i-th number of a tensor as a double (exact for what an id may be). */
+static double number_at(const attn_tensor *x, int64_t i)
+{
+    const void *data = attn_tensor_data(x);
+    switch (attn_tensor_dtype(x)) {
+    case ATTN_F32:
+        return ((const float *)data)[i];
+    case ATTN_F64:
+        return ((const double *)data)[i];
+    case ATTN_I32:
+        return ((const int32_t *)data)[i];
+    case ATTN_I64:
+        return (double)((const int64_t *)data)[i];
+    case ATTN_U8:
+    case ATTN_BOOL:
+        return ((const uint8_t *)data)[i];
+    default:
+        return NAN;
+    }
+}
+
+/* Files often hold ids as 64-bit integers or as reals: whole numbers of any type are taken. */
+static attn_tensor *as_integers(const attn__call *call, const char *name, attn_tensor *x)
+{
+    attn_context *context = attn_tape_context(call->tape);
+    if (attn_tensor_dtype(x) == ATTN_I32) {
+        return x;
+    }
+    attn_tensor *y = attn_tensor_make(call->tape, ATTN_I32, attn_tensor_rank(x), attn_tensor_shape(x), NULL);
+    int32_t *ids = y ? attn_tensor_data(y) : NULL;
+    for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
+        double value = number_at(x, i);
+        if (!(value >= INT32_MIN && value <= INT32_MAX) || value != floor(value)) {
+            attn__fail(context, ATTN_ARGUMENT, "input %s: element %" PRId64 " is no 32-bit integer", name, i);
+            return NULL;
+        }
+        ids[i] = (int32_t)value;
+    }
+    return y;
+}
+
+static attn_tensor *as_reals(const attn__call *call, const char *name, attn_tensor *x)
+{
+    attn_dtype dtype = attn_tensor_dtype(x);
+    if (dtype == call->model->dtype) {
+        return x;
+    }
+    if (dtype != ATTN_F32 && dtype != ATTN_F64 && dtype != ATTN_F16 && dtype != ATTN_BF16) {
+        attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "input %s: real numbers wanted, %s found", name,
+                   attn_dtype_name(dtype));
+        return NULL;
+    }
+    return attn_cast(call->tape, x, call->model->dtype);
+}
+
+attn_tensor *attn__input(const attn__call *call, const char *name)
+{
+    const attn_architecture *a = &call->model->kind->about;
+    const attn_port *port = find_port(a->inputs, a->ninputs, name);
+    attn_tensor *x = attn_named_find(call->inputs, name);
+    if (!x) {
+        if (!port->optional) {
+            attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "%s: input %s %s is missing", a->name, name,
+                       port->shape);
+        }
+        return NULL;
+    }
+    return port->integer ? as_integers(call, name, x) : as_reals(call, name, x);
+}
+
+static attn_named *find_item(const attn_named_list *list, const char *name)
+{
+    for (int64_t i = 0; i < list->n; i++) {
+        if (strcmp(list->items[i].name, name) == 0) {
+            return &list->items[i];
+        }
+    }
+    return NULL;
+}
+
+void attn__output(const attn__call *call, const char *name, attn_tensor *tensor)
+{
+    attn_named *item = find_item(call->outputs, name);
+    if (!tensor) {
+        return;
+    }
+    if (item) {
+        item->tensor = tensor;
+    } else {
+        (void)attn_named_add(call->outputs, name, tensor); /* a failure is noted in the context */
+    }
+}
+
+attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot)
+{
+    *slot = NULL;
+    return find_item(call->outputs, name) ? slot : NULL;
+}
+
+void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights)
+{
+    char name[48];
+    if (list && weights) {
+        snprintf(name, sizeof name, "%s.%d", part, index);
+        (void)attn_named_add(list, name, weights);
+    }
+}
+
+attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part)
+{
+    attn_tensor *all[64];
+    int n = 0;
+    size_t length = strlen(part);
+    for (int64_t i = 0; i < list->n && n < 64; i++) {
+        if (strncmp(list->items[i].name, part, length) == 0 && list->items[i].name[length] == '.') {
+            attn_tensor *x = list->items[i].tensor;
+            int64_t shape[ATTN_MAX_RANK] = {1};
+            memcpy(shape + 1, attn_tensor_shape(x), (size_t)attn_tensor_rank(x) * sizeof *shape);
+            all[n++] = attn_reshape(tape, x, attn_tensor_rank(x) + 1, shape);
+        }
+    }
+    return n > 0 ? attn_concat(tape, all, n, 0) : NULL;
+}
+
+static attn_status check_ports(const attn__call *call)
+{
+    const attn_architecture *a = &call->model->kind->about;
+    attn_context *context = attn_tape_context(call->tape);
+    for (int64_t i = 0; i < call->inputs->n; i++) {
+        if (!find_port(a->inputs, a->ninputs, call->inputs->items[i].name)) {
+            return attn__fail(context, ATTN_ARGUMENT, "%s has no input \"%s\"", a->name, call->inputs->items[i].name);
+        }
+    }
+    for (int64_t i = 0; i < call->outputs->n; i++) {
+        if (!find_port(a->outputs, a->noutputs, call->outputs->items[i].name)) {
+            return attn__fail(context, ATTN_ARGUMENT, "%s has no output \"%s\"", a->name,
+                              call->outputs->items[i].name);
+        }
+    }
+    if (call->outputs->owns) {
+        return attn__fail(context, ATTN_ARGUMENT, "the list of outputs must not own what the tape owns");
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
+                               attn_named_list *outputs)
+{
+    attn__call call = {.model = model, .tape = tape, .inputs = inputs, .outputs = outputs};
+    attn_context *context = attn_tape_context(tape);
+    if (attn_context_status(context) == ATTN_OK && check_ports(&call) == ATTN_OK) {
+        model->kind->forward(model->self, &call);
+    }
+    return attn_context_status(context);
+}

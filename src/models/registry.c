@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The one list of architectures.  A new one is a file that defines its attn__kind, and a line here. */
+#include "models/kind.h"
+
+#include <string.h>
+
+#define KINDS(X)                                                                                                       \
+    X(masked_softmax)                                                                                                  \
+    X(dot_product_attention)                                                                                           \
+    X(additive_attention)                                                                                              \
+    X(multi_head_attention)                                                                                            \
+    X(positional_encoding)                                                                                             \
+    X(nadaraya_watson)                                                                                                 \
+    X(transformer_encoder)                                                                                             \
+    X(transformer_decoder)                                                                                             \
+    X(transformer)                                                                                                     \
+    X(seq2seq_attention)                                                                                               \
+    X(self_attention)                                                                                                  \
+    X(axial_attention)                                                                                                 \
+    X(row_self_attention)                                                                                              \
+    X(column_self_attention)                                                                                           \
+    X(detr_multi_head_attention)                                                                                       \
+    X(detr_ffn)                                                                                                        \
+    X(key_content_attention)
+
+#define DECLARE(name) extern const attn__kind attn__kind_##name;
+KINDS(DECLARE)
+#undef DECLARE
+
+static const attn__kind *const kinds[] = {
+#define LIST(name) &attn__kind_##name,
+    KINDS(LIST)
+#undef LIST
+};
+
+enum { COUNT = sizeof kinds / sizeof *kinds };
+
+int attn_architecture_count(void)
+{
+    return COUNT;
+}
+
+const attn_architecture *attn_architecture_at(int i)
+{
+    return i >= 0 && i < COUNT ? &kinds[i]->about : NULL;
+}
+
+const attn__kind *attn__kind_find(const char *name)
+{
+    for (int i = 0; name && i < COUNT; i++) {
+        if (strcmp(kinds[i]->about.name, name) == 0) {
+            return kinds[i];
+        }
+    }
+    return NULL;
+}
+
+const attn_architecture *attn_architecture_find(const char *name)
+{
+    const attn__kind *kind = attn__kind_find(name);
+    return kind ? &kind->about : NULL;
+}
+
+attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from, attn_config *to)
+{
+    for (int i = 0; i < architecture->nkeys; i++) {
+        const attn_value *value = attn_config_get(from, architecture->keys[i].name);
+        attn_status status = value ? attn_config_set(to, architecture->keys[i].name, value) : ATTN_OK;
+        if (status != ATTN_OK) {
+            return status;
+        }
+    }
+    return ATTN_OK;
+}

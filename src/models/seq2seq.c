@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sequence-to-sequence models, whichever they are: the whole sequence at once, and the state of decoding. */
+#include "models/seq2seq.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const attn_port attn__seq2seq_inputs[3] = {
+    ATTN__PORT_IDS("tokens", "(b,s)", "source ids"),
+    ATTN__PORT_LENS("(b)"),
+    ATTN__PORT_IDS("tgt_tokens", "(b,t)", "target ids, each sentence behind its start token"),
+};
+const attn_port attn__seq2seq_outputs[4] = {
+    ATTN__PORT("logits", "(b,t,tgt_vocab_size)", "of the token that follows"),
+    ATTN__PORT_OPTIONAL("encoder_weights", "(layers,b,h,s,s)", "the encoder's self-attention, where it has one"),
+    ATTN__PORT_OPTIONAL("decoder_weights", "(layers,b,h,t,t)", "the decoder's self-attention, where it has one"),
+    ATTN__PORT_OPTIONAL("cross_weights", "(layers,b,h,t,s)", "the decoder's attention to the source"),
+};
+
+int64_t attn__vocabulary_size(attn_context *context, const attn_config *config, const char *key)
+{
+    int64_t n = attn_config_int(config, key, attn_config_int(config, "vocab_size", 0));
+    if (n < 1) {
+        attn__fail(context, ATTN_ARGUMENT, "the key \"%s\" (or vocab_size) is missing", key);
+    }
+    return n < 1 ? 1 : n;
+}
+
+attn_tensor *attn__tensor_keep(attn_context *context, const attn_tensor *x)
+{
+    attn_tensor *y = NULL;
+    if (x && attn_tensor_create(&y, context, attn_tensor_dtype(x), attn_tensor_rank(x), attn_tensor_shape(x)) ==
+                 ATTN_OK) {
+        memcpy(attn_tensor_data(y), attn_tensor_data(x),
+               (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x)));
+    }
+    return y;
+}
+
+static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_t batch, const char *what)
+{
+    if (!x) {
+        attn__fail(context, ATTN_ARGUMENT, "%s are missing", what);
+        return false;
+    }
+    if (attn_tensor_dtype(x) != ATTN_I32 || attn_tensor_rank(x) != rank ||
+        (batch >= 0 && attn_tensor_dim(x, 0) != batch)) {
+        attn__fail(context, ATTN_SHAPE, "%s: i32 of %d axes wanted, the first as long as the batch; found %s of %d",
+                   what, rank, attn_dtype_name(attn_tensor_dtype(x)), attn_tensor_rank(x));
+        return false;
+    }
+    return true;
+}
+
+static const attn__seq2seq *seq2seq_of(const attn_model *model)
+{
+    if (!model->kind->seq2seq) {
+        attn__fail(model->context, ATTN_UNSUPPORTED, "%s does not turn sequences into sequences",
+                   model->kind->about.name);
+    }
+    return model->kind->seq2seq;
+}
+
+static bool sources_fit(attn_context *context, const attn_tensor *src, const attn_tensor *lens)
+{
+    return is_ids(context, src, 2, -1, "source tokens") &&
+           (!lens || is_ids(context, lens, 1, attn_tensor_dim(src, 0), "source lengths"));
+}
+
+attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                  const attn_tensor *src_lens, const attn_tensor *tgt_in,
+                                  const attn_seq2seq_options *options)
+{
+    const attn__seq2seq *s = seq2seq_of(model);
+    attn_seq2seq_options o = options ? *options : (attn_seq2seq_options){0};
+    if (!s || !sources_fit(model->context, src, src_lens) ||
+        !is_ids(model->context, tgt_in, 2, attn_tensor_dim(src, 0), "target tokens")) {
+        return NULL;
+    }
+    return s->forward(model->self, tape, src, src_lens, tgt_in, &o);
+}
+
+void attn__seq2seq_run(const void *self, const attn__call *call)
+{
+    static const char *const parts[] = {"encoder", "decoder", "cross"};
+    attn_context *context = attn_tape_context(call->tape);
+    attn_named_list maps = {.context = context};
+    attn_tensor *src = attn__input(call, "tokens"), *lens = attn__input(call, "valid_lens");
+    attn_tensor *tgt = attn__input(call, "tgt_tokens"), *slot;
+    bool wanted = false;
+    for (int i = 1; i < 4; i++) {
+        wanted = wanted || attn__wanted(call, attn__seq2seq_outputs[i].name, &slot);
+    }
+    if (!sources_fit(context, src, lens) ||
+        !is_ids(context, tgt, 2, attn_tensor_dim(src, 0), "target tokens")) {
+        return;
+    }
+    attn_seq2seq_options options = {.weights = wanted ? &maps : NULL};
+    attn__output(call, "logits", call->model->kind->seq2seq->forward(self, call->tape, src, lens, tgt, &options));
+    for (int i = 0; i < 3; i++) {
+        if (attn__wanted(call, attn__seq2seq_outputs[i + 1].name, &slot)) {
+            attn__output(call, attn__seq2seq_outputs[i + 1].name, attn__stack(call->tape, &maps, parts[i]));
+        }
+    }
+    attn_named_clear(&maps);
+}
+
+/* ------------------------------------------------------------------------------------------ decoding */
+
+static attn_decoding *begin(attn_model *model, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
+                            const attn_decoding_options *o)
+{
+    attn_decoding *d = attn__alloc_zero(model->context, sizeof *d);
+    if (!d) {
+        return NULL;
+    }
+    d->model = model;
+    d->batch = attn_tensor_dim(src, 0);
+    d->width = o->width > 0 ? o->width : 1;
+    d->max_len = o->max_len > 0 ? o->max_len : 64;
+    d->first_position = o->first_position;
+    d->lens = attn__tensor_keep(model->context, src_lens);
+    d->state = attn__alloc_zero(model->context, model->kind->seq2seq->state_size);
+    if (!d->state || (src_lens && !d->lens) || model->kind->seq2seq->begin(d, tape, src) != ATTN_OK) {
+        attn_decoding_destroy(d);
+        return NULL;
+    }
+    return d;
+}
+
+attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                 const attn_tensor *src_lens, const attn_decoding_options *options)
+{
+    attn_decoding_options o = options ? *options : (attn_decoding_options){0};
+    *decoding = NULL;
+    if (seq2seq_of(model) && sources_fit(model->context, src, src_lens)) {
+        *decoding = begin(model, tape, src, src_lens, &o);
+    }
+    return *decoding ? ATTN_OK : attn_context_status(model->context);
+}
+
+void attn_decoding_destroy(attn_decoding *decoding)
+{
+    if (!decoding) {
+        return;
+    }
+    attn_context *context = decoding->model->context;
+    if (decoding->state) {
+        decoding->model->kind->seq2seq->end(decoding);
+    }
+    attn_tensor_destroy(decoding->lens);
+    attn__free(context, decoding->state);
+    attn__free(context, decoding);
+}
+
+attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens)
+{
+    attn_context *context = decoding->model->context;
+    if (!is_ids(context, tokens, 1, attn_decoding_rows(decoding), "tokens of a step")) {
+        return NULL;
+    }
+    if (decoding->step >= decoding->max_len) {
+        attn__fail(context, ATTN_SHAPE, "decoding: more than max_len = %" PRId64 " steps", decoding->max_len);
+        return NULL;
+    }
+    attn_tensor *logits = decoding->model->kind->seq2seq->step(decoding, tape, tokens);
+    decoding->step += logits != NULL;
+    return logits;
+}
+
+attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
+{
+    int64_t n = attn_decoding_rows(decoding);
+    bool same = true;
+    for (int64_t i = 0; i < n; i++) {
+        if (rows[i] < 0 || rows[i] >= n || rows[i] / decoding->width != i / decoding->width) {
+            return attn__fail(decoding->model->context, ATTN_ARGUMENT,
+                              "decoding: row %" PRId64 " cannot go on from row %" PRId64, i, rows[i]);
+        }
+        same = same && rows[i] == i;
+    }
+    return same ? ATTN_OK : decoding->model->kind->seq2seq->reorder(decoding, rows);
+}
+
+int64_t attn_decoding_rows(const attn_decoding *decoding)
+{
+    return decoding->batch * decoding->width;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Gated recurrent encoder and decoder with additive attention (Bahdanau et al. 2014, arXiv:1409.0473).
+ *
+ * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
+#include "models/seq2seq.h"
+
+
+#include <string.h>
+
+typedef struct bahdanau {
+    attn_nn_embedding src_embedding, tgt_embedding;
+    attn_nn_gru encoder, decoder;
+    attn_nn_additive attention;
+    attn_nn_linear dense;
+    bool pack;
+    double fill;
+} bahdanau;
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    bahdanau *m = self;
+    int64_t src = attn__vocabulary_size(builder->context, config, "src_vocab_size");
+    int64_t tgt = attn__vocabulary_size(builder->context, config, "tgt_vocab_size");
+    int64_t embed = attn_config_int(config, "embed_size", 0), hidden = attn_config_int(config, "num_hiddens", 0);
+    int layers = (int)attn_config_int(config, "num_layers", 0);
+    double dropout = attn_config_real(config, "dropout", 0);
+    m->pack = attn_config_bool(config, "pack_padding", false);
+    m->fill = attn_config_real(config, "mask_fill", 0);
+    attn_nn_push(builder, "encoder.embedding");
+    attn_nn_embedding_init(&m->src_embedding, builder, src, embed, 0);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "encoder.rnn");
+    attn_nn_gru_init(&m->encoder, builder, embed, hidden, layers, dropout);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "decoder.attention");
+    attn_nn_additive_init(&m->attention, builder, hidden, hidden, hidden, dropout);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "decoder.embedding");
+    attn_nn_embedding_init(&m->tgt_embedding, builder, tgt, embed, 0);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "decoder.rnn");
+    attn_nn_gru_init(&m->decoder, builder, hidden + embed, hidden, layers, dropout);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "decoder.dense");
+    attn_nn_linear_init(&m->dense, builder, hidden, tgt, true);
+    attn_nn_pop(builder);
+}
+
+/* What the decoder reads: the encoder's states, the same projected to keys, and the source lengths. */
+typedef struct memory {
+    attn_tensor *values, *keys; /* [Ts,B,H] */
+    const attn_tensor *lens;
+} memory;
+
+/* ids [B,T] -> ids [T,B], the order in which recurrent layers read. */
+static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
+{
+    int64_t batch = attn_tensor_dim(ids, 0), steps = attn_tensor_dim(ids, 1);
+    attn_tensor *turned = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){steps, batch}, NULL);
+    const int32_t *from = attn_tensor_data(ids);
+    int32_t *to = turned ? attn_tensor_data(turned) : NULL;
+    for (int64_t i = 0; turned && i < batch * steps; i++) {
+        to[i % steps * batch + i / steps] = from[i];
+    }
+    return turned;
+}
+
+/* `hidden` gets the state in which each layer ends. */
+static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src, const attn_tensor *lens,
+                     attn_tensor **hidden)
+{
+    attn_tensor *x = attn_nn_embedding_forward(&m->src_embedding, tape, time_major(tape, src));
+    attn_tensor *states = attn_nn_gru_forward(&m->encoder, tape, x, hidden, m->pack ? lens : NULL);
+    return (memory){.values = states, .keys = attn_nn_linear_forward(&m->attention.w_k, tape, states), .lens = lens};
+}
+
+/* One token: embedded x [1,rows,E] -> the top layer's new state [1,rows,H]; hidden goes on. */
+static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
+                                attn_tensor **hidden, attn_tensor **weights)
+{
+    if (!x || !source->keys) {
+        return NULL;
+    }
+    attn_nn_mask mask = {.valid_lens = source->lens, .fill = m->fill};
+    int64_t batch = attn_tensor_dim(source->keys, 1), rows = attn_tensor_dim(x, 1), size = m->decoder.hidden;
+    attn_tensor *query = attn_reshape(tape, hidden[m->decoder.layers - 1], 3, (int64_t[]){batch, -1, size});
+    attn_tensor *context =
+        attn_nn_additive_attend(&m->attention, tape, query, source->keys, source->values, true, &mask, weights);
+    attn_tensor *both[2] = {attn_reshape(tape, context, 3, (int64_t[]){1, rows, size}), x};
+    return attn_nn_gru_forward(&m->decoder, tape, attn_concat(tape, both, 2, 2), hidden, NULL);
+}
+
+/* Room for the tensors of every step. */
+typedef struct steps {
+    int64_t n;
+    attn_tensor **state, **weights;
+} steps;
+
+static attn_tensor *join(const bahdanau *m, attn_tape *tape, const steps *all, attn_named_list *maps)
+{
+    attn_tensor *states = attn_concat(tape, all->state, (int)all->n, 0);
+    if (maps && states) {
+        attn_tensor *map = attn_concat(tape, all->weights, (int)all->n, 1);
+        int64_t batch = attn_tensor_dim(states, 1);
+        attn__weights_add(maps, "cross", 0, attn_reshape(tape, map, 4, (int64_t[]){batch, 1, all->n, -1}));
+    }
+    return attn_nn_linear_forward(&m->dense, tape, attn_permute(tape, states, (int[]){1, 0, 2}));
+}
+
+static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
+                           attn_tensor **hidden, attn_named_list *maps)
+{
+    _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
+    int64_t n = x ? attn_tensor_dim(x, 0) : 0;
+    /* The tape's memory, because it is there again at the next step of training. */
+    attn_tensor *room = n > 0 ? attn_tensor_make(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
+    if (!room) {
+        return NULL;
+    }
+    attn_tensor **slots = attn_tensor_data(room);
+    steps all = {.n = n, .state = slots, .weights = slots + n};
+    for (int64_t t = 0; t < n; t++) {
+        attn_tensor *token = attn_slice(tape, x, 0, t, t + 1);
+        all.state[t] = decode_step(m, tape, source, token, hidden, maps ? &all.weights[t] : NULL);
+    }
+    return join(m, tape, &all, maps);
+}
+
+static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
+                            const attn_tensor *tgt_in, const attn_seq2seq_options *options)
+{
+    const bahdanau *m = self;
+    attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS] = {0};
+    memory source = encode(m, tape, src, src_lens, hidden);
+    attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, time_major(tape, tgt_in));
+    return source.keys ? decode(m, tape, &source, x, hidden, options->weights) : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- step by step */
+
+typedef struct state {
+    attn_tensor *values, *keys;                  /* copies of the encoder's */
+    attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS]; /* [rows,H] */
+    attn_tensor *spare;
+} state;
+
+static const bahdanau *self_of(const attn_decoding *decoding)
+{
+    return decoding->model->self;
+}
+
+/* Rows of `from` by index into `to`; `rows` NULL: each row of `from` `width` times. */
+static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t width)
+{
+    size_t bytes = (size_t)attn_tensor_dim(to, 1) * attn_dtype_size(attn_tensor_dtype(to));
+    for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
+        size_t source = (size_t)(rows ? rows[i] : i / width);
+        memcpy((char *)attn_tensor_data(to) + (size_t)i * bytes,
+               (const char *)attn_tensor_data(from) + source * bytes, bytes);
+    }
+}
+
+static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src)
+{
+    const bahdanau *m = self_of(decoding);
+    state *s = decoding->state;
+    attn_context *context = decoding->model->context;
+    attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS] = {0};
+    int64_t shape[2] = {attn_decoding_rows(decoding), m->decoder.hidden};
+    memory source = encode(m, tape, src, decoding->lens, hidden);
+    if (!source.keys) {
+        return attn_context_status(context);
+    }
+    s->values = attn__tensor_keep(context, source.values);
+    s->keys = attn__tensor_keep(context, source.keys);
+    attn_status status = attn_tensor_create(&s->spare, context, decoding->model->dtype, 2, shape);
+    for (int l = 0; status == ATTN_OK && l < m->decoder.layers; l++) {
+        status = attn_tensor_create(&s->hidden[l], context, decoding->model->dtype, 2, shape);
+        if (status == ATTN_OK) {
+            copy_rows(s->hidden[l], hidden[l], NULL, decoding->width);
+        }
+    }
+    return s->values && s->keys ? status : attn_context_status(context);
+}
+
+static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens)
+{
+    const bahdanau *m = self_of(decoding);
+    state *s = decoding->state;
+    attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS];
+    memory source = {.values = s->values, .keys = s->keys, .lens = decoding->lens};
+    int64_t rows = attn_decoding_rows(decoding);
+    attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){1, rows}, attn_tensor_data(tokens));
+    memcpy(hidden, s->hidden, sizeof hidden);
+    attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, ids);
+    attn_tensor *top = decode_step(m, tape, &source, x, hidden, NULL);
+    attn_tensor *logits = attn_nn_linear_forward(&m->dense, tape, top);
+    for (int l = 0; logits && l < m->decoder.layers; l++) {
+        copy_rows(s->hidden[l], hidden[l], NULL, 1);
+    }
+    return attn_reshape(tape, logits, 2, (int64_t[]){rows, -1});
+}
+
+static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
+{
+    state *s = decoding->state;
+    for (int l = 0; l < self_of(decoding)->decoder.layers; l++) {
+        attn_tensor *old = s->hidden[l];
+        copy_rows(s->spare, old, rows, 1);
+        s->hidden[l] = s->spare;
+        s->spare = old;
+    }
+    return ATTN_OK;
+}
+
+static void end(attn_decoding *decoding)
+{
+    state *s = decoding->state;
+    for (int l = 0; l < self_of(decoding)->decoder.layers; l++) {
+        attn_tensor_destroy(s->hidden[l]);
+    }
+    attn_tensor_destroy(s->spare);
+    attn_tensor_destroy(s->keys);
+    attn_tensor_destroy(s->values);
+}
+
+static const attn__seq2seq seq2seq = {
+    .forward = forward, .state_size = sizeof(state), .begin = begin, .step = step, .reorder = reorder, .end = end};
+
+static const attn_key keys[] = {
+    ATTN__KEYS_VOCABULARIES,
+    ATTN__KEY_COUNT("embed_size", "256", "channels of the embeddings"),
+    ATTN__KEY_COUNT("num_hiddens", "256", "channels of the recurrent states and of the attention"),
+    {"num_layers", ATTN_VALUE_INT, "2", 1, ATTN_NN_MAX_GRU_LAYERS, NULL, "recurrent layers, in encoder and decoder"},
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_FLAG("pack_padding", "false",
+                   "the decoder starts from the encoder's state at the end of each sentence; false: behind its "
+                   "padding, as in the book, so that results depend on how much there is"),
+    ATTN__KEY_FILL,
+    ATTN__KEY_INIT,
+};
+
+const attn__kind attn__kind_seq2seq_attention = {
+    .about = {.name = "seq2seq-attention",
+              .summary = "gated recurrent encoder and decoder with additive attention",
+              .source = "Bahdanau et al. 2014, arXiv:1409.0473; Dive into Deep Learning, 11.4",
+              .seq2seq = true,
+              ATTN__PORTS(keys, attn__seq2seq_inputs, attn__seq2seq_outputs)},
+    .size = sizeof(bahdanau),
+    .build = build,
+    .forward = attn__seq2seq_run,
+    .seq2seq = &seq2seq,
+};

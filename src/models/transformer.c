@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The Transformer: encoder and decoder together, over whole sequences and one token at a time. */
+#include "models/seq2seq.h"
+#include "models/transformer_parts.h"
+
+
+typedef struct transformer {
+    attn__transformer_encoder encoder;
+    attn__transformer_decoder decoder;
+} transformer;
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    transformer *t = self;
+    int64_t src = attn__vocabulary_size(builder->context, config, "src_vocab_size");
+    int64_t tgt = attn__vocabulary_size(builder->context, config, "tgt_vocab_size");
+    attn_nn_push(builder, "encoder");
+    attn__transformer_encoder_build(&t->encoder, builder, config, src, attn_config_bool(config, "use_bias", false));
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "decoder");
+    attn__transformer_decoder_build(&t->decoder, builder, config, tgt, false);
+    attn_nn_pop(builder);
+}
+
+static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
+                            const attn_tensor *tgt_in, const attn_seq2seq_options *options)
+{
+    const transformer *t = self;
+    attn_tensor *encoded = attn__transformer_encode(&t->encoder, tape, src, src_lens, options->weights);
+    return attn__transformer_decode(&t->decoder, tape, tgt_in, encoded, src_lens, options);
+}
+
+/* ---------------------------------------------------------------------------------------- step by step */
+
+typedef struct state {
+    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,max_len,D]: grows by a token a step */
+    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* [B,Ts,D]: projected once */
+    attn_nn_kv_cache spare;                   /* where a reordered `own` is written */
+} state;
+
+static const transformer *self_of(const attn_decoding *decoding)
+{
+    return decoding->model->self;
+}
+
+static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src)
+{
+    const transformer *t = self_of(decoding);
+    state *s = decoding->state;
+    attn_context *context = decoding->model->context;
+    attn_dtype dtype = decoding->model->dtype;
+    int64_t rows = attn_decoding_rows(decoding), n = decoding->max_len;
+    attn_tensor *encoded = attn__transformer_encode(&t->encoder, tape, src, decoding->lens, NULL);
+    attn_status status = encoded ? ATTN_OK : attn_context_status(context);
+    for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
+        int64_t dim = attn_tensor_dim(encoded, 2);
+        status = attn_nn_kv_cache_create(&s->own[i], context, dtype, rows, n, dim);
+        if (status == ATTN_OK) {
+            status = attn_nn_kv_cache_create(&s->cross[i], context, dtype, decoding->batch,
+                                             attn_tensor_dim(encoded, 1), dim);
+        }
+        if (status == ATTN_OK) {
+            status = attn_nn_multi_head_append(&t->decoder.block[i].attention2, tape, encoded, &s->cross[i]);
+        }
+    }
+    return status;
+}
+
+static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens)
+{
+    const attn__transformer_decoder *d = &self_of(decoding)->decoder;
+    state *s = decoding->state;
+    attn_nn_mask cross = {.valid_lens = decoding->lens, .fill = d->fill};
+    int64_t rows = attn_decoding_rows(decoding);
+    attn_tensor *column = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, 1}, attn_tensor_data(tokens));
+    int64_t position = decoding->first_position ? 0 : decoding->step;
+    attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
+    for (int i = 0; i < d->blocks; i++) {
+        x = attn_nn_decoder_block_step(&d->block[i], tape, x, &s->own[i], &s->cross[i], &cross);
+    }
+    x = attn_nn_linear_forward(&d->dense, tape, x);
+    return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
+}
+
+/* Only the own keys and values differ between hypotheses; the encoder's are shared by all of a sentence. */
+static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
+{
+    state *s = decoding->state;
+    for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
+        if (!s->spare.k) {
+            const int64_t *shape = attn_tensor_shape(s->own[i].k);
+            attn_status status = attn_nn_kv_cache_create(&s->spare, decoding->model->context, decoding->model->dtype,
+                                                         shape[0], shape[1], shape[2]);
+            if (status != ATTN_OK) {
+                return status;
+            }
+        }
+        attn_nn_kv_cache_reorder(&s->own[i], &s->spare, rows);
+    }
+    return ATTN_OK;
+}
+
+static void end(attn_decoding *decoding)
+{
+    state *s = decoding->state;
+    for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
+        attn_nn_kv_cache_destroy(&s->own[i]);
+        attn_nn_kv_cache_destroy(&s->cross[i]);
+    }
+    attn_nn_kv_cache_destroy(&s->spare);
+}
+
+static const attn__seq2seq seq2seq = {
+    .forward = forward, .state_size = sizeof(state), .begin = begin, .step = step, .reorder = reorder, .end = end};
+
+static const attn_key keys[] = {
+    ATTN__KEYS_VOCABULARIES,
+    ATTN__KEYS_TRANSFORMER,
+    ATTN__KEY_FLAG("use_bias", "false", "biases of the encoder's projections; the decoder has none, as in the book"),
+};
+
+const attn__kind attn__kind_transformer = {
+    .about = {.name = "transformer",
+              .summary = "encoder and causal decoder, norms behind the residual connections",
+              .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
+              .seq2seq = true,
+              ATTN__PORTS(keys, attn__seq2seq_inputs, attn__seq2seq_outputs)},
+    .size = sizeof(transformer),
+    .build = build,
+    .forward = attn__seq2seq_run,
+    .seq2seq = &seq2seq,
+};

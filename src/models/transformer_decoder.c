@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The Transformer's decoder. */
+#include "models/transformer_parts.h"
+
+void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,
+                                     const attn_config *config, int64_t vocabulary, bool bias)
+{
+    attn_nn_block_options options = attn__transformer_block_options(config, bias);
+    decoder->blocks = (int)attn_config_int(config, "num_blks", 0);
+    decoder->fill = attn_config_real(config, "mask_fill", 0);
+    attn__transformer_front_build(&decoder->front, builder, config, vocabulary);
+    for (int i = 0; i < decoder->blocks; i++) {
+        attn_nn_push(builder, "blks.block%d", i);
+        attn_nn_decoder_block_init(&decoder->block[i], builder, &options);
+        attn_nn_pop(builder);
+    }
+    attn_nn_push(builder, "dense");
+    attn_nn_linear_init(&decoder->dense, builder, options.hidden, vocabulary, true);
+    attn_nn_pop(builder);
+}
+
+attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, attn_tape *tape,
+                                      const attn_tensor *tokens, attn_tensor *encoded, const attn_tensor *lens,
+                                      const attn_seq2seq_options *options)
+{
+    attn_nn_mask own = {.causal = options->see_future ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_TOP_LEFT,
+                        .fill = decoder->fill};
+    attn_nn_mask cross = {.valid_lens = lens, .fill = decoder->fill};
+    attn_tensor *x = attn__transformer_front_forward(&decoder->front, tape, tokens, 0);
+    for (int i = 0; i < decoder->blocks; i++) {
+        const attn_nn_decoder_block *block = &decoder->block[i];
+        attn_tensor *own_map = NULL, *cross_map = NULL;
+        if (options->weights) {
+            x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, &own_map, &cross_map);
+            attn__weights_add(options->weights, "decoder", i, own_map);
+            attn__weights_add(options->weights, "cross", i, cross_map);
+            continue;
+        }
+        attn_scope_begin(tape); /* which would free the maps too, where they are wanted */
+        x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, NULL, NULL);
+        x = attn_scope_end(tape, x);
+    }
+    return attn_nn_linear_forward(&decoder->dense, tape, x);
+}
+
+/* ------------------------------------------------------------------------------------------ by itself */
+
+static const attn_key keys[] = {
+    ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
+    ATTN__KEYS_TRANSFORMER,
+    ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
+};
+static const attn_port inputs[] = {
+    ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
+    ATTN__PORT("enc_outputs", "(b,s,num_hiddens)", "what the encoder gave"),
+    ATTN__PORT_LENS("(b)"),
+};
+static const attn_port outputs[] = {
+    ATTN__PORT("logits", "(b,t,vocab_size)", ""),
+    ATTN__PORT_OPTIONAL("self_weights", "(num_blks,b,h,t,t)", "weights of the self-attention"),
+    ATTN__PORT_OPTIONAL("cross_weights", "(num_blks,b,h,t,s)", "weights of the attention to the encoder"),
+};
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    attn__transformer_decoder_build(self, builder, config, attn_config_int(config, "vocab_size", 0),
+                                    attn_config_bool(config, "use_bias", false));
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    attn_named_list maps = {.context = attn_tape_context(call->tape)};
+    attn_tensor *slot;
+    bool own = attn__wanted(call, "self_weights", &slot) != NULL;
+    bool cross = attn__wanted(call, "cross_weights", &slot) != NULL;
+    attn_seq2seq_options options = {.weights = own || cross ? &maps : NULL};
+    attn_tensor *tokens = attn__input(call, "tokens"), *encoded = attn__input(call, "enc_outputs");
+    attn_tensor *lens = attn__input(call, "valid_lens");
+    attn__output(call, "logits", attn__transformer_decode(self, call->tape, tokens, encoded, lens, &options));
+    if (own) {
+        attn__output(call, "self_weights", attn__stack(call->tape, &maps, "decoder"));
+    }
+    if (cross) {
+        attn__output(call, "cross_weights", attn__stack(call->tape, &maps, "cross"));
+    }
+    attn_named_clear(&maps);
+}
+
+const attn__kind attn__kind_transformer_decoder = {
+    .about = {.name = "transformer-decoder",
+              .summary = "blocks of causal self-attention, attention to an encoder, feed-forward networks",
+              .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(attn__transformer_decoder),
+    .build = build,
+    .forward = forward,
+};

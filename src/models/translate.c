@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Greedy and beam search with a sequence-to-sequence model. */
+#include "models/beam.h"
+#include "models/kind.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+static attn_status search(attn_decoding *decoding, attn__beam *beam, attn_tape *tape)
+{
+    attn_context *context = beam->context;
+    attn_tensor *tokens = NULL;
+    int64_t rows = attn_decoding_rows(decoding);
+    attn_status status = attn_tensor_create(&tokens, context, ATTN_I32, 1, &rows);
+    bool left = true;
+    while (status == ATTN_OK && left) {
+        attn_tape_reset(tape, &(attn_tape_options){0});
+        memcpy(attn_tensor_data(tokens), beam->tokens, (size_t)rows * sizeof *beam->tokens);
+        attn_tensor *logits = attn_decoding_step(decoding, tape, tokens);
+        left = logits && attn__beam_advance(beam, logits);
+        status = logits ? ATTN_OK : attn_context_status(context);
+        if (left) {
+            status = attn_decoding_reorder(decoding, beam->rows);
+        }
+    }
+    attn_tensor_destroy(tokens);
+    return status;
+}
+
+static attn_status translate(attn_model *model, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
+                             const attn_translate_options *options, attn_hypothesis *results)
+{
+    attn_decoding *decoding = NULL;
+    attn__beam beam = {.context = model->context};
+    attn_decoding_options o = {.max_len = options->max_len, .width = options->beam,
+                               .first_position = options->first_position};
+    int64_t vocabulary = attn_config_int(model->config, "tgt_vocab_size",
+                                         attn_config_int(model->config, "vocab_size", 0));
+    attn_status status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
+    if (status == ATTN_OK) {
+        status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options);
+    }
+    if (status == ATTN_OK) {
+        status = search(decoding, &beam, tape);
+    }
+    if (status == ATTN_OK) {
+        status = attn__beam_results(&beam, results);
+    }
+    attn__beam_destroy(&beam);
+    attn_decoding_destroy(decoding);
+    return status;
+}
+
+attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
+                                   const attn_translate_options *options, attn_hypothesis *results)
+{
+    attn_tape *tape = NULL;
+    attn_status status = attn_context_status(model->context);
+    if (status == ATTN_OK) {
+        status = attn_tape_create(&tape, model->context);
+    }
+    if (status == ATTN_OK) {
+        attn_tape_reset(tape, &(attn_tape_options){0});
+        status = translate(model, tape, src, src_lens, options, results);
+    }
+    attn_tape_destroy(tape);
+    return status;
+}
+
+void attn_hypotheses_free(attn_context *context, attn_hypothesis *results, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        attn__free(context, results[i].ids);
+        results[i] = (attn_hypothesis){0};
+    }
+}

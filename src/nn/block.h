@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * block.h - the named parts that encoder and decoder blocks are put together from. */
+#ifndef ATTN_NN_BLOCK_H
+#define ATTN_NN_BLOCK_H
+
+#include "attn/nn.h"
+
+void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
+                             const attn_nn_block_options *options);
+void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const char *name,
+                        const attn_nn_block_options *options);
+void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Names and first values of parameters. */
+#include "attn/nn.h"
+
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void attn_nn_push(attn_nn_builder *builder, const char *name, ...)
+{
+    char part[ATTN_NN_MAX_NAME];
+    va_list arguments;
+    va_start(arguments, name);
+    int n = vsnprintf(part, sizeof part, name, arguments);
+    va_end(arguments);
+    size_t used = strlen(builder->prefix);
+    bool deep = builder->depth < 0 || builder->depth >= ATTN_NN_MAX_DEPTH;
+    if (deep || n < 0 || used + (size_t)n + 2 > sizeof builder->prefix) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "parameter name %s%s is too %s", builder->prefix, part,
+                   deep ? "deep" : "long");
+        builder->depth++; /* so that pops still match */
+        return;
+    }
+    builder->ends[builder->depth++] = (int)used;
+    memcpy(builder->prefix + used, part, (size_t)n);
+    memcpy(builder->prefix + used + n, ".", 2);
+}
+
+void attn_nn_pop(attn_nn_builder *builder)
+{
+    if (builder->depth > 0 && --builder->depth < ATTN_NN_MAX_DEPTH) {
+        builder->prefix[builder->ends[builder->depth]] = 0;
+    }
+}
+
+/* FNV-1a: one stream of random numbers for each name. */
+static uint64_t name_stream(const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++) {
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+static double product(const int64_t *shape, int begin, int end)
+{
+    double n = 1;
+    for (int i = begin; i < end; i++) {
+        n *= (double)shape[i];
+    }
+    return n;
+}
+
+/* The half width of a uniform distribution, or the standard deviation of a normal one. */
+static double spread_of(const attn_nn_fill *fill, int rank, const int64_t *shape)
+{
+    double in = fill->fan_in > 0 ? (double)fill->fan_in : product(shape, 1, rank);
+    double rows = rank > 0 ? (double)shape[0] : 1;
+    double out = fill->fan_out > 0 ? (double)fill->fan_out : rows * product(shape, 2, rank);
+    switch (fill->start) {
+    case ATTN_START_XAVIER_UNIFORM:
+        return sqrt(6 / fmax(in + out, 1));
+    case ATTN_START_KAIMING_UNIFORM:
+        return 1 / sqrt(fmax(in, 1));
+    default:
+        return fill->scale > 0 ? fill->scale : 1;
+    }
+}
+
+static double draw(attn__rng *rng, attn_nn_start start, double spread)
+{
+    switch (start) {
+    case ATTN_START_ZEROS:
+        return 0;
+    case ATTN_START_ONES:
+        return 1;
+    case ATTN_START_NORMAL:
+        return spread * attn__rng_normal(rng);
+    default:
+        return spread * (2 * attn__rng_uniform(rng) - 1);
+    }
+}
+
+static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_fill *fill)
+{
+    attn__rng rng = {.seed = seed, .stream = name_stream(name)};
+    double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
+    int64_t n = attn_tensor_size(tensor);
+    if (fill->start == ATTN_START_ZEROS) {
+        return;
+    }
+    if (attn_tensor_dtype(tensor) == ATTN_F64) {
+        double *x = attn_tensor_data(tensor);
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = draw(&rng, fill->start, spread);
+        }
+    } else {
+        float *x = attn_tensor_data(tensor);
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = (float)draw(&rng, fill->start, spread);
+        }
+    }
+}
+
+/* A new tensor under its full name in `list`; NULL on failure. */
+static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, const char *name, int rank,
+                               const int64_t *shape, const attn_nn_fill *fill)
+{
+    char full[2 * ATTN_NN_MAX_NAME];
+    attn_tensor *tensor = NULL;
+    if (attn_context_status(builder->context) != ATTN_OK) {
+        return NULL; /* what is wrong is known already */
+    }
+    snprintf(full, sizeof full, "%s%s", builder->prefix, name);
+    if (attn_named_find(list, full)) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "parameter %s is registered twice", full);
+        return NULL;
+    }
+    if (attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape) != ATTN_OK) {
+        return NULL;
+    }
+    fill_tensor(tensor, full, builder->seed, fill);
+    if (attn_named_add(list, full, tensor) != ATTN_OK) {
+        attn_tensor_destroy(tensor);
+        return NULL;
+    }
+    return tensor;
+}
+
+attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
+                               attn_nn_fill fill)
+{
+    attn_tensor *tensor = add_tensor(builder, builder->parameters, name, rank, shape, &fill);
+    if (tensor) {
+        attn_tensor_set_needs_grad(tensor, true);
+    }
+    return tensor;
+}
+
+attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
+                            attn_nn_fill fill)
+{
+    return add_tensor(builder, builder->parameters, name, rank, shape, &fill);
+}
+
+attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
+{
+    return add_tensor(builder, builder->constants, name, rank, shape, &(attn_nn_fill){.start = ATTN_START_ZEROS});
+}

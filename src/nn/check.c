@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What layers ask of their inputs. */
+#include "nn/check.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+
+bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const char *what)
+{
+    if (x && attn_tensor_rank(x) != rank) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "%s: %d axes wanted, %d found", what, rank,
+                   attn_tensor_rank(x));
+    }
+    return x && attn_tensor_rank(x) == rank;
+}
+
+int attn__nn_lens_per(const attn_nn_mask *mask)
+{
+    return mask && mask->valid_lens ? attn_tensor_rank(mask->valid_lens) : 0;
+}
+
+bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch, int64_t queries)
+{
+    attn_context *context = attn_tape_context(tape);
+    const attn_tensor *lens = mask ? mask->valid_lens : NULL;
+    if (!lens) {
+        return true;
+    }
+    int rank = attn_tensor_rank(lens);
+    if (attn_tensor_dtype(lens) != ATTN_I32) {
+        attn__fail(context, ATTN_ARGUMENT, "valid_lens: i32 wanted, %s found",
+                   attn_dtype_name(attn_tensor_dtype(lens)));
+        return false;
+    }
+    if (rank < 1 || rank > 2 || attn_tensor_dim(lens, 0) != batch ||
+        (rank == 2 && attn_tensor_dim(lens, 1) != queries)) {
+        attn__fail(context, ATTN_SHAPE, "valid_lens: shape [%" PRId64 "] or [%" PRId64 ",%" PRId64 "] wanted, found "
+                   "%d axes, the first %" PRId64 " long", batch, batch, queries, rank,
+                   rank > 0 ? attn_tensor_dim(lens, 0) : 0);
+        return false;
+    }
+    return true;
+}
+
+bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
+                             const attn_tensor *values, const attn_nn_mask *mask)
+{
+    if (!attn__nn_has_rank(tape, queries, 3, "queries") || !attn__nn_has_rank(tape, keys, 3, "keys") ||
+        !attn__nn_has_rank(tape, values, 3, "values")) {
+        return false;
+    }
+    const int64_t *q = attn_tensor_shape(queries), *k = attn_tensor_shape(keys), *v = attn_tensor_shape(values);
+    if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1]) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "queries [%" PRId64 ",%" PRId64 ",.], keys [%" PRId64 ",%" PRId64 ",.], values [%" PRId64 ",%" PRId64
+                   ",.] do not fit together", q[0], q[1], k[0], k[1], v[0], v[1]);
+        return false;
+    }
+    return attn__nn_lens_fit(tape, mask, q[0], q[1]);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * check.h - what layers ask of their inputs before they touch them. */
+#ifndef ATTN_NN_CHECK_H
+#define ATTN_NN_CHECK_H
+
+#include "attn/nn.h"
+
+/* Whether `x` is there and has this rank; notes ATTN_SHAPE, naming `what`, where the rank is another.  A NULL x
+ * is an error that was noted before. */
+bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const char *what);
+
+/* Whether queries, keys and values are [B,Tq,.], [B,Tk,.], [B,Tk,.] with lengths (if any) I32 [B] or [B,Tq]. */
+bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
+                             const attn_tensor *values, const attn_nn_mask *mask);
+
+/* Whether the lengths of `mask` (if any) are I32 [batch] or [batch,queries]. */
+bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch, int64_t queries);
+
+/* 0: no lengths, 1: one a batch item, 2: one a query (attn_heads.lens_per). */
+int attn__nn_lens_per(const attn_nn_mask *mask);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Attention, residual connection and norm with the weights of each head apart, [M,D,Dh]. */
+#include "nn/check.h"
+
+#include "base/context.h"
+
+#include <math.h>
+
+/* The start of a weight [M,D,Dh]; PyTorch's Xavier takes its fans from the first two lengths. */
+static attn_nn_fill head_fill(attn_nn_policy policy, int64_t heads, int64_t dim, int64_t dim_head)
+{
+    if (policy == ATTN_POLICY_TORCH) {
+        double fans = (double)dim * (double)dim_head + (double)heads * (double)dim_head;
+        return (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = sqrt(2 / fans)};
+    }
+    return (attn_nn_fill){.start = ATTN_START_XAVIER_UNIFORM, .fan_in = dim, .fan_out = heads * dim_head};
+}
+
+void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads, int64_t dim,
+                                 int64_t dim_head, double dropout, bool key_only)
+{
+    int64_t shape[3] = {heads, dim, dim_head};
+    attn_nn_fill fill = head_fill(builder->policy, heads, dim, dim_head);
+    *layer = (attn_nn_detr_attention){.heads = heads, .dim_head = dim_head, .dropout = dropout};
+    if (!key_only) {
+        layer->w_q = attn_nn_parameter(builder, "w_q", 3, shape, fill);
+    }
+    layer->w_k = attn_nn_parameter(builder, "w_k", 3, shape, fill);
+    layer->w_v = attn_nn_parameter(builder, "w_v", 3, shape, fill);
+    if (key_only) {
+        attn_nn_push(builder, "attention");
+        layer->u = attn_nn_parameter(builder, "u", 3, (int64_t[]){heads, 1, dim_head},
+                                     head_fill(builder->policy, heads, 1, dim_head));
+        attn_nn_pop(builder);
+    }
+    attn_nn_push(builder, "proj");
+    attn_nn_linear_init(&layer->proj, builder, heads * dim_head, dim, false);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "layer_norm");
+    attn_nn_layer_norm_init(&layer->layer_norm, builder, dim, 0);
+    attn_nn_pop(builder);
+}
+
+/* x [B,N,D] by w [M,D,Dh] -> [B,N,M*Dh], heads inside the channels. */
+static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
+{
+    attn_tensor *turned = attn_permute(tape, w, (int[]){0, 2, 1});
+    if (!x || !turned) {
+        return NULL;
+    }
+    return attn_linear(tape, x, attn_reshape(tape, turned, 2, (int64_t[]){-1, attn_tensor_dim(w, 1)}), NULL,
+                       ATTN_IDENTITY);
+}
+
+static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
+                           attn_tensor *v, int64_t queries)
+{
+    if (!q || !k || !v) {
+        return NULL;
+    }
+    int64_t batch = attn_tensor_dim(k, 0);
+    attn_heads heads = {.batch = batch, .heads = layer->heads, .queries = queries, .keys = attn_tensor_dim(k, 1),
+                        .dim = layer->dim_head};
+    attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = 3,
+                        .shape = {batch, queries, layer->heads * layer->dim_head}};
+    if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention of heads apart: sizes out of range");
+        return NULL;
+    }
+    if (layer->u) { /* one query for the whole batch, and no scale */
+        a.problem.dims[0].q = 0;
+        a.problem.scale = 1;
+    }
+    a.problem.dtype = attn_tensor_dtype(q);
+    return attn_nn_linear_forward(&layer->proj, tape, attn_attend(tape, &a));
+}
+
+static attn_tensor *plus(attn_tape *tape, attn_tensor *x, attn_tensor *position)
+{
+    return position ? attn_add(tape, x, position) : x;
+}
+
+static attn_tensor *residual(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
+{
+    const attn_nn_layer_norm *norm = &layer->layer_norm;
+    return attn_add_layer_norm(tape, x, y, layer->dropout, norm->weight, norm->bias, norm->eps);
+}
+
+attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *x_q,
+                                            attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv)
+{
+    x_kv = x_kv ? x_kv : x_q;
+    if (!attn__nn_attention_fits(tape, x_q, x_kv, x_kv, NULL)) {
+        return NULL;
+    }
+    attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);
+    if (layer->u) { /* the one result for all queries, spread over them so that dropout differs */
+        attn_tensor *one = attend(layer, tape, layer->u, k, v, 1);
+        attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(x_q), 3, attn_tensor_shape(x_q), NULL);
+        return residual(layer, tape, x_q, attn_add(tape, zeros, one));
+    }
+    attn_tensor *q = project(tape, plus(tape, x_q, p_q), layer->w_q);
+    return residual(layer, tape, x_q, attend(layer, tape, q, k, v, attn_tensor_dim(x_q, 1)));
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A row of a table for each id. */
+#include "attn/nn.h"
+
+void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, int64_t vocabulary, int64_t dim,
+                            double scale)
+{
+    attn_nn_fill fill = {.start = ATTN_START_NORMAL};
+    *layer = (attn_nn_embedding){.scale = scale > 0 ? scale : 1};
+    /* What the next layer sees then has variance 1, as large as a positional encoding and no larger. */
+    if (builder->policy == ATTN_POLICY_XAVIER) {
+        fill.scale = 1 / layer->scale;
+    }
+    layer->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){vocabulary, dim}, fill);
+}
+
+attn_tensor *attn_nn_embedding_forward(const attn_nn_embedding *layer, attn_tape *tape, const attn_tensor *ids)
+{
+    return attn_embedding(tape, layer->weight, ids, layer->scale, NULL, 0);
+}

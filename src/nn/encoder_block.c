@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A block of the Transformer's encoder, norms behind the residual connections. */
+#include "nn/block.h"
+
+void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
+                             const attn_nn_block_options *options)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_multi_head_init(layer, builder,
+                            &(attn_nn_multi_head_options){.hidden = options->hidden, .heads = options->heads,
+                                                          .bias = options->bias, .dropout = options->dropout});
+    attn_nn_pop(builder);
+}
+
+void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const char *name,
+                        const attn_nn_block_options *options)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_add_norm_init(layer, builder, options->hidden, options->dropout);
+    attn_nn_pop(builder);
+}
+
+void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options)
+{
+    attn_nn_push(builder, "ffn");
+    attn_nn_ffn_init(layer, builder, options->hidden, options->ffn_hidden, options->hidden);
+    attn_nn_pop(builder);
+}
+
+void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
+                                const attn_nn_block_options *options)
+{
+    attn__nn_attention_part(&block->attention, builder, "attention", options);
+    attn__nn_norm_part(&block->addnorm1, builder, "addnorm1", options);
+    attn__nn_ffn_part(&block->ffn, builder, options);
+    attn__nn_norm_part(&block->addnorm2, builder, "addnorm2", options);
+}
+
+attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
+                                           const attn_nn_mask *mask, attn_tensor **weights)
+{
+    attn_tensor *attended = attn_nn_multi_head_forward(&block->attention, tape, x, x, x, mask, weights);
+    attn_tensor *y = attn_nn_add_norm_forward(&block->addnorm1, tape, x, attended);
+    return attn_nn_add_norm_forward(&block->addnorm2, tape, y, attn_nn_ffn_forward(&block->ffn, tape, y));
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The position-wise feed-forward network. */
+#include "attn/nn.h"
+
+void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out)
+{
+    attn_nn_push(builder, "dense1");
+    attn_nn_linear_init(&layer->dense1, builder, in, hidden, true);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "dense2");
+    attn_nn_linear_init(&layer->dense2, builder, hidden, out, true);
+    attn_nn_pop(builder);
+}
+
+attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *h = attn_linear(tape, x, layer->dense1.weight, layer->dense1.bias, ATTN_RELU);
+    return attn_nn_linear_forward(&layer->dense2, tape, h);
+}

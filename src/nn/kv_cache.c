@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Keys and values kept between the steps of decoding. */
+#include "nn/check.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+attn_status attn_nn_kv_cache_create(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype, int64_t rows,
+                                    int64_t capacity, int64_t dim)
+{
+    int64_t shape[3] = {rows, capacity, dim};
+    *cache = (attn_nn_kv_cache){0};
+    attn_status status = attn_tensor_create(&cache->k, context, dtype, 3, shape);
+    if (status == ATTN_OK) {
+        status = attn_tensor_create(&cache->v, context, dtype, 3, shape);
+    }
+    if (status != ATTN_OK) {
+        attn_nn_kv_cache_destroy(cache);
+    }
+    return status;
+}
+
+void attn_nn_kv_cache_destroy(attn_nn_kv_cache *cache)
+{
+    attn_tensor_destroy(cache->k);
+    attn_tensor_destroy(cache->v);
+    *cache = (attn_nn_kv_cache){0};
+}
+
+/* Bytes of one token of one row. */
+static size_t token_bytes(const attn_tensor *x)
+{
+    return (size_t)attn_tensor_dim(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
+}
+
+/* Rows of the cache are as long as its capacity, so that each new token is one short copy a row. */
+static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
+{
+    size_t token = token_bytes(to);
+    size_t room = token * (size_t)attn_tensor_dim(to, 1), run = token * (size_t)attn_tensor_dim(from, 1);
+    char *out = (char *)attn_tensor_data(to) + token * (size_t)length;
+    const char *in = attn_tensor_data(from);
+    for (int64_t row = 0; row < attn_tensor_dim(to, 0); row++) {
+        memcpy(out + (size_t)row * room, in + (size_t)row * run, run);
+    }
+}
+
+attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
+                                      attn_nn_kv_cache *cache)
+{
+    attn_context *context = attn_tape_context(tape);
+    if (!attn__nn_has_rank(tape, x, 3, "what a cache keeps")) {
+        return attn_context_status(context);
+    }
+    int64_t n = attn_tensor_dim(x, 1), room = attn_tensor_dim(cache->k, 1) - cache->length;
+    if (attn_tensor_dim(x, 0) != attn_tensor_dim(cache->k, 0) || n > room) {
+        return attn__fail(context, ATTN_SHAPE,
+                          "%" PRId64 " tokens of %" PRId64 " rows do not fit a cache of %" PRId64
+                          " rows with room for %" PRId64 " more",
+                          n, attn_tensor_dim(x, 0), attn_tensor_dim(cache->k, 0), room);
+    }
+    attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
+    attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
+    if (!k || !v) {
+        return attn_context_status(context);
+    }
+    copy_behind(cache->k, cache->length, k);
+    copy_behind(cache->v, cache->length, v);
+    cache->length += n;
+    return ATTN_OK;
+}
+
+static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t length)
+{
+    size_t row = token_bytes(to) * (size_t)attn_tensor_dim(to, 1), used = token_bytes(to) * (size_t)length;
+    char *out = attn_tensor_data(to);
+    const char *in = attn_tensor_data(from);
+    for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
+        memcpy(out + (size_t)i * row, in + (size_t)rows[i] * row, used);
+    }
+}
+
+void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows)
+{
+    copy_rows(spare->k, cache->k, rows, cache->length);
+    copy_rows(spare->v, cache->v, rows, cache->length);
+    spare->length = cache->length;
+    attn_nn_kv_cache old = *cache;
+    *cache = *spare;
+    *spare = old;
+}

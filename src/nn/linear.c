@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * y = x weight^T + bias. */
+#include "attn/nn.h"
+
+void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_t in, int64_t out, bool bias)
+{
+    bool torch = builder->policy == ATTN_POLICY_TORCH;
+    attn_nn_fill weight = {.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_XAVIER_UNIFORM};
+    attn_nn_fill offset = {.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_ZEROS, .fan_in = in};
+    *layer = (attn_nn_linear){0};
+    layer->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){out, in}, weight);
+    if (bias) {
+        layer->bias = attn_nn_parameter(builder, "bias", 1, &out, offset);
+    }
+}
+
+attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x)
+{
+    return attn_linear(tape, x, layer->weight, layer->bias, ATTN_IDENTITY);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Multi-head attention.  The projections leave the heads inside the channels; the engine finds them there by
+ * its strides. */
+#include "nn/check.h"
+
+#include "base/context.h"
+
+static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
+                         bool bias)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_linear_init(linear, builder, in > 0 ? in : out, out, bias);
+    attn_nn_pop(builder);
+}
+
+void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,
+                             const attn_nn_multi_head_options *options)
+{
+    int64_t hidden = options->hidden, heads = options->heads;
+    *layer = (attn_nn_multi_head){.hidden = hidden, .heads = heads, .dropout = options->dropout};
+    if (heads < 1 || hidden < 1 || hidden % heads != 0) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
+                   (long long)heads, (long long)hidden);
+        return;
+    }
+    project_init(&layer->w_q, builder, "W_q", options->query_size, hidden, options->bias);
+    project_init(&layer->w_k, builder, "W_k", options->key_size, hidden, options->bias);
+    project_init(&layer->w_v, builder, "W_v", options->value_size, hidden, options->bias);
+    project_init(&layer->w_o, builder, "W_o", hidden, hidden, options->bias);
+}
+
+/* Attention of projected q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v [B,capacity,D]; then
+ * the last projection. */
+static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
+                           attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
+{
+    int64_t batch = attn_tensor_dim(q, 0), tq = attn_tensor_dim(q, 1), capacity = attn_tensor_dim(k, 1);
+    attn_heads heads = {.batch = batch, .heads = layer->heads, .queries = tq, .keys = keys,
+                        .dim = layer->hidden / layer->heads, .layout = ATTN_LAYOUT_BTHD,
+                        .causal = mask ? mask->causal : ATTN_CAUSAL_NONE, .lens_per = attn__nn_lens_per(mask)};
+    attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .lens = mask ? mask->valid_lens : NULL, .rank = 3,
+                        .shape = {batch, tq, layer->hidden}, .weights = weights, .weights_rank = 4,
+                        .weights_shape = {batch, layer->heads, tq, keys}, .dropout = layer->dropout};
+    if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "multi-head attention: sizes out of range");
+        return NULL;
+    }
+    /* A cache has room for more keys than there are: only the step between its rows shows that. */
+    a.problem.dims[0].k = a.problem.dims[0].v = capacity * layer->hidden;
+    a.problem.dtype = attn_tensor_dtype(q);
+    a.problem.mask_fill = mask ? mask->fill : 0;
+    return attn_nn_linear_forward(&layer->w_o, tape, attn_attend(tape, &a));
+}
+
+attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                        attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
+                                        attn_tensor **weights)
+{
+    if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
+        return NULL;
+    }
+    attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
+    attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
+    attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
+    return q && k && v ? attend(layer, tape, q, k, v, attn_tensor_dim(k, 1), mask, weights) : NULL;
+}
+
+attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                       const attn_nn_kv_cache *cache, const attn_nn_mask *mask)
+{
+    if (!attn__nn_attention_fits(tape, queries, cache->k, cache->v, mask)) {
+        return NULL;
+    }
+    attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
+    return q ? attend(layer, tape, q, cache->k, cache->v, cache->length, mask, NULL) : NULL;
+}

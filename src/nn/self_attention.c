@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Self-attention over a sequence, or along one axis of an array.  Keys and values lie side by side in one packed
+ * projection, where the engine finds them by strides and an offset. */
+#include "nn/check.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
+                                 int64_t dim_head)
+{
+    *layer = (attn_nn_self_attention){0};
+    if (heads < 1 || dim < 1 || dim % heads != 0) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
+                   (long long)heads, (long long)dim);
+        return;
+    }
+    layer->heads = heads;
+    layer->dim_head = dim_head > 0 ? dim_head : dim / heads;
+    int64_t hidden = layer->heads * layer->dim_head;
+    attn_nn_push(builder, "to_q");
+    attn_nn_linear_init(&layer->to_q, builder, dim, hidden, false);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "to_kv");
+    attn_nn_linear_init(&layer->to_kv, builder, dim, 2 * hidden, false);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "to_out");
+    attn_nn_linear_init(&layer->to_out, builder, hidden, dim, true);
+    attn_nn_pop(builder);
+}
+
+attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
+                                            attn_tensor *kv, attn_tensor **weights)
+{
+    kv = kv ? kv : x;
+    if (!attn__nn_attention_fits(tape, x, kv, kv, NULL)) {
+        return NULL;
+    }
+    int64_t batch = attn_tensor_dim(x, 0), queries = attn_tensor_dim(x, 1), keys = attn_tensor_dim(kv, 1);
+    int64_t hidden = layer->heads * layer->dim_head;
+    attn_tensor *q = attn_nn_linear_forward(&layer->to_q, tape, x);
+    attn_tensor *both = attn_nn_linear_forward(&layer->to_kv, tape, kv);
+    attn_heads heads = {.batch = batch, .heads = layer->heads, .queries = queries, .keys = keys,
+                        .dim = layer->dim_head, .k_row = 2 * hidden, .v_row = 2 * hidden};
+    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = 3,
+                        .shape = {batch, queries, hidden}, .weights = weights, .weights_rank = 4,
+                        .weights_shape = {batch, layer->heads, queries, keys}};
+    if (!q || !both || attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
+        return NULL;
+    }
+    a.problem.dtype = attn_tensor_dtype(q);
+    return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
+}
+
+/* The strides of keys and values over everything but the channels, which lie in rows twice as wide. */
+static void widen_rows(attn_problem *problem, int64_t hidden)
+{
+    for (int i = 0; i < problem->ndims; i++) {
+        attn_dim *dim = &problem->dims[i];
+        if (dim->k >= hidden) {
+            dim->k *= 2;
+        }
+        if (dim->v >= hidden) {
+            dim->v *= 2;
+        }
+    }
+}
+
+attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
+                                         int axis)
+{
+    int64_t hidden = layer->heads * layer->dim_head;
+    attn_tensor *q = attn_nn_linear_forward(&layer->to_q, tape, x);
+    attn_tensor *both = attn_nn_linear_forward(&layer->to_kv, tape, x);
+    if (!q || !both) {
+        return NULL;
+    }
+    int rank = attn_tensor_rank(q);
+    attn_axis description = {.rank = rank, .axis = axis, .channel_axis = rank - 1, .heads = layer->heads};
+    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = rank};
+    memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
+    memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
+    if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "self-attention along axis %d of %d: not possible", axis, rank);
+        return NULL;
+    }
+    widen_rows(&a.problem, hidden);
+    a.problem.dtype = attn_tensor_dtype(q);
+    return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT
+ * The backward pass: nodes from the newest to the oldest, and how gradients of several uses add up. */
+#include "tensor/op.h"
+#include "tensor/tape.h"
+
+#include <string.h>
+
+bool attn__grad_wanted(const attn_tensor *x)
+{
+    return x && x->needs_grad;
+}
+
+/* An empty gradient of x's shape: of the tape, or, for the caller's tensors, one that stays. */
+static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *grad;
+    if (x->tape) {
+        grad = attn__handle_take(tape);
+    } else {
+        grad = attn__alloc_zero(x->context, sizeof *grad);
+    }
+    if (grad && attn__tensor_describe(x->context, grad, x->dtype, x->rank, x->shape) != ATTN_OK)
+        grad = NULL; /* cannot be: x has this shape */
+    return grad;
+}
+
+/* x->grad with storage of its own; false (tape->failed) without memory. */
+static bool grad_create(attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *grad = grad_handle(tape, x);
+    if (!grad || !attn__tensor_allocate(grad, x->tape ? &tape->pool : NULL)) {
+        if (grad && !x->tape)
+            attn__free(x->context, grad);
+        tape->failed = true;
+        return false;
+    }
+    x->grad = grad;
+    return true;
+}
+
+static bool exclusive(const attn_tensor *grad)
+{
+    return grad->storage->refs == 1;
+}
+
+static void add_to(attn_tape *tape, attn_dtype dtype, int64_t n, const void *a, const void *b, void *sum)
+{
+    attn__rows_args args = {.x = a, .x2 = b, .y = sum};
+    attn__rows_run(tape, dtype, ATTN__ROWS_ADD, &args, n, 1);
+}
+
+/* A gradient that others read too gets a copy of its own before it is added to. */
+static bool make_exclusive(attn_tape *tape, attn_tensor *grad)
+{
+    if (exclusive(grad))
+        return true;
+    attn__hold copy = attn__scratch(tape, attn__tensor_bytes(grad));
+    if (!copy.data) {
+        tape->failed = true;
+        return false;
+    }
+    memcpy(copy.data, grad->data, attn__tensor_bytes(grad));
+    attn__storage_unref(grad->storage);
+    grad->storage = copy.storage;
+    grad->data = copy.data;
+    return true;
+}
+
+attn__target attn__grad_target(attn_tape *tape, attn_tensor *x)
+{
+    if (!attn__grad_wanted(x))
+        return (attn__target){0};
+    bool fresh = !x->grad || x->grad->zero_pending;
+    if (!x->grad && !grad_create(tape, x))
+        return (attn__target){0};
+    x->grad->zero_pending = false;
+    if (!make_exclusive(tape, x->grad))
+        return (attn__target){0};
+    return (attn__target){x->grad->data, !fresh};
+}
+
+attn__target attn__grad_target_added(attn_tape *tape, attn_tensor *x)
+{
+    attn__target target = attn__grad_target(tape, x);
+    if (target.data && !target.add)
+        memset(target.data, 0, attn__tensor_bytes(x));
+    target.add = true;
+    return target;
+}
+
+static void adopt(attn_tensor *grad, attn__hold share)
+{
+    attn__storage_unref(grad->storage);
+    grad->storage = share.storage;
+    grad->data = share.data;
+}
+
+void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share)
+{
+    if (!share.data)
+        return;
+    if (!attn__grad_wanted(x)) {
+        attn__scratch_release(share);
+        return;
+    }
+    if (x->tape && !x->grad) {
+        x->grad = grad_handle(tape, x);
+        if (x->grad) {
+            adopt(x->grad, share);
+            return;
+        }
+        tape->failed = true;
+    } else if (x->tape && !exclusive(x->grad) && share.storage->refs == 1) {
+        add_to(tape, x->dtype, x->size, share.data, x->grad->data, share.data);
+        adopt(x->grad, share);
+        return;
+    } else {
+        attn__target target = attn__grad_target(tape, x);
+        if (target.data && target.add)
+            add_to(tape, x->dtype, x->size, target.data, share.data, target.data);
+        else if (target.data)
+            memcpy(target.data, share.data, attn__tensor_bytes(x));
+    }
+    attn__scratch_release(share);
+}
+
+attn__hold attn__grad_share(const attn_tensor *y)
+{
+    attn__storage_ref(y->grad->storage);
+    return (attn__hold){y->grad->storage, y->grad->data};
+}
+
+attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y)
+{
+    if (exclusive(y->grad))
+        return attn__grad_share(y);
+    attn__hold fresh = attn__scratch(tape, attn__tensor_bytes(y));
+    tape->failed |= !fresh.data;
+    return fresh;
+}
+
+/* ---------------------------------------------------------------------------------------------- the pass */
+
+static attn_status check_result(attn_tape *tape, const attn_tensor *result)
+{
+    if (!result)
+        return attn__fail(tape->context, ATTN_ARGUMENT, "backward: no result is given");
+    if (!result->needs_grad)
+        return attn__fail(tape->context, ATTN_ARGUMENT,
+                          "backward: nothing that leads to the result was recorded and needs a gradient");
+    if (!tape->nodes && result->computed)
+        return attn__fail(tape->context, ATTN_ARGUMENT, "backward: already done since the last reset");
+    return ATTN_OK;
+}
+
+static attn_status run_nodes(attn_tape *tape)
+{
+    while (tape->nodes && !tape->failed) {
+        attn__node *node = tape->nodes;
+        if (node->y->grad)
+            node->backward(tape, node);
+        attn__grad_drop(node->y);
+        attn__node_release(node);
+        tape->nodes = node->previous;
+    }
+    if (!tape->failed)
+        return ATTN_OK;
+    return attn__fail(tape->context, ATTN_MEMORY, "out of memory in the backward pass");
+}
+
+attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
+{
+    attn_status status = check_result(tape, result);
+    if (status != ATTN_OK)
+        return status;
+    if (!grad || !attn__same_shape(result, grad) || grad->dtype != result->dtype)
+        return attn__fail(tape->context, ATTN_SHAPE, "backward: the gradient given is not like the result");
+    attn__target target = attn__grad_target(tape, result);
+    if (!target.data)
+        return ATTN_MEMORY;
+    if (target.add)
+        add_to(tape, grad->dtype, grad->size, target.data, attn_tensor_data(grad), target.data);
+    else
+        memcpy(target.data, attn_tensor_data(grad), attn__tensor_bytes(grad));
+    return run_nodes(tape);
+}
+
+attn_status attn_backward(attn_tape *tape, attn_tensor *loss)
+{
+    attn_status status = check_result(tape, loss);
+    if (status != ATTN_OK)
+        return status;
+    if (loss->size != 1)
+        return attn__fail(tape->context, ATTN_SHAPE, "backward: the loss has %lld elements, not one",
+                          (long long)loss->size);
+    const double one = 1;
+    const float one_single = 1;
+    attn_tensor unit = *loss;
+    unit.zero_pending = false;
+    unit.data = (void *)(uintptr_t)(loss->dtype == ATTN_F64 ? (const void *)&one : (const void *)&one_single);
+    return attn_backward_from(tape, loss, &unit);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * dropout.h - a dropout site: the numbers that say which elements are dropped, in both passes.
+ */
+#ifndef ATTN_TENSOR_DROPOUT_H
+#define ATTN_TENSOR_DROPOUT_H
+
+#include "base/rng.h"
+#include "tensor/op.h"
+
+typedef struct attn__dropout {
+    uint64_t seed, stream;
+    uint32_t threshold; /* 0: no dropout */
+    double scale;
+} attn__dropout;
+
+/* False (noted) unless 0 <= p < 1. */
+bool attn__dropout_accepts(attn_tape *tape, const char *op, double p);
+/* The next site of the step, with a stream of its own; none outside training. */
+attn__dropout attn__dropout_site(attn_tape *tape, double p);
+void attn__dropout_set(attn__rows_args *args, const attn__dropout *dropout);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * image.h - loops of convolution, pooling and batch normalisation, for float and double.  Every shape is seen
+ * as three spatial axes, missing ones of length 1 in front.
+ */
+#ifndef ATTN_TENSOR_IMAGE_H
+#define ATTN_TENSOR_IMAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Windows over one [in] volume, giving one [out] volume. */
+typedef struct attn__window_grid {
+    int64_t in[3], out[3], kernel[3], stride[3], padding[3];
+} attn__window_grid;
+
+int64_t attn__volume(const int64_t size[3]);
+
+typedef struct attn__image_args {
+    attn__window_grid grid;
+    const void *x, *x2;
+    void *y, *y2, *y3;
+    int32_t *index;                      /* of the largest element of each window */
+    int64_t batch, channels, plane;      /* batch normalisation: x [batch, channels, plane] */
+    const void *mean, *inverse, *gain, *bias; /* [channels] */
+    double eps;
+    bool train, add, add2, add3;
+} attn__image_args;
+
+/* All: run(args, begin, end), a part of the range said. */
+typedef struct attn__image_loops {
+    void (*unfold)(void *args, int64_t begin, int64_t end);        /* rows (channel, tap): y [rows, out] from x [channels, in] */
+    void (*fold)(void *args, int64_t begin, int64_t end);          /* channels: y [channels, in] += x [channels, taps, out] */
+    void (*max_pool)(void *args, int64_t begin, int64_t end);      /* planes: y, index from x */
+    void (*max_backward)(void *args, int64_t begin, int64_t end);  /* planes: y [in] += x [out] at index */
+    void (*avg_pool)(void *args, int64_t begin, int64_t end);      /* planes */
+    void (*avg_backward)(void *args, int64_t begin, int64_t end);  /* planes */
+    void (*statistics)(void *args, int64_t begin, int64_t end);    /* channels: y = mean, y2 = variance of x */
+    void (*normalise)(void *args, int64_t begin, int64_t end);     /* channels: y from x */
+    /* channels: x = gradient, x2 = input; y = its gradient, y2 of the gain, y3 of the bias; any may be NULL */
+    void (*normalise_backward)(void *args, int64_t begin, int64_t end);
+    void (*add_channels)(void *args, int64_t begin, int64_t end);  /* channels: y [batch, channels, plane] += bias */
+    void (*sum_channels)(void *args, int64_t begin, int64_t end);  /* channels: y3 (+)= sum of x */
+} attn__image_loops;
+
+const attn__image_loops *attn__image_loops_for(bool is_double);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op.h - what an operation is made with.  The usual shape of one:
+ *
+ *     attn_tensor *attn_thing(attn_tape *tape, attn_tensor *x)
+ *     {
+ *         if (!attn__op_accepts(tape, "thing", 1, x)) return NULL;
+ *         attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);
+ *         ...compute...
+ *         attn__node *node;
+ *         if (!attn__op_record(tape, &node, thing_backward, y, 1, &x, 1, 0)) return NULL;
+ *         if (node) attn__node_save(node, 0, x);
+ *         return y;
+ *     }
+ *
+ * and thing_backward asks attn__grad_target for a place, or passes a buffer on with attn__grad_give.
+ */
+#ifndef ATTN_TENSOR_OP_H
+#define ATTN_TENSOR_OP_H
+
+#include "kernels/rows/rows.h"
+#include "tensor/tensor.h"
+
+/* True if the n tensors are there, hold data and are all f32 or all f64; NULL fails silently. */
+bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
+/* Notes ATTN_SHAPE, "op: ...", and returns NULL. */
+attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool attn__same_shape(const attn_tensor *a, const attn_tensor *b);
+/* Rows of the last axis: the product of the other lengths. */
+int64_t attn__row_count(const attn_tensor *x);
+/* Axis counted from the front; -1 (noted) if there is none such. */
+int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axis);
+
+attn_tensor *attn__op_result(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape);
+/* Another handle on x's data at `offset` elements. */
+attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int rank, const int64_t *shape);
+
+/* Notes the operation if the tape records and some x needs a gradient; else *node is NULL.  x may hold
+ * NULLs.  False if there is no memory for it. */
+bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
+                     int nx, attn_tensor *const *x, int nsaved, size_t detail);
+/* Keeps the data of `tensor`, or of a hold that is handed over, for the backward pass. */
+void attn__node_save(attn__node *node, int i, const attn_tensor *tensor);
+void attn__node_save_hold(attn__node *node, int i, attn__hold hold);
+
+/* Memory from the tape's pool; .data is NULL (noted) if there is none. */
+attn__hold attn__scratch(attn_tape *tape, size_t size);
+void attn__scratch_release(attn__hold hold);
+
+/* -------------------------------------------------------------------------------------- backward pass */
+
+/* Where an operation puts its share of a gradient.  data NULL: not wanted (or no memory: tape->failed). */
+typedef struct attn__target {
+    void *data;
+    bool add; /* to what is there; else overwrite all of it */
+} attn__target;
+attn__target attn__grad_target(attn_tape *tape, attn_tensor *x);
+/* The same, cleared first if there was nothing: `add` is always true. */
+attn__target attn__grad_target_added(attn_tape *tape, attn_tensor *x);
+/* True if x exists and wants a gradient. */
+bool attn__grad_wanted(const attn_tensor *x);
+/* Hands a buffer of x's size over as its share; takes the reference.  A hold without data does nothing. */
+void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share);
+/* The gradient of y, with a reference: shared, to be read only. */
+attn__hold attn__grad_share(const attn_tensor *y);
+/* A buffer to write a gradient of y's size to: y's own gradient if nobody else reads it, else a new one. */
+attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y);
+
+/* ---------------------------------------------------------------------------------------------- loops */
+
+/* Runs a row kernel for tensors of this type over [0, n), in parallel; `cost` is about the number of
+ * elements that one index touches. */
+void attn__rows_run(const attn_tape *tape, attn_dtype dtype, attn__rows_kernel kernel, const attn__rows_args *args,
+                    int64_t n, int64_t cost);
+
+#endif

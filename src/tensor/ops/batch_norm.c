@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+#include "base/parallel.h"
+#include "tensor/image.h"
+#include "tensor/op.h"
+
+#include <math.h>
+
+enum { X, GAIN, BIAS, INPUTS };
+enum { SAVED_X, SAVED_GAIN, SAVED_MEAN, SAVED_INVERSE, SAVED_COUNT };
+
+static void run_channels(attn_tape *tape, void (*loop)(void *, int64_t, int64_t), attn__image_args *args)
+{
+    attn__parallel_range(tape->context->threads, args->channels, 1, loop, args);
+}
+
+static attn__image_args sizes_of(const attn_tensor *x)
+{
+    attn__image_args args = {.batch = x->shape[0], .channels = x->shape[1], .plane = 1};
+    for (int i = 2; i < x->rank; i++)
+        args.plane *= x->shape[i];
+    return args;
+}
+
+static void batch_norm_backward(attn_tape *tape, attn__node *node)
+{
+    attn__target dx = attn__grad_target(tape, node->x[X]), dg = attn__grad_target(tape, node->x[GAIN]),
+                 db = attn__grad_target(tape, node->x[BIAS]);
+    attn__image_args args = sizes_of(node->y);
+    args.x = node->y->grad->data;
+    args.x2 = node->saved[SAVED_X].data;
+    args.gain = node->saved[SAVED_GAIN].data;
+    args.mean = node->saved[SAVED_MEAN].data;
+    args.inverse = node->saved[SAVED_INVERSE].data;
+    args.train = *(bool *)node->detail;
+    args.y = dx.data, args.add = dx.add;
+    args.y2 = dg.data, args.add2 = dg.add;
+    args.y3 = db.data, args.add3 = db.add;
+    run_channels(tape, attn__image_loops_for(node->y->dtype == ATTN_F64)->normalise_backward, &args);
+}
+
+static double get(const void *data, attn_dtype dtype, int64_t i)
+{
+    return dtype == ATTN_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+static void put(void *data, attn_dtype dtype, int64_t i, double x)
+{
+    if (dtype == ATTN_F64)
+        ((double *)data)[i] = x;
+    else
+        ((float *)data)[i] = (float)x;
+}
+
+/* Moves the running statistics towards the batch's; then variance becomes 1 / sqrt(variance + eps). */
+static void settle_statistics(attn_tape *tape, const attn__image_args *args, attn_dtype dtype, void *mean, void *inverse,
+                              attn_tensor *running_mean, attn_tensor *running_var, double momentum)
+{
+    double n = (double)(args->batch * args->plane);
+    for (int64_t c = 0; c < args->channels; c++) {
+        if (tape->options.train) {
+            double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
+            double m = get(running_mean->data, dtype, c), v = get(running_var->data, dtype, c);
+            put(running_mean->data, dtype, c, m + momentum * (get(mean, dtype, c) - m));
+            put(running_var->data, dtype, c, v + momentum * (unbiased - v));
+        } else {
+            put(mean, dtype, c, get(running_mean->data, dtype, c));
+            put(inverse, dtype, c, get(running_var->data, dtype, c));
+        }
+        put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + args->eps));
+    }
+}
+
+static bool accepts(attn_tape *tape, const attn_tensor *x, attn_tensor *const *vectors)
+{
+    bool fits = x->rank >= 2;
+    for (int i = 0; i < 4 && fits; i++)
+        fits = vectors[i]->rank == 1 && vectors[i]->shape[0] == x->shape[1];
+    if (!fits) {
+        char text[ATTN__SHAPE_TEXT];
+        attn__op_shape_error(tape, "batch_norm: x %s wants [C] of everything else, C its second axis",
+                             attn__shape_text(x, text));
+    }
+    return fits;
+}
+
+attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, attn_tensor *running_mean,
+                             attn_tensor *running_var, double momentum, double eps)
+{
+    if (!attn__op_accepts(tape, "batch_norm", 5, x, g, b, running_mean, running_var) ||
+        !accepts(tape, x, (attn_tensor *[]){g, b, running_mean, running_var}))
+        return NULL;
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape), *inputs[INPUTS] = {x, g, b};
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, batch_norm_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(bool)))
+        return NULL;
+    const attn__image_loops *loops = attn__image_loops_for(x->dtype == ATTN_F64);
+    size_t bytes = (size_t)x->shape[1] * attn_dtype_size(x->dtype);
+    attn__hold mean = attn__scratch(tape, bytes), inverse = attn__scratch(tape, bytes);
+    bool done = mean.data && inverse.data;
+    if (done) {
+        attn__image_args args = sizes_of(x);
+        args.eps = eps;
+        args.x = x->data, args.y = mean.data, args.y2 = inverse.data;
+        if (tape->options.train)
+            run_channels(tape, loops->statistics, &args);
+        settle_statistics(tape, &args, x->dtype, mean.data, inverse.data, running_mean, running_var, momentum);
+        args.y = y->data, args.gain = g->data, args.bias = b->data;
+        args.mean = mean.data, args.inverse = inverse.data;
+        run_channels(tape, loops->normalise, &args);
+    }
+    if (done && node) {
+        *(bool *)node->detail = tape->options.train;
+        attn__node_save(node, SAVED_X, x);
+        attn__node_save(node, SAVED_GAIN, g);
+        attn__storage_ref(mean.storage);
+        attn__node_save_hold(node, SAVED_MEAN, mean);
+        attn__storage_ref(inverse.storage);
+        attn__node_save_hold(node, SAVED_INVERSE, inverse);
+    }
+    attn__scratch_release(mean);
+    attn__scratch_release(inverse);
+    return done ? y : NULL;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions: each image is unfolded into a
+ * matrix [channels * taps, positions] and multiplied. */
+#include "base/parallel.h"
+#include "tensor/gemm.h"
+#include "tensor/image.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+enum { X, W, B, INPUTS };
+
+typedef struct conv_detail {
+    attn__window_grid grid;
+    int64_t batch, groups, in_channels, out_channels; /* channels of one group */
+} conv_detail;
+
+static int64_t rows_of(const conv_detail *d)
+{
+    return d->in_channels * attn__volume(d->grid.kernel);
+}
+
+static void *at(const void *data, attn_dtype dtype, int64_t offset)
+{
+    return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
+}
+
+static void unfold(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *x, void *columns)
+{
+    attn__image_args args = {.grid = d->grid, .x = x, .y = columns};
+    attn__parallel_range(tape->context->threads, rows_of(d), 1, attn__image_loops_for(dtype == ATTN_F64)->unfold, &args);
+}
+
+/* The index-th (image, group): offsets of its part of x, w and y. */
+typedef struct piece {
+    int64_t x, w, y;
+} piece;
+
+static piece piece_of(const conv_detail *d, int64_t index)
+{
+    int64_t group = index % d->groups, out = attn__volume(d->grid.out);
+    return (piece){index * d->in_channels * attn__volume(d->grid.in), group * d->out_channels * rows_of(d),
+                   index * d->out_channels * out};
+}
+
+static void weight_gradient(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__target dw, piece p,
+                            const void *columns)
+{
+    attn_dtype dtype = node->y->dtype;
+    int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
+    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .transpose_b = true, .m = d->out_channels,
+                                                         .n = rows, .k = out, .a = at(node->y->grad->data, dtype, p.y),
+                                                         .lda = out, .b = columns, .ldb = out,
+                                                         .c = at(dw.data, dtype, p.w), .ldc = rows,
+                                                         .add = true});
+}
+
+static void input_gradient(attn_tape *tape, const conv_detail *d, const attn__node *node, void *dx, piece p,
+                           const void *w, void *columns)
+{
+    attn_dtype dtype = node->y->dtype;
+    int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
+    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .transpose_a = true, .m = rows, .n = out,
+                                                         .k = d->out_channels, .a = at(w, dtype, p.w), .lda = rows,
+                                                         .b = at(node->y->grad->data, dtype, p.y), .ldb = out,
+                                                         .c = columns, .ldc = out});
+    attn__image_args args = {.grid = d->grid, .x = columns, .y = at(dx, dtype, p.x)};
+    attn__parallel_range(tape->context->threads, d->in_channels, 1, attn__image_loops_for(dtype == ATTN_F64)->fold,
+                         &args);
+}
+
+static void convolve_backward(attn_tape *tape, attn__node *node)
+{
+    const conv_detail *d = node->detail;
+    attn_dtype dtype = node->y->dtype;
+    attn__target dx = attn__grad_target_added(tape, node->x[X]), dw = attn__grad_target_added(tape, node->x[W]);
+    attn__hold columns =
+        attn__scratch(tape, (size_t)(rows_of(d) * attn__volume(d->grid.out)) * attn_dtype_size(dtype));
+    tape->failed |= !columns.data;
+    for (int64_t i = 0; i < d->batch * d->groups && !tape->failed; i++) {
+        piece p = piece_of(d, i);
+        if (dw.data) {
+            unfold(tape, d, dtype, at(node->saved[X].data, dtype, p.x), columns.data);
+            weight_gradient(tape, d, node, dw, p, columns.data);
+        }
+        if (dx.data)
+            input_gradient(tape, d, node, dx.data, p, node->saved[W].data, columns.data);
+    }
+    attn__scratch_release(columns);
+    attn__target db = attn__grad_target(tape, node->x[B]);
+    attn__image_args args = {.x = node->y->grad->data, .y3 = db.data, .batch = d->batch,
+                             .channels = d->groups * d->out_channels, .plane = attn__volume(d->grid.out),
+                             .add3 = db.add};
+    if (db.data)
+        attn__parallel_range(tape->context->threads, args.channels, 1,
+                             attn__image_loops_for(dtype == ATTN_F64)->sum_channels, &args);
+}
+
+static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const char *why)
+{
+    char tx[ATTN__SHAPE_TEXT], tw[ATTN__SHAPE_TEXT];
+    attn__op_shape_error(tape, "convolve: x %s, w %s: %s", attn__shape_text(x, tx), attn__shape_text(w, tw), why);
+    return false;
+}
+
+/* Sizes in three spatial axes; false (noted) if something does not fit. */
+static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, conv_detail *d)
+{
+    int n = conv->spatial;
+    if (n < 1 || n > 3 || x->rank != n + 2 || w->rank != n + 2)
+        return shape_error(tape, x, w, "1 to 3 spatial axes after two others wanted");
+    d->batch = x->shape[0];
+    d->groups = conv->groups ? conv->groups : 1;
+    d->in_channels = w->shape[1];
+    if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0)
+        return shape_error(tape, x, w, "channels do not fit the groups");
+    d->out_channels = w->shape[0] / d->groups;
+    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
+    for (int i = 0; i < n; i++) {
+        int axis = 3 - n + i;
+        d->grid.in[axis] = x->shape[2 + i];
+        d->grid.kernel[axis] = w->shape[2 + i];
+        d->grid.stride[axis] = conv->stride[i] ? conv->stride[i] : 1;
+        d->grid.padding[axis] = conv->padding[i];
+        int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - w->shape[2 + i];
+        if (room < 0 || conv->stride[i] < 0 || conv->padding[i] < 0 || w->shape[2 + i] < 1)
+            return shape_error(tape, x, w, "the kernel does not fit into the image");
+        d->grid.out[axis] = room / d->grid.stride[axis] + 1;
+    }
+    return true;
+}
+
+static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, attn_tensor *y)
+{
+    int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
+    attn__hold columns = attn__scratch(tape, (size_t)(rows * out) * attn_dtype_size(y->dtype));
+    bool done = columns.data != NULL;
+    for (int64_t i = 0; i < d->batch * d->groups && done; i++) {
+        piece p = piece_of(d, i);
+        unfold(tape, d, y->dtype, at(x->data, y->dtype, p.x), columns.data);
+        done = attn__gemm(tape, &(attn__gemm_args){.dtype = y->dtype, .m = d->out_channels, .n = out, .k = rows,
+                                                   .a = at(w->data, y->dtype, p.w), .lda = rows, .b = columns.data,
+                                                   .ldb = out, .c = at(y->data, y->dtype, p.y), .ldc = out});
+    }
+    attn__scratch_release(columns);
+    return done;
+}
+
+attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
+{
+    conv_detail d;
+    if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d))
+        return NULL;
+    if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
+        shape_error(tape, x, w, "b has not one element for each output channel");
+        return NULL;
+    }
+    int64_t shape[ATTN_MAX_RANK] = {x->shape[0], w->shape[0]};
+    memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, 2, sizeof d) ||
+        !run(tape, &d, x, w, y))
+        return NULL;
+    attn__image_args args = {.y = y->data, .bias = b ? b->data : NULL, .batch = x->shape[0], .channels = w->shape[0],
+                             .plane = attn__volume(d.grid.out)};
+    if (b)
+        attn__parallel_range(tape->context->threads, args.channels, 1,
+                             attn__image_loops_for(x->dtype == ATTN_F64)->add_channels, &args);
+    if (node) {
+        *(conv_detail *)node->detail = d;
+        attn__node_save(node, X, x);
+        attn__node_save(node, W, w);
+    }
+    return y;
+}

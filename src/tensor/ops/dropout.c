@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * Dropout (Srivastava et al. 2014): nothing is kept, the backward pass asks the counter again. */
+#include "tensor/op.h"
+
+#include "tensor/dropout.h"
+
+bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
+{
+    if (p >= 0 && p < 1)
+        return true;
+    attn__fail(tape->context, ATTN_ARGUMENT, "%s: dropout %g is not in [0, 1)", op, p);
+    return false;
+}
+
+attn__dropout attn__dropout_site(attn_tape *tape, double p)
+{
+    if (!tape->options.train || p == 0)
+        return (attn__dropout){.scale = 1};
+    return (attn__dropout){tape->options.seed, tape->stream++, attn__dropout_threshold(p), 1 / (1 - p)};
+}
+
+void attn__dropout_set(attn__rows_args *args, const attn__dropout *dropout)
+{
+    args->seed = dropout->seed;
+    args->stream = dropout->stream;
+    args->threshold = dropout->threshold;
+    args->keep_scale = dropout->scale;
+}
+
+static void run(attn_tape *tape, const attn__dropout *dropout, const attn_tensor *like, const void *x, void *y)
+{
+    int64_t n = like->rank ? like->shape[like->rank - 1] : 1;
+    attn__rows_args args = {.x = x, .y = y, .n = n};
+    attn__dropout_set(&args, dropout);
+    attn__rows_run(tape, like->dtype, ATTN__ROWS_DROPOUT, &args, attn__row_count(like), n);
+}
+
+static void dropout_backward(attn_tape *tape, attn__node *node)
+{
+    attn__hold dx = attn__grad_reuse(tape, node->y);
+    if (!dx.data)
+        return;
+    run(tape, node->detail, node->y, node->y->grad->data, dx.data);
+    attn__grad_give(tape, node->x[0], dx);
+}
+
+attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p)
+{
+    if (!attn__op_accepts(tape, "dropout", 1, x) || !attn__dropout_accepts(tape, "dropout", p))
+        return NULL;
+    attn__dropout dropout = attn__dropout_site(tape, p);
+    if (dropout.threshold == 0)
+        return x;
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, dropout_backward, y, 1, &x, 0, sizeof dropout))
+        return NULL;
+    run(tape, &dropout, x, x->data, y->data);
+    if (node)
+        *(attn__dropout *)node->detail = dropout;
+    return y;
+}

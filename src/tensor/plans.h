@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plans.h - plans of attention problems, kept by the tape.
+ */
+#ifndef ATTN_TENSOR_PLANS_H
+#define ATTN_TENSOR_PLANS_H
+
+#include "tensor/tensor.h"
+
+/* The plan of this problem, made on its first use; NULL (noted) if it cannot be planned.  The tape's; valid
+ * until the next call. */
+const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem);
+
+#endif

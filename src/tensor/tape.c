@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ * The tape: where operations put their results, and what it forgets at a reset or at the end of a scope. */
+#include "tensor/tape.h"
+
+#include <string.h>
+
+/* ----------------------------------------------------------------------------------------------- arena */
+
+enum { CHUNK = 64 * 1024, ARENA_ALIGN = 16 };
+
+struct attn__chunk {
+    attn__chunk *next;
+    size_t size;
+    _Alignas(ARENA_ALIGN) char data[];
+};
+
+static attn__chunk *chunk_with(attn_context *context, size_t size)
+{
+    size = size > CHUNK ? size : CHUNK;
+    attn__chunk *chunk = attn__alloc(context, attn__size_add(size, sizeof *chunk));
+    if (chunk) {
+        chunk->next = NULL;
+        chunk->size = size;
+    }
+    return chunk;
+}
+
+/* Moves on to a chunk that has room, a kept one if possible. */
+static bool arena_advance(attn_tape *tape, size_t size)
+{
+    attn__arena *arena = &tape->arena;
+    attn__chunk **link = arena->current ? &arena->current->next : &arena->first;
+    while (*link && (*link)->size < size)
+        link = &(*link)->next;
+    if (!*link)
+        *link = chunk_with(tape->context, size);
+    if (!*link)
+        return false;
+    arena->current = *link;
+    arena->used = 0;
+    return true;
+}
+
+void *attn__arena_take(attn_tape *tape, size_t size)
+{
+    attn__arena *arena = &tape->arena;
+    size = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    if ((!arena->current || arena->current->size - arena->used < size) && !arena_advance(tape, size))
+        return NULL;
+    void *memory = arena->current->data + arena->used;
+    arena->used += size;
+    return memset(memory, 0, size);
+}
+
+static void arena_destroy(attn_tape *tape)
+{
+    while (tape->arena.first) {
+        attn__chunk *chunk = tape->arena.first;
+        tape->arena.first = chunk->next;
+        attn__free(tape->context, chunk);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------- handles */
+
+attn_tensor *attn__handle_take(attn_tape *tape)
+{
+    attn_tensor *tensor = tape->idle;
+    if (tensor)
+        tape->idle = tensor->next;
+    else
+        tensor = attn__arena_take(tape, sizeof *tensor);
+    if (!tensor)
+        return NULL;
+    *tensor = (attn_tensor){.context = tape->context, .tape = tape, .next = tape->tensors};
+    tape->tensors = tensor;
+    return tensor;
+}
+
+void attn__handle_drop_data(attn_tensor *tensor)
+{
+    attn__storage_unref(tensor->storage);
+    tensor->storage = NULL;
+    tensor->data = NULL;
+}
+
+void attn__grad_drop(attn_tensor *tensor)
+{
+    if (!tensor->grad)
+        return;
+    attn__handle_drop_data(tensor->grad);
+    tensor->grad = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------ tape */
+
+attn_status attn_tape_create(attn_tape **tape, attn_context *context)
+{
+    attn_tape *made = *tape = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    made->context = context;
+    made->pool.context = context;
+    return ATTN_OK;
+}
+
+void attn__node_release(attn__node *node)
+{
+    for (int i = 0; i < node->nsaved; i++) {
+        if (node->saved[i].storage) {
+            node->saved[i].storage->saves--;
+            attn__storage_unref(node->saved[i].storage);
+        }
+        node->saved[i] = (attn__hold){0};
+    }
+}
+
+void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
+{
+    for (attn__node *node = tape->nodes; node; node = node->previous)
+        attn__node_release(node);
+    for (attn_tensor *tensor = tape->tensors; tensor; tensor = tensor->next)
+        attn__handle_drop_data(tensor);
+    tape->nodes = NULL;
+    tape->tensors = tape->idle = NULL;
+    tape->arena.current = NULL;
+    tape->arena.used = 0;
+    tape->depth = 0;
+    tape->stream = 0;
+    tape->failed = false;
+    tape->options = options ? *options : (attn_tape_options){0};
+}
+
+void attn_tape_destroy(attn_tape *tape)
+{
+    if (!tape)
+        return;
+    attn_tape_reset(tape, NULL);
+    if (tape->release_plans)
+        tape->release_plans(tape);
+    attn__pool_clear(&tape->pool);
+    arena_destroy(tape);
+    attn__free(tape->context, tape);
+}
+
+attn_context *attn_tape_context(const attn_tape *tape)
+{
+    return tape->context;
+}
+
+attn_tape_options attn_tape_mode(const attn_tape *tape)
+{
+    return tape->options;
+}
+
+/* ---------------------------------------------------------------------------------------------- scopes */
+
+void attn_scope_begin(attn_tape *tape)
+{
+    if (tape->depth < ATTN__MAX_SCOPES)
+        tape->scopes[tape->depth] = tape->tensors;
+    tape->depth++;
+}
+
+/* Frees data and, in inference, handles made since `mark`; nodes refer to handles while recording. */
+static void scope_free(attn_tape *tape, const attn_tensor *mark, const attn_tensor *keep)
+{
+    attn_tensor **link = &tape->tensors;
+    while (*link != mark) {
+        attn_tensor *tensor = *link;
+        if (tensor == keep || tensor->storage == NULL || (tape->options.record && !tensor->computed)) {
+            link = &tensor->next;
+            continue;
+        }
+        attn__handle_drop_data(tensor);
+        if (tape->options.record) {
+            link = &tensor->next;
+            continue;
+        }
+        *link = tensor->next;
+        tensor->next = tape->idle;
+        tape->idle = tensor;
+    }
+}
+
+attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep)
+{
+    if (tape->depth == 0) {
+        attn__fail(tape->context, ATTN_ARGUMENT, "attn_scope_end without its attn_scope_begin");
+        return keep;
+    }
+    tape->depth--;
+    if (tape->depth < ATTN__MAX_SCOPES)
+        scope_free(tape, tape->scopes[tape->depth], keep);
+    return keep;
+}

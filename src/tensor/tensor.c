@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ * Tensors: shape, storage, gradient. */
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, attn_dtype dtype, int rank,
+                                  const int64_t *shape)
+{
+    if (rank < 0 || rank > ATTN_MAX_RANK || attn_dtype_size(dtype) == 0)
+        return attn__fail(context, ATTN_ARGUMENT, "a tensor has 0 to %d axes of a known type, not %d of %s",
+                          ATTN_MAX_RANK, rank, attn_dtype_name(dtype));
+    size_t size = 1;
+    for (int i = 0; i < rank; i++) {
+        if (shape[i] < 0)
+            return attn__fail(context, ATTN_ARGUMENT, "axis %d of a tensor has length %lld", i, (long long)shape[i]);
+        tensor->shape[i] = shape[i];
+        size = attn__size_mul(size, (size_t)shape[i]);
+    }
+    if (size > INT64_MAX / 16)
+        return attn__fail_memory(context, SIZE_MAX);
+    tensor->context = context;
+    tensor->dtype = dtype;
+    tensor->rank = rank;
+    tensor->size = (int64_t)size;
+    return ATTN_OK;
+}
+
+size_t attn__tensor_bytes(const attn_tensor *tensor)
+{
+    return (size_t)tensor->size * attn_dtype_size(tensor->dtype);
+}
+
+bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool)
+{
+    tensor->storage = attn__storage_create(tensor->context, pool, attn__tensor_bytes(tensor));
+    tensor->data = tensor->storage ? attn__storage_data(tensor->storage) : NULL;
+    return tensor->storage != NULL;
+}
+
+attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                               const int64_t *shape)
+{
+    *tensor = NULL;
+    attn_tensor described = {0};
+    attn_status status = attn__tensor_describe(context, &described, dtype, rank, shape);
+    if (status != ATTN_OK)
+        return status;
+    attn_tensor *made = attn__alloc(context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    *made = described;
+    if (!attn__tensor_allocate(made, NULL)) {
+        attn__free(context, made);
+        return ATTN_MEMORY;
+    }
+    memset(made->data, 0, attn__tensor_bytes(made));
+    *tensor = made;
+    return ATTN_OK;
+}
+
+void attn_tensor_destroy(attn_tensor *tensor)
+{
+    if (!tensor || tensor->tape)
+        return;
+    attn_tensor_destroy(tensor->grad);
+    attn__storage_unref(tensor->storage);
+    attn__free(tensor->context, tensor);
+}
+
+void attn__tensor_settle(attn_tensor *tensor)
+{
+    if (tensor->zero_pending)
+        memset(tensor->data, 0, attn__tensor_bytes(tensor));
+    tensor->zero_pending = false;
+}
+
+void *attn_tensor_data(const attn_tensor *tensor)
+{
+    attn__tensor_settle((attn_tensor *)tensor);
+    return tensor->data;
+}
+
+attn_dtype attn_tensor_dtype(const attn_tensor *tensor)
+{
+    return tensor->dtype;
+}
+
+int attn_tensor_rank(const attn_tensor *tensor)
+{
+    return tensor->rank;
+}
+
+const int64_t *attn_tensor_shape(const attn_tensor *tensor)
+{
+    return tensor->shape;
+}
+
+int64_t attn_tensor_dim(const attn_tensor *tensor, int axis)
+{
+    return tensor->shape[axis < 0 ? axis + tensor->rank : axis];
+}
+
+int64_t attn_tensor_size(const attn_tensor *tensor)
+{
+    return tensor->size;
+}
+
+void attn_tensor_set_needs_grad(attn_tensor *tensor, bool needs)
+{
+    tensor->needs_grad = needs;
+}
+
+bool attn_tensor_needs_grad(const attn_tensor *tensor)
+{
+    return tensor->needs_grad;
+}
+
+attn_tensor *attn_tensor_grad(const attn_tensor *tensor)
+{
+    return tensor->grad;
+}
+
+/* Only noted: the backward pass then overwrites instead of adding, and most gradients are never cleared. */
+void attn_tensor_clear_grad(attn_tensor *tensor)
+{
+    if (tensor->grad)
+        tensor->grad->zero_pending = true;
+}
+
+const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TEXT])
+{
+    int used = snprintf(text, ATTN__SHAPE_TEXT, "[");
+    for (int i = 0; i < tensor->rank && used < ATTN__SHAPE_TEXT - 24; i++)
+        used += snprintf(text + used, (size_t)(ATTN__SHAPE_TEXT - used), i ? ",%lld" : "%lld",
+                         (long long)tensor->shape[i]);
+    snprintf(text + used, (size_t)(ATTN__SHAPE_TEXT - used), "]");
+    return text;
+}

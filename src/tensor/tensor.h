@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tensor.h - what a tensor, a tape and a node of the tape are.  Operations include tensor/op.h.
+ */
+#ifndef ATTN_TENSOR_TENSOR_H
+#define ATTN_TENSOR_TENSOR_H
+
+#include "attn/tensor.h"
+#include "base/context.h"
+#include "tensor/storage.h"
+
+struct attn_tensor {
+    attn_context *context;
+    attn_tape *tape;        /* NULL: the caller's own */
+    attn__storage *storage; /* NULL: freed by the end of a scope */
+    void *data;             /* within the storage */
+    attn_dtype dtype;
+    int rank;
+    int64_t shape[ATTN_MAX_RANK];
+    int64_t size;
+    bool needs_grad;
+    bool computed;     /* a recorded operation made it: its gradient is freed once passed on */
+    bool zero_pending; /* of a gradient: counts as zero, and is cleared when somebody looks */
+    attn_tensor *grad;
+    attn_tensor *next; /* in the tape's list, newest first */
+};
+
+/* Data that the backward pass needs, alive although the tensor itself may be gone. */
+typedef struct attn__hold {
+    attn__storage *storage;
+    void *data;
+} attn__hold;
+
+/* One recorded operation. */
+typedef struct attn__node attn__node;
+struct attn__node {
+    attn__node *previous;
+    void (*backward)(attn_tape *tape, attn__node *node);
+    attn_tensor *y;
+    attn_tensor **x;
+    int nx;
+    attn__hold *saved;
+    int nsaved;
+    void *detail; /* the operation's own, from the arena */
+};
+
+/* Small things that live until the reset: handles, nodes, details. */
+typedef struct attn__chunk attn__chunk;
+typedef struct attn__arena {
+    attn__chunk *first, *current;
+    size_t used; /* of the current chunk */
+} attn__arena;
+
+enum { ATTN__MAX_SCOPES = 64 };
+
+typedef struct attn__plan_cache attn__plan_cache;
+
+struct attn_tape {
+    attn_context *context;
+    attn_tape_options options;
+    attn__pool pool;
+    attn__arena arena;
+    attn_tensor *tensors; /* newest first */
+    attn_tensor *idle;    /* handles to use again */
+    attn__node *nodes;    /* newest first */
+    attn_tensor *scopes[ATTN__MAX_SCOPES]; /* the newest tensor when each scope began */
+    int depth;
+    uint64_t stream; /* dropout sites so far */
+    bool failed;     /* in the backward pass */
+    attn__plan_cache *plans;
+    void (*release_plans)(attn_tape *tape);
+};
+
+/* Fills in dtype, rank, shape and size. */
+attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, attn_dtype dtype, int rank,
+                                  const int64_t *shape);
+size_t attn__tensor_bytes(const attn_tensor *tensor);
+/* Takes fresh storage for a described tensor. */
+bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool);
+/* Carries out a pending clearing. */
+void attn__tensor_settle(attn_tensor *tensor);
+
+/* "[2,3,4]" in `text`, which is returned. */
+enum { ATTN__SHAPE_TEXT = 128 };
+const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TEXT]);
+
+/* Memory of the arena, zeroed; NULL (noted). */
+void *attn__arena_take(attn_tape *tape, size_t size);
+/* A handle of the tape without data. */
+attn_tensor *attn__handle_take(attn_tape *tape);
+
+#endif

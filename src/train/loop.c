@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training loop: epochs of steps, validation, early stopping, saving, progress, and going on later with
+ * the same bits.  What it must remember between two steps is `counters`; the optimiser's tensors and the
+ * parameters are saved by the job.
+ */
+#include "attn/train.h"
+
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <time.h>
+
+typedef struct counters {
+    int64_t epoch, step; /* the next step to take */
+    int64_t all_steps;
+    double loss_sum, loss_tokens; /* of this epoch so far */
+    double best, last_valid;      /* losses; NaN at first */
+    int64_t stale;                /* epochs since the best one */
+} counters;
+
+struct attn_training {
+    attn_context *context;
+    attn_training_options options;
+    attn_optimiser *optimiser;
+    counters at;
+    /* Of this run only. */
+    double started, tokens;
+    int64_t steps_here;
+};
+
+attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
+                                 const attn_training_options *options)
+{
+    *training = NULL;
+    if (options->epochs < 0 || !(options->schedule.peak > 0))
+        return attn__fail(context, ATTN_ARGUMENT, "training: %lld epochs at rate %g; epochs must not be negative and "
+                          "the rate must be positive", (long long)options->epochs, options->schedule.peak);
+    attn_training *made = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    made->context = context;
+    made->options = *options;
+    made->at.best = made->at.last_valid = NAN;
+    attn_status status = attn_optimiser_create(&made->optimiser, context, parameters, &options->optimiser);
+    if (status != ATTN_OK) {
+        attn_training_destroy(made);
+        return status;
+    }
+    *training = made;
+    return ATTN_OK;
+}
+
+void attn_training_destroy(attn_training *training)
+{
+    if (!training)
+        return;
+    attn_optimiser_destroy(training->optimiser);
+    attn__free(training->context, training);
+}
+
+attn_optimiser *attn_training_optimiser(const attn_training *training)
+{
+    return training->optimiser;
+}
+
+int64_t attn_training_epoch(const attn_training *training)
+{
+    return training->at.epoch;
+}
+
+/* ----------------------------------------------------------------------------------------- checkpoints */
+
+/* The one list of what a checkpoint holds, so that storing and restoring cannot drift apart. */
+#define COUNTERS(INT, REAL)                                                                                            \
+    INT("epoch", at.epoch) INT("step", at.step) INT("all_steps", at.all_steps) INT("stale", at.stale)                  \
+    REAL("loss_sum", at.loss_sum) REAL("loss_tokens", at.loss_tokens) REAL("best", at.best)                            \
+    REAL("last_valid", at.last_valid)
+
+attn_status attn_training_store(const attn_training *training, attn_config *config)
+{
+    attn_status status = attn_config_set_int(config, "optimiser_steps", attn_optimiser_steps(training->optimiser));
+#define STORE_INT(key, field)                                                                                          \
+    if (status == ATTN_OK)                                                                                             \
+        status = attn_config_set_int(config, key, training->field);
+/* JSON has no NaN: a loss that is not known yet is left out. */
+#define STORE_REAL(key, field)                                                                                         \
+    if (status == ATTN_OK && !isnan(training->field))                                                                  \
+        status = attn_config_set_real(config, key, training->field);
+    COUNTERS(STORE_INT, STORE_REAL)
+    return status;
+}
+
+attn_status attn_training_restore(attn_training *training, const attn_config *config)
+{
+    const attn_value *steps = attn_config_get(config, "optimiser_steps");
+    if (!steps || steps->type != ATTN_VALUE_INT)
+        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: the key \"optimiser_steps\" is missing");
+    attn_optimiser_set_steps(training->optimiser, steps->integer);
+#define RESTORE_INT(key, field)                                                                                        \
+    if (!attn_config_get(config, key))                                                                                 \
+        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: the key \"%s\" is missing", key);               \
+    training->field = attn_config_int(config, key, -1);                                                                \
+    if (training->field < 0)                                                                                           \
+        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: \"%s\" is not a count", key);
+#define RESTORE_REAL(key, field) training->field = attn_config_real(config, key, NAN);
+    COUNTERS(RESTORE_INT, RESTORE_REAL)
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ steps */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* False if the caller wants to stop. */
+static bool report(attn_training *training, const attn_job *job, attn_progress *p)
+{
+    if (!job->progress)
+        return true;
+    const counters *at = &training->at;
+    p->epochs = training->options.epochs;
+    p->all_steps = at->all_steps;
+    p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
+    p->valid_loss = at->last_valid;
+    p->best_loss = at->best;
+    p->seconds = now() - training->started;
+    p->tokens_per_second = p->seconds > 0 ? training->tokens / p->seconds : 0;
+    int64_t left = p->epochs * p->steps - at->all_steps;
+    p->seconds_left = training->steps_here > 0 ? p->seconds / (double)training->steps_here * (double)left : NAN;
+    return job->progress(job->user, p);
+}
+
+/* Each step's dropout has a seed of its own, which depends on nothing but the run's seed and the step. */
+static uint64_t step_seed(const attn_training *training)
+{
+    return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
+}
+
+static attn_status one_step(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
+{
+    counters *at = &training->at;
+    attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = step_seed(training)});
+    int64_t tokens = 0;
+    attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step, &tokens);
+    if (!loss)
+        return attn_context_status(training->context);
+    double value = (double)*(const float *)attn_tensor_data(loss);
+    attn_status status = attn_backward(tape, loss);
+    if (status != ATTN_OK)
+        return status;
+    p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
+    status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
+    if (status != ATTN_OK)
+        return status;
+    if (!isfinite(value) || !isfinite(p->grad_norm))
+        return attn__fail(training->context, ATTN_ARGUMENT,
+                          "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
+                          (long long)at->epoch + 1, (long long)at->step + 1, value, p->grad_norm);
+    at->loss_sum += value * (double)tokens;
+    at->loss_tokens += (double)tokens;
+    training->tokens += (double)tokens;
+    training->steps_here++;
+    at->step++;
+    at->all_steps++;
+    return ATTN_OK;
+}
+
+static attn_status run_steps(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
+{
+    counters *at = &training->at;
+    int64_t every = training->options.save_every;
+    while (at->step < p->steps) {
+        attn_status status = one_step(training, job, tape, p);
+        if (status != ATTN_OK)
+            return status;
+        p->epoch = at->epoch + 1;
+        p->step = at->step;
+        p->epoch_ends = p->improved = false;
+        if (!report(training, job, p)) {
+            status = job->save(job->user, false);
+            return status != ATTN_OK ? status : ATTN_INTERRUPTED;
+        }
+        if (every > 0 && at->all_steps % every == 0 && at->step < p->steps)
+            status = job->save(job->user, false);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+/* Validates, counts the epoch as done, saves. */
+static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
+{
+    counters *at = &training->at;
+    p->improved = true;
+    if (job->validate) {
+        attn_tape_reset(tape, NULL);
+        attn_status status = job->validate(job->user, tape, &at->last_valid);
+        if (status != ATTN_OK)
+            return status;
+        p->improved = isnan(at->best) || at->last_valid < at->best;
+        at->stale = p->improved ? 0 : at->stale + 1;
+        if (p->improved)
+            at->best = at->last_valid;
+    }
+    p->epoch_ends = true;
+    bool go_on = report(training, job, p);
+    at->epoch++;
+    at->step = 0;
+    at->loss_sum = at->loss_tokens = 0;
+    attn_status status = job->save(job->user, p->improved);
+    return status != ATTN_OK || go_on ? status : ATTN_INTERRUPTED;
+}
+
+static bool out_of_patience(const attn_training *training)
+{
+    return training->options.patience > 0 && training->at.stale >= training->options.patience;
+}
+
+attn_status attn_training_run(attn_training *training, const attn_job *job)
+{
+    attn_tape *tape;
+    attn_status status = attn_tape_create(&tape, training->context);
+    if (status != ATTN_OK)
+        return status;
+    training->started = now();
+    training->tokens = 0;
+    training->steps_here = 0;
+    attn_progress p = {.steps = job->steps(job->user)};
+    while (status == ATTN_OK && training->at.epoch < training->options.epochs && !out_of_patience(training)) {
+        status = run_steps(training, job, tape, &p);
+        if (status == ATTN_OK)
+            status = end_epoch(training, job, tape, &p);
+    }
+    attn_tape_destroy(tape);
+    return status;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Adam, AdamW and SGD with momentum over a list of f32 parameters, with clipping by the global norm.
+ */
+#include "attn/train.h"
+
+#include "base/context.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GRAIN = 1 << 14 }; /* elements worth a thread of their own */
+
+struct attn_optimiser {
+    attn_context *context;
+    const attn_named_list *parameters;
+    attn_optimiser_options options;
+    int64_t steps;
+    attn_named_list state; /* m.NAME (and v.NAME after it), in the parameters' order, trainable ones only */
+};
+
+static double or_default(double value, double otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
+static attn_status check_options(attn_context *context, const attn_optimiser_options *o)
+{
+    if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
+        return attn__fail(context, ATTN_ARGUMENT, "optimiser: beta1 %g and beta2 %g must lie in [0, 1)", o->beta1,
+                          o->beta2);
+    if (!(o->eps > 0) || !(o->momentum >= 0 && o->momentum < 1) || !(o->weight_decay >= 0) || !(o->clip_norm >= 0))
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "optimiser: eps %g must be positive, momentum %g in [0, 1), weight decay %g and "
+                          "clipping norm %g not negative",
+                          o->eps, o->momentum, o->weight_decay, o->clip_norm);
+    return ATTN_OK;
+}
+
+static bool trained(const attn_tensor *tensor)
+{
+    return attn_tensor_needs_grad(tensor);
+}
+
+static attn_status add_moment(attn_optimiser *optimiser, const char *prefix, const attn_named *parameter)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s.%s", prefix, parameter->name);
+    const attn_tensor *like = parameter->tensor;
+    attn_tensor *moment;
+    attn_status status = attn_tensor_create(&moment, optimiser->context, ATTN_F32, attn_tensor_rank(like),
+                                            attn_tensor_shape(like));
+    if (status == ATTN_OK) {
+        status = attn_named_add(&optimiser->state, name, moment);
+        if (status != ATTN_OK)
+            attn_tensor_destroy(moment);
+    }
+    return status;
+}
+
+static attn_status add_state(attn_optimiser *optimiser)
+{
+    bool first = optimiser->options.kind != ATTN_SGD || optimiser->options.momentum > 0;
+    bool second = optimiser->options.kind != ATTN_SGD;
+    for (int64_t i = 0; i < optimiser->parameters->n; i++) {
+        const attn_named *parameter = &optimiser->parameters->items[i];
+        if (!trained(parameter->tensor))
+            continue;
+        if (attn_tensor_dtype(parameter->tensor) != ATTN_F32)
+            return attn__fail(optimiser->context, ATTN_UNSUPPORTED, "optimiser: parameter %s is %s, not f32",
+                              parameter->name, attn_dtype_name(attn_tensor_dtype(parameter->tensor)));
+        attn_status status = first ? add_moment(optimiser, "m", parameter) : ATTN_OK;
+        if (status == ATTN_OK && second)
+            status = add_moment(optimiser, "v", parameter);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *context, const attn_named_list *parameters,
+                                  const attn_optimiser_options *options)
+{
+    *optimiser = NULL;
+    attn_optimiser_options o = options ? *options : (attn_optimiser_options){0};
+    o.beta1 = or_default(o.beta1, 0.9);
+    o.beta2 = or_default(o.beta2, 0.999);
+    o.eps = or_default(o.eps, 1e-8);
+    attn_status status = check_options(context, &o);
+    if (status != ATTN_OK)
+        return status;
+    attn_optimiser *made = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    made->context = context;
+    made->parameters = parameters;
+    made->options = o;
+    made->state = (attn_named_list){.context = context, .owns = true};
+    status = add_state(made);
+    if (status != ATTN_OK) {
+        attn_optimiser_destroy(made);
+        return status;
+    }
+    *optimiser = made;
+    return ATTN_OK;
+}
+
+void attn_optimiser_destroy(attn_optimiser *optimiser)
+{
+    if (!optimiser)
+        return;
+    attn_named_clear(&optimiser->state);
+    attn__free(optimiser->context, optimiser);
+}
+
+int64_t attn_optimiser_steps(const attn_optimiser *optimiser)
+{
+    return optimiser->steps;
+}
+
+void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps)
+{
+    optimiser->steps = steps;
+}
+
+const attn_named_list *attn_optimiser_state(const attn_optimiser *optimiser)
+{
+    return &optimiser->state;
+}
+
+/* ------------------------------------------------------------------------------------------------ norm */
+
+/* Sums of squares of fixed blocks, so that the total does not depend on the number of threads. */
+typedef struct norm_job {
+    const float *g;
+    int64_t n;
+    double *blocks;
+} norm_job;
+
+static void norm_blocks(void *user, int64_t begin, int64_t end)
+{
+    const norm_job *job = user;
+    for (int64_t block = begin; block < end; block++) {
+        int64_t from = block * GRAIN, to = from + GRAIN < job->n ? from + GRAIN : job->n;
+        /* Eight partial sums: one chain of additions would wait for each. */
+        double sum[8] = {0};
+        int64_t i = from;
+        for (; i + 8 <= to; i += 8) {
+            for (int lane = 0; lane < 8; lane++)
+                sum[lane] += (double)job->g[i + lane] * (double)job->g[i + lane];
+        }
+        for (; i < to; i++)
+            sum[0] += (double)job->g[i] * (double)job->g[i];
+        job->blocks[block] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    }
+}
+
+static double square_norm(int threads, const attn_tensor *tensor)
+{
+    enum { BLOCKS = 256 };
+    double blocks[BLOCKS], total = 0;
+    const float *g = attn_tensor_data(tensor);
+    int64_t n = attn_tensor_size(tensor);
+    for (int64_t from = 0; from < n; from += (int64_t)BLOCKS * GRAIN) {
+        int64_t left = n - from, part = left < (int64_t)BLOCKS * GRAIN ? left : (int64_t)BLOCKS * GRAIN;
+        int64_t count = (part + GRAIN - 1) / GRAIN;
+        norm_job job = {g + from, part, blocks};
+        attn__parallel_range(threads, count, 1, norm_blocks, &job);
+        for (int64_t b = 0; b < count; b++)
+            total += blocks[b];
+    }
+    return total;
+}
+
+static double global_norm(const attn_optimiser *optimiser)
+{
+    double total = 0;
+    for (int64_t i = 0; i < optimiser->parameters->n; i++) {
+        const attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
+        if (trained(tensor) && grad)
+            total += square_norm(optimiser->context->threads, grad);
+    }
+    return sqrt(total);
+}
+
+/* ------------------------------------------------------------------------------------------------ step */
+
+typedef struct step_job {
+    const attn_optimiser_options *o;
+    float *p, *m, *v;
+    const float *g;
+    float clip;                /* factor on the gradient */
+    float rate;                /* with Adam: divided by the first moment's bias correction */
+    float inverse_root_second; /* 1 / sqrt(bias correction of the second moment) */
+    float shrink;              /* AdamW: 1 - rate * weight decay */
+} step_job;
+
+static void adam_range(void *user, int64_t begin, int64_t end)
+{
+    const step_job *job = user;
+    float beta1 = (float)job->o->beta1, beta2 = (float)job->o->beta2, eps = (float)job->o->eps;
+    float rest1 = (float)(1 - job->o->beta1), rest2 = (float)(1 - job->o->beta2);
+    float decay = job->o->kind == ATTN_ADAM ? (float)job->o->weight_decay : 0;
+    float *restrict p = job->p, *restrict m = job->m, *restrict v = job->v;
+    const float *restrict gradient = job->g;
+    for (int64_t i = begin; i < end; i++) {
+        float g = gradient[i] * job->clip + decay * p[i];
+        m[i] = beta1 * m[i] + rest1 * g;
+        v[i] = beta2 * v[i] + rest2 * g * g;
+        p[i] = p[i] * job->shrink - job->rate * m[i] / (sqrtf(v[i]) * job->inverse_root_second + eps);
+    }
+}
+
+static void sgd_range(void *user, int64_t begin, int64_t end)
+{
+    const step_job *job = user;
+    float decay = (float)job->o->weight_decay, momentum = (float)job->o->momentum;
+    for (int64_t i = begin; i < end; i++) {
+        float g = job->g[i] * job->clip + decay * job->p[i];
+        if (job->m)
+            g = job->m[i] = momentum * job->m[i] + g;
+        job->p[i] -= job->rate * g;
+    }
+}
+
+/* The moments of the trainable parameter that comes `index`-th. */
+static float *moment(const attn_optimiser *optimiser, int64_t index, int which)
+{
+    int64_t each = optimiser->options.kind == ATTN_SGD ? (optimiser->options.momentum > 0) : 2;
+    return each > which ? attn_tensor_data(optimiser->state.items[index * each + which].tensor) : NULL;
+}
+
+static step_job prepare(const attn_optimiser *optimiser, double rate, double clip)
+{
+    const attn_optimiser_options *o = &optimiser->options;
+    step_job job = {.o = o, .clip = (float)clip, .rate = (float)rate, .inverse_root_second = 1, .shrink = 1};
+    if (o->kind != ATTN_SGD) {
+        job.rate = (float)(rate / (1 - pow(o->beta1, (double)optimiser->steps)));
+        job.inverse_root_second = (float)(1 / sqrt(1 - pow(o->beta2, (double)optimiser->steps)));
+    }
+    if (o->kind == ATTN_ADAMW)
+        job.shrink = (float)(1 - rate * o->weight_decay);
+    return job;
+}
+
+static void update(attn_optimiser *optimiser, double rate, double clip)
+{
+    step_job job = prepare(optimiser, rate, clip);
+    for (int64_t i = 0, index = 0; i < optimiser->parameters->n; i++) {
+        attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
+        if (!trained(tensor))
+            continue;
+        if (grad) {
+            job.p = attn_tensor_data(tensor);
+            job.g = attn_tensor_data(grad);
+            job.m = moment(optimiser, index, 0);
+            job.v = moment(optimiser, index, 1);
+            attn__parallel_range(optimiser->context->threads, attn_tensor_size(tensor), GRAIN,
+                                 optimiser->options.kind == ATTN_SGD ? sgd_range : adam_range, &job);
+        }
+        index++;
+    }
+}
+
+attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm)
+{
+    double length = norm || optimiser->options.clip_norm > 0 ? global_norm(optimiser) : 0;
+    double clip_norm = optimiser->options.clip_norm;
+    if (isfinite(length)) {
+        optimiser->steps++;
+        update(optimiser, rate, clip_norm > 0 && length > clip_norm ? clip_norm / length : 1);
+    }
+    for (int64_t i = 0; i < optimiser->parameters->n; i++)
+        attn_tensor_clear_grad(optimiser->parameters->items[i].tensor);
+    if (norm)
+        *norm = length;
+    return ATTN_OK;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The rules are those of mteval-v13a: each is one pass over the text that puts spaces around something.  A
+ * pass consumes two characters where its rule looks at two, so that passes over "a.." act like the original.
+ */
+#include "train/tokenise_13a.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+static bool digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool stop(char c)
+{
+    return c == '.' || c == ',';
+}
+
+/* All ASCII punctuation but the apostrophe, comma, dash and period. */
+static bool symbol(char c)
+{
+    return c != '\0' && strchr("{|}~[\\]^_` !\"#$%&()*+:;<=>?@/", c) != NULL;
+}
+
+/* Each pass reads `in` and writes `out`, which is large enough; returns out's length. */
+typedef size_t pass(const char *in, size_t n, char *out);
+
+static size_t symbols_apart(const char *in, size_t n, char *out)
+{
+    size_t o = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool apart = symbol(in[i]);
+        if (apart)
+            out[o++] = ' ';
+        out[o++] = in[i];
+        if (apart)
+            out[o++] = ' ';
+    }
+    return o;
+}
+
+static size_t stops_after_nondigits_apart(const char *in, size_t n, char *out)
+{
+    size_t o = 0;
+    for (size_t i = 0; i < n; i++) {
+        out[o++] = in[i];
+        if (!digit(in[i]) && i + 1 < n && stop(in[i + 1])) {
+            out[o++] = ' ';
+            out[o++] = in[++i];
+            out[o++] = ' ';
+        }
+    }
+    return o;
+}
+
+static size_t stops_before_nondigits_apart(const char *in, size_t n, char *out)
+{
+    size_t o = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (stop(in[i]) && i + 1 < n && !digit(in[i + 1])) {
+            out[o++] = ' ';
+            out[o++] = in[i++];
+            out[o++] = ' ';
+        }
+        out[o++] = in[i];
+    }
+    return o;
+}
+
+static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
+{
+    size_t o = 0;
+    for (size_t i = 0; i < n; i++) {
+        out[o++] = in[i];
+        if (digit(in[i]) && i + 1 < n && in[i + 1] == '-') {
+            out[o++] = ' ';
+            out[o++] = in[++i];
+            out[o++] = ' ';
+        }
+    }
+    return o;
+}
+
+/* In place: entities that stand for one ASCII character, and the mark of skipped segments. */
+static size_t resolve_entities(char *text, size_t n)
+{
+    static const struct {
+        const char *entity, *text;
+    } table[] = {{"<skipped>", ""}, {"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}};
+    for (size_t rule = 0; rule < sizeof table / sizeof *table; rule++) {
+        size_t length = strlen(table[rule].entity), o = 0;
+        for (size_t i = 0; i < n;) {
+            if (n - i >= length && memcmp(text + i, table[rule].entity, length) == 0) {
+                if (*table[rule].text)
+                    text[o++] = *table[rule].text;
+                i += length;
+            } else {
+                text[o++] = text[i++];
+            }
+        }
+        n = o;
+    }
+    return n;
+}
+
+/* Bytes of the white space (any of Unicode's) at `s`, 0 if there is none. */
+static size_t space_at(const char *s)
+{
+    unsigned char c = (unsigned char)s[0], d = c ? (unsigned char)s[1] : 0, e = d ? (unsigned char)s[2] : 0;
+    if (c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31))
+        return 1;
+    if (c == 0xC2 && (d == 0x85 || d == 0xA0)) /* next line, no-break space */
+        return 2;
+    if (c == 0xE1 && d == 0x9A && e == 0x80) /* ogham space */
+        return 3;
+    if (c == 0xE2 && d == 0x80 && (e <= 0x8A || e == 0xA8 || e == 0xA9 || e == 0xAF) && e >= 0x80) /* U+2000.. */
+        return 3;
+    return (c == 0xE2 && d == 0x81 && e == 0x9F) || (c == 0xE3 && d == 0x80 && e == 0x80) ? 3 : 0;
+}
+
+static void split(attn__words *words, char *text)
+{
+    while (*text) {
+        size_t space = space_at(text);
+        if (space) {
+            memset(text, 0, space);
+            text += space;
+            continue;
+        }
+        words->word[words->n++] = text;
+        while (*text && !space_at(text))
+            text++;
+    }
+}
+
+attn_status attn__tokenise_13a(attn__words *words, attn_context *context, const char *line)
+{
+    static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
+                                   dashes_after_digits_apart};
+    size_t n = strlen(line);
+    /* Spaces are put around characters of the line only, at most twice around each. */
+    size_t room = attn__size_add(attn__size_mul(n, 5), 16);
+    *words = (attn__words){0};
+    words->buffer = attn__alloc(context, room);
+    char *other = attn__alloc(context, room);
+    words->word = attn__alloc(context, attn__size_mul(room, sizeof *words->word) / 2);
+    if (!words->buffer || !other || !words->word) {
+        attn__free(context, other);
+        attn__words_free(words, context);
+        return ATTN_MEMORY;
+    }
+    char *from = words->buffer, *to = other;
+    from[0] = ' ';
+    memcpy(from + 1, line, n);
+    n = resolve_entities(from, n + 1);
+    from[n++] = ' ';
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        n = passes[i](from, n, to);
+        char *swap = from;
+        from = to;
+        to = swap;
+    }
+    from[n] = '\0'; /* four passes: the text is back in words->buffer */
+    attn__free(context, other);
+    split(words, words->buffer);
+    return ATTN_OK;
+}
+
+void attn__words_free(attn__words *words, attn_context *context)
+{
+    attn__free(context, words->buffer);
+    attn__free(context, words->word);
+    *words = (attn__words){0};
+}

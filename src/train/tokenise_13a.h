@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tokenise_13a.h - the tokeniser of mteval-v13a, with which corpus BLEU is counted.
+ */
+#ifndef ATTN_TRAIN_TOKENISE_13A_H
+#define ATTN_TRAIN_TOKENISE_13A_H
+
+#include "attn/attn.h"
+
+typedef struct attn__words {
+    int64_t n;
+    char *buffer;      /* the words, each ended by 0 */
+    const char **word; /* n pointers into it */
+} attn__words;
+
+/* Splits UTF-8 text into words: entities resolved, ASCII punctuation apart, periods and commas apart unless
+ * between digits, a dash apart after a digit.  Free with attn__words_free.  ATTN_MEMORY. */
+attn_status attn__tokenise_13a(attn__words *words, attn_context *context, const char *line);
+void attn__words_free(attn__words *words, attn_context *context);
+
+#endif

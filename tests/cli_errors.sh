@@ -1,0 +1,80 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Bad usage and bad input: one line, exit code 2, nothing half written.
+. tests/support/cli.sh
+
+# ---- usage
+expect 2 'did you mean "train"' "$attn" trian
+expect 2 'there is no command "xyzzy"' "$attn" xyzzy
+expect 2 'train what' "$attn" train
+expect 2 'the command comes first' "$attn" --frob
+expect 2 'usage: attn translate DIR' "$attn" translate
+expect 2 'did you mean --beam' "$attn" translate dir --beem 3
+expect 2 'translate has no option -z' "$attn" translate dir -z
+expect 2 'beam needs a value' "$attn" translate dir --beam
+expect 2 '"x" is not a whole number' "$attn" translate dir --beam=x
+expect 2 'must lie between 1 and 64' "$attn" translate dir --beam 65
+expect 2 'it is one of test|valid|train|all' "$attn" eval dir --part tset
+expect 2 'one word too many' "$attn" info a b
+expect 2 'needs --out' "$attn" train translate --data phrasebook
+expect 2 'needs --data' "$attn" train translate --out new
+expect 2 'did you mean --num-heads' "$attn" train translate --out new --num-head=2
+expect 2 '--kinds: "middle"' "$attn" show dir hello --kinds encoder,middle
+expect 2 'has not the form NAME=FILE' "$attn" run --arch transformer --config '{"vocab_size": 9}' --input src
+expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list tranformer
+expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
+
+# ---- data
+pair='Go.	Va !'
+: > empty.tsv
+printf '%s\nno tab here\n' "$pair" > notab.tsv
+printf '%s\n%s\nbad \377\tx\n' "$pair" "$pair" > utf8.tsv
+{ echo "$pair"; head -c 1000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long.tsv
+expect 2 'nothere.tsv: cannot be opened' "$attn" train translate --data nothere.tsv --out new
+expect 2 'empty.tsv: no sentence pairs' "$attn" train translate --data empty.tsv --out new
+expect 2 'notab.tsv:2: no tab' "$attn" train translate --data notab.tsv --out new
+expect 2 'utf8.tsv:3: .*UTF-8 at byte 4' "$attn" train translate --data utf8.tsv --out new
+expect 2 'long.tsv:2: a line of 1000002 bytes' "$attn" train translate --data long.tsv --out new
+expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads 3 --max-examples 300
+[ ! -e new ] || fail "a directory was made although the training could not begin"
+
+# ---- a model's directory
+# shellcheck disable=SC2086
+"$attn" train translate $tiny --out good --epochs 1 --quiet > /dev/null 2>&1 || fail "the tiny training failed"
+expect 2 'there already' "$attn" train translate --data phrasebook --out good
+expect 2 'keeps its settings' "$attn" train translate --out good --resume --num-hiddens 64
+expect 2 'nodir/config.json' "$attn" translate nodir hello
+for file in config.json model.safetensors source.vocab target.vocab; do
+    cp -r good missing && rm "missing/$file"
+    expect 2 "missing/$file: cannot be opened" "$attn" translate missing hello
+    cp -r good cut && head -c 100 "good/$file" > "cut/$file"
+    expect 2 'cut' "$attn" translate cut hello
+    cp -r good noise && head -c 3000 /dev/urandom > "noise/$file"
+    expect 2 'noise' "$attn" info noise
+    rm -r missing cut noise
+done
+
+# ---- sentences
+printf 'Hello!\nbad \377\nI am here.\n' > bad.txt
+expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good -q < bad.txt"
+same "lines before a bad one" 1 "$(wc -l < out.txt)"
+head -c 1000000 /dev/zero | tr '\0' a > long.txt
+expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate good < long.txt"
+expect 2 'zero byte' sh -c "printf 'a\\0b\\n' | '$attn' translate good"
+expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good hello "$(printf 'x\377')"
+expect 2 'empty' "$attn" show good ''
+expect 2 'must end in .png' "$attn" show good hello -o picture.gif
+
+# ---- nowhere to write
+expect 2 'standard output: No space left' sh -c "'$attn' list transformer > /dev/full"
+mkdir full
+if mount -t tmpfs -o size=64k none full 2> /dev/null; then
+    expect 2 'No space left' "$attn" train translate --data phrasebook --out full/model --max-examples 300 --epochs 1 -q
+    expect 2 'No space left' "$attn" show good 'Is the door open?' -o full/picture.png
+    left=$(find full -name '*safetensors*' -o -name '*.png*')
+    umount full
+    same "files left half written" "" "$left"
+else
+    echo "a full disk was not tried: only root may mount a small one"
+fi
+exit $failed

@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# A training that is killed or interrupted goes on, and ends in the same bits as one that was not.
+. tests/support/cli.sh
+
+settings="$tiny --epochs 40 --save-every 4 --threads 1 --quiet"
+
+# begin DIR SECONDS: a training in the background that has written a checkpoint and gone on a little; $pid.
+begin() {
+    rm -rf "$1"
+    # shellcheck disable=SC2086
+    "$attn" train translate $settings --out "$1" > /dev/null 2> stopped.txt &
+    pid=$!
+    while kill -0 $pid 2> /dev/null && [ ! -s "$1/checkpoint.safetensors" ]; do sleep 0.01; done
+    sleep "$2"
+}
+
+# go_on WHAT DIR: resumes and compares with the unbroken training.
+go_on() {
+    expect 0 'translator is in' "$attn" train translate --out "$2" --resume --threads 1 --quiet
+    for file in model.safetensors checkpoint.safetensors history.tsv source.vocab target.vocab config.json; do
+        cmp -s "whole/$file" "$2/$file" || fail "$1: $file differs from that of an unbroken training"
+    done
+}
+
+# shellcheck disable=SC2086
+"$attn" train translate $settings --out whole > /dev/null || fail "the unbroken training failed"
+
+for delay in 0 0.$(($$ % 4 + 1)) 0.2; do
+    begin killed $delay
+    kill -9 $pid 2> /dev/null || echo "it had ended before it was killed, after $delay s"
+    wait $pid 2> /dev/null
+    go_on "killed after $delay s" killed
+done
+
+# Ctrl-C and a polite kill: saved, exit code 130, and one line that says how to go on.
+for signal in INT TERM; do
+    begin stopped 0.1
+    kill -s $signal $pid 2> /dev/null || fail "the training ended before SIG$signal was sent"
+    wait $pid
+    same "exit code after SIG$signal" 130 $?
+    grep -q '^attn: stopped and saved; go on with: attn train translate --out stopped --resume' stopped.txt ||
+        fail "SIG$signal: $(cat stopped.txt)"
+    expect 0 . "$attn" translate stopped 'Is the door open?'
+    go_on "stopped by SIG$signal" stopped
+done
+
+# Resuming what is done changes nothing; so does giving the same settings again.  Another value is refused.
+# shellcheck disable=SC2086
+expect 0 'all 40 epochs are done' "$attn" train translate $tiny --epochs 40 --out whole --resume
+go_on "done already" whole
+cp -r whole other
+expect 2 'keeps its settings' "$attn" train translate --out other --resume --epochs 41
+printf 'Go.\tVa !\n' > other.tsv
+expect 2 'not the data' "$attn" train translate --out other --resume --data other.tsv
+head -c 1000 whole/checkpoint.safetensors > other/checkpoint.safetensors
+expect 2 'other/checkpoint.safetensors' "$attn" train translate --out other --resume
+rm other/checkpoint.safetensors
+expect 2 'other/checkpoint.safetensors' "$attn" train translate --out other --resume
+expect 2 'nodir/training.json' "$attn" train translate --out nodir --resume
+exit $failed

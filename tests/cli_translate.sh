@@ -1,0 +1,80 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The whole way with a tiny model: train, translate, eval, show, info, and what they print.
+. tests/support/cli.sh
+
+# shellcheck disable=SC2086
+"$attn" train translate $tiny --out model --epochs 3 > out.txt 2> err.txt || fail "training: $(cat err.txt)"
+same "lines of progress" 3 "$(grep -c '^epoch [123]/3: loss .* tokens/s' err.txt)"
+grep -q 'pairs to train on' err.txt || fail "training does not say what it read"
+grep -q 'translator is in model' out.txt || fail "training does not say where the translator is"
+for file in config.json model.safetensors source.vocab target.vocab training.json checkpoint.safetensors history.tsv; do
+    [ -s "model/$file" ] || fail "model/$file is not there"
+done
+same "lines of history.tsv" 4 "$(wc -l < model/history.tsv)"
+
+# ---- translate: a line for a line, the same from arguments, a file and a pipe
+expect 0 . "$attn" translate model 'Is the door open?' '' 'Where is the station?'
+same "lines" 3 "$(wc -l < out.txt)"
+same "the empty line's translation" "" "$(sed -n 2p out.txt)"
+cp out.txt arguments.txt
+printf 'Is the door open?\r\n\nWhere is the station?' > in.txt
+"$attn" translate model < in.txt > out.txt 2> err.txt || fail "translate from a file: $(cat err.txt)"
+cmp -s out.txt arguments.txt || fail "a file is not translated as arguments are"
+cat in.txt | "$attn" translate model --threads 1 > out.txt 2> err.txt
+cmp -s out.txt arguments.txt || fail "a pipe is not translated as arguments are"
+same "lines from an empty file" 0 "$("$attn" translate model < /dev/null | wc -l)"
+
+# Each line's translation comes before the next line does.
+mkfifo question answer
+"$attn" translate model < question > answer &
+exec 3> question 4< answer
+echo 'Is the door open?' >&3
+IFS= read -r first <&4
+echo >&3
+IFS= read -r second <&4
+exec 3>&- 4<&-
+wait $!
+same "the first answer while the input is open" "$(sed -n 1p arguments.txt)" "$first"
+same "the answer to an empty line" "" "$second"
+
+expect 0 'unknown word: zyzzyva' "$attn" translate model 'The zyzzyva is here.'
+expect 0 . "$attn" translate model --quiet 'The zyzzyva is here.'
+same "notes under --quiet" 0 "$(wc -c < err.txt)"
+expect 0 '"unknown_words":"zyzzyva"' "$attn" translate model --json 'The zyzzyva is here.'
+same "objects on lines of their own" 2 "$("$attn" translate model --json 'Go.' '' 2> /dev/null | wc -l)"
+expect 0 '' "$attn" translate model --beam 3 --length-penalty=0.6 --tokens -- 'Is the door open?'
+
+# ---- eval
+expect 0 'BLEU (d2l)' "$attn" eval model --samples 2
+same "samples" 2 "$(grep -c '^reference' out.txt)"
+for part in train valid all; do
+    expect 0 "part  *$part" "$attn" eval model --part $part --data phrasebook
+done
+printf 'Is the door open?\tLa porte est-elle ouverte ?\nA zyzzyva.\tUn zyzzyva.\n' > own.tsv
+expect 0 '"sentences": 2' "$attn" eval model --data own.tsv --part all --json
+
+# ---- show: by the kind that the file's name asks for
+for kind in png svg pdf; do
+    expect 0 "attention.$kind" "$attn" show model 'Is the door open?' -o attention.$kind --kinds cross
+done
+head -c 8 attention.png | od -An -tx1 | grep -q '89 50 4e 47' || fail "attention.png is no PNG"
+grep -q '<svg' attention.svg || fail "attention.svg is no SVG"
+head -c 5 attention.pdf | grep -q '%PDF-' || fail "attention.pdf is no PDF"
+
+# ---- info, list, run
+expect 0 'encoder.embedding.weight .* x 32' "$attn" info model
+expect 0 '"num_hiddens": 32' "$attn" info model --json
+expect 0 transformer "$attn" list
+expect 0 'num_hiddens' "$attn" list transformer
+expect 0 'arXiv' "$attn" list transformer --json
+if command -v python3 > /dev/null; then
+    "$attn" info model --json | python3 -m json.tool > /dev/null || fail "info --json is not JSON"
+    "$attn" list --json | python3 -m json.tool > /dev/null || fail "list --json is not JSON"
+    "$attn" eval model --json -n 3 | python3 -m json.tool > /dev/null || fail "eval --json is not JSON"
+fi
+
+# ---- a demo does not take another translator's place
+expect 2 "not a demo's" sh -c "sed -i 's/\"phrasebook\"/\"mine.tsv\"/' model/training.json && '$attn' demo -o model"
+[ -s model/model.safetensors ] || fail "the demo removed a translator that is not its own"
+exit $failed

@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The engine builds with a plain compiler call, no configuration and nothing but libc and libm, for C and C++
+# callers.
+set -eu
+cd "$(dirname "$0")/.."
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cat > "$dir/user.c" <<'END'
+#include <attn/attn.h>
+#include <stdio.h>
+int main(void)
+{
+    attn_context *context;
+    attn_plan *plan;
+    attn_problem problem;
+    attn_heads heads = {1, 1, 2, 3, 4, 0, 0, ATTN_LAYOUT_BTHD, 0, 0, 0, 0, ATTN_CAUSAL_NONE, 0, false};
+    float q[8] = {0}, k[12] = {0}, v[12] = {0, 1, 2, 3, 3, 3, 3, 3, 6, 6, 6, 6}, o[8];
+    attn_arrays arrays = {0};
+    arrays.q = q, arrays.k = k, arrays.v = v, arrays.o = o;
+    if (attn_context_create(&context, NULL) != ATTN_OK || attn_problem_heads(&problem, &heads) != ATTN_OK ||
+        attn_plan_create(&plan, context, &problem, NULL) != ATTN_OK ||
+        attn_plan_execute(plan, &arrays, NULL) != ATTN_OK)
+        return 1;
+    attn_plan_destroy(plan);
+    attn_context_destroy(context);
+    return !(o[0] > 2.99f && o[0] < 3.01f); /* equal scores: the mean of the values */
+}
+END
+cc -O1 -fopenmp -Iinclude -Isrc src/base/*.c src/kernels/*/*.c src/attend/*.c "$dir/user.c" -lm -o "$dir/user"
+"$dir/user"
+if command -v c++ >/dev/null; then
+    for header in include/attn/*.h; do
+        echo "#include \"attn/$(basename "$header")\"" | c++ -x c++ -Iinclude -Wall -Werror -fsyntax-only -
+    done
+fi

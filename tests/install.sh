@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# A ten-line program builds against the installed tree, found by CMake and by pkg-config, and the shared library
+# exports nothing but public names.
+set -eu
+cd "$(dirname "$0")/.."
+: "${ATTN_BUILD:?the build directory}"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cmake --install "$ATTN_BUILD" --prefix "$dir/usr" >/dev/null
+"$dir/usr/bin/attn" version >/dev/null
+
+mkdir "$dir/user"
+cat > "$dir/user/main.c" <<'END'
+#include <attn/attn.h>
+#include <stdio.h>
+int main(void)
+{
+    attn_context *context;
+    if (attn_context_create(&context, NULL) != ATTN_OK)
+        return 1;
+    printf("attn %s on %s\n", attn_version(), attn_context_isa(context));
+    attn_context_destroy(context);
+    return 0;
+}
+END
+cat > "$dir/user/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(user C)
+find_package(attn 0.1 REQUIRED)
+add_executable(user main.c)
+target_link_libraries(user attn::attn)
+END
+cmake -S "$dir/user" -B "$dir/user/build" -DCMAKE_PREFIX_PATH="$dir/usr" >/dev/null
+cmake --build "$dir/user/build" >/dev/null
+"$dir/user/build/user"
+
+pc=$(dirname "$(find "$dir/usr" -name attn.pc)")
+flags=$(PKG_CONFIG_PATH=$pc pkg-config --define-variable=prefix="$dir/usr" --cflags --libs attn)
+cc "$dir/user/main.c" $flags -o "$dir/user/plain"
+lib=$(dirname "$(find "$dir/usr" -name 'libattn.so')")
+LD_LIBRARY_PATH=$lib "$dir/user/plain"
+
+foreign=$(nm -D --defined-only "$lib/libattn.so" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^attn_[a-z0-9]' || true)
+hidden=$(nm -D --defined-only "$lib/libattn.so" | grep ' attn__' || true)
+[ -z "$foreign$hidden" ] || { echo "exported but not public: $foreign $hidden"; exit 1; }
+readlink "$lib/libattn.so" | grep -q 'libattn\.so\.0$'

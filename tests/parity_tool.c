@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parity_tool DIR - adds the library's results to a parity case (tests/parity/README.md): logits, loss and the
+ * gradient of every parameter; or, where the case has inputs.safetensors (tests/parity/layers.py), every output of
+ * the architecture and the gradients of its inputs and parameters.  Exit code 1, and the reason on standard error,
+ * if it cannot. */
+#include "attn/io.h"
+#include "attn/models.h"
+#include "attn/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct parity_case {
+    attn_context *context;
+    const char *folder;
+    attn_config *config;
+    attn_model *model;
+    attn_tape *tape;
+    attn_tensor *src, *lens, *tgt, *labels;
+} parity_case;
+
+static const char *path_of(const parity_case *c, const char *name, char path[1024])
+{
+    snprintf(path, 1024, "%s/%s", c->folder, name);
+    return path;
+}
+
+static attn_status build(parity_case *c)
+{
+    char path[1024];
+    attn_config *own = NULL;
+    attn_status status = attn_config_read(&c->config, c->context, path_of(c, "config.json", path));
+    const char *name = status == ATTN_OK ? attn_config_text(c->config, "architecture", "") : "";
+    const attn_architecture *architecture = attn_architecture_find(name);
+    if (status == ATTN_OK) {
+        status = attn_config_create(&own, c->context);
+    }
+    if (status == ATTN_OK && architecture) {
+        status = attn_architecture_select(architecture, c->config, own);
+    }
+    if (status == ATTN_OK) {
+        status = attn_model_create(&c->model, c->context, name, own, NULL);
+    }
+    attn_config_destroy(own);
+    if (status == ATTN_OK && attn_model_parameters(c->model)->n > 0) {
+        status = attn_weights_load(attn_model_parameters(c->model), path_of(c, "weights.safetensors", path), NULL, NULL,
+                                   NULL);
+    }
+    return status;
+}
+
+static attn_status read_batch(parity_case *c)
+{
+    const struct {
+        const char *name;
+        attn_tensor **tensor;
+    } files[] = {{"src.npy", &c->src},
+                 {"src_valid_len.npy", &c->lens},
+                 {"tgt_in.npy", &c->tgt},
+                 {"labels.npy", &c->labels}};
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; status == ATTN_OK && i < sizeof files / sizeof *files; i++) {
+        char path[1024];
+        status = attn_npy_read(files[i].tensor, c->context, path_of(c, files[i].name, path));
+    }
+    return status;
+}
+
+/* The gradients of those tensors of `of` that want one and got one. */
+static attn_status write_gradients(const parity_case *c, const attn_named_list *of, const char *name)
+{
+    char path[1024];
+    attn_named_list list = {.context = c->context};
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; status == ATTN_OK && i < of->n; i++) {
+        attn_tensor *grad = attn_tensor_grad(of->items[i].tensor);
+        if (attn_tensor_needs_grad(of->items[i].tensor) && grad) {
+            status = attn_named_add(&list, of->items[i].name, grad);
+        }
+    }
+    if (status == ATTN_OK) {
+        status = attn_safetensors_write(&list, path_of(c, name, path), NULL);
+    }
+    attn_named_clear(&list);
+    return status;
+}
+
+static attn_status run_translator(parity_case *c)
+{
+    char path[1024];
+    attn_cross_entropy_options options = {.has_ignore = true, .ignore = attn_config_int(c->config, "tgt_pad", -1)};
+    attn_status status = read_batch(c);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
+    if (!logits) {
+        return attn_context_status(c->context);
+    }
+    status = attn_npy_write(c->context, logits, path_of(c, "out_logits.npy", path)); /* the loss overwrites them */
+    attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
+    if (!loss || status != ATTN_OK) {
+        return attn_context_status(c->context);
+    }
+    status = attn_npy_write(c->context, loss, path_of(c, "out_loss.npy", path));
+    if (status == ATTN_OK) {
+        status = attn_backward(c->tape, loss);
+    }
+    return status == ATTN_OK ? write_gradients(c, attn_model_parameters(c->model), "out_grads.safetensors") : status;
+}
+
+/* ---------------------------------------------------------------------------------- any architecture */
+
+/* All outputs of the model, and the gradients that dout.npy, the gradient of the first one, leads to. */
+static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, attn_named_list *outputs)
+{
+    char path[1024];
+    const attn_architecture *a = attn_model_architecture(c->model);
+    attn_tensor *dout = NULL;
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
+        status = attn_named_add(outputs, a->outputs[i].name, NULL);
+    }
+    for (int i = 0; i < a->ninputs; i++) {
+        attn_tensor *x = attn_named_find(inputs, a->inputs[i].name);
+        if (x && !a->inputs[i].integer) {
+            attn_tensor_set_needs_grad(x, true);
+        }
+    }
+    if (status == ATTN_OK) {
+        status = attn_model_forward(c->model, c->tape, inputs, outputs);
+    }
+    if (status == ATTN_OK) {
+        status = attn_safetensors_write(outputs, path_of(c, "out_outputs.safetensors", path), NULL);
+    }
+    if (status == ATTN_OK) {
+        status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
+    }
+    if (status == ATTN_OK) {
+        status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
+    }
+    attn_tensor_destroy(dout);
+    return status;
+}
+
+static attn_status run_layer(parity_case *c)
+{
+    char path[1024];
+    attn_named_list inputs = {.context = c->context, .owns = true}, outputs = {.context = c->context};
+    attn_status status =
+        attn_weights_read(&inputs, path_of(c, "inputs.safetensors", path), NULL, NULL, NULL);
+    if (status == ATTN_OK) {
+        status = run_outputs(c, &inputs, &outputs);
+    }
+    if (status == ATTN_OK) {
+        status = write_gradients(c, &inputs, "out_input_grads.safetensors");
+    }
+    if (status == ATTN_OK) {
+        status = write_gradients(c, attn_model_parameters(c->model), "out_grads.safetensors");
+    }
+    attn_tape_reset(c->tape, NULL);
+    attn_named_clear(&outputs);
+    attn_named_clear(&inputs);
+    return status;
+}
+
+static attn_status run(parity_case *c)
+{
+    char path[1024];
+    attn_status status = attn_tape_create(&c->tape, c->context);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    attn_tape_reset(c->tape, &(attn_tape_options){.record = true});
+    return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);
+}
+
+int main(int argc, char **argv)
+{
+    parity_case c = {.folder = argc == 2 ? argv[1] : NULL};
+    if (!c.folder || attn_context_create(&c.context, NULL) != ATTN_OK) {
+        fputs("usage: parity_tool DIR\n", stderr);
+        return 1;
+    }
+    attn_status status = build(&c);
+    status = status == ATTN_OK ? run(&c) : status;
+    if (status != ATTN_OK) {
+        fprintf(stderr, "parity_tool: %s\n", attn_context_error(c.context));
+    }
+    attn_tape_destroy(c.tape);
+    attn_tensor_destroy(c.src);
+    attn_tensor_destroy(c.lens);
+    attn_tensor_destroy(c.tgt);
+    attn_tensor_destroy(c.labels);
+    attn_model_destroy(c.model);
+    attn_config_destroy(c.config);
+    attn_context_destroy(c.context);
+    return status != ATTN_OK;
+}

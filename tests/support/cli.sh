@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+# What the tests of the command share: a place of their own, and checks that say what was wrong.
+set -u
+attn="$ATTN_BUILD/attn"
+root=$(pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+cd "$work" || exit 1
+failed=0
+# For builds with the address sanitizer: fontconfig keeps its tables to the end.
+echo leak:libfontconfig > lsan.txt
+export LSAN_OPTIONS="suppressions=$work/lsan.txt:print_suppressions=0"
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# expect CODE PATTERN COMMAND...: the exit code, and a line of output or error that matches.  What a failure
+# (code 1 or 2) says is exactly one line on standard error, which starts with "attn: ".
+expect() {
+    code=$1 pattern=$2
+    shift 2
+    "$@" > out.txt 2> err.txt
+    got=$?
+    [ "$got" = "$code" ] || fail "$*: exit code $got, not $code: $(head -c 300 err.txt)"
+    cat out.txt err.txt | grep -q -e "$pattern" || fail "$*: nothing matches '$pattern': $(head -c 300 out.txt err.txt)"
+    case $code in 1 | 2)
+        [ "$(wc -l < err.txt)" = 1 ] || fail "$*: not one line of error: $(head -c 500 err.txt)"
+        grep -q '^attn: ' err.txt || fail "$*: the error does not start with attn:" ;;
+    esac
+}
+
+# same WHAT EXPECTED GOT
+same() {
+    [ "$2" = "$3" ] || fail "$1: '$3', not '$2'"
+}
+
+# Settings of a training whose epoch takes some hundredths of a second; unquoted, so that they are words.
+tiny="--data phrasebook --num-hiddens 32 --ffn-num-hiddens 32 --num-blks 1 --num-heads 2 --max-examples 600
+      --warmup 20 --rate 0.003"

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * faults.h - an allocator that fails at a chosen call, and a check that nothing is left when a context ends.
+ */
+#ifndef ATTN_TESTS_FAULTS_H
+#define ATTN_TESTS_FAULTS_H
+
+#include "attn/attn.h"
+
+typedef struct faults {
+    long calls;   /* so far, the context's own included */
+    long fail_at; /* the call that fails, and those after it if `forever`; 0: none */
+    bool forever;
+    long held; /* blocks not yet released */
+} faults;
+
+/* A context whose memory goes through `f`; NULL if its own allocation failed. */
+attn_context *faults_context(faults *f);
+
+/* Calls work(context, user) with the first allocation failing, then the second, and so on until it succeeds
+ * (work returns its status); checks that each failure is ATTN_MEMORY and that nothing stays held.  Returns the
+ * number of allocations of a good run, or -1 after telling what was wrong on standard error. */
+long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user);
+
+#endif

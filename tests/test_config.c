@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * Settings: kept in order, copied, replaced in place, typed when read, safe without memory. */
+#include "support/cmocka.h"
+#include "support/failing.h"
+
+#include "attn/config.h"
+
+#include <string.h>
+
+static void keys_keep_their_order(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_config *config;
+    attn_context_create(&c, NULL);
+    assert_int_equal(attn_config_create(&config, c), ATTN_OK);
+    char key[8] = "k00";
+    for (int i = 0; i < 40; i++) {
+        key[1] = (char)('0' + i / 10);
+        key[2] = (char)('0' + i % 10);
+        assert_int_equal(attn_config_set_int(config, key, i), ATTN_OK);
+    }
+    assert_int_equal(attn_config_set_text(config, "k03", "replaced"), ATTN_OK);
+    assert_int_equal(attn_config_size(config), 40);
+    assert_string_equal(attn_config_key(config, 3), "k03");
+    assert_string_equal(attn_config_text(config, "k03", "no"), "replaced");
+    assert_null(attn_config_key(config, 40));
+    assert_null(attn_config_key(config, -1));
+    assert_null(attn_config_get(config, "k40"));
+    assert_int_equal(attn_config_set_int(config, "", 1), ATTN_ARGUMENT);
+    attn_config_destroy(config);
+    attn_config_destroy(NULL);
+    size_t held;
+    attn_context_memory(c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(c);
+}
+
+static void values_are_typed(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_config *config;
+    attn_context_create(&c, NULL);
+    attn_config_create(&config, c);
+    attn_config_set_int(config, "int", 7);
+    attn_config_set_real(config, "real", 0.5);
+    attn_config_set_bool(config, "bool", true);
+    attn_config_set(config, "null", &(attn_value){0});
+    assert_int_equal(attn_config_int(config, "int", 1), 7);
+    assert_true(attn_config_real(config, "int", 1) == 7.0);
+    assert_true(attn_config_real(config, "real", 1) == 0.5);
+    assert_int_equal(attn_config_int(config, "real", 3), 3);
+    assert_true(attn_config_bool(config, "bool", false));
+    assert_true(attn_config_bool(config, "int", true));
+    assert_string_equal(attn_config_text(config, "null", "none"), "none");
+    assert_int_equal(attn_config_get(config, "null")->type, ATTN_VALUE_NULL);
+    attn_config_destroy(config);
+    attn_context_destroy(c);
+}
+
+static void lists_are_copied(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_config *config;
+    attn_context_create(&c, NULL);
+    attn_config_create(&config, c);
+    int64_t shape[] = {2, 3, 4};
+    char name[] = "first";
+    const char *names[] = {name, "second"};
+    attn_config_set(config, "shape", &(attn_value){.type = ATTN_VALUE_INTS, .n = 3, .integers = shape});
+    attn_config_set(config, "names", &(attn_value){.type = ATTN_VALUE_TEXTS, .n = 2, .texts = names});
+    shape[1] = 9;
+    name[0] = 'F';
+    const attn_value *value = attn_config_get(config, "shape");
+    assert_int_equal(value->n, 3);
+    assert_int_equal(value->integers[1], 3);
+    assert_string_equal(attn_config_get(config, "names")->texts[0], "first");
+    /* A value may be set from itself. */
+    assert_int_equal(attn_config_set(config, "names", attn_config_get(config, "names")), ATTN_OK);
+    assert_string_equal(attn_config_get(config, "names")->texts[1], "second");
+    attn_config_destroy(config);
+    attn_context_destroy(c);
+}
+
+static attn_status fill(attn_context *c)
+{
+    attn_config *config;
+    attn_status status = attn_config_create(&config, c);
+    const char *names[] = {"a", "b"};
+    int64_t numbers[] = {1, 2};
+    if (status == ATTN_OK)
+        status = attn_config_set_text(config, "text", "value");
+    if (status == ATTN_OK)
+        status = attn_config_set(config, "names", &(attn_value){.type = ATTN_VALUE_TEXTS, .n = 2, .texts = names});
+    if (status == ATTN_OK)
+        status = attn_config_set(config, "names", &(attn_value){.type = ATTN_VALUE_INTS, .n = 2, .integers = numbers});
+    attn_config_destroy(config);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    attn_status status = ATTN_MEMORY;
+    for (long n = 2; status != ATTN_OK; n++) {
+        failing memory = {.fail_at = n};
+        attn_context *c;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory)}),
+                         ATTN_OK);
+        status = fill(c);
+        assert_true(status == ATTN_OK || status == ATTN_MEMORY);
+        attn_context_destroy(c);
+        assert_int_equal(memory.held, 0);
+        assert_true(n < 100);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_keep_their_order),
+        cmocka_unit_test(values_are_typed),
+        cmocka_unit_test(lists_are_copied),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT
+ * Files, directories and JSON. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/scratch.h"
+
+#include "attn/io.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+typedef struct fixture {
+    attn_context *c;
+    char folder[64], path[128];
+} fixture;
+
+static void set_up(fixture *f)
+{
+    f->c = NULL;
+    attn_context_create(&f->c, NULL);
+    scratch_open(f->folder);
+    snprintf(f->path, sizeof f->path, "%s/file", f->folder);
+}
+
+static int tear_down(fixture *f)
+{
+    attn_context_destroy(f->c);
+    return scratch_close(f->folder);
+}
+
+static void check_holds(const fixture *f, const char *text)
+{
+    attn_bytes bytes;
+    assert_int_equal(attn_file_read(&bytes, f->c, f->path, 0), ATTN_OK);
+    assert_int_equal(bytes.size, strlen(text));
+    assert_string_equal(bytes.data, text);
+    attn_bytes_free(f->c, &bytes);
+}
+
+static void files_are_written_read_and_replaced(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f);
+    assert_false(attn_file_exists(f.path));
+    assert_int_equal(attn_file_write(f.c, f.path, "one", 3), ATTN_OK);
+    check_holds(&f, "one");
+    chmod(f.path, 0640);
+    assert_int_equal(attn_file_write(f.c, f.path, "", 0), ATTN_OK);
+    check_holds(&f, "");
+    struct stat about;
+    assert_int_equal(stat(f.path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    assert_int_equal(tear_down(&f), 1);
+}
+
+static void missing_files_and_folders_are_named(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_bytes bytes;
+    assert_int_equal(attn_file_read(&bytes, c, "/nowhere/x", 0), ATTN_NOT_FOUND);
+    assert_string_equal(attn_context_error(c), "/nowhere/x: cannot be opened: No such file or directory");
+    attn_context_clear(c);
+    assert_int_equal(attn_file_write(c, "/nowhere/x", "a", 1), ATTN_IO);
+    assert_string_equal(attn_context_error(c), "/nowhere/x: cannot be written: No such file or directory");
+    attn_context_clear(c);
+    assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_IO);
+    attn_context_destroy(c);
+}
+
+/* A limit on the size of files stands in for a full disk: write() fails in the middle. */
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f);
+    assert_int_equal(attn_file_write(f.c, f.path, "old", 3), ATTN_OK);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit before, small;
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 1000;
+    setrlimit(RLIMIT_FSIZE, &small);
+    char *data = calloc(1, 100000);
+    attn_status status = attn_file_write(f.c, f.path, data, 100000);
+    setrlimit(RLIMIT_FSIZE, &before);
+    free(data);
+    assert_int_equal(status, ATTN_IO);
+    assert_non_null(strstr(attn_context_error(f.c), "File too large"));
+    check_holds(&f, "old");
+    assert_int_equal(tear_down(&f), 1); /* no temporary file */
+}
+
+static void gzip_is_read_and_checked(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f);
+    gzFile gz = gzopen(f.path, "wb");
+    for (int i = 0; i < 1000; i++)
+        gzprintf(gz, "line %d\n", i);
+    gzclose(gz);
+    attn_bytes text, packed;
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_OK);
+    assert_memory_equal(text.data, "line 0\nline 1\n", 14);
+    assert_int_equal(text.size, 8890);
+    attn_bytes_free(f.c, &text);
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 8889), ATTN_FORMAT);
+    assert_non_null(strstr(attn_context_error(f.c), "more than the limit of 8889 bytes"));
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 8890), ATTN_OK);
+    attn_bytes_free(f.c, &text);
+    /* Cut anywhere, or with a flipped bit, it is refused. */
+    FILE *in = fopen(f.path, "rb");
+    char raw[8192];
+    packed = (attn_bytes){raw, fread(raw, 1, sizeof raw, in)};
+    fclose(in);
+    for (size_t cut = 2; cut < packed.size; cut += 97) {
+        attn_context_clear(f.c);
+        assert_int_equal(attn_file_write(f.c, f.path, raw, cut), ATTN_OK);
+        assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_FORMAT);
+        assert_null(text.data);
+    }
+    raw[packed.size / 2] ^= 4;
+    assert_int_equal(attn_file_write(f.c, f.path, raw, packed.size), ATTN_OK);
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_FORMAT);
+    assert_int_equal(tear_down(&f), 1);
+}
+
+static void directories_are_made(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f);
+    char deep[160];
+    snprintf(deep, sizeof deep, "%s/a/b/", f.folder);
+    assert_int_equal(attn_directory_create(f.c, deep), ATTN_OK);
+    assert_int_equal(attn_directory_create(f.c, deep), ATTN_OK);
+    assert_true(attn_file_exists(deep));
+    rmdir(deep);
+    snprintf(deep, sizeof deep, "%s/a", f.folder);
+    rmdir(deep);
+    assert_int_equal(attn_file_write(f.c, deep, "x", 1), ATTN_OK);
+    assert_int_equal(attn_directory_create(f.c, deep), ATTN_IO);
+    assert_int_equal(tear_down(&f), 1);
+}
+
+/* ------------------------------------------------------------------------------------------------ JSON */
+
+static void json_is_written(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    for (int pretty = 0; pretty < 2; pretty++) {
+        attn_json json;
+        const char *text;
+        attn_json_begin(&json, c, pretty);
+        attn_json_object(&json, NULL);
+        attn_json_text(&json, "t", "a\"\\\n\x01\xc3\xa9\xff");
+        attn_json_array(&json, "l");
+        attn_json_int(&json, NULL, INT64_MIN);
+        attn_json_real(&json, NULL, 0.1);
+        attn_json_real(&json, NULL, 3);
+        attn_json_real(&json, NULL, (double)NAN);
+        attn_json_bool(&json, NULL, true);
+        attn_json_end(&json);
+        attn_json_object(&json, "o");
+        attn_json_end(&json);
+        attn_json_end(&json);
+        assert_int_equal(attn_json_finish(&json, &text), ATTN_OK);
+        assert_string_equal(text,
+                            pretty ? "{\n  \"t\": \"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\n  \"l\": [\n    "
+                                     "-9223372036854775808,\n    0.1,\n    3.0,\n    null,\n    true\n  ],\n"
+                                     "  \"o\": {}\n}\n"
+                                   : "{\"t\":\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\"l\":[-9223372036854775808,"
+                                     "0.1,3.0,null,true],\"o\":{}}\n");
+        attn_json_free(&json);
+    }
+    attn_context_destroy(c);
+}
+
+static void misuse_of_the_writer_is_told(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_json json;
+        const char *text;
+        attn_json_begin(&json, c, true);
+        if (kind != 4)
+            attn_json_object(&json, NULL);
+        if (kind == 0)
+            attn_json_int(&json, NULL, 1); /* no key */
+        if (kind != 1 && kind != 4)
+            attn_json_end(&json);
+        if (kind == 2)
+            attn_json_end(&json);
+        if (kind == 3)
+            attn_json_int(&json, NULL, 1); /* a second value */
+        assert_int_equal(attn_json_finish(&json, &text), ATTN_ARGUMENT);
+        assert_null(text);
+        attn_json_free(&json);
+        attn_context_destroy(c);
+    }
+}
+
+static void configs_survive_a_file(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f);
+    static const char text[] = "{\"b\": true, \"i\": -3, \"r\": 1e-9, \"t\": \"\\u00e9\", \"n\": null,\n"
+                               "\"ints\": [1, 2], \"texts\": [\"a\", \"b\"], \"none\": [],\n"
+                               "\"in\": {\"x\": 1, \"y\": {\"z\": \"deep\"}}}";
+    attn_config *config, *again;
+    assert_int_equal(attn_config_parse(&config, f.c, text, sizeof text - 1, "c.json"), ATTN_OK);
+    assert_int_equal(attn_config_size(config), 10);
+    assert_int_equal(attn_config_write(f.c, config, f.path), ATTN_OK);
+    assert_int_equal(attn_config_read(&again, f.c, f.path), ATTN_OK);
+    assert_int_equal(attn_config_size(again), 10);
+    assert_true(attn_config_bool(again, "b", false));
+    assert_int_equal(attn_config_int(again, "i", 0), -3);
+    assert_true(attn_config_real(again, "r", 0) == 1e-9);
+    assert_true(attn_config_real(again, "i", 0) == -3);
+    assert_string_equal(attn_config_text(again, "t", ""), "\xc3\xa9");
+    assert_int_equal(attn_config_get(again, "n")->type, ATTN_VALUE_NULL);
+    assert_int_equal(attn_config_get(again, "ints")->integers[1], 2);
+    assert_string_equal(attn_config_get(again, "texts")->texts[1], "b");
+    assert_int_equal(attn_config_get(again, "none")->n, 0);
+    assert_string_equal(attn_config_text(again, "in.y.z", ""), "deep");
+    for (int64_t i = 0; i < 10; i++)
+        assert_string_equal(attn_config_key(again, i), attn_config_key(config, i));
+    attn_config_destroy(config);
+    attn_config_destroy(again);
+    assert_int_equal(tear_down(&f), 1);
+}
+
+static void bad_json_is_placed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+        attn_status status;
+    } cases[] = {
+        {"{\"a\": 1,\n \"a\": 2}", "c.json:2:4: duplicate object key", ATTN_FORMAT},
+        {"{\"a\": }", "c.json:1:7: unexpected token", ATTN_FORMAT},
+        {"{\"a\": 1", "c.json:1:7: '}' expected", ATTN_FORMAT},
+        {"[1]", "c.json:1:1: must be an object", ATTN_FORMAT},
+        {"", "c.json:1:0: '[' or '{' expected", ATTN_FORMAT},
+        {"{\"a\": [1, \"x\"]}", "c.json: key \"a\": lists must be of integers or of texts", ATTN_UNSUPPORTED},
+        {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\": given twice", ATTN_FORMAT},
+        {"{\"a\": \"\xff\"}", "c.json:1:7: unable to decode byte 0xff", ATTN_FORMAT},
+        {"{\"a\": 99999999999999999999}", "too big integer", ATTN_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_config *config;
+        assert_int_equal(attn_config_parse(&config, c, cases[i].text, strlen(cases[i].text), "c.json"),
+                         cases[i].status);
+        assert_null(config);
+        if (!strstr(attn_context_error(c), cases[i].error))
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
+        attn_context_destroy(c);
+    }
+}
+
+static void deep_json_is_refused_before_it_costs(void **state)
+{
+    (void)state;
+    enum { DEPTH = 100000 };
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    char *text = malloc(6 * DEPTH);
+    for (int i = 0; i < DEPTH; i++)
+        memcpy(text + (size_t)i * 5, "{\"a\":", 5);
+    attn_config *config;
+    assert_int_equal(attn_config_parse(&config, c, text, 5 * DEPTH, "c.json"), ATTN_FORMAT);
+    assert_string_equal(attn_context_error(c), "c.json:1:321: nested too deep");
+    free(text);
+    attn_context_destroy(c);
+}
+
+static attn_status write_read_config(attn_context *c, void *user)
+{
+    static const char text[] = "{\"a\": [1], \"b\": [\"x\"], \"c\": {\"d\": \"y\"}}";
+    attn_config *config = NULL, *again = NULL;
+    attn_status status = attn_config_parse(&config, c, text, sizeof text - 1, "c");
+    if (status == ATTN_OK)
+        status = attn_config_write(c, config, user);
+    if (status == ATTN_OK)
+        status = attn_config_read(&again, c, user);
+    attn_config_destroy(config);
+    attn_config_destroy(again);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f);
+    assert_true(faults_try_all(write_read_config, f.path) > 20);
+    assert_int_equal(tear_down(&f), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_written_read_and_replaced),
+        cmocka_unit_test(missing_files_and_folders_are_named),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(gzip_is_read_and_checked),
+        cmocka_unit_test(directories_are_made),
+        cmocka_unit_test(json_is_written),
+        cmocka_unit_test(misuse_of_the_writer_is_told),
+        cmocka_unit_test(configs_survive_a_file),
+        cmocka_unit_test(bad_json_is_placed),
+        cmocka_unit_test(deep_json_is_refused_before_it_costs),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

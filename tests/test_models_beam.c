@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ * Beam search against trying everything, on a chain of tokens with known probabilities. */
+#include "support/cmocka.h"
+#include "support/tensors.h"
+
+#include "models/beam.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { V = 4, EOS = 0, BOS = 1, MOST = 5 };
+
+/* Logits of what follows each token; EOS's row is not used. */
+static const float chain[V][V] = {{0, 0, 0, 0}, {-1, -9, 1.0f, 1.2f}, {2.0f, -9, 0.3f, 0}, {-0.5f, -9, 0.2f, 0}};
+
+static double log_prob(int from, int to)
+{
+    double sum = 0;
+    for (int v = 0; v < V; v++) {
+        sum += exp((double)chain[from][v]);
+    }
+    return (double)chain[from][to] - log(sum);
+}
+
+typedef struct best {
+    double score;
+    int n;
+    int32_t ids[MOST];
+} best;
+
+/* Every sentence of up to MOST - 1 tokens and its end. */
+static void try_all(best *found, int32_t *ids, int n, int last, double sum, double alpha)
+{
+    double ended = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
+    if (ended > found->score) {
+        found->score = ended;
+        found->n = n;
+        memcpy(found->ids, ids, (size_t)n * sizeof *ids);
+    }
+    for (int v = 1; v < V && n + 1 < MOST; v++) {
+        ids[n] = v;
+        try_all(found, ids, n + 1, v, sum + log_prob(last, v), alpha);
+    }
+}
+
+static void search(attn_context *context, const attn_translate_options *options, attn_hypothesis *result)
+{
+    attn__beam beam;
+    bool left = true;
+    assert_int_equal(attn__beam_create(&beam, context, 2, V, options), ATTN_OK);
+    while (left) {
+        attn_tensor *logits = NULL;
+        int64_t shape[2] = {2 * beam.width, V};
+        attn_tensor_create(&logits, context, ATTN_F32, 2, shape);
+        for (int64_t i = 0; i < shape[0] * V; i++) {
+            test_set(logits, i, (double)chain[beam.tokens[i / V]][i % V]);
+        }
+        left = attn__beam_advance(&beam, logits);
+        attn_tensor_destroy(logits);
+    }
+    assert_int_equal(attn__beam_results(&beam, result), ATTN_OK);
+    attn__beam_destroy(&beam);
+}
+
+static void wide_beams_find_the_best_of_all(void **state)
+{
+    attn_context *context = test_context();
+    (void)state;
+    for (int a = 0; a < 3; a++) {
+        double alpha = 0.5 * a;
+        best found = {.score = -INFINITY};
+        int32_t ids[MOST];
+        attn_hypothesis result[2];
+        try_all(&found, ids, 0, BOS, 0, alpha);
+        search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300,
+                                                  .length_penalty = alpha}, result);
+        for (int row = 0; row < 2; row++) { /* two equal sentences: both get the same */
+            assert_true(result[row].finished);
+            assert_int_equal(result[row].n, found.n);
+            assert_memory_equal(result[row].ids, found.ids, (size_t)found.n * sizeof *ids);
+            assert_true(fabs(result[row].score - found.score) < 1e-6);
+        }
+        attn_hypotheses_free(context, result, 2);
+    }
+    attn_context_destroy(context);
+}
+
+static void width_one_is_greedy(void **state)
+{
+    attn_context *context = test_context();
+    attn_hypothesis result[2];
+    (void)state;
+    /* The likeliest first token is 3, and behind it the likeliest are 2, then the end. */
+    search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST}, result);
+    assert_int_equal(result[0].n, 2);
+    assert_int_equal(result[0].ids[0], 3);
+    assert_int_equal(result[0].ids[1], 2);
+    assert_true(fabs(result[0].log_prob - log_prob(BOS, 3) - log_prob(3, 2) - log_prob(2, EOS)) < 1e-6);
+    attn_hypotheses_free(context, result, 2);
+    /* A wider one sees that 2 and the end are likelier together. */
+    search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2}, result);
+    assert_int_equal(result[0].n, 1);
+    assert_int_equal(result[0].ids[0], 2);
+    attn_hypotheses_free(context, result, 2);
+    attn_context_destroy(context);
+}
+
+static void what_does_not_end_is_cut(void **state)
+{
+    attn_context *context = test_context();
+    attn_hypothesis result[2];
+    (void)state;
+    search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = 1}, result);
+    assert_false(result[1].finished);
+    assert_int_equal(result[1].n, 1);
+    assert_int_equal(result[1].ids[0], 3);
+    attn_hypotheses_free(context, result, 2);
+    attn_context_destroy(context);
+}
+
+static void the_end_must_be_a_token(void **state)
+{
+    attn_context *context = test_context();
+    attn__beam beam;
+    (void)state;
+    attn_translate_options options = {.bos = BOS, .eos = V};
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ARGUMENT);
+    attn__beam_destroy(&beam);
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wide_beams_find_the_best_of_all),
+        cmocka_unit_test(width_one_is_greedy),
+        cmocka_unit_test(what_does_not_end_is_cut),
+        cmocka_unit_test(the_end_must_be_a_token),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ * Names and first values of parameters. */
+#include "support/cmocka.h"
+#include "support/tensors.h"
+
+#include "attn/nn.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct fixture {
+    attn_context *context;
+    attn_named_list parameters, constants;
+    attn_nn_builder builder;
+} fixture;
+
+static void begin(fixture *f, uint64_t seed)
+{
+    *f = (fixture){.context = test_context()};
+    f->parameters = f->constants = (attn_named_list){.context = f->context, .owns = true};
+    f->builder = (attn_nn_builder){.context = f->context, .parameters = &f->parameters, .constants = &f->constants,
+                                   .seed = seed};
+}
+
+static void end(fixture *f)
+{
+    attn_named_clear(&f->parameters);
+    attn_named_clear(&f->constants);
+    attn_context_destroy(f->context);
+}
+
+static void linear_at(fixture *f, const char *name, int64_t in, int64_t out)
+{
+    attn_nn_linear layer;
+    attn_nn_push(&f->builder, "%s", name);
+    attn_nn_linear_init(&layer, &f->builder, in, out, true);
+    attn_nn_pop(&f->builder);
+}
+
+static void values_depend_on_seed_and_name_alone(void **state)
+{
+    fixture a, b, c;
+    (void)state;
+    begin(&a, 5);
+    begin(&b, 5);
+    begin(&c, 6);
+    linear_at(&a, "x.one", 7, 3);
+    linear_at(&a, "x.two", 7, 3);
+    linear_at(&b, "x.two", 7, 3);
+    linear_at(&b, "x.one", 7, 3);
+    linear_at(&c, "x.one", 7, 3);
+    const attn_tensor *one = attn_named_find(&a.parameters, "x.one.weight");
+    assert_non_null(one);
+    assert_true(test_distance(one, attn_named_find(&b.parameters, "x.one.weight")) == 0);
+    assert_true(test_distance(one, attn_named_find(&a.parameters, "x.two.weight")) > 0.1);
+    assert_true(test_distance(one, attn_named_find(&c.parameters, "x.one.weight")) > 0.1);
+    assert_true(attn_tensor_needs_grad(one));
+    end(&a);
+    end(&b);
+    end(&c);
+}
+
+static double spread(const attn_tensor *x, double *most)
+{
+    double sum = 0;
+    *most = 0;
+    for (int64_t i = 0; i < attn_tensor_size(x); i++) {
+        sum += test_at(x, i) * test_at(x, i);
+        *most = fmax(*most, fabs(test_at(x, i)));
+    }
+    return sqrt(sum / (double)attn_tensor_size(x));
+}
+
+static double filled(fixture *f, const char *name, attn_nn_fill fill, double *most)
+{
+    return spread(attn_nn_parameter(&f->builder, name, 3, (int64_t[]){60, 50, 3}, fill), most);
+}
+
+static void starts_have_the_spread_they_say(void **state)
+{
+    fixture f;
+    double most;
+    int64_t shape[3] = {60, 50, 3};
+    (void)state;
+    begin(&f, 1);
+    double bound = sqrt(6.0 / (150 + 180));
+    double deviation = filled(&f, "a", (attn_nn_fill){.start = ATTN_START_XAVIER_UNIFORM, .scale = 0}, &most);
+    assert_true(most <= bound && most > 0.99 * bound && fabs(deviation * sqrt(3) / bound - 1) < 0.03);
+    bound = 1 / sqrt(150);
+    deviation = filled(&f, "b", (attn_nn_fill){.start = ATTN_START_KAIMING_UNIFORM, .scale = 0}, &most);
+    assert_true(most <= bound && most > 0.99 * bound && fabs(deviation * sqrt(3) / bound - 1) < 0.03);
+    deviation = filled(&f, "c", (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 0.5}, &most);
+    assert_true(fabs(deviation / 0.5 - 1) < 0.03 && most > 1.5);
+    deviation = spread(attn_nn_buffer(&f.builder, "d", 3, shape, (attn_nn_fill){.start = ATTN_START_ONES}), &most);
+    assert_true(deviation == 1 && most == 1);
+    assert_false(attn_tensor_needs_grad(attn_named_find(&f.parameters, "d")));
+    end(&f);
+}
+
+static void bad_names_are_errors(void **state)
+{
+    fixture f;
+    (void)state;
+    begin(&f, 1);
+    linear_at(&f, "same", 2, 2);
+    linear_at(&f, "same", 2, 2);
+    assert_int_equal(attn_context_status(f.context), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(f.context), "same.weight"));
+    end(&f);
+    begin(&f, 1);
+    for (int i = 0; i < 20; i++) {
+        attn_nn_push(&f.builder, "part%d", i);
+    }
+    assert_int_equal(attn_context_status(f.context), ATTN_ARGUMENT);
+    for (int i = 0; i < 20; i++) {
+        attn_nn_pop(&f.builder);
+    }
+    assert_string_equal(f.builder.prefix, "");
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_depend_on_seed_and_name_alone),
+        cmocka_unit_test(starts_have_the_spread_they_say),
+        cmocka_unit_test(bad_names_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT
+ * .npy files: every type and order, written and read, damaged. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/guard.h"
+#include "support/scratch.h"
+
+#include "attn/io.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct file {
+    uint8_t bytes[512];
+    size_t size;
+} file;
+
+/* A file of version 1, 2 or 3 with this dict. */
+static file make_file(int version, const char *dict, const void *data, size_t size)
+{
+    file f = {.bytes = "\x93NUMPY", .size = 8};
+    size_t length = strlen(dict);
+    f.bytes[6] = (uint8_t)version;
+    f.bytes[f.size++] = (uint8_t)length;
+    f.bytes[f.size++] = (uint8_t)(length >> 8);
+    f.size += version > 1 ? 2 : 0;
+    memcpy(f.bytes + f.size, dict, length);
+    memcpy(f.bytes + f.size + length, data, size);
+    f.size += length + size;
+    return f;
+}
+
+static attn_status parse(attn_tensor **t, attn_context *c, const file *f)
+{
+    return attn_npy_parse(t, c, f->bytes, f->size, "f");
+}
+
+#define DICT(type, order, shape) "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape ", }   \n"
+
+static void each_type_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dict;
+        uint8_t data[8];
+        size_t size;
+        attn_dtype dtype;
+        double value;
+    } cases[] = {
+        {DICT("<f4", "False", "()"), {0, 0, 0xc0, 0x3f}, 4, ATTN_F32, 1.5},
+        {DICT(">f4", "False", "()"), {0x3f, 0xc0}, 4, ATTN_F32, 1.5},
+        {DICT("<f8", "False", "()"), {0, 0, 0, 0, 0, 0, 0xf8, 0x3f}, 8, ATTN_F64, 1.5},
+        {DICT("<f2", "False", "()"), {0, 0x3e}, 2, ATTN_F32, 1.5},
+        {DICT("|i1", "False", "()"), {0xfe}, 1, ATTN_I32, -2},
+        {DICT("<i2", "False", "()"), {0xfe, 0xff}, 2, ATTN_I32, -2},
+        {DICT(">i4", "False", "()"), {0xff, 0xff, 0xff, 0xfe}, 4, ATTN_I32, -2},
+        {DICT("<i8", "False", "()"), {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, 8, ATTN_I64, -2},
+        {DICT("|u1", "False", "()"), {200}, 1, ATTN_U8, 200},
+        {DICT("<u2", "False", "()"), {0, 0xff}, 2, ATTN_I32, 0xff00},
+        {DICT("<u4", "False", "()"), {0, 0, 0, 0xff}, 4, ATTN_I64, 4278190080.0},
+        {DICT("|b1", "False", "()"), {2}, 1, ATTN_BOOL, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_tensor *t;
+        file f = make_file(1 + (int)i % 3, cases[i].dict, cases[i].data, cases[i].size);
+        if (parse(&t, c, &f) != ATTN_OK)
+            fail_msg("%s", attn_context_error(c));
+        const void *x = attn_tensor_data(t);
+        assert_int_equal(attn_tensor_dtype(t), cases[i].dtype);
+        assert_int_equal(attn_tensor_rank(t), 0);
+        double value = cases[i].dtype == ATTN_F32   ? (double)*(const float *)x
+                       : cases[i].dtype == ATTN_F64 ? *(const double *)x
+                       : cases[i].dtype == ATTN_I32 ? *(const int32_t *)x
+                       : cases[i].dtype == ATTN_I64 ? (double)*(const int64_t *)x
+                                                    : *(const uint8_t *)x;
+        assert_true(value == cases[i].value);
+        attn_tensor_destroy(t);
+        attn_context_destroy(c);
+    }
+}
+
+static void columns_become_rows(void **state)
+{
+    (void)state;
+    static const uint8_t data[6] = {1, 4, 2, 5, 3, 6};
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_tensor *t;
+    file f = make_file(1, DICT("|u1", "True", "(2, 3)"), data, sizeof data);
+    assert_int_equal(parse(&t, c, &f), ATTN_OK);
+    assert_memory_equal(attn_tensor_data(t), "\1\2\3\4\5\6", 6);
+    attn_tensor_destroy(t);
+    attn_context_destroy(c);
+}
+
+static void bad_files_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dict, *error;
+        attn_status status;
+    } cases[] = {
+        {DICT("<f4", "False", "(2,)"), "need 8 bytes, the file ends after 4", ATTN_FORMAT},
+        {DICT("|u1", "False", "(2,)"), "2 bytes after the last element", ATTN_FORMAT},
+        {DICT("<c8", "False", "()"), "\"<c8\" are not read", ATTN_UNSUPPORTED},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': ()}", "a quoted text", ATTN_UNSUPPORTED},
+        {DICT("<f4", "Maybe", "()"), "True or False", ATTN_FORMAT},
+        {DICT("<f4", "False", "(1,1,1,1,1,1,1,1,1)"), "more than 8 axes", ATTN_UNSUPPORTED},
+        {DICT("<f4", "False", "(99999999999999999999,)"), "overflows", ATTN_FORMAT},
+        {DICT("<f4", "False", "(4611686018427387904, 4)"), "need 18446744073709551615 bytes", ATTN_FORMAT},
+        {DICT("<f4", "False", "(-1,)"), "a length must stand here", ATTN_FORMAT},
+        {"{'descr': '<f4', 'shape': (1,)}", "not all there", ATTN_FORMAT},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", "something after the dict", ATTN_FORMAT},
+        {"{'descr: '<f4'", "must stand here", ATTN_FORMAT},
+        {"", "does not begin with {", ATTN_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_tensor *t;
+        file f = make_file(1, cases[i].dict, "1234", 4);
+        assert_int_equal(parse(&t, c, &f), cases[i].status);
+        assert_null(t);
+        if (!strstr(attn_context_error(c), cases[i].error))
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
+        attn_context_destroy(c);
+    }
+}
+
+static void damage_never_harms(void **state)
+{
+    (void)state;
+    file f = make_file(1, DICT("<f4", "True", "(1, 1)"), "1234", 4);
+    for (size_t i = 0; i < f.size * 9; i++) {
+        size_t size = i < f.size ? i : f.size;
+        uint8_t *guarded = guard_alloc(size ? size : 1);
+        memcpy(guarded, f.bytes, size);
+        if (i >= f.size)
+            guarded[(i - f.size) / 8] ^= (uint8_t)(1 << i % 8);
+        attn_context *c = NULL;
+        attn_context_create(&c, &(attn_context_options){.threads = 1});
+        attn_tensor *t;
+        attn_status status = attn_npy_parse(&t, c, guarded, size, "f");
+        assert_true(status == ATTN_OK ? t != NULL : t == NULL && *attn_context_error(c));
+        assert_true(i >= f.size || status != ATTN_OK);
+        attn_tensor_destroy(t);
+        attn_context_destroy(c);
+        guard_free(guarded, size ? size : 1);
+    }
+}
+
+static attn_status write_and_read(attn_context *c, void *user)
+{
+    attn_tensor *t = NULL, *again = NULL;
+    attn_status status = attn_tensor_create(&t, c, ATTN_I32, 3, (const int64_t[]){2, 1, 3});
+    if (status == ATTN_OK) {
+        for (int32_t i = 0; i < 6; i++)
+            ((int32_t *)attn_tensor_data(t))[i] = i;
+        status = attn_npy_write(c, t, user);
+    }
+    if (status == ATTN_OK)
+        status = attn_npy_read(&again, c, user);
+    if (status == ATTN_OK) {
+        assert_int_equal(attn_tensor_rank(again), 3);
+        assert_memory_equal(attn_tensor_data(again), attn_tensor_data(t), 24);
+    }
+    attn_tensor_destroy(t);
+    attn_tensor_destroy(again);
+    return status;
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    char folder[64], path[128];
+    scratch_open(folder);
+    snprintf(path, sizeof path, "%s/x.npy", folder);
+    assert_true(faults_try_all(write_and_read, path) > 3);
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    static const attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F64, ATTN_I64, ATTN_U8, ATTN_BOOL};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        attn_tensor *t, *again;
+        assert_int_equal(attn_tensor_create(&t, c, dtypes[i], 1, (const int64_t[]){3}), ATTN_OK);
+        *(uint8_t *)attn_tensor_data(t) = 1;
+        assert_int_equal(attn_npy_write(c, t, path), ATTN_OK);
+        assert_int_equal(attn_npy_read(&again, c, path), ATTN_OK);
+        assert_int_equal(attn_tensor_dtype(again), dtypes[i] == ATTN_BF16 ? ATTN_F32 : dtypes[i]);
+        assert_int_equal(attn_tensor_dim(again, 0), 3);
+        attn_tensor_destroy(t);
+        attn_tensor_destroy(again);
+    }
+    attn_context_destroy(c);
+    assert_int_equal(scratch_close(folder), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_type_is_read),  cmocka_unit_test(columns_become_rows),
+        cmocka_unit_test(bad_files_are_told), cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(what_is_written_is_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

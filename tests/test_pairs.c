@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ * Sentence pairs: preparation of text, reading, splitting. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+
+#include "attn/data.h"
+#include "attn/io.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_context *new_context(void)
+{
+    attn_context *c = NULL;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    return c;
+}
+
+static void check_normalised(const char *text, attn_compat compat, const char *expected)
+{
+    attn_context *c = new_context();
+    char out[256];
+    size_t needed;
+    assert_int_equal(attn_text_normalise(c, text, strlen(text), compat, out, sizeof out, &needed), ATTN_OK);
+    assert_string_equal(out, expected);
+    assert_int_equal(needed, strlen(expected));
+    assert_true(needed <= 2 * strlen(text));
+    attn_context_destroy(c);
+}
+
+static void text_is_prepared(void **state)
+{
+    (void)state;
+    check_normalised("Go.", ATTN_COMPAT_NONE, "go .");
+    check_normalised("Va\xe2\x80\xaf!", ATTN_COMPAT_NONE, "va !");
+    check_normalised("Va\xe2\x80\xaf!", ATTN_COMPAT_D2L, "va !");
+    check_normalised("\xc3\x89t\xc3\xa9, \xc5\x92uvre \xc3\x87"
+                     "a ?",
+                     ATTN_COMPAT_NONE,
+                     "\xc3\xa9t\xc3\xa9 , \xc5\x93uvre \xc3\xa7"
+                     "a ?");
+    check_normalised("J\xe2\x80\x99"
+                     "ai 3.14 \xe2\x82\xac\xe2\x80\x89; 10:30:",
+                     ATTN_COMPAT_NONE, "j'ai 3.14 \xe2\x82\xac ; 10:30 :");
+    check_normalised("J\xe2\x80\x99"
+                     "ai 3.14 ; x:",
+                     ATTN_COMPAT_D2L,
+                     "j\xe2\x80\x99"
+                     "ai 3 .14 ; x:");
+    check_normalised("co\xc2\xadop\xe2\x80\x8b"
+                     "eration...",
+                     ATTN_COMPAT_NONE, "cooperation . . .");
+    check_normalised("  a   b  ", ATTN_COMPAT_NONE, "a b");
+    check_normalised("!?", ATTN_COMPAT_NONE, "! ?");
+    check_normalised("\xc2\xab\xc2\xa0Oui\xc2\xa0\xc2\xbb", ATTN_COMPAT_NONE, "\xc2\xab oui \xc2\xbb");
+    check_normalised("", ATTN_COMPAT_NONE, "");
+}
+
+static void a_small_buffer_cuts_and_tells_the_length(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    char out[4];
+    size_t needed;
+    assert_int_equal(attn_text_normalise(c, "Hello!", 6, ATTN_COMPAT_NONE, out, sizeof out, &needed), ATTN_OK);
+    assert_string_equal(out, "hel");
+    assert_int_equal(needed, 7);
+    assert_int_equal(attn_text_normalise(c, "Hello!", 6, ATTN_COMPAT_NONE, NULL, 0, &needed), ATTN_OK);
+    assert_int_equal(needed, 7);
+    assert_int_equal(attn_text_detokenise("a , b !", false, out, sizeof out), 5);
+    assert_string_equal(out, "a, ");
+    attn_context_destroy(c);
+}
+
+static void invalid_utf8_is_told(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80",
+                                      "ab\x80"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        attn_context *c = new_context();
+        char out[16];
+        assert_int_equal(attn_text_normalise(c, bad[i], strlen(bad[i]), ATTN_COMPAT_NONE, out, sizeof out, NULL),
+                         ATTN_FORMAT);
+        assert_string_equal(attn_context_error(c), "byte 2: invalid UTF-8");
+        attn_context_destroy(c);
+    }
+}
+
+static void tokens_are_joined_for_reading(void **state)
+{
+    (void)state;
+    char out[64];
+    attn_text_detokenise("oui , \xc3\xa7"
+                         "a va ! . . .",
+                         true, out, sizeof out);
+    assert_string_equal(out, "oui, \xc3\xa7"
+                             "a va !...");
+    attn_text_detokenise("yes , it is ! so : go ; on ?", false, out, sizeof out);
+    assert_string_equal(out, "yes, it is! so: go; on?");
+    assert_int_equal(attn_text_detokenise("", false, out, sizeof out), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------ pairs */
+
+static attn_status parse(attn_pairs **pairs, attn_context *c, const char *text, const attn_pairs_options *options)
+{
+    return attn_pairs_parse(pairs, c, text, strlen(text), "f.txt", options);
+}
+
+static void pairs_are_read(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_pairs *pairs;
+    assert_int_equal(parse(&pairs, c, "\xef\xbb\xbfGo.\tVa !\r\n\nHi.\tSalut !\tCC-BY\nRun!\tCours\xe2\x80\xaf!", NULL),
+                     ATTN_OK);
+    assert_int_equal(attn_pairs_size(pairs), 3);
+    assert_string_equal(attn_pairs_get(pairs, 0).source, "go .");
+    assert_string_equal(attn_pairs_get(pairs, 0).target, "va !");
+    assert_string_equal(attn_pairs_get(pairs, 1).target, "salut !");
+    assert_string_equal(attn_pairs_get(pairs, 2).target, "cours !");
+    attn_pairs_destroy(pairs);
+    assert_int_equal(parse(&pairs, c, "a\tb\nc\td\ne\tf\n", &(attn_pairs_options){.max_examples = 1}), ATTN_OK);
+    assert_int_equal(attn_pairs_size(pairs), 1);
+    attn_pairs_destroy(pairs);
+    assert_int_equal(
+        parse(&pairs, c, "a\tb\nc\td\ne\tf\n", &(attn_pairs_options){.max_examples = 1, .compat = ATTN_COMPAT_D2L}),
+        ATTN_OK);
+    assert_int_equal(attn_pairs_size(pairs), 2);
+    attn_pairs_destroy(pairs);
+    attn_context_destroy(c);
+}
+
+static void bad_lines_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"", "f.txt: no sentence pairs in it"},
+        {"\n\r\n", "f.txt: no sentence pairs in it"},
+        {"a\tb\n\nno tab\n", "f.txt:3: no tab between two sentences"},
+        {"a\tb\n\tc\n", "f.txt:2: nothing before the tab"},
+        {"a\tb\nc\t \n", "f.txt:2: nothing after the tab"},
+        {"a\tb\nc\td\xff\n", "f.txt:2: invalid UTF-8 at byte 3 of the line"},
+        {"\rabc", "f.txt:1: no tab between two sentences"},
+        {"a\tb\n123456789\n", "f.txt:2: a line of 9 bytes, more than 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = new_context();
+        attn_pairs *pairs;
+        assert_int_equal(parse(&pairs, c, cases[i].text, &(attn_pairs_options){.max_line = 8}), ATTN_FORMAT);
+        assert_null(pairs);
+        assert_string_equal(attn_context_error(c), cases[i].error);
+        attn_context_destroy(c);
+    }
+}
+
+static void a_line_of_a_megabyte_is_refused(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_pairs *pairs;
+    size_t size = 1 << 20;
+    char *text = malloc(size);
+    memset(text, 'x', size);
+    text[5] = '\t';
+    assert_int_equal(attn_pairs_parse(&pairs, c, text, size, "f.txt", NULL), ATTN_FORMAT);
+    assert_string_equal(attn_context_error(c), "f.txt:1: a line of 1048576 bytes, more than 65536");
+    free(text);
+    attn_context_destroy(c);
+}
+
+/* Lines "s<i mod sources>\tt<i>". */
+static attn_pairs *numbered(attn_context *c, int n, int sources)
+{
+    char *text = malloc((size_t)n * 32), *at = text;
+    for (int i = 0; i < n; i++)
+        at += sprintf(at, "s%d\tt%d\n", i % sources, i);
+    attn_pairs *pairs;
+    assert_int_equal(attn_pairs_parse(&pairs, c, text, (size_t)(at - text), "n", NULL), ATTN_OK);
+    free(text);
+    return pairs;
+}
+
+static int part_of_source(attn_pairs *const parts[3], const char *source)
+{
+    int found = -1;
+    for (int p = 0; p < 3; p++) {
+        for (int64_t i = 0; i < attn_pairs_size(parts[p]); i++) {
+            if (strcmp(attn_pairs_get(parts[p], i).source, source) == 0) {
+                assert_true(found == -1 || found == p);
+                found = p;
+            }
+        }
+    }
+    return found;
+}
+
+static void translations_of_a_sentence_stay_together(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_pairs *all = numbered(c, 3000, 1000), *parts[3], *again[3];
+    attn_split_options options = {.seed = 7, .valid = 0.1, .test = 0.2};
+    assert_int_equal(attn_pairs_split(all, &options, &parts[0], &parts[1], &parts[2]), ATTN_OK);
+    assert_int_equal(attn_pairs_split(all, &options, &again[0], &again[1], &again[2]), ATTN_OK);
+    int64_t sum = 0;
+    for (int p = 0; p < 3; p++) {
+        assert_int_equal(attn_pairs_size(parts[p]), attn_pairs_size(again[p]));
+        sum += attn_pairs_size(parts[p]);
+    }
+    assert_int_equal(sum, 3000);
+    assert_in_range(attn_pairs_size(parts[1]), 200, 400);
+    assert_in_range(attn_pairs_size(parts[2]), 480, 720);
+    for (int i = 0; i < 1000; i += 37) {
+        char source[16];
+        snprintf(source, sizeof source, "s%d", i);
+        assert_true(part_of_source(parts, source) >= 0);
+    }
+    for (int p = 0; p < 3; p++) {
+        attn_pairs_destroy(parts[p]);
+        attn_pairs_destroy(again[p]);
+    }
+    assert_int_equal(
+        attn_pairs_split(all, &(attn_split_options){.compat = ATTN_COMPAT_D2L}, &parts[0], &parts[1], NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_size(parts[0]), 512);
+    assert_int_equal(attn_pairs_size(parts[1]), 3000 - 512);
+    attn_pairs_destroy(parts[0]);
+    attn_pairs_destroy(parts[1]);
+    assert_int_equal(attn_pairs_split(all, &(attn_split_options){.valid = 0.5, .test = 0.5}, &parts[0], NULL, NULL),
+                     ATTN_ARGUMENT);
+    attn_pairs_destroy(all);
+    attn_context_destroy(c);
+}
+
+static attn_status read_and_split(attn_context *c, void *user)
+{
+    (void)user;
+    attn_pairs *all, *train = NULL, *valid = NULL;
+    attn_status status = parse(&all, c, "a\tb\nc\td\ne\tf\n", NULL);
+    if (status == ATTN_OK)
+        status = attn_pairs_split(all, NULL, &train, &valid, NULL);
+    attn_pairs_destroy(train);
+    attn_pairs_destroy(valid);
+    attn_pairs_destroy(all);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(read_and_split, NULL) >= 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_prepared),
+        cmocka_unit_test(a_small_buffer_cuts_and_tells_the_length),
+        cmocka_unit_test(invalid_utf8_is_told),
+        cmocka_unit_test(tokens_are_joined_for_reading),
+        cmocka_unit_test(pairs_are_read),
+        cmocka_unit_test(bad_lines_are_named),
+        cmocka_unit_test(a_line_of_a_megabyte_is_refused),
+        cmocka_unit_test(translations_of_a_sentence_stay_together),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT
+ * PyTorch's files: those of tests/data/pt, damaged ones, and hostile pickles. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/guard.h"
+
+#include "attn/io.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char nested[] = "tests/data/pt/nested.pt", legacy[] = "tests/data/pt/legacy.pt";
+
+static const float *floats(const attn_named_list *list, const char *name, int64_t size)
+{
+    const attn_tensor *t = attn_named_find(list, name);
+    if (!t)
+        fail_msg("no tensor %s", name);
+    assert_int_equal(attn_tensor_size(t), size);
+    assert_int_equal(attn_tensor_dtype(t), ATTN_F32);
+    return attn_tensor_data(t);
+}
+
+static void check_floats(const attn_named_list *list, const char *name, int64_t n, const float *expected)
+{
+    const float *x = floats(list, name, n);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(x[i] == expected[i]);
+}
+
+static const float counted[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+static const float turned[12] = {0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11};
+
+static void a_nested_file_is_read(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    attn_config *args;
+    attn_bytes report;
+    attn_config_create(&args, c);
+    if (attn_weights_read(&list, nested, NULL, args, &report) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(list.n, 15);
+    check_floats(&list, "model.weight", 12, counted);
+    check_floats(&list, "model.transposed", 12, turned);
+    assert_int_equal(attn_tensor_dim(attn_named_find(&list, "model.transposed"), 0), 3);
+    check_floats(&list, "model.column", 4, (const float[]){1, 4, 7, 10});
+    check_floats(&list, "model.rows", 6, counted + 3);
+    check_floats(&list, "model.bias", 2, (const float[]){0.5f, -1.5f});
+    check_floats(&list, "model.half", 2, (const float[]){1.5f, -2});
+    check_floats(&list, "model.brain", 2, (const float[]){1.5f, -2});
+    check_floats(&list, "model.double", 1, (const float[]){0.1f});
+    check_floats(&list, "model.expanded", 4, (const float[]){3, 3, 3, 3});
+    check_floats(&list, "model.empty", 0, NULL);
+    check_floats(&list, "states.1", 1, (const float[]){2});
+    const attn_tensor *steps = attn_named_find(&list, "model.steps"), *mask = attn_named_find(&list, "model.mask");
+    assert_int_equal(attn_tensor_dtype(steps), ATTN_I32);
+    assert_int_equal(attn_tensor_rank(steps), 0);
+    assert_int_equal(*(const int32_t *)attn_tensor_data(steps), 7);
+    assert_int_equal(attn_tensor_dtype(mask), ATTN_BOOL);
+    assert_memory_equal(attn_tensor_data(mask), "\1\0", 2);
+    assert_memory_equal(attn_tensor_data(attn_named_find(&list, "model.bytes")), "\1\377", 2);
+    assert_int_equal(attn_config_int(args, "args.embed_dim", 0), 768);
+    assert_true(attn_config_real(args, "args.dropout", 0) == 0.1);
+    assert_string_equal(attn_config_text(args, "args.arch", ""), "msa_transformer");
+    assert_false(attn_config_bool(args, "args.use_bias", true));
+    assert_int_equal(attn_config_get(args, "args.max_positions")->type, ATTN_VALUE_NULL);
+    assert_int_equal(attn_config_get(args, "args.shape")->n, 2);
+    assert_non_null(strstr(report.data, "\"device\" is of a class that is not known"));
+    attn_bytes_free(c, &report);
+    attn_named_clear(&list);
+    attn_config_destroy(args);
+    attn_context_destroy(c);
+}
+
+static void the_older_form_is_read(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    attn_config *args;
+    attn_config_create(&args, c);
+    if (attn_weights_read(&list, legacy, NULL, args, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(list.n, 2);
+    check_floats(&list, "weight", 12, counted);
+    check_floats(&list, "transposed", 12, turned);
+    assert_int_equal(attn_config_int(args, "n", 0), 3);
+    attn_named_clear(&list);
+    attn_config_destroy(args);
+    attn_context_destroy(c);
+}
+
+static void a_state_dict_fills_a_model(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list model = {.context = c, .owns = true};
+    attn_tensor *weight, *bias;
+    attn_tensor_create(&weight, c, ATTN_F32, 2, (const int64_t[]){2, 3});
+    attn_tensor_create(&bias, c, ATTN_F64, 1, (const int64_t[]){2});
+    attn_named_add(&model, "weight", weight);
+    attn_named_add(&model, "bias", bias);
+    assert_int_equal(attn_weights_load(&model, "tests/data/pt/linear.pt", NULL, NULL, NULL), ATTN_OK);
+    check_floats(&model, "weight", 6, counted);
+    assert_true(((const double *)attn_tensor_data(bias))[1] == 1);
+    attn_named_clear(&model);
+    attn_context_destroy(c);
+}
+
+/* ---------------------------------------------------------------------------------------------- damage */
+
+static attn_status parse_quietly(const uint8_t *data, size_t size)
+{
+    attn_context *c = NULL;
+    attn_context_create(&c, &(attn_context_options){.threads = 1});
+    attn_named_list list = {.context = c, .owns = true};
+    attn_status status = attn_pt_parse(&list, data, size, "f", NULL, NULL, NULL);
+    assert_true(status == ATTN_OK || *attn_context_error(c));
+    assert_true(status == ATTN_OK || list.n == 0);
+    attn_named_clear(&list);
+    size_t held;
+    attn_context_memory(c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(c);
+    return status;
+}
+
+static void damage_file(const char *path, int flip_every)
+{
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_bytes file;
+    assert_int_equal(attn_file_read(&file, c, path, 0), ATTN_OK);
+    for (size_t size = 0; size < file.size; size++) {
+        uint8_t *guarded = guard_alloc(size ? size : 1);
+        memcpy(guarded, file.data, size);
+        assert_int_not_equal(parse_quietly(guarded, size), ATTN_OK);
+        guard_free(guarded, size ? size : 1);
+    }
+    uint8_t *guarded = guard_alloc(file.size);
+    memcpy(guarded, file.data, file.size);
+    for (size_t bit = 0; bit < file.size * 8; bit += (size_t)flip_every) {
+        guarded[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        attn_status status = parse_quietly(guarded, file.size);
+        assert_true(status == ATTN_OK || status == ATTN_FORMAT || status == ATTN_UNSUPPORTED);
+        guarded[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    guard_free(guarded, file.size);
+    attn_bytes_free(c, &file);
+    attn_context_destroy(c);
+}
+
+static void damage_never_harms(void **state)
+{
+    (void)state;
+    damage_file("tests/data/pt/linear.pt", 1);
+    damage_file(legacy, 1);
+}
+
+/* A file of the older form around an object's pickle; no storages. */
+static size_t wrap(uint8_t *out, const char *object, size_t size)
+{
+    static const char before[] =
+        "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.",
+                      after[] = "\x80\x02].";
+    memcpy(out, before, sizeof before - 1);
+    memcpy(out + sizeof before - 1, object, size);
+    memcpy(out + sizeof before - 1 + size, after, sizeof after - 1);
+    return sizeof before + sizeof after - 2 + size;
+}
+
+#define CASE(bytes, error)                                                                                             \
+    {                                                                                                                  \
+        bytes, sizeof bytes - 1, error                                                                                 \
+    }
+static void hostile_pickles_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *object;
+        size_t size;
+        const char *error;
+    } cases[] = {
+        CASE("\x80\x02]q\x00h\x00"
+             "a.",
+             "contains itself"),
+        CASE("\x80\x02}q\x00X\x01\x00\x00\x00"
+             "ah\x00s.",
+             "contains itself"),
+        CASE("\x80\x02\xff.", "unknown opcode 0xff"),
+        CASE("\x80\x02"
+             "0.",
+             "empty stack"),
+        CASE("\x80\x02(.", "stops within a mark"),
+        CASE("\x80\x02h\x05.", "not kept"),
+        CASE("\x80\x02Nr\xff\xff\xff\x7f.", "too large a number"),
+        CASE("\x80\x02X\xff\xff\xff\xff"
+             "a.",
+             "cut off"),
+        CASE("\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+             "a.",
+             "cut off"),
+        CASE("\x80\x02K\x01K\x02"
+             "a.",
+             "takes none such"),
+        CASE("\x80\x02(K\x01"
+             "d.",
+             "key without a value"),
+        CASE("\x80\x02K\x01K\x02\x93.", "name of a class"),
+        CASE("\x80\x02t.", "a mark that is not there"),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n)R.",
+             "is not rebuilt as PyTorch does"),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n(NK\x00))\x89NtR.",
+             "has no storage"),
+        CASE("\x80\x02"
+             "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+             "0X\x03\x00\x00\x00"
+             "cpuK\x09tQK\x00))\x89NtR.",
+             "no storage \"0\""),
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t file[512];
+        size_t size = wrap(file, cases[i].object, cases[i].size);
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_named_list list = {.context = c, .owns = true};
+        assert_int_equal(attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_FORMAT);
+        if (!strstr(attn_context_error(c), cases[i].error))
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
+        attn_context_destroy(c);
+    }
+}
+
+/* A call of os.system stays a note. */
+static void nothing_is_ever_called(void **state)
+{
+    (void)state;
+    static const char object[] = "\x80\x02"
+                                 "cos\nsystem\nX\x12\x00\x00\x00touch /tmp/x-pickl\x85R.";
+    uint8_t file[512];
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    attn_bytes report;
+    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, sizeof object - 1), "f", NULL, NULL, &report),
+                     ATTN_OK);
+    assert_non_null(strstr(report.data, "passed over"));
+    assert_false(attn_file_exists("/tmp/x-pickl"));
+    attn_bytes_free(c, &report);
+    attn_context_destroy(c);
+}
+
+/* l0 = [], l1 = [l0, l0], ... : 2^60 leaves in 400 bytes. */
+static void shared_lists_do_not_explode(void **state)
+{
+    (void)state;
+    char object[600] = "\x80\x02]q\x01"
+                       "0";
+    size_t size = 6;
+    for (int i = 1; i < 60; i++) {
+        const char step[] = {']', 'q', (char)(i + 1), 'h', (char)i, 'a', 'h', (char)i, 'a', '0'};
+        memcpy(object + size, step, sizeof step);
+        size += i < 59 ? sizeof step : sizeof step - 1;
+    }
+    object[size++] = '.';
+    uint8_t file[800];
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_FORMAT);
+    assert_non_null(strstr(attn_context_error(c), "more than a million values"));
+    attn_context_destroy(c);
+}
+
+static attn_status read_file(attn_context *c, void *user)
+{
+    attn_named_list list = {.context = c, .owns = true};
+    attn_config *args = NULL;
+    attn_bytes report = {0};
+    attn_status status = attn_config_create(&args, c);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&list, user, NULL, args, &report);
+    attn_bytes_free(c, &report);
+    attn_named_clear(&list);
+    attn_config_destroy(args);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(read_file, (void *)(uintptr_t)nested) > 50);
+    assert_true(faults_try_all(read_file, (void *)(uintptr_t)legacy) > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_nested_file_is_read),       cmocka_unit_test(the_older_form_is_read),
+        cmocka_unit_test(a_state_dict_fills_a_model),  cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(hostile_pickles_are_refused), cmocka_unit_test(nothing_is_ever_called),
+        cmocka_unit_test(shared_lists_do_not_explode), cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

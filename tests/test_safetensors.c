@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT
+ * safetensors: written, read back, damaged in every way, and put into a model. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/guard.h"
+#include "support/scratch.h"
+
+#include "attn/io.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A file made of a header's text and data. */
+typedef struct file {
+    uint8_t bytes[1024];
+    size_t size;
+} file;
+
+static file make_file(const char *header, const void *data, size_t size)
+{
+    file f = {.size = 8 + strlen(header) + size};
+    f.bytes[0] = (uint8_t)strlen(header);
+    f.bytes[1] = (uint8_t)(strlen(header) >> 8);
+    memcpy(f.bytes + 8, header, strlen(header));
+    if (size > 0)
+        memcpy(f.bytes + 8 + strlen(header), data, size);
+    return f;
+}
+
+static attn_status parse(attn_named_list *list, const file *f, const attn_weights_options *options,
+                         attn_config *metadata, attn_bytes *report)
+{
+    return attn_weights_parse(list, f->bytes, f->size, "f", options, metadata, report);
+}
+
+static const char good_header[] =
+    "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[8,12]},"
+    "\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
+    "\"s\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[12,20]},"
+    "\"e\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[20,20]}}   ";
+/* 1, -2; f16 1.5, -inf; 7 */
+static const uint8_t good_data[20] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3e, 0, 0xfc, 7};
+
+static void a_good_file_is_read(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    attn_config *metadata;
+    attn_config_create(&metadata, c);
+    file f = make_file(good_header, good_data, sizeof good_data);
+    assert_int_equal(parse(&list, &f, &(attn_weights_options){.strict = true}, metadata, NULL), ATTN_OK);
+    assert_int_equal(list.n, 4);
+    assert_string_equal(list.items[0].name, "a");
+    const attn_tensor *a = attn_named_find(&list, "a"), *b = attn_named_find(&list, "b"),
+                      *s = attn_named_find(&list, "s");
+    const float *x = attn_tensor_data(a), *y = attn_tensor_data(b);
+    assert_int_equal(attn_tensor_rank(a), 2);
+    assert_true(x[0] == 1 && x[1] == -2);
+    assert_int_equal(attn_tensor_dtype(b), ATTN_F32);
+    assert_true(y[0] == 1.5f && isinf(y[1]) && y[1] < 0);
+    assert_int_equal(attn_tensor_dtype(s), ATTN_I32);
+    assert_int_equal(attn_tensor_rank(s), 0);
+    assert_int_equal(*(const int32_t *)attn_tensor_data(s), 7);
+    assert_int_equal(attn_tensor_size(attn_named_find(&list, "e")), 0);
+    assert_string_equal(attn_config_text(metadata, "format", ""), "pt");
+    attn_named_clear(&list);
+    assert_int_equal(parse(&list, &f, &(attn_weights_options){.keep_types = true}, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_dtype(attn_named_find(&list, "b")), ATTN_F16);
+    assert_int_equal(attn_tensor_dtype(attn_named_find(&list, "s")), ATTN_I64);
+    attn_named_clear(&list);
+    assert_int_equal(parse(&list, &f, &(attn_weights_options){.reals = ATTN_F64}, NULL, NULL), ATTN_OK);
+    assert_true(((const double *)attn_tensor_data(attn_named_find(&list, "b")))[0] == 1.5);
+    attn_named_clear(&list);
+    attn_config_destroy(metadata);
+    attn_context_destroy(c);
+}
+
+static void trailing_bytes_are_noted_or_refused(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    attn_bytes report;
+    uint8_t data[24] = {0};
+    file f = make_file(good_header, data, sizeof data);
+    assert_int_equal(parse(&list, &f, NULL, NULL, &report), ATTN_OK);
+    assert_string_equal(report.data, "f: 4 bytes after the last tensor were passed over\n");
+    attn_bytes_free(c, &report);
+    attn_named_clear(&list);
+    assert_int_equal(parse(&list, &f, &(attn_weights_options){.strict = true}, NULL, &report), ATTN_FORMAT);
+    assert_int_equal(list.n, 0);
+    assert_null(report.data);
+    attn_context_destroy(c);
+}
+
+#define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+static void each_broken_rule_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        attn_status status;
+        const char *error;
+    } cases[] = {
+        {"", ATTN_FORMAT, "header does not begin with {"},
+        {" {}", ATTN_FORMAT, "header does not begin with {"},
+        {"{\"a\":1}", ATTN_FORMAT, "must have \"dtype\""},
+        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT,
+         "duplicate object key"},
+        {"{\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT, "begins at 4 of the data, not at 0"},
+        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"b\":" T("F32", "[1]", "[0,4]") "}", ATTN_FORMAT,
+         "begins at 0 of the data, not at 4"},
+        {"{\"a\":" T("F32", "[2]", "[0,4]") "}", ATTN_FORMAT, "need 8 bytes, the offsets give 4"},
+        {"{\"a\":" T("F32", "[9]", "[0,36]") "}", ATTN_FORMAT, "offsets 0 to 36 do not lie in the 8 bytes"},
+        {"{\"a\":" T("F32", "[1]", "[4,0]") "}", ATTN_FORMAT, "offsets 4 to 0"},
+        {"{\"a\":" T("F32", "[-1]", "[0,4]") "}", ATTN_FORMAT, "is not of integers"},
+        {"{\"a\":" T("F32", "[1.5]", "[0,4]") "}", ATTN_FORMAT, "is not of integers"},
+        {"{\"a\":" T("F32", "[4294967296,4294967296,16]", "[0,8]") "}", ATTN_FORMAT, "overflows"},
+        {"{\"a\":" T("F32", "[0,9223372036854775807,9]", "[0,0]") "}", ATTN_FORMAT, "overflows"},
+        {"{\"a\":" T("F32", "[99999999999999999999]", "[0,0]") "}", ATTN_FORMAT, "too big integer"},
+        {"{\"a\":" T("F8_E5M2", "[8]", "[0,8]") "}", ATTN_UNSUPPORTED, "\"F8_E5M2\" is not read"},
+        {"{\"a\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", ATTN_UNSUPPORTED, "more than 8 axes"},
+        {"{\"__metadata__\":{\"a\":1}}", ATTN_FORMAT, "__metadata__ \"a\" is not a text"},
+        {"{\"a\":[[[[[1]]]]]}", ATTN_FORMAT, "nested too deep"},
+        {"{\"a\":" T("F32", "[1]", "[0,4]"), ATTN_FORMAT, "'}' expected"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_named_list list = {.context = c, .owns = true};
+        uint8_t data[8] = {0};
+        file f = make_file(cases[i].header, data, sizeof data);
+        assert_int_equal(parse(&list, &f, NULL, NULL, NULL), cases[i].status);
+        if (!strstr(attn_context_error(c), cases[i].error))
+            fail_msg("\"%s\" lacks \"%s\"", attn_context_error(c), cases[i].error);
+        assert_int_equal(strncmp(attn_context_error(c), "f: byte ", 8), 0);
+        assert_int_equal(list.n, 0);
+        attn_named_clear(&list);
+        attn_context_destroy(c);
+    }
+}
+
+/* Every cut and every flipped bit: read or refused, never a byte outside (the input ends at a guard page). */
+static void damage_never_harms(void **state)
+{
+    (void)state;
+    file f = make_file(good_header, good_data, sizeof good_data);
+    int read = 0;
+    for (size_t i = 0; i < f.size * 9; i++) {
+        size_t size = i < f.size ? i : f.size;
+        uint8_t *guarded = guard_alloc(size ? size : 1);
+        memcpy(guarded, f.bytes, size);
+        if (i >= f.size)
+            guarded[(i - f.size) / 8] ^= (uint8_t)(1 << i % 8);
+        attn_context *c = NULL;
+        attn_context_create(&c, &(attn_context_options){.threads = 1});
+        attn_named_list list = {.context = c, .owns = true};
+        attn_status status = attn_safetensors_parse(&list, guarded, size, "f", NULL, NULL, NULL);
+        assert_true(status == ATTN_OK || status == ATTN_FORMAT || status == ATTN_UNSUPPORTED);
+        assert_true(status == ATTN_OK || (*attn_context_error(c) && list.n == 0));
+        assert_true(i >= f.size || status != ATTN_OK);
+        read += status == ATTN_OK;
+        attn_named_clear(&list);
+        attn_context_destroy(c);
+        guard_free(guarded, size ? size : 1);
+    }
+    assert_true(read > 100); /* flips in names and numbers leave good files */
+}
+
+/* ------------------------------------------------------------------------------------------------ files */
+
+static attn_tensor *tensor(attn_named_list *list, const char *name, attn_dtype dtype, int rank, const int64_t *shape)
+{
+    attn_tensor *t;
+    assert_int_equal(attn_tensor_create(&t, list->context, dtype, rank, shape), ATTN_OK);
+    assert_int_equal(attn_named_add(list, name, t), ATTN_OK);
+    return t;
+}
+
+/* Two weights and a bias, filled with numbers from `first` on. */
+static attn_named_list small_model(attn_context *c, float first)
+{
+    attn_named_list list = {.context = c, .owns = true};
+    tensor(&list, "enc.weight", ATTN_F32, 2, (const int64_t[]){3, 5});
+    tensor(&list, "enc.bias", ATTN_F32, 1, (const int64_t[]){3});
+    tensor(&list, "dec.weight", ATTN_F32, 2, (const int64_t[]){2, 3});
+    for (int64_t i = 0; i < list.n; i++) {
+        float *x = attn_tensor_data(list.items[i].tensor);
+        for (int64_t j = 0; j < attn_tensor_size(list.items[i].tensor); j++)
+            x[j] = first++;
+    }
+    return list;
+}
+
+static bool same_numbers(const attn_named_list *a, const attn_named_list *b)
+{
+    for (int64_t i = 0; i < a->n; i++) {
+        const attn_tensor *x = a->items[i].tensor, *y = attn_named_find(b, a->items[i].name);
+        if (!y || memcmp(attn_tensor_data(x), attn_tensor_data(y), (size_t)attn_tensor_size(x) * 4) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void a_model_survives_a_file(void **state)
+{
+    (void)state;
+    char folder[64], path[128];
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    scratch_open(folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    attn_named_list model = small_model(c, 1), other = small_model(c, 100), list = {.context = c, .owns = true};
+    attn_config *metadata, *back;
+    attn_config_create(&metadata, c);
+    attn_config_create(&back, c);
+    attn_config_set_text(metadata, "format", "pt");
+    attn_config_set_int(metadata, "epoch", 12);
+    assert_int_equal(attn_safetensors_write(&model, path, metadata), ATTN_OK);
+    assert_int_equal(attn_weights_read(&list, path, &(attn_weights_options){.strict = true}, back, NULL), ATTN_OK);
+    assert_int_equal(list.n, model.n);
+    assert_true(same_numbers(&model, &list));
+    assert_string_equal(attn_config_text(back, "epoch", ""), "12");
+    assert_int_equal(attn_weights_load(&other, path, NULL, NULL, NULL), ATTN_OK);
+    assert_true(same_numbers(&model, &other));
+    attn_bytes bytes;
+    assert_int_equal(attn_file_read(&bytes, c, path, 0), ATTN_OK);
+    assert_int_equal((8 + (unsigned char)bytes.data[0] + 256 * (unsigned char)bytes.data[1]) % 64, 0);
+    attn_bytes_free(c, &bytes);
+    assert_int_equal(attn_named_add(&model, "enc.bias", NULL), ATTN_OK);
+    assert_int_equal(attn_safetensors_write(&model, path, NULL), ATTN_ARGUMENT);
+    attn_named_clear(&model);
+    attn_named_clear(&other);
+    attn_named_clear(&list);
+    attn_config_destroy(metadata);
+    attn_config_destroy(back);
+    attn_context_destroy(c);
+    assert_int_equal(scratch_close(folder), 1);
+}
+
+static void all_misfits_are_listed(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list model = small_model(c, 1), before = small_model(c, 1), source = {.context = c, .owns = true};
+    tensor(&source, "enc.weight", ATTN_F32, 2, (const int64_t[]){5, 3});
+    tensor(&source, "dec.weight", ATTN_F32, 2, (const int64_t[]){2, 3});
+    tensor(&source, "head", ATTN_F32, 1, (const int64_t[]){9});
+    attn_bytes report;
+    assert_int_equal(attn_weights_assign(&model, &source, NULL, &report), ATTN_SHAPE);
+    assert_string_equal(report.data, "misshapen: enc.weight expected [3,5], found [5,3]\n"
+                                     "missing: enc.bias [3]\n"
+                                     "extra: head [9]\n");
+    assert_non_null(strstr(attn_context_error(c), "1 parameters missing, 1 extra, 1 misshapen"));
+    assert_true(same_numbers(&model, &before));
+    attn_bytes_free(c, &report);
+    attn_named_clear(&source);
+    tensor(&source, "dec.weight", ATTN_F64, 2, (const int64_t[]){2, 3});
+    tensor(&source, "head", ATTN_F32, 1, (const int64_t[]){9});
+    attn_weights_options lenient = {.allow_missing = true, .allow_extra = true};
+    assert_int_equal(attn_weights_assign(&model, &source, &lenient, NULL), ATTN_OK);
+    assert_true(((float *)attn_tensor_data(attn_named_find(&model, "dec.weight")))[5] == 0);
+    assert_true(((float *)attn_tensor_data(attn_named_find(&model, "enc.weight")))[0] == 1);
+    attn_named_clear(&model);
+    attn_named_clear(&before);
+    attn_named_clear(&source);
+    attn_context_destroy(c);
+}
+
+static attn_status write_read_load(attn_context *c, void *user)
+{
+    const char *path = user;
+    attn_named_list list = {.context = c, .owns = true}, again = {.context = c, .owns = true};
+    attn_config *metadata = NULL;
+    attn_tensor *t = NULL;
+    attn_status status = attn_config_create(&metadata, c);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(metadata, "format", "pt");
+    if (status == ATTN_OK)
+        status = attn_tensor_create(&t, c, ATTN_F32, 1, (const int64_t[]){3});
+    if (status == ATTN_OK && (status = attn_named_add(&list, "x", t)) != ATTN_OK)
+        attn_tensor_destroy(t);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(&list, path, metadata);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&again, path, NULL, metadata, NULL);
+    if (status == ATTN_OK)
+        status = attn_weights_load(&list, path, NULL, NULL, NULL);
+    attn_named_clear(&list);
+    attn_named_clear(&again);
+    attn_config_destroy(metadata);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    char folder[64], path[128];
+    scratch_open(folder);
+    snprintf(path, sizeof path, "%s/x.safetensors", folder);
+    assert_true(faults_try_all(write_read_load, path) > 20);
+    assert_int_equal(scratch_close(folder), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_good_file_is_read),       cmocka_unit_test(trailing_bytes_are_noted_or_refused),
+        cmocka_unit_test(each_broken_rule_is_named), cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(a_model_survives_a_file),   cmocka_unit_test(all_misfits_are_listed),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT
+ * What goes wrong is said, sticks and leaks nothing; equal steps stop allocating; scopes free. */
+#include "support/cmocka.h"
+#include "support/failing.h"
+
+#include "attn/tensor.h"
+
+#include <string.h>
+
+/* -------------------------------------------------------------------------------------------- messages */
+
+typedef struct world {
+    attn_context *c;
+    attn_tape *t;
+} world;
+
+static world make_world(void)
+{
+    world w;
+    assert_int_equal(attn_context_create(&w.c, &(attn_context_options){.threads = 2}), ATTN_OK);
+    assert_int_equal(attn_tape_create(&w.t, w.c), ATTN_OK);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = true});
+    return w;
+}
+
+static void end_world(world w)
+{
+    attn_tape_destroy(w.t);
+    size_t held;
+    attn_context_memory(w.c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(w.c);
+}
+
+static attn_tensor *zeros(world w, int rank, int64_t a, int64_t b, int64_t c)
+{
+    return attn_tensor_make(w.t, ATTN_F32, rank, (int64_t[]){a, b, c}, NULL);
+}
+
+static void assert_said(world w, attn_tensor *result, attn_status status, const char *part)
+{
+    assert_null(result);
+    if (attn_context_status(w.c) != status || !strstr(attn_context_error(w.c), part))
+        fail_msg("status %d: %s", attn_context_status(w.c), attn_context_error(w.c));
+    attn_context_clear(w.c);
+}
+
+static void shapes_that_do_not_fit_are_named(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = zeros(w, 2, 3, 4, 0), *y = zeros(w, 2, 3, 5, 0), *v = zeros(w, 1, 4, 0, 0);
+    attn_tensor *ids = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){1, 3});
+    assert_said(w, attn_add(w.t, x, y), ATTN_SHAPE, "[3,4] and [3,5]");
+    assert_said(w, attn_linear(w.t, x, y, NULL, ATTN_RELU), ATTN_SHAPE, "x [3,4], w [3,5]");
+    assert_said(w, attn_linear(w.t, x, x, v, ATTN_RELU), ATTN_SHAPE, "b [4]");
+    assert_said(w, attn_matmul(w.t, x, y, false, false), ATTN_SHAPE, "matmul");
+    assert_said(w, attn_reshape(w.t, x, 2, (int64_t[]){5, -1}), ATTN_SHAPE, "[3,4] does not become [5,-1]");
+    assert_said(w, attn_permute(w.t, x, (int[]){0, 0}), ATTN_SHAPE, "permutation");
+    assert_said(w, attn_concat(w.t, (attn_tensor *[]){x, y}, 2, 0), ATTN_SHAPE, "concat");
+    assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_SHAPE, "[2, 5) of axis 1");
+    assert_said(w, attn_sum(w.t, x, 2), ATTN_ARGUMENT, "axis 2");
+    assert_said(w, attn_gather(w.t, x, ids), ATTN_ARGUMENT, "index 3, the 1-th");
+    assert_said(w, attn_embedding(w.t, y, attn_slice(w.t, ids, 0, 0, 1), 1, x, 0), ATTN_SHAPE, "positions");
+    assert_said(w, attn_layer_norm(w.t, y, v, v, 1e-5), ATTN_SHAPE, "g [4]");
+    assert_said(w, attn_softmax(w.t, x, v, 0), ATTN_SHAPE, "lens [4] of f32");
+    assert_said(w, attn_gru(w.t, x, NULL, x, x, v, v), ATTN_SHAPE, "gru");
+    assert_said(w, attn_cross_entropy(w.t, x, ids, NULL), ATTN_SHAPE, "labels [2]");
+    assert_said(w, attn_dropout(w.t, x, 1), ATTN_ARGUMENT, "dropout 1");
+    assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ARGUMENT, "f64");
+    assert_said(w, attn_tensor_make(w.t, ATTN_F32, 9, NULL, NULL), ATTN_ARGUMENT, "8 axes");
+    end_world(w);
+}
+
+static void a_failure_sticks(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = zeros(w, 2, 3, 4, 0), *y = zeros(w, 2, 3, 5, 0), *bad = attn_add(w.t, x, y);
+    attn_tensor *z = attn_sum(w.t, attn_add(w.t, attn_activate(w.t, bad, ATTN_RELU), x), 0);
+    assert_null(z);
+    assert_non_null(strstr(attn_context_error(w.c), "add"));
+    assert_int_equal(attn_backward(w.t, z), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_status(w.c), ATTN_SHAPE);
+    end_world(w);
+}
+
+static void attention_stays_within_its_tensors(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = zeros(w, 3, 2, 3, 8);
+    attn_attention a = {.q = {x, 0}, .k = {x, 0}, .v = {x, 0}, .rank = 3, .shape = {2, 3, 8}};
+    attn_problem_heads(&a.problem, &(attn_heads){.batch = 2, .heads = 2, .queries = 3, .keys = 3, .dim = 4});
+    assert_non_null(attn_attend(w.t, &a));
+    a.k.offset = 1;
+    assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "k, from element 1");
+    a.k.offset = -1;
+    assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "k, from element -1");
+    a.k.offset = 0;
+    a.shape[1] = 2;
+    assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "o, from");
+    end_world(w);
+}
+
+static void backward_needs_something_recorded(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = zeros(w, 1, 3, 0, 0), *y = attn_affine(w.t, x, 2, 0);
+    assert_int_equal(attn_backward(w.t, y), ATTN_ARGUMENT);
+    attn_context_clear(w.c);
+    attn_tensor_set_needs_grad(x, true);
+    y = attn_affine(w.t, x, 2, 0);
+    assert_int_equal(attn_backward(w.t, y), ATTN_SHAPE);
+    attn_context_clear(w.c);
+    attn_tensor *sum = attn_sum(w.t, y, 0);
+    assert_int_equal(attn_backward(w.t, sum), ATTN_OK);
+    assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[2] == 2.0f);
+    assert_int_equal(attn_backward(w.t, sum), ATTN_ARGUMENT);
+    end_world(w);
+}
+
+/* ------------------------------------------------------------------------------------- a step of a model */
+
+enum { BATCH = 2, TIME = 3, WIDTH = 8, WORDS = 11, PARAMETERS = 13 };
+
+typedef struct model {
+    attn_tensor *p[PARAMETERS];
+} model;
+
+static const int64_t shapes[PARAMETERS][2] = {
+    {WORDS, WIDTH}, {3 * WIDTH, WIDTH}, {3 * WIDTH, 0}, {WIDTH, 0}, {WIDTH, 0}, {4 * WIDTH, WIDTH}, {WIDTH, 4 * WIDTH},
+    {WORDS, WIDTH}, {WORDS, 0}, {3 * WIDTH, WIDTH}, {3 * WIDTH, WIDTH}, {3 * WIDTH, 0}, {3 * WIDTH, 0},
+};
+
+static attn_status make_model(model *m, attn_context *c)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < PARAMETERS && status == ATTN_OK; i++) {
+        status = attn_tensor_create(&m->p[i], c, ATTN_F32, shapes[i][1] ? 2 : 1, shapes[i]);
+        float *x = status == ATTN_OK ? attn_tensor_data(m->p[i]) : NULL;
+        for (int64_t j = 0; x && j < attn_tensor_size(m->p[i]); j++)
+            x[j] = i == 3 ? 1.0f : 0.1f * (float)((j * 7 + i) % 11 - 5);
+        if (x)
+            attn_tensor_set_needs_grad(m->p[i], true);
+    }
+    return status;
+}
+
+static void free_model(model *m)
+{
+    for (int i = 0; i < PARAMETERS; i++)
+        attn_tensor_destroy(m->p[i]);
+}
+
+static attn_tensor *forward(attn_tape *t, model *m)
+{
+    attn_tensor *const *p = m->p;
+    const int32_t words[] = {1, 2, 3, 4, 5, 10};
+    attn_tensor *ids = attn_tensor_make(t, ATTN_I32, 2, (int64_t[]){BATCH, TIME}, words);
+    attn_tensor *x = attn_dropout(t, attn_embedding(t, p[0], ids, 1, NULL, 0), 0.1);
+    attn_scope_begin(t);
+    attn_tensor *qkv = attn_linear(t, x, p[1], p[2], ATTN_IDENTITY);
+    attn_attention a = {.q = {qkv, 0}, .k = {qkv, WIDTH}, .v = {qkv, 2 * WIDTH}, .rank = 3,
+                        .shape = {BATCH, TIME, WIDTH}, .dropout = 0.1};
+    attn_problem_heads(&a.problem, &(attn_heads){.batch = BATCH, .heads = 2, .queries = TIME, .keys = TIME,
+                                                 .dim = WIDTH / 2, .q_row = 3 * WIDTH, .k_row = 3 * WIDTH,
+                                                 .v_row = 3 * WIDTH});
+    x = attn_add_layer_norm(t, x, attn_attend(t, &a), 0.1, p[3], p[4], 1e-5);
+    x = attn_scope_end(t, x);
+    attn_tensor *h = attn_linear(t, x, p[5], NULL, ATTN_GELU_ERF);
+    x = attn_add(t, x, attn_linear(t, h, p[6], NULL, ATTN_IDENTITY));
+    x = attn_gru(t, attn_permute(t, x, (int[]){1, 0, 2}), NULL, p[9], p[10], p[11], p[12]);
+    attn_tensor *logits = attn_linear(t, attn_permute(t, x, (int[]){1, 0, 2}), p[7], p[8], ATTN_IDENTITY);
+    return attn_cross_entropy(t, logits, ids, &(attn_cross_entropy_options){.label_smoothing = 0.1});
+}
+
+static attn_status step(attn_tape *t, model *m, float *loss)
+{
+    attn_tape_reset(t, &(attn_tape_options){.record = true, .train = true, .seed = 3});
+    attn_tensor *y = forward(t, m);
+    if (!y)
+        return attn_context_status(attn_tape_context(t));
+    *loss = *(float *)attn_tensor_data(y);
+    attn_status status = attn_backward(t, y);
+    for (int i = 0; i < PARAMETERS && status == ATTN_OK; i++) {
+        float *x = attn_tensor_data(m->p[i]), *g = attn_tensor_data(attn_tensor_grad(m->p[i]));
+        for (int64_t j = 0; j < attn_tensor_size(m->p[i]); j++)
+            x[j] -= 0.1f * g[j];
+        attn_tensor_clear_grad(m->p[i]);
+    }
+    return status;
+}
+
+static void equal_steps_allocate_nothing(void **state)
+{
+    (void)state;
+    world w = make_world();
+    model m = {0};
+    uint64_t before = 0, after;
+    size_t peak_before = 0, peak;
+    float first = 0, loss = 0;
+    assert_int_equal(make_model(&m, w.c), ATTN_OK);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(step(w.t, &m, &loss), ATTN_OK);
+        if (i == 0)
+            first = loss;
+        if (i == 3)
+            attn_context_memory(w.c, NULL, &peak_before, &before);
+    }
+    attn_context_memory(w.c, NULL, &peak, &after);
+    assert_int_equal(before, after);
+    assert_int_equal(peak_before, peak);
+    assert_true(loss < first);
+    free_model(&m);
+    end_world(w);
+}
+
+static void equal_seeds_and_threads_give_equal_bits(void **state)
+{
+    (void)state;
+    float losses[2] = {0};
+    model m[2] = {{{0}}};
+    world w[2];
+    for (int run = 0; run < 2; run++) {
+        w[run] = make_world();
+        make_model(&m[run], w[run].c);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(step(w[run].t, &m[run], &losses[run]), ATTN_OK);
+    }
+    assert_memory_equal(&losses[0], &losses[1], sizeof *losses);
+    for (int i = 0; i < PARAMETERS; i++)
+        assert_memory_equal(attn_tensor_data(m[0].p[i]), attn_tensor_data(m[1].p[i]),
+                            (size_t)attn_tensor_size(m[0].p[i]) * sizeof(float));
+    for (int run = 0; run < 2; run++) {
+        free_model(&m[run]);
+        end_world(w[run]);
+    }
+}
+
+static attn_status two_steps(attn_context *c)
+{
+    model m = {0};
+    attn_tape *t = NULL;
+    float loss;
+    attn_status status = attn_tape_create(&t, c);
+    if (status == ATTN_OK)
+        status = make_model(&m, c);
+    for (int i = 0; i < 2 && status == ATTN_OK; i++)
+        status = step(t, &m, &loss);
+    attn_tape_destroy(t);
+    free_model(&m);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    attn_status status = ATTN_MEMORY;
+    long n = 2;
+    for (; status != ATTN_OK; n++) {
+        failing memory = {.fail_at = n};
+        attn_context *c;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory),
+                                                                         .threads = 2}), ATTN_OK);
+        status = two_steps(c);
+        if (status != ATTN_OK)
+            assert_int_equal(status, ATTN_MEMORY);
+        attn_context_destroy(c);
+        assert_int_equal(memory.held, 0);
+        assert_true(n < 2000);
+    }
+    assert_true(n > 50);
+}
+
+/* ---------------------------------------------------------------------------------------------- scopes */
+
+static void scopes_free_in_inference(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tape_reset(w.t, NULL);
+    attn_tensor *x = zeros(w, 1, 1000, 0, 0);
+    size_t held = 0, later;
+    for (int i = 0; i < 500; i++) {
+        attn_scope_begin(w.t);
+        attn_scope_begin(w.t);
+        attn_tensor *old = x, *y = attn_affine(w.t, old, 1, 1);
+        attn_scope_begin(w.t);
+        attn_affine(w.t, attn_affine(w.t, y, 1, 0), 1, 0);
+        attn_scope_end(w.t, NULL);
+        attn_tensor *reshaped = attn_reshape(w.t, y, 2, (int64_t[]){10, 100});
+        y = attn_scope_end(w.t, reshaped);
+        memcpy(attn_tensor_data(old), attn_tensor_data(y), 1000 * sizeof(float));
+        attn_scope_end(w.t, NULL);
+        attn_context_memory(w.c, &later, NULL, NULL);
+        if (i == 0)
+            held = later;
+    }
+    assert_int_equal(later, held);
+    assert_true(((float *)attn_tensor_data(x))[999] == 500.0f);
+    end_world(w);
+}
+
+static void scopes_free_what_is_not_needed_while_recording(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = zeros(w, 1, 1000, 0, 0);
+    attn_tensor_set_needs_grad(x, true);
+    attn_scope_begin(w.t);
+    attn_tensor *gone = attn_affine(w.t, x, 2, 0), *kept = attn_mul(w.t, gone, gone);
+    attn_tensor *sum = attn_affine(w.t, attn_add(w.t, gone, x), 3, 1);
+    attn_scope_end(w.t, sum);
+    assert_null(attn_tensor_data(kept));
+    assert_said(w, attn_add(w.t, kept, sum), ATTN_ARGUMENT, "freed by the end of a scope");
+    attn_tensor *loss = attn_sum(w.t, sum, 0);
+    assert_int_equal(attn_backward(w.t, loss), ATTN_OK);
+    assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[999] == 9.0f);
+    end_world(w);
+}
+
+static void lists_of_names(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_named_list list = {.context = w.c, .owns = true};
+    char name[8] = "p00";
+    for (int i = 0; i < 40; i++) {
+        attn_tensor *x;
+        name[1] = (char)('0' + i / 10);
+        name[2] = (char)('0' + i % 10);
+        assert_int_equal(attn_tensor_create(&x, w.c, ATTN_F32, 1, (int64_t[]){i}), ATTN_OK);
+        assert_int_equal(attn_named_add(&list, name, x), ATTN_OK);
+    }
+    assert_int_equal(attn_tensor_size(attn_named_find(&list, "p17")), 17);
+    assert_null(attn_named_find(&list, "p40"));
+    attn_named_clear(&list);
+    assert_int_equal(list.n, 0);
+    end_world(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_that_do_not_fit_are_named),
+        cmocka_unit_test(a_failure_sticks),
+        cmocka_unit_test(attention_stays_within_its_tensors),
+        cmocka_unit_test(backward_needs_something_recorded),
+        cmocka_unit_test(equal_steps_allocate_nothing),
+        cmocka_unit_test(equal_seeds_and_threads_give_equal_bits),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(scopes_free_in_inference),
+        cmocka_unit_test(scopes_free_what_is_not_needed_while_recording),
+        cmocka_unit_test(lists_of_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ * Values of the operations: straightforward loops in double, then single precision on every instruction set
+ * against double, gradients included, at odd sizes. */
+#include "support/cmocka.h"
+#include "support/gradcheck.h"
+
+#include "attn/tensor.h"
+#include "base/rng.h"
+#include "kernels/rows/rows.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef attn_tensor *const *tensors;
+
+typedef struct world {
+    attn_context *c;
+    attn_tape *t;
+} world;
+
+static world make_world(const char *isa, int threads)
+{
+    world w;
+    assert_int_equal(attn_context_create(&w.c, &(attn_context_options){.threads = threads, .isa = isa}), ATTN_OK);
+    assert_int_equal(attn_tape_create(&w.t, w.c), ATTN_OK);
+    return w;
+}
+
+static void end_world(world w)
+{
+    attn_tape_destroy(w.t);
+    attn_context_destroy(w.c);
+}
+
+static attn_tensor *random_tensor(world w, int rank, const int64_t *shape, uint64_t seed)
+{
+    attn_tensor *x = attn_tensor_make(w.t, ATTN_F64, rank, shape, NULL);
+    gradcheck_fill(x, seed);
+    return x;
+}
+
+#define TENSOR(seed, ...) random_tensor(w, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__}, seed)
+#define NUMBERS(tensor) ((double *)attn_tensor_data(tensor))
+
+static void assert_near(double got, double expected)
+{
+    if (!(fabs(got - expected) <= 1e-12 * (1 + fabs(expected))))
+        fail_msg("%.17g instead of %.17g", got, expected);
+}
+
+/* ---------------------------------------------------------------------------- double against plain loops */
+
+static double activated(double x, attn_activation a)
+{
+    switch (a) {
+    case ATTN_RELU:
+        return x > 0 ? x : 0;
+    case ATTN_LEAKY_RELU:
+        return x > 0 ? x : 0.01 * x;
+    case ATTN_GELU_ERF:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case ATTN_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case ATTN_GELU_SIGMOID:
+        return x / (1 + exp(-1.702 * x));
+    case ATTN_TANH:
+        return tanh(x);
+    case ATTN_SIGMOID:
+        return 1 / (1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+static void linear_and_activations(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 2);
+    attn_tensor *x = TENSOR(1, 3, 5), *m = TENSOR(2, 7, 5), *b = TENSOR(3, 7);
+    for (attn_activation a = ATTN_IDENTITY; a <= ATTN_SIGMOID; a++) {
+        attn_tensor *y = attn_linear(w.t, x, m, b, a);
+        for (int i = 0; i < 21; i++) {
+            double sum = NUMBERS(b)[i % 7];
+            for (int k = 0; k < 5; k++)
+                sum += NUMBERS(x)[i / 7 * 5 + k] * NUMBERS(m)[i % 7 * 5 + k];
+            assert_near(NUMBERS(y)[i], activated(sum, a));
+        }
+    }
+    end_world(w);
+}
+
+static void layer_norm_and_softmax(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 2);
+    enum { N = 6 };
+    attn_tensor *x = TENSOR(1, 2, N), *y = TENSOR(2, 2, N), *g = TENSOR(3, N), *b = TENSOR(4, N);
+    attn_tensor *lens = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){4, 0});
+    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* no dropout outside training */
+    attn_tensor *soft = attn_softmax(w.t, x, lens, 0), *filled = attn_softmax(w.t, x, lens, -2);
+    for (int r = 0; r < 2; r++) {
+        double mean = 0, var = 0, sum = 0, sum_filled = 0;
+        for (int i = 0; i < N; i++) {
+            double t = NUMBERS(x)[r * N + i] + NUMBERS(y)[r * N + i];
+            mean += t / N;
+            var += t * t / N;
+            sum += i < 4 ? exp(NUMBERS(x)[r * N + i]) : 0;
+            sum_filled += exp(i < (r ? 0 : 4) ? NUMBERS(x)[r * N + i] : -2);
+        }
+        for (int i = 0; i < N; i++) {
+            double t = NUMBERS(x)[r * N + i] + NUMBERS(y)[r * N + i], e = exp(NUMBERS(x)[r * N + i]);
+            assert_near(NUMBERS(norm)[r * N + i],
+                        (t - mean) / sqrt(var - mean * mean + 1e-3) * NUMBERS(g)[i] + NUMBERS(b)[i]);
+            assert_near(NUMBERS(soft)[r * N + i], r == 0 && i < 4 ? e / sum : 0);
+            assert_near(NUMBERS(filled)[r * N + i], (i < (r ? 0 : 4) ? e : exp(-2)) / sum_filled);
+        }
+    }
+    end_world(w);
+}
+
+static void cross_entropy_and_lookups(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 2);
+    attn_tensor *x = TENSOR(1, 3, 4), *table = TENSOR(2, 5, 3), *position = TENSOR(3, 4, 3);
+    attn_tensor *ids = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){3}, (int32_t[]){2, 0, 3});
+    attn_tensor *loss = attn_cross_entropy(w.t, x, ids, &(attn_cross_entropy_options){.has_ignore = true, .ignore = 0,
+                                                                                      .label_smoothing = 0.2});
+    double expected = 0;
+    for (int r = 0; r < 3; r += 2) {
+        double sum = 0, mean = 0;
+        for (int i = 0; i < 4; i++) {
+            sum += exp(NUMBERS(x)[r * 4 + i]);
+            mean += NUMBERS(x)[r * 4 + i] / 4;
+        }
+        expected += (log(sum) - 0.8 * NUMBERS(x)[r * 4 + (r ? 3 : 2)] - 0.2 * mean) / 2;
+    }
+    assert_near(*NUMBERS(loss), expected);
+    attn_tensor *y = attn_embedding(w.t, table, ids, 3, position, 1);
+    for (int i = 0; i < 9; i++)
+        assert_near(NUMBERS(y)[i], 3 * NUMBERS(table)[(int[]){2, 0, 3}[i / 3] * 3 + i % 3] + NUMBERS(position)[3 + i]);
+    end_world(w);
+}
+
+static void one_recurrent_step(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 1);
+    enum { B = 2, I = 3, H = 2 };
+    attn_tensor *x = TENSOR(1, 1, B, I), *h = TENSOR(2, B, H), *wi = TENSOR(3, 3 * H, I), *wh = TENSOR(4, 3 * H, H);
+    attn_tensor *bi = TENSOR(5, 3 * H), *bh = TENSOR(6, 3 * H), *y = attn_gru(w.t, x, h, wi, wh, bi, bh);
+    for (int i = 0; i < B * H; i++) {
+        double in[3], rec[3];
+        for (int gate = 0; gate < 3; gate++) {
+            int row = gate * H + i % H;
+            in[gate] = NUMBERS(bi)[row];
+            rec[gate] = NUMBERS(bh)[row];
+            for (int k = 0; k < I; k++)
+                in[gate] += NUMBERS(wi)[row * I + k] * NUMBERS(x)[i / H * I + k];
+            for (int k = 0; k < H; k++)
+                rec[gate] += NUMBERS(wh)[row * H + k] * NUMBERS(h)[i / H * H + k];
+        }
+        double r = activated(in[0] + rec[0], ATTN_SIGMOID), z = activated(in[1] + rec[1], ATTN_SIGMOID);
+        assert_near(NUMBERS(y)[i], (1 - z) * tanh(in[2] + r * rec[2]) + z * NUMBERS(h)[i]);
+    }
+    end_world(w);
+}
+
+/* ------------------------------------------------------------------------------ single against double */
+
+enum { INPUTS = 6, ODD = 37 };
+
+static attn_tensor *build_mixture(attn_tape *t, tensors in, attn_activation activation)
+{
+    attn_tensor *x = attn_linear(t, in[0], in[1], in[2], activation);
+    x = attn_add_layer_norm(t, x, attn_dropout(t, in[0], 0.2), 0.1, in[3], in[4], 1e-5);
+    x = attn_add(t, attn_mul(t, x, in[3]), attn_activate(t, x, activation));
+    attn_tensor *y = attn_softmax(t, attn_matmul(t, x, x, false, true), NULL, 0);
+    y = attn_concat(t, (attn_tensor *[]){y, attn_affine(t, x, 0.5, 1)}, 2, 1);
+    return attn_sub(t, attn_permute(t, y, (int[]){1, 0}), attn_reshape(t, attn_mean(t, y, 1), 1, (int64_t[]){-1}));
+}
+
+static attn_tensor *build_recurrence(attn_tape *t, tensors in, attn_activation activation)
+{
+    (void)activation;
+    attn_tensor *gates = attn_concat(t, (attn_tensor *[]){in[1], in[1], in[1]}, 3, 0);
+    attn_tensor *bias = attn_concat(t, (attn_tensor *[]){in[2], in[3], in[4]}, 3, 0);
+    attn_tensor *x = attn_reshape(t, in[0], 3, (int64_t[]){1, -1, ODD});
+    x = attn_concat(t, (attn_tensor *[]){x, attn_affine(t, x, -1, 0), x}, 3, 0);
+    attn_tensor *y = attn_gru(t, x, NULL, gates, gates, bias, bias);
+    int32_t labels[] = {0, 36, 5, 5, 7};
+    attn_tensor *loss = attn_cross_entropy(t, attn_slice(t, y, 0, 2, 3), attn_tensor_make(t, ATTN_I32, 1,
+                                           (int64_t[]){5}, labels), &(attn_cross_entropy_options){.label_smoothing = 0.1});
+    return attn_add(t, y, loss);
+}
+
+typedef attn_tensor *(*mixture)(attn_tape *, tensors, attn_activation);
+
+/* Result and gradients of the inputs, as doubles, one after the other. */
+static int64_t run_mixture(world w, attn_dtype dtype, mixture build, attn_activation activation, double *out)
+{
+    static const int64_t shapes[INPUTS][2] = {{5, ODD}, {ODD, ODD}, {ODD, 0}, {ODD, 0}, {ODD, 0}, {1, 0}};
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = true, .seed = 11});
+    attn_tensor *in[INPUTS];
+    for (int i = 0; i < INPUTS; i++) {
+        attn_tensor *x = random_tensor(w, shapes[i][1] ? 2 : 1, shapes[i], (uint64_t)i + 1);
+        for (int64_t j = 0; i == 1 && j < attn_tensor_size(x); j++)
+            NUMBERS(x)[j] /= 4;
+        in[i] = attn_cast(w.t, x, dtype);
+        attn_tensor_set_needs_grad(in[i], true);
+    }
+    attn_tensor *y = build(w.t, in, activation);
+    if (!y)
+        fail_msg("%s", attn_context_error(w.c));
+    attn_tensor *c = attn_cast(w.t, random_tensor(w, attn_tensor_rank(y), attn_tensor_shape(y), 77), dtype);
+    attn_tensor *wide = attn_cast(w.t, y, ATTN_F64);
+    int64_t n = attn_tensor_size(y);
+    memcpy(out, NUMBERS(wide), (size_t)n * sizeof *out);
+    assert_int_equal(attn_backward_from(w.t, y, c), ATTN_OK);
+    for (int i = 0; i < INPUTS; i++) {
+        if (!attn_tensor_grad(in[i]))
+            continue;
+        wide = attn_cast(w.t, attn_tensor_grad(in[i]), ATTN_F64);
+        memcpy(out + n, NUMBERS(wide), (size_t)attn_tensor_size(wide) * sizeof *out);
+        n += attn_tensor_size(wide);
+    }
+    return n;
+}
+
+static void single_agrees_with_double(void **state)
+{
+    (void)state;
+    enum { ROOM = 10000 };
+    static double exact[ROOM], single[ROOM];
+    const mixture mixtures[] = {build_mixture, build_recurrence};
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (attn_activation a = ATTN_IDENTITY; a <= ATTN_SIGMOID; a++) {
+            for (int m = 0; m < 2; m++) {
+                world w = make_world(attn_isa_name(isa), 1 + isa % 2 * 2);
+                int64_t n = run_mixture(w, ATTN_F64, mixtures[m], a, exact);
+                assert_int_equal(run_mixture(w, ATTN_F32, mixtures[m], a, single), n);
+                assert_true(n <= ROOM);
+                for (int64_t i = 0; i < n; i++) {
+                    if (!(fabs(single[i] - exact[i]) <= 4e-5 * (1 + fabs(exact[i]))))
+                        fail_msg("%s, activation %d, mixture %d, %lld of %lld: %.9g instead of %.9g",
+                                 attn_isa_name(isa), (int)a, m, (long long)i, (long long)n, single[i], exact[i]);
+                }
+                end_world(w);
+            }
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------- functions, over their range */
+
+static void functions_are_accurate(void **state)
+{
+    (void)state;
+    enum { N = 4001 };
+    static float x[N], y[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i - N / 2) / 100;
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        world w = make_world(attn_isa_name(isa), 1);
+        for (attn_activation a = ATTN_RELU; a <= ATTN_SIGMOID; a++) {
+            attn_tensor *t = attn_activate(w.t, attn_tensor_make(w.t, ATTN_F32, 1, (int64_t[]){N}, x), a);
+            memcpy(y, attn_tensor_data(t), sizeof y);
+            for (int i = 0; i < N; i++) {
+                double expected = activated((double)x[i], a), scale = a >= ATTN_TANH ? fabs(expected) : fabs((double)x[i]);
+                if (!(fabs((double)y[i] - expected) <= 4e-7 * scale + 1e-37))
+                    fail_msg("%s, activation %d of %g: %.9g instead of %.9g", attn_isa_name(isa), (int)a, (double)x[i],
+                             (double)y[i], expected);
+            }
+        }
+        float special[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f};
+        attn_tensor *t = attn_tensor_make(w.t, ATTN_F32, 1, (int64_t[]){5}, special);
+        for (attn_activation a = ATTN_RELU; a <= ATTN_SIGMOID; a++)
+            assert_true(isnan(((float *)attn_tensor_data(attn_activate(w.t, t, a)))[0]));
+        float *s = attn_tensor_data(attn_activate(w.t, t, ATTN_SIGMOID)), *h = attn_tensor_data(attn_activate(w.t, t, ATTN_TANH));
+        assert_true(s[1] == 1 && s[2] == 0 && s[3] == 1 && s[4] == 0);
+        assert_true(h[1] == 1 && h[2] == -1 && h[3] == 1 && h[4] == -1);
+        end_world(w);
+    }
+}
+
+static void one_pass_of_adam(void **state)
+{
+    (void)state;
+    enum { N = 37 };
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        if (!attn__isa_runs_here((attn__isa)isa))
+            continue;
+        float p[N], m[N], v[N], g[N];
+        for (int i = 0; i < N; i++) {
+            p[i] = (float)i / 7, m[i] = 0.1f * (float)(i % 5), v[i] = 0.01f * (float)(i % 3), g[i] = (float)(i % 4) - 1.5f;
+        }
+        attn__rows_args args = {.x = g, .y = p, .y2 = m, .y3 = v, .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1}};
+        attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 0, N);
+        for (int i = 0; i < N; i++) {
+            double old = (double)((float)i / 7), grad = 0.5 * ((double)(i % 4) - 1.5) + 0.1 * old;
+            double mean = 0.9 * 0.1 * (i % 5) + 0.1 * grad, square = 0.99 * 0.01 * (i % 3) + 0.01 * grad * grad;
+            double expected = old * 0.999 - 0.01 * mean / (sqrt(2 * square) + 1e-8);
+            assert_true(fabs((double)p[i] - expected) < 1e-6 * (1 + fabs(expected)));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_and_activations),    cmocka_unit_test(layer_norm_and_softmax),
+        cmocka_unit_test(cross_entropy_and_lookups), cmocka_unit_test(one_recurrent_step),
+        cmocka_unit_test(single_agrees_with_double), cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(one_pass_of_adam),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

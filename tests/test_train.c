@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ * Measures and schedules against values from elsewhere; optimisers against their formulas; the loop's promise
+ * that a resumed run equals an unbroken one. */
+#include "support/cmocka.h"
+
+#include "attn/train.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CLOSE(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
+
+static void bleu_of_a_sentence(void **state)
+{
+    (void)state;
+    CLOSE(attn_bleu_d2l("il est mouille .", "il est calme .", 2), 0.658, 5e-4);
+    CLOSE(attn_bleu_d2l("A B", "A B C D E F", 2), 0.135, 5e-4);
+    CLOSE(attn_bleu_d2l("va !", "va !", 2), 1, 0);
+    CLOSE(attn_bleu_d2l("", "va !", 2), 0, 0);
+    /* By hand: 'a a a' against 'a b': one match of three, no pair; brevity 1. */
+    CLOSE(attn_bleu_d2l("a a a", "a b", 1), sqrt(1.0 / 3), 1e-12);
+}
+
+/* Expected figures: sacrebleu 2.6.0, corpus_bleu with its defaults. */
+static void bleu_of_a_corpus(void **state)
+{
+    (void)state;
+    const char *predictions[] = {"Il est calme .", "J'ai perdu 1,000 euros, hier...",
+                                 "“Bonjour” &quot;dit-il&quot;, à 3-4 heures!", "", "va !",
+                                 "the cat the cat on the mat\xE2\x80\xAF!"};
+    const char *references[] = {"Il est très calme .", "J'ai perdu 1,000 euros hier.",
+                                "« Bonjour », dit-il à 3-4 heures !", "rien", "va !", "the cat sat on the mat !"};
+    attn_context *context;
+    attn_bleu bleu;
+    attn_context_create(&context, NULL);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, 6), ATTN_OK);
+    CLOSE(bleu.score, 43.30208342733989, 1e-9);
+    assert_int_equal(bleu.prediction_length, 34);
+    assert_int_equal(bleu.reference_length, 32);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, 1), ATTN_OK);
+    CLOSE(bleu.score, 35.1862973998119, 1e-9);
+    const char *two[] = {"a b", "c d"};
+    attn_bleu_corpus(&bleu, context, two, two + 1, 1);
+    CLOSE(bleu.score, 0, 0);
+    attn_bleu_corpus(&bleu, context, two, two, 1); /* no n-gram of three words: 0, as there */
+    CLOSE(bleu.score, 0, 0);
+    size_t held;
+    attn_context_memory(context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(context);
+}
+
+static void schedules_rise_and_fall(void **state)
+{
+    (void)state;
+    attn_schedule s = {.kind = ATTN_COSINE, .peak = 2, .warmup = 10, .total = 110, .floor = 0.1};
+    CLOSE(attn_schedule_rate(&s, 5), 1, 1e-12);
+    CLOSE(attn_schedule_rate(&s, 10), 2, 1e-12);
+    CLOSE(attn_schedule_rate(&s, 60), 1.1, 1e-12);
+    CLOSE(attn_schedule_rate(&s, 110), 0.2, 1e-12);
+    CLOSE(attn_schedule_rate(&s, 1000), 0.2, 1e-12);
+    s.kind = ATTN_INVERSE_SQUARE_ROOT;
+    CLOSE(attn_schedule_rate(&s, 40), 1, 1e-12);
+    s = (attn_schedule){.peak = 3};
+    CLOSE(attn_schedule_rate(&s, 1), 3, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bleu_of_a_sentence),
+        cmocka_unit_test(bleu_of_a_corpus),
+        cmocka_unit_test(schedules_rise_and_fall),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT
+ * Vocabularies, ids and batches. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+
+#include "attn/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char corpus_text[] =
+    "go .\tva !\n"
+    "go !\tva va !\n"
+    "i go .\tje vais .\n"
+    "he is <pad> .\til est <unk> .\n"
+    "he is here and there and here and there .\til est ici et l\xc3\xa0 et ici et l\xc3\xa0 .\n";
+
+typedef struct fixture {
+    attn_context *c;
+    attn_pairs *pairs;
+    attn_vocab *source, *target;
+} fixture;
+
+static void set_up(fixture *f, attn_compat compat, int64_t min_frequency)
+{
+    attn_vocab_options options = {.compat = compat, .min_frequency = min_frequency};
+    assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_parse(&f->pairs, f->c, corpus_text, sizeof corpus_text - 1, "t",
+                                      &(attn_pairs_options){.compat = compat}),
+                     ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SOURCE, &options), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_TARGET, &options), ATTN_OK);
+}
+
+static void tear_down(fixture *f)
+{
+    attn_vocab_destroy(f->source);
+    attn_vocab_destroy(f->target);
+    attn_pairs_destroy(f->pairs);
+    attn_context_destroy(f->c);
+}
+
+static void check_tokens(const attn_vocab *v, const char *const *tokens)
+{
+    int64_t n = 0;
+    for (; tokens[n]; n++) {
+        assert_non_null(attn_vocab_token(v, n));
+        assert_string_equal(attn_vocab_token(v, n), tokens[n]);
+    }
+    assert_int_equal(attn_vocab_size(v), n);
+    assert_null(attn_vocab_token(v, n));
+    assert_null(attn_vocab_token(v, -1));
+}
+
+static void frequent_words_come_first(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_NONE, 0);
+    check_tokens(f.source, (const char *const[]){"<pad>", "<bos>", "<eos>", "<unk>", ".", "and", "go", "he", "here",
+                                                 "is", "there", NULL});
+    assert_int_equal(attn_vocab_find(f.source, "go", 2), 6);
+    assert_int_equal(attn_vocab_find(f.source, "i", 1), -1);
+    assert_int_equal(attn_vocab_find(f.source, "<pad>", 5), -1);
+    assert_int_equal(attn_vocab_special(f.source, ATTN_UNK), 3);
+    tear_down(&f);
+}
+
+/* Worked out by hand from the book's rule: sentences cut or padded to 9 with <eos>, words of two or more
+ * sorted by code point. */
+static void the_books_vocabulary(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_D2L, 0);
+    check_tokens(f.source,
+                 (const char *const[]){".", "<eos>", "<pad>", "<unk>", "and", "go", "he", "here", "is", "there", NULL});
+    check_tokens(f.target, (const char *const[]){"!", ".", "<bos>", "<eos>", "<pad>", "<unk>", "est", "et", "ici", "il",
+                                                 "l\xc3\xa0", "va", NULL});
+    assert_int_equal(attn_vocab_special(f.source, ATTN_BOS), -1);
+    assert_int_equal(attn_vocab_special(f.target, ATTN_BOS), 2);
+    tear_down(&f);
+}
+
+static void vocabularies_survive_a_file(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_NONE, 1);
+    const char *text;
+    size_t size;
+    attn_vocab *again;
+    assert_int_equal(attn_vocab_format(f.target, &text, &size), ATTN_OK);
+    assert_int_equal(attn_vocab_parse(&again, f.c, text, size, "v"), ATTN_OK);
+    assert_int_equal(attn_vocab_size(again), attn_vocab_size(f.target));
+    for (int64_t i = 0; i < attn_vocab_size(again); i++)
+        assert_string_equal(attn_vocab_token(again, i), attn_vocab_token(f.target, i));
+    attn_vocab_destroy(again);
+    /* Cut anywhere, the file is refused or is a shorter vocabulary that ends with a whole line. */
+    for (size_t cut = 0; cut < size; cut++) {
+        attn_context_clear(f.c);
+        attn_status status = attn_vocab_parse(&again, f.c, text, cut, "v");
+        assert_true(status == ATTN_FORMAT || (status == ATTN_OK && text[cut - 1] == '\n'));
+        attn_vocab_destroy(again);
+    }
+    tear_down(&f);
+}
+
+static void damaged_vocabularies_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"", "v: an empty vocabulary"},
+        {"<pad>\n\n", "v:2: an empty line"},
+        {"<pad>\na b\n", "v:2: a token with a space or a control character"},
+        {"<pad>\nx\nx\n", "v:3: \"x\" stands on line 2 too"},
+        {"<pad>\nx\xff\n", "v:2: invalid UTF-8"},
+        {"<pad>\n<eos>\n<unk>\nx", "v:4: no newline at the end: the file is cut off"},
+        {"<pad>\n<eos>\n", "v: no <unk> in it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = NULL;
+        attn_vocab *v;
+        attn_context_create(&c, NULL);
+        assert_int_equal(attn_vocab_parse(&v, c, cases[i].text, strlen(cases[i].text), "v"), ATTN_FORMAT);
+        assert_null(v);
+        assert_string_equal(attn_context_error(c), cases[i].error);
+        attn_context_destroy(c);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- ids */
+
+static void sentences_become_ids_and_back(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_NONE, 0);
+    int32_t ids[16];
+    int64_t n, unknown;
+    char text[64];
+    assert_int_equal(attn_vocab_encode(f.source, "he is unknown .", NULL, ids, 16, &n, &unknown), ATTN_OK);
+    assert_int_equal(n, 5);
+    assert_int_equal(unknown, 1);
+    assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_UNK));
+    assert_int_equal(ids[4], attn_vocab_special(f.source, ATTN_EOS));
+    attn_vocab_decode(f.source, ids, n, text, sizeof text);
+    assert_string_equal(text, "he is <unk> .");
+    /* A cut sentence still ends. */
+    assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL),
+                     ATTN_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_EOS));
+    assert_int_equal(attn_vocab_encode(f.source, "he is here .", NULL, ids, 4, &n, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_vocab_encode(f.source, "", NULL, ids, 4, &n, NULL), ATTN_OK);
+    assert_int_equal(n, 1);
+    tear_down(&f);
+}
+
+static void the_book_cuts_the_end_mark(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_D2L, 0);
+    int32_t ids[9];
+    int64_t n;
+    const attn_encode_options d2l = {.compat = ATTN_COMPAT_D2L};
+    assert_int_equal(attn_vocab_encode(f.source, "go .", &d2l, ids, 9, &n, NULL), ATTN_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(ids[8], attn_vocab_special(f.source, ATTN_PAD));
+    assert_int_equal(attn_vocab_encode(f.source, "he is here and there and here and there .", &d2l, ids, 9, &n, NULL),
+                     ATTN_OK);
+    assert_int_equal(n, 9);
+    assert_int_equal(ids[8], attn_vocab_find(f.source, "there", 5));
+    tear_down(&f);
+}
+
+/* --------------------------------------------------------------------------------------------- batches */
+
+static attn_corpus *make_corpus(const fixture *f, attn_compat compat)
+{
+    attn_corpus *corpus;
+    assert_int_equal(
+        attn_corpus_create(&corpus, f->pairs, f->source, f->target, &(attn_encode_options){.compat = compat}), ATTN_OK);
+    return corpus;
+}
+
+static void a_batch_is_padded_and_shifted(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_NONE, 1);
+    attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_NONE);
+    attn_batches *batches;
+    attn_batch b;
+    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 2, .in_order = true}),
+                     ATTN_OK);
+    assert_int_equal(attn_batches_count(batches), 3);
+    assert_true(attn_batches_next(batches, &b));
+    assert_int_equal(b.size, 2);
+    assert_int_equal(b.source_steps, 3);
+    assert_int_equal(b.target_steps, 4); /* va va ! <eos> */
+    const int32_t pad = 0, bos = 1, eos = 2, va = attn_vocab_find(f.target, "va", 2),
+                  mark = attn_vocab_find(f.target, "!", 1);
+    const int32_t labels[] = {va, mark, eos, pad, va, va, mark, eos}, input[] = {bos, va, mark, pad, bos, va, va, mark};
+    assert_memory_equal(b.labels, labels, sizeof labels);
+    assert_memory_equal(b.input, input, sizeof input);
+    assert_int_equal(b.target_lens[0], 3);
+    assert_int_equal(b.target_lens[1], 4);
+    assert_int_equal(b.target_tokens, 7);
+    assert_int_equal(b.source_tokens, 6);
+    assert_true(attn_batches_next(batches, &b));
+    assert_true(attn_batches_next(batches, &b));
+    assert_int_equal(b.size, 1);
+    assert_false(attn_batches_next(batches, &b));
+    attn_batches_destroy(batches);
+    attn_corpus_destroy(corpus);
+    tear_down(&f);
+}
+
+static void the_books_batch(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_D2L, 0);
+    attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_D2L);
+    attn_batches *batches;
+    attn_batch b;
+    assert_int_equal(
+        attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 128, .in_order = true, .fixed_steps = 9}),
+        ATTN_OK);
+    assert_true(attn_batches_next(batches, &b));
+    assert_int_equal(b.size, 5);
+    assert_int_equal(b.source_steps, 9);
+    assert_int_equal(b.target_steps, 9);
+    const int32_t bos = 2, eos = 3, pad = 4, va = 11, mark = 0;
+    const int32_t input[9] = {bos, va, mark, eos, pad, pad, pad, pad, pad},
+                  labels[9] = {va, mark, eos, pad, pad, pad, pad, pad, pad};
+    assert_memory_equal(b.input, input, sizeof input);
+    assert_memory_equal(b.labels, labels, sizeof labels);
+    assert_int_equal(b.target_lens[4], 9);
+    assert_memory_equal(b.input + 4 * 9 + 1, b.labels + 4 * 9, 8 * sizeof(int32_t));
+    attn_batches_destroy(batches);
+    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.fixed_steps = 8}), ATTN_ARGUMENT);
+    attn_corpus_destroy(corpus);
+    tear_down(&f);
+}
+
+/* 700 sentences of 1 to 20 words. */
+static void many_sentences(fixture *f)
+{
+    enum { N = 700 };
+    char *text = malloc(N * 100), *at = text;
+    for (int i = 0; i < N; i++) {
+        int words = 1 + i * 7919 % 20;
+        for (int w = 0; w < words; w++)
+            at += sprintf(at, "%sw%d", w ? " " : "", i % 10);
+        *at++ = '\t';
+        for (int w = 0; w < words; w++)
+            at += sprintf(at, "%sv%d", w ? " " : "", i % 10);
+        at += sprintf(at, "\n");
+    }
+    assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_parse(&f->pairs, f->c, text, (size_t)(at - text), "m", NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SOURCE, NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_TARGET, NULL), ATTN_OK);
+    free(text);
+}
+
+/* Reads an epoch; every sentence must come once.  Returns the share of places that are padding. */
+static double read_epoch(attn_batches *batches, int64_t *order)
+{
+    attn_batch b;
+    int seen[700] = {0};
+    int64_t n = 0, places = 0, tokens = 0;
+    while (attn_batches_next(batches, &b)) {
+        for (int64_t i = 0; i < b.size; i++) {
+            seen[b.indices[i]]++;
+            order[n++] = b.indices[i];
+        }
+        places += b.size * b.target_steps;
+        tokens += b.target_tokens;
+    }
+    assert_int_equal(n, 700);
+    for (int i = 0; i < 700; i++)
+        assert_int_equal(seen[i], 1);
+    return 1 - (double)tokens / (double)places;
+}
+
+static void epochs_are_shuffled_and_can_be_resumed(void **state)
+{
+    (void)state;
+    fixture f;
+    many_sentences(&f);
+    attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_NONE);
+    attn_batches *batches, *mixed, *again;
+    static int64_t first[700], second[700], other[700];
+    attn_batches_options options = {.size = 16, .seed = 3};
+    assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_OK);
+    options.mixed_lengths = true;
+    assert_int_equal(attn_batches_create(&mixed, corpus, &options), ATTN_OK);
+    options.mixed_lengths = false;
+    assert_int_equal(attn_batches_create(&again, corpus, &options), ATTN_OK);
+    double padding = read_epoch(batches, first), mixed_padding = read_epoch(mixed, other);
+    assert_true(padding < 0.1 && mixed_padding > 0.3);
+    attn_batches_seek(batches, 1, 0);
+    read_epoch(batches, second);
+    assert_memory_not_equal(first, second, sizeof first);
+    /* From (1, 20) on the same batches come, in another object too. */
+    attn_batch b;
+    attn_batches_seek(again, 1, 20);
+    assert_true(attn_batches_next(again, &b));
+    assert_int_equal(attn_batches_epoch(again), 1);
+    assert_int_equal(attn_batches_position(again), 21);
+    assert_memory_equal(b.indices, second + 20 * 16, 16 * sizeof *second);
+    attn_batches_seek(again, 1, 1000);
+    assert_false(attn_batches_next(again, &b));
+    attn_batches_destroy(batches);
+    attn_batches_destroy(mixed);
+    attn_batches_destroy(again);
+    attn_corpus_destroy(corpus);
+    tear_down(&f);
+}
+
+static void steps_are_rounded_up(void **state)
+{
+    (void)state;
+    fixture f;
+    many_sentences(&f);
+    attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_NONE);
+    attn_batches *batches;
+    attn_batch b;
+    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.multiple = 8}), ATTN_OK);
+    uint64_t before, after;
+    attn_context_memory(f.c, NULL, NULL, &before);
+    for (int64_t epoch = 0; epoch < 3; epoch++) {
+        attn_batches_seek(batches, epoch, 0);
+        while (attn_batches_next(batches, &b))
+            assert_true(b.source_steps % 8 == 0 && b.target_steps % 8 == 0 && b.target_steps <= 24);
+    }
+    attn_context_memory(f.c, NULL, NULL, &after);
+    assert_int_equal(before, after);
+    attn_batches_destroy(batches);
+    attn_corpus_destroy(corpus);
+    tear_down(&f);
+}
+
+static attn_status all_steps(attn_context *c, void *user)
+{
+    attn_pairs *pairs = NULL;
+    attn_vocab *source = NULL, *target = NULL, *again = NULL;
+    attn_corpus *corpus = NULL;
+    attn_batches *batches = NULL;
+    const char *text = NULL;
+    size_t size = 0;
+    attn_vocab_options options = {.compat = *(attn_compat *)user};
+    attn_status status = attn_pairs_parse(&pairs, c, corpus_text, sizeof corpus_text - 1, "t", NULL);
+    if (status == ATTN_OK)
+        status = attn_vocab_build(&source, pairs, ATTN_SOURCE, &options);
+    if (status == ATTN_OK)
+        status = attn_vocab_build(&target, pairs, ATTN_TARGET, &options);
+    if (status == ATTN_OK)
+        status = attn_vocab_format(target, &text, &size);
+    if (status == ATTN_OK)
+        status = attn_vocab_parse(&again, c, text, size, "v");
+    if (status == ATTN_OK)
+        status = attn_corpus_create(&corpus, pairs, source, target, NULL);
+    if (status == ATTN_OK)
+        status = attn_batches_create(&batches, corpus, NULL);
+    attn_batches_destroy(batches);
+    attn_corpus_destroy(corpus);
+    attn_vocab_destroy(again);
+    attn_vocab_destroy(source);
+    attn_vocab_destroy(target);
+    attn_pairs_destroy(pairs);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (attn_compat compat = ATTN_COMPAT_NONE; compat <= ATTN_COMPAT_D2L; compat++)
+        assert_true(faults_try_all(all_steps, &compat) > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frequent_words_come_first),
+        cmocka_unit_test(the_books_vocabulary),
+        cmocka_unit_test(vocabularies_survive_a_file),
+        cmocka_unit_test(damaged_vocabularies_are_refused),
+        cmocka_unit_test(sentences_become_ids_and_back),
+        cmocka_unit_test(the_book_cuts_the_end_mark),
+        cmocka_unit_test(a_batch_is_padded_and_shifted),
+        cmocka_unit_test(the_books_batch),
+        cmocka_unit_test(epochs_are_shuffled_and_can_be_resumed),
+        cmocka_unit_test(steps_are_rounded_up),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
