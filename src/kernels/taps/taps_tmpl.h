@@ -204,13 +204,16 @@ static void dot(const float *a, const float *b, int64_t channels, int64_t ld, in
     }
 }
 
+/* Lanes of weight 0 do not count: some of them take no part. */
 static void outer(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums)
 {
     for (int64_t r = 0; r < count; r++) {
-        vf a = vf_load(rows + r * WIDTH), b = vf_load(rows + r * WIDTH + VF_LANES);
+        vf a = vf_load(rows + r * WIDTH), b = vf_load(rows + r * WIDTH + VF_LANES), zero = vf_zero();
+        vm no_a = vf_eq(a, zero), no_b = vf_eq(b, zero);
         for (int64_t c = 0; c < channels; c++) {
-            vf x = vf_mul(a, vf_load(tile + c * WIDTH));
-            sums[r * channels + c] += (double)vf_sum(vf_fma(b, vf_load(tile + c * WIDTH + VF_LANES), x));
+            vf x = vf_select(no_a, zero, vf_load(tile + c * WIDTH));
+            vf y = vf_select(no_b, zero, vf_load(tile + c * WIDTH + VF_LANES));
+            sums[r * channels + c] += (double)vf_sum(vf_fma(b, y, vf_mul(a, x)));
         }
     }
 }
