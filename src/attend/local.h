@@ -152,7 +152,10 @@ typedef struct attn__local_work {
 /* Strips (local_strips.c). */
 void attn__local_tile_start(attn__local_work *work, int64_t item);
 void attn__local_line_start(attn__local_work *work, int64_t line);
-/* Reads `cells` lanes of an operand of the line in the lanes, from `cell` of the tile on, into [channels][width]. */
+/* Asks for what the next line is going to read at the lanes of this block: its elements lie too far apart for the
+ * machine to guess. */
+void attn__local_fetch_ahead(const attn__local_work *work);
+/* Reads the block's lanes of an operand of the line in the lanes into [channels][width]. */
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out);
 /* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients. */
 void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor);

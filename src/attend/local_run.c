@@ -226,15 +226,18 @@ static void batch_start(attn__local_work *w)
 static void run_item(attn__local_work *w, const job *j, int64_t item)
 {
     const attn__local_pass *pass = w->pass;
-    w->batch = item / pass->items;
+    /* Heads, which may share cache lines, one after the other. */
+    w->batch = item % w->task->batch.size;
+    item /= w->task->batch.size;
     batch_start(w);
-    attn__local_tile_start(w, item % pass->items);
-    int64_t line = item % pass->items / (pass->tiles * pass->phases) * pass->band;
+    attn__local_tile_start(w, item);
+    int64_t line = item / (pass->tiles * pass->phases) * pass->band;
     int64_t end = line + pass->band < pass->lines ? line + pass->band : pass->lines;
     for (; line < end; line++) {
         attn__local_line_start(w, line);
         for (int64_t cell = 0; cell < w->live; cell += w->local->taps->width) {
             block_start(w, cell);
+            attn__local_fetch_ahead(w);
             j->block(w);
         }
     }

@@ -362,6 +362,47 @@ int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, 
     return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op);
 }
 
+/* Asks for `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
+static void fetch_line(const attn__local_work *work, attn__operand op, const void *base, int64_t at, int64_t first)
+{
+    const attn__local *local = work->local;
+    const attn__local_axis *outer = &local->axis[local->naxes - 2], *lanes = lane_axis(local);
+    bool key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+    int64_t n = key ? outer->window.size : outer->n, size = key ? lanes->window.size : lanes->n;
+    const attn_dim *d = key ? &work->task->key.axis[outer->key].dim : &work->task->query.axis[outer->query].dim;
+    int64_t element = (int64_t)attn_dtype_size(work->task->problem.dtype), step = key ? lanes->window.step : 1;
+    int64_t offset = work->batch_at[op] + at * attn__stride(d, op), stride = attn__stride(&side_axis(work, op)->dim, op);
+    if (at < 0 || at >= n || local->channel[op])
+        return;
+    for (int64_t w = 0, x = first; w < work->lanes && x < size; w++, x += step)
+        if (x >= 0)
+            __builtin_prefetch((const char *)base + (offset + x * stride) * element, 0, 2);
+}
+
+void attn__local_fetch_ahead(const attn__local_work *work)
+{
+    const attn__local *local = work->local;
+    if (local->naxes != 2 || local->nfree)
+        return;
+    const attn__local_axis *outer = &local->axis[0];
+    const attn_window *w = &outer->window;
+    const attn_arrays *a = work->arrays;
+    int64_t line = work->index[0] + 1, x = work->cell0 + work->cell;
+    if (!work->pass->by_key) {
+        int64_t last = line * w->step + w->offset + (outer->taps - 1) * w->dilation;
+        fetch_line(work, ATTN__OP_Q, a->q, line, x);
+        fetch_line(work, ATTN__OP_K, a->k, last, x * lane_axis(local)->window.step);
+        fetch_line(work, ATTN__OP_V, a->v, last, x * lane_axis(local)->window.step);
+        return;
+    }
+    int64_t last = (line - w->offset - outer->first * w->dilation) / w->step;
+    fetch_line(work, ATTN__OP_K, a->k, line, x * lane_axis(local)->window.step);
+    fetch_line(work, ATTN__OP_V, a->v, line, x * lane_axis(local)->window.step);
+    fetch_line(work, ATTN__OP_Q, a->q, last, x);
+    fetch_line(work, ATTN__OP_DOUT, a->dout, last, x);
+    fetch_line(work, ATTN__OP_O, a->o, last, x);
+}
+
 static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, const void *base)
 {
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;

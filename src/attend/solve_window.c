@@ -8,7 +8,7 @@ static double cost(const attn__task *task)
 {
     double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
     double channels = (double)(task->contract.size + task->value.size);
-    return pairs * (task->backward ? 4 : 1) * (40 + 2.5 * channels);
+    return pairs * (task->backward ? 2 : 1) * (30 + channels);
 }
 
 static void apply(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
