@@ -53,3 +53,20 @@ size_t attn__extent_size(const attn__extent *e)
             return 0;
     return (size_t)(e->high - e->low) + 1;
 }
+
+void attn__operand_zero(const attn__task *task, attn__operand op, float *array)
+{
+    attn__extent e = attn__operand_extent(task, op);
+    int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
+    int i = attn__extent_size(&e) ? 0 : -1;
+    while (i >= 0) {
+        array[offset] = 0;
+        for (i = e.n - 1; i >= 0; i--) {
+            offset += e.stride[i];
+            if (++index[i] < e.length[i])
+                break;
+            offset -= e.stride[i] * e.length[i];
+            index[i] = 0;
+        }
+    }
+}

@@ -311,23 +311,6 @@ static void run_slot(void *user, int64_t slot, int thread)
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-static void zero(const attn__task *task, attn__operand op, float *array)
-{
-    attn__extent e = attn__operand_extent(task, op);
-    int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
-    int i = attn__extent_size(&e) ? 0 : -1;
-    while (i >= 0) {
-        array[offset] = 0;
-        for (i = e.n - 1; i >= 0; i--) {
-            offset += e.stride[i];
-            if (++index[i] < e.length[i])
-                break;
-            offset -= e.stride[i] * e.length[i];
-            index[i] = 0;
-        }
-    }
-}
-
 static void zero_gradients(const attn__task *task, const attn_arrays *a)
 {
     const struct {
@@ -340,7 +323,7 @@ static void zero_gradients(const attn__task *task, const attn_arrays *a)
                {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, a->dbias}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (task->problem.with & own[i].bit)
-            zero(task, own[i].op, own[i].array);
+            attn__operand_zero(task, own[i].op, own[i].array);
 }
 
 static void divide_batch(job *j)

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * Windows as virtual taps, cells and phases. */
+#include "attend/local.h"
+
+#include "attend/window.h"
+
+/* Round towards minus infinity; b > 0. */
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return -floor_div(-a, b);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int64_t attn__local_cell(const attn__local_axis *axis, int64_t tap)
+{
+    return floor_div(axis->window.offset + tap * axis->window.dilation, axis->window.step);
+}
+
+int64_t attn__local_phase(const attn__local_axis *axis, int64_t tap)
+{
+    return axis->window.offset + tap * axis->window.dilation - attn__local_cell(axis, tap) * axis->window.step;
+}
+
+attn__local_range attn__local_range_at(const attn__local_axis *axis, int64_t query)
+{
+    const attn_window *w = &axis->window;
+    int64_t start = query * w->step + w->offset;
+    int64_t moved = (attn__window_base(w, axis->taps, query) - start) / w->dilation;
+    attn__local_range r = {larger(moved, axis->low), smaller(moved + axis->taps, axis->high), moved};
+    if (w->border == ATTN_BORDER_MASK) {
+        r.from = larger(r.from, ceil_div(-start, w->dilation));
+        r.to = smaller(r.to, floor_div(w->size - 1 - start, w->dilation) + 1);
+    }
+    return r;
+}
+
+/* lo <= position - i * step <= hi is a range of taps. */
+static void find_bands(attn__local_axis *axis, const attn__task *task)
+{
+    const attn_problem *p = &task->problem;
+    axis->low = INT64_MIN;
+    axis->high = INT64_MAX;
+    for (int i = 0; i < p->nbands; i++) {
+        const attn_band *b = &p->bands[i];
+        int64_t offset = axis->window.offset, dilation = axis->window.dilation, lo, hi;
+        if (b->key_dim != axis->key)
+            continue;
+        if (b->lo != INT64_MIN)
+            axis->low = larger(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
+                                                                                      : ceil_div(lo, dilation));
+        if (b->hi != INT64_MAX)
+            axis->high = smaller(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
+                                                 ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
+                                                 : floor_div(hi, dilation) + 1);
+    }
+}
+
+attn__local_axis attn__local_axis_make(const attn__task *task, const attn_window *window)
+{
+    attn__local_axis axis = {.window = *window, .query = window->query_dim, .key = window->key_dim};
+    axis.n = task->query.axis[axis.query].dim.n;
+    axis.taps = task->key.axis[axis.key].dim.n;
+    find_bands(&axis, task);
+    bool any = false;
+    for (int64_t i = 0; i < axis.n; i++) {
+        attn__local_range r = attn__local_range_at(&axis, i);
+        if (r.from >= r.to)
+            continue;
+        axis.first = any ? smaller(axis.first, r.from) : r.from;
+        axis.last = any ? larger(axis.last, r.to) : r.to;
+        any = true;
+    }
+    return axis;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ * Divides one thread's memory for one pass of the window solver. */
+#include "attend/local.h"
+
+typedef struct pile {
+    char *base;
+    size_t used;
+} pile;
+
+/* `count` elements at the next multiple of 64 bytes. */
+static void *take(pile *p, int64_t count, size_t size)
+{
+    void *at = p->base ? p->base + p->used : NULL;
+    p->used += ((size_t)count * size + 63) / 64 * 64;
+    return at;
+}
+
+static float *take_floats(pile *p, int64_t count)
+{
+    return take(p, count, sizeof(float));
+}
+
+static void take_lists(pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+{
+    const attn__local_axis *lanes = &local->axis[local->naxes - 1];
+    int64_t taps = lanes->last - lanes->first;
+    for (int i = 0; i < local->naxes - 1; i++) {
+        int64_t n = local->axis[i].last - local->axis[i].first;
+        s->list[i].tap = take(p, n, sizeof(int64_t));
+        s->list[i].at = take(p, n, sizeof(int64_t));
+    }
+    s->pair = take(p, pass->pairs, sizeof *s->pair);
+    s->block = take(p, pass->tile / local->taps->width, sizeof *s->block);
+    s->from = take(p, pass->ld, sizeof(int32_t));
+    s->to = take(p, pass->ld, sizeof(int32_t));
+    s->moved = take(p, pass->ld, sizeof(int32_t));
+    s->number = take(p, pass->entries, sizeof(int32_t));
+    s->a_at = take(p, pass->entries, sizeof(int64_t));
+    s->b_at = take(p, pass->entries, sizeof(int64_t));
+    s->row_at = take(p, pass->entries, sizeof(int64_t));
+    s->rows_at = take(p, pass->entries, sizeof(int64_t));
+    s->shift = take(p, taps, sizeof(int64_t));
+    s->phase = take(p, taps, sizeof(int64_t));
+    s->tag = take(p, pass->slots + 1, sizeof(int64_t));
+    s->offset = take(p, pass->ld, sizeof(int64_t));
+}
+
+static void take_strips(pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+{
+    const attn__local_axis *lanes = &local->axis[local->naxes - 1];
+    int64_t taps = lanes->last - lanes->first, row = pass->ld * pass->strip_phases, all = (pass->slots + 1) * row;
+    attn_relative_kind kinds[2] = {attn__local_strip_kind(pass), ATTN_RELATIVE_VALUE};
+    s->a = take_floats(p, all * local->channels);
+    s->b = take_floats(p, all * local->values);
+    s->rows = take_floats(p, pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 0);
+    for (int i = 0; i < 1 + pass->by_key; i++) {
+        bool own = local->has_table[kinds[i]][local->naxes - 1], outer = attn__local_has_outer(local, kinds[i]);
+        s->terms[i] = take_floats(p, own ? (pass->slots + 1) * taps * pass->ld : 0);
+        s->pair_rows[i] = take_floats(p, outer ? pass->pairs * row : 0);
+    }
+    s->line = take_floats(p, pass->ld * (local->channels + 2 * local->values));
+}
+
+static void take_block(pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+{
+    const attn__local_axis *lanes = &local->axis[local->naxes - 1];
+    int64_t width = local->taps->width, taps = lanes->last - lanes->first;
+    int64_t most = local->channels > local->values ? local->channels : local->values;
+    float **const tiles[] = {&s->lane_a, &s->lane_b, &s->lane_o, &s->out_a, &s->out_b, &s->old};
+    float **const rows[] = {&s->m, &s->l, &s->factor, &s->ones, &s->lse, &s->delta};
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        *tiles[i] = take_floats(p, most * width);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = take_floats(p, width);
+    s->s = take_floats(p, pass->entries * width);
+    s->dp = take_floats(p, pass->entries * width);
+    s->lane_terms = take_floats(p, (taps + pass->pairs) * width);
+    s->margin = take_floats(p, taps * width);
+    s->pair_margin = take_floats(p, pass->pairs * width);
+    for (int kind = 0; kind < ATTN__LOCAL_KINDS; kind++)
+        s->pair_table[kind] = take_floats(p, local->table_floats ? pass->pairs * most : 0);
+}
+
+size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
+                          attn__local_scratch *scratch)
+{
+    pile p = {base, 0};
+    take_lists(&p, local, pass, scratch);
+    take_strips(&p, local, pass, scratch);
+    take_block(&p, local, pass, scratch);
+    scratch->table = take_floats(&p, local->table_floats);
+    scratch->table_sums = take(&p, task->backward ? local->table_floats : 0, sizeof(double));
+    return p.used;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * taps.h - attention over windows: a block of neighbouring positions stands in the lanes, and what a tap reaches
+ * is the same strip of rows, read a few elements further:
+ *
+ *     strip of tap e, channel c, lane w = strip[offset[e] + c * ld + w]
+ *
+ * Tiles are [rows][width], width a multiple of the kernel's `width`.  A weight of -0 is the mark of a tap that
+ * takes no part: what it reaches does not count, even if it is infinite or NaN, wherever `marked` is set.
+ * Never allocates; nothing needs alignment.
+ */
+#ifndef ATTN_KERNELS_TAPS_H
+#define ATTN_KERNELS_TAPS_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One block: lanes [0, kernel width) of everything. */
+typedef struct attn__taps_block {
+    int64_t taps, channels;
+    const float *strip;
+    const int64_t *offset; /* [taps] */
+    int64_t ld;
+    float *tile;           /* scores: in, [channels][width].  mix: out */
+    float *s;              /* scores: out, [taps][width].  mix: the weights, in */
+    float factor;          /* scores: of every sum */
+    bool marked;           /* mix */
+} attn__taps_block;
+
+/* Lane w takes part in tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
+typedef struct attn__taps_limit {
+    int64_t taps;
+    const int32_t *number;
+    const int64_t *shift;
+    const int32_t *from, *to;
+} attn__taps_limit;
+
+typedef struct attn__taps_kernel {
+    attn__isa isa;
+    int width; /* of a block */
+    int lanes;
+    /* s[e][w] = factor * sum_c tile[c][w] * strip[offset[e] + c * ld + w] */
+    void (*scores)(const attn__taps_block *block);
+    /* tile[c][w] += sum_e s[e][w] * strip[offset[e] + c * ld + w] */
+    void (*mix)(const attn__taps_block *block);
+    /* s = -infinity outside the limits. */
+    void (*limit)(float *s, const attn__taps_limit *limit);
+    /* s[e][w] += factor * row[w], for `taps` rows of s. */
+    void (*add_row)(float *s, int64_t taps, const float *row, float factor);
+    /* sum[w] += s[e][w] over `taps` rows of s. */
+    void (*sum_rows)(const float *s, int64_t taps, float *sum);
+    /* Scores become 2^(s - m), m the largest of the lane, l the sum; -infinity becomes the mark. */
+    void (*softmax)(float *s, int64_t taps, float *m, float *l);
+    /* Scores become weights p = 2^(s - lse), dp becomes p (dp - delta), both -0 where s is -infinity; lse and
+     * delta are read at w + shift[e]. */
+    void (*gradient)(float *s, float *dp, int64_t taps, const int64_t *shift, const float *lse, const float *delta);
+    /* out[w] = sum_c a[c * ld + w] * b[c * ld + w], w < n, a multiple of `lanes`. */
+    void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
+    /* sums[r * channels + c] += sum over the lanes of rows[r][w] * tile[c][w]. */
+    void (*outer)(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums);
+} attn__taps_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__taps_kernel *attn__taps_for(attn__isa isa);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * taps_tmpl.h - windows for one instruction set; see taps.h.
+ *
+ * A block is two vectors wide.  Scores keep TAPS x 2 sums in registers and read, for each channel, one shifted
+ * strip a tap; the mix keeps ROWS x 2 sums, over all taps, and reads one shifted strip a channel.  Either way
+ * each multiply-add has one load that straddles cache lines, which is what bounds them.
+ */
+#include "simd/exp.h"
+
+enum { VECTORS = 2, WIDTH = VECTORS * VF_LANES };
+#if VF_REGISTERS >= 32
+enum { TAPS = 7, ROWS = 8 };
+#else
+enum { TAPS = 4, ROWS = 4 };
+#endif
+
+/* ---------------------------------------------------------------------------------------------- products */
+
+VF_FN void score_taps(const attn__taps_block *b, int64_t first, int taps)
+{
+    vf sum[TAPS][VECTORS];
+    const float *strip[TAPS];
+    VF_UNROLL
+    for (int e = 0; e < taps; e++) {
+        strip[e] = b->strip + b->offset[first + e];
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            sum[e][n] = vf_zero();
+    }
+    for (int64_t c = 0; c < b->channels; c++) {
+        vf x[VECTORS];
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            x[n] = vf_load(b->tile + c * WIDTH + n * VF_LANES);
+        VF_UNROLL
+        for (int e = 0; e < taps; e++) {
+            VF_UNROLL
+            for (int n = 0; n < VECTORS; n++)
+                sum[e][n] = vf_fma(x[n], vf_load(strip[e] + c * b->ld + n * VF_LANES), sum[e][n]);
+        }
+    }
+    VF_UNROLL
+    for (int e = 0; e < taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            vf_store(b->s + (first + e) * WIDTH + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
+    }
+}
+
+static void scores(const attn__taps_block *b)
+{
+    int64_t e = 0;
+    for (; e + TAPS <= b->taps; e += TAPS)
+        score_taps(b, e, TAPS);
+    for (; e + 2 <= b->taps; e += 2)
+        score_taps(b, e, 2);
+    if (e < b->taps)
+        score_taps(b, e, 1);
+}
+
+/* The one number whose bits, as an integer, are below every other. */
+VF_FN vm is_mark(vf x)
+{
+    return vi_lt(vf_bits(x), vi_set1(INT32_MIN + 1));
+}
+
+VF_FN void mix_rows(const attn__taps_block *b, int64_t first, int rows, bool marked)
+{
+    vf sum[ROWS][VECTORS];
+    float *to = b->tile + first * WIDTH;
+    VF_UNROLL
+    for (int c = 0; c < rows; c++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            sum[c][n] = vf_load(to + c * WIDTH + n * VF_LANES);
+    }
+    for (int64_t e = 0; e < b->taps; e++) {
+        const float *strip = b->strip + b->offset[e] + first * b->ld;
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++) {
+            vf p = vf_load(b->s + e * WIDTH + n * VF_LANES);
+            vm out = is_mark(p);
+            VF_UNROLL
+            for (int c = 0; c < rows; c++) {
+                vf x = vf_load(strip + c * b->ld + n * VF_LANES);
+                sum[c][n] = vf_fma(p, marked ? vf_select(out, vf_zero(), x) : x, sum[c][n]);
+            }
+        }
+    }
+    VF_UNROLL
+    for (int c = 0; c < rows; c++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            vf_store(to + c * WIDTH + n * VF_LANES, sum[c][n]);
+    }
+}
+
+VF_FN void mix_all(const attn__taps_block *b, bool marked)
+{
+    int64_t c = 0;
+    for (; c + ROWS <= b->channels; c += ROWS)
+        mix_rows(b, c, ROWS, marked);
+    for (; c + 2 <= b->channels; c += 2)
+        mix_rows(b, c, 2, marked);
+    if (c < b->channels)
+        mix_rows(b, c, 1, marked);
+}
+
+static void mix(const attn__taps_block *b)
+{
+    if (b->marked)
+        mix_all(b, true);
+    else
+        mix_all(b, false);
+}
+
+/* --------------------------------------------------------------------------------------------- in between */
+
+static void limit(float *s, const attn__taps_limit *t)
+{
+    vf none = vf_set1(-INFINITY);
+    for (int64_t e = 0; e < t->taps; e++) {
+        vi number = vi_set1(t->number[e]);
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++) {
+            int64_t at = t->shift[e] + n * VF_LANES;
+            vm inside = vm_and(vm_not(vi_lt(number, vi_load(t->from + at))), vi_lt(number, vi_load(t->to + at)));
+            float *row = s + e * WIDTH + n * VF_LANES;
+            vf_store(row, vf_select(inside, vf_load(row), none));
+        }
+    }
+}
+
+static void add_row(float *s, int64_t taps, const float *row, float factor)
+{
+    VF_UNROLL
+    for (int n = 0; n < VECTORS; n++) {
+        vf x = vf_mul(vf_load(row + n * VF_LANES), vf_set1(factor));
+        for (int64_t e = 0; e < taps; e++) {
+            float *at = s + e * WIDTH + n * VF_LANES;
+            vf_store(at, vf_add(vf_load(at), x));
+        }
+    }
+}
+
+static void sum_rows(const float *s, int64_t taps, float *sum)
+{
+    VF_UNROLL
+    for (int n = 0; n < VECTORS; n++) {
+        vf x = vf_load(sum + n * VF_LANES);
+        for (int64_t e = 0; e < taps; e++)
+            x = vf_add(x, vf_load(s + e * WIDTH + n * VF_LANES));
+        vf_store(sum + n * VF_LANES, x);
+    }
+}
+
+/* A NaN may get lost in the maximum, but not in the exponential. */
+static void softmax(float *s, int64_t taps, float *m, float *l)
+{
+    vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
+    VF_UNROLL
+    for (int n = 0; n < VECTORS; n++) {
+        float *column = s + n * VF_LANES;
+        vf top = none, sum[2] = {vf_zero(), vf_zero()};
+        for (int64_t e = 0; e < taps; e++)
+            top = vf_max(vf_load(column + e * WIDTH), top);
+        vf reference = vf_select(vf_eq(top, none), vf_zero(), top);
+        for (int64_t e = 0; e < taps; e++) {
+            vf x = vf_load(column + e * WIDTH), p = vf_exp2(vf_sub(x, reference));
+            p = vf_select(vf_eq(x, none), mark, p);
+            sum[e & 1] = vf_add(sum[e & 1], p);
+            vf_store(column + e * WIDTH, p);
+        }
+        vf_store(m + n * VF_LANES, reference);
+        vf_store(l + n * VF_LANES, vf_add(sum[0], sum[1]));
+    }
+}
+
+static void gradient(float *s, float *dp, int64_t taps, const int64_t *shift, const float *lse, const float *delta)
+{
+    vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
+    for (int64_t e = 0; e < taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++) {
+            int64_t at = e * WIDTH + n * VF_LANES, row = shift[e] + n * VF_LANES;
+            vf x = vf_load(s + at);
+            vm out = vf_eq(x, none);
+            vf p = vf_exp2(vf_sub(x, vf_load(lse + row)));
+            vf d = vf_mul(p, vf_sub(vf_load(dp + at), vf_load(delta + row)));
+            vf_store(s + at, vf_select(out, mark, p));
+            vf_store(dp + at, vf_select(out, mark, vf_add(d, vf_zero()))); /* -0 + 0 = 0 is no mark */
+        }
+    }
+}
+
+static void dot(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out)
+{
+    for (int64_t w = 0; w < n; w += VF_LANES) {
+        vf sum = vf_zero();
+        for (int64_t c = 0; c < channels; c++)
+            sum = vf_fma(vf_load(a + c * ld + w), vf_load(b + c * ld + w), sum);
+        vf_store(out + w, sum);
+    }
+}
+
+/* Lanes of weight 0 do not count: some of them take no part. */
+static void outer(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums)
+{
+    for (int64_t r = 0; r < count; r++) {
+        vf a = vf_load(rows + r * WIDTH), b = vf_load(rows + r * WIDTH + VF_LANES), zero = vf_zero();
+        vm no_a = vf_eq(a, zero), no_b = vf_eq(b, zero);
+        for (int64_t c = 0; c < channels; c++) {
+            vf x = vf_select(no_a, zero, vf_load(tile + c * WIDTH));
+            vf y = vf_select(no_b, zero, vf_load(tile + c * WIDTH + VF_LANES));
+            sums[r * channels + c] += (double)vf_sum(vf_fma(b, y, vf_mul(a, x)));
+        }
+    }
+}
+
+const attn__taps_kernel VF_NAME(attn__taps) = {VF_ISA,  WIDTH,    VF_LANES, scores,   mix,  limit,
+                                               add_row, sum_rows, softmax,  gradient, dot, outer};

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ * The window solver on images and volumes of odd sizes against the rows solver, forward and backward, with and
+ * without relative tables and biases, and the same bits for any number of threads. */
+#include "support/cmocka.h"
+
+#include "support/solver_check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct shape {
+    int axes;
+    int64_t n[3], taps[3], heads, channels;
+    int64_t step, dilation;
+    attn_border border;
+    bool tables, bias;
+    attn_dtype dtype;
+    bool channels_first;
+} shape;
+
+static int64_t positions_along(const shape *s, int axis)
+{
+    return s->n[axis] * s->step - (s->step > 1);
+}
+
+/* Dims: head, the QUERY axes, the KEY axes, CONTRACT, VALUE; strides from the innermost axis outwards. */
+static void lay_grid(const shape *s, attn_problem *p)
+{
+    int64_t token = s->heads * s->channels, q = s->channels_first ? 1 : token, k = q, taps = 1, rows = 1;
+    int channel = 1 + 2 * s->axes;
+    for (int a = s->axes - 1; a >= 0; a--) {
+        p->dims[1 + a] = (attn_dim){.role = ATTN_QUERY, .n = s->n[a], .q = q, .o = q, .lse = rows};
+        p->dims[1 + s->axes + a] = (attn_dim){.role = ATTN_KEY, .n = s->taps[a], .k = k, .v = k, .bias = taps};
+        p->windows[a] = (attn_window){.query_dim = 1 + a, .key_dim = 1 + s->axes + a, .size = positions_along(s, a),
+                                      .step = s->step, .dilation = s->dilation, .border = s->border,
+                                      .offset = -(s->taps[a] / 2) * s->dilation};
+        q *= s->n[a];
+        k *= positions_along(s, a);
+        taps *= s->taps[a];
+        rows *= s->n[a];
+    }
+    int64_t cq = s->channels_first ? q : 1, ck = s->channels_first ? k : 1;
+    p->dims[0] = (attn_dim){.role = ATTN_BATCH, .n = s->heads, .q = s->channels * cq, .k = s->channels * ck,
+                            .v = s->channels * ck, .o = s->channels * cq, .lse = rows, .bias = taps};
+    p->dims[channel] = (attn_dim){.role = ATTN_CONTRACT, .n = s->channels, .q = cq, .k = ck};
+    p->dims[channel + 1] = (attn_dim){.role = ATTN_VALUE, .n = s->channels, .v = ck, .o = cq};
+    p->ndims = channel + 2;
+    p->nwindows = s->axes;
+}
+
+/* One table an axis, each for its part of the channels, of all three kinds in turn. */
+static void add_tables(const shape *s, attn_problem *p)
+{
+    for (int a = 0; a < s->axes; a++) {
+        attn_relative *r = &p->relatives[p->nrelatives++];
+        int64_t reach = positions_along(s, a) + s->taps[a] * s->dilation;
+        r->kind = (attn_relative_kind)((a + (int)s->n[0]) % 3);
+        r->query_dim = 1 + a;
+        r->key_dim = 1 + s->axes + a;
+        r->offset = reach;
+        r->rows = 2 * reach + 1;
+        r->begin = a * s->channels / s->axes;
+        r->end = (a + 1) * s->channels / s->axes;
+        r->row_stride = r->end - r->begin;
+        r->stride[1 + 2 * s->axes + (r->kind == ATTN_RELATIVE_VALUE)] = 1;
+    }
+}
+
+static void make(const shape *s, random_problem *r)
+{
+    memset(r, 0, sizeof *r);
+    r->forward.dtype = s->dtype;
+    lay_grid(s, &r->forward);
+    if (s->tables)
+        add_tables(s, &r->forward);
+    r->forward.with = ATTN_WANT_LSE | (s->bias ? ATTN_WITH_BIAS : 0u);
+    r->backward = r->forward;
+    r->backward.direction = ATTN_BACKWARD;
+    r->backward.with = (r->forward.with & ATTN_WITH_BIAS) | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV |
+                       (s->bias ? ATTN_WANT_DBIAS : 0u) | (s->tables ? ATTN_WANT_DTABLES : 0u);
+    random_problem_arrays(r, 7);
+}
+
+static double *values_of(const array *a)
+{
+    double *out = malloc((size_t)a->n * sizeof *out + 1);
+    for (int64_t i = 0; i < a->n; i++)
+        out[i] = array_get(a, a->low + i);
+    return out;
+}
+
+/* Largest difference against the largest value. */
+static void check_close(const shape *s, int number, const array *a, const double *want)
+{
+    double most = 0, error = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        double difference = fabs(array_get(a, a->low + i) - want[i]);
+        if (isnan(difference))
+            fail_msg("shape %d: %s[%lld] is NaN", number, a->name, (long long)i);
+        most = fabs(want[i]) > most ? fabs(want[i]) : most;
+        error = difference > error ? difference : error;
+    }
+    if (error > (s->dtype == ATTN_BF16 ? 1e-2 : 1e-5) * most)
+        fail_msg("shape %d: %s differs by %g of %g", number, a->name, error, most);
+}
+
+static void check_direction(attn_context *c, const shape *s, int number, random_problem *r, attn_direction direction)
+{
+    const char *other = s->dtype == ATTN_BF16 && direction == ATTN_BACKWARD ? "reference" : "rows";
+    const attn_problem *p = direction == ATTN_FORWARD ? &r->forward : &r->backward;
+    int first = direction == ATTN_FORWARD ? ARRAY_O : ARRAY_DQ, last = direction == ATTN_FORWARD ? ARRAY_DQ : ARRAY_COUNT;
+    double *want[ARRAY_COUNT] = {NULL};
+    assert_true(solver_run(c, other, 2, p, &r->arrays));
+    for (int id = first; id < last; id++)
+        want[id] = r->array[id].block && id != ARRAY_WEIGHTS ? values_of(&r->array[id]) : NULL;
+    if (!solver_run(c, "window", 2, p, &r->arrays))
+        fail_msg("shape %d: the solver refuses", number);
+    for (int id = first; id < last; id++) {
+        if (want[id])
+            check_close(s, number, &r->array[id], want[id]);
+        free(want[id]);
+    }
+    solver_check_threads(c, "window", r, direction);
+}
+
+static const shape shapes[] = {
+    {1, {701}, {9}, 2, 5, 1, 1, ATTN_BORDER_MASK, true, true, ATTN_F32, false},
+    {1, {1300}, {33}, 1, 16, 1, 1, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false},
+    {1, {67}, {5}, 3, 3, 2, 3, ATTN_BORDER_ZERO, true, true, ATTN_F32, false},
+    {2, {37, 53}, {7, 7}, 2, 8, 1, 1, ATTN_BORDER_MASK, false, false, ATTN_F32, false},
+    {2, {38, 45}, {7, 5}, 2, 9, 1, 1, ATTN_BORDER_ZERO, true, true, ATTN_F32, false},
+    {2, {31, 43}, {7, 7}, 1, 12, 1, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false},
+    {2, {24, 35}, {3, 5}, 2, 7, 2, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, true},
+    {2, {27, 33}, {5, 3}, 2, 6, 3, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, true},
+    {2, {21, 40}, {5, 5}, 1, 33, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_BF16, false},
+    {3, {6, 11, 35}, {3, 5, 3}, 1, 9, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false},
+    {3, {7, 6, 34}, {3, 3, 3}, 2, 6, 1, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false},
+};
+
+static void agrees_with_rows(void **state)
+{
+    (void)state;
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++) {
+        static random_problem r;
+        make(&shapes[i], &r);
+        check_direction(c, &shapes[i], i, &r, ATTN_FORWARD);
+        solver_prepare_backward(c, &r);
+        check_direction(c, &shapes[i], i, &r, ATTN_BACKWARD);
+        random_problem_free(&r);
+    }
+    attn_context_destroy(c);
+}
+
+/* The planner takes it for the windows that it is made for. */
+static void is_chosen(void **state)
+{
+    (void)state;
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    for (int direction = 0; direction < 2; direction++) {
+        attn_problem p;
+        attn_plan *plan;
+        attn_problem_window2d(&p, &(attn_window2d){.batch = 1, .height = 64, .width = 64, .heads = 4, .dim = 32,
+                                                   .window_y = 7, .window_x = 7});
+        p.direction = (attn_direction)direction;
+        p.with = direction ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV : 0;
+        assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
+        assert_string_equal(attn_plan_solver(plan), "window");
+        attn_plan_destroy(plan);
+    }
+    attn_context_destroy(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_rows), cmocka_unit_test(is_chosen)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
