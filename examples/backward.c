@@ -3,7 +3,8 @@
  * The forward run keeps o and the log-sum-exp, nothing else; the backward run computes the weights anew. */
 #include "example.h"
 
-enum { H = 2, TQ = 5, TK = 7, D = 4, QUERIES = TQ * H * D, KEYS = TK * H * D, HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 };
+enum { H = 2, TQ = 5, TK = 7, D = 4, QUERIES = TQ * H * D, KEYS = TK * H * D };
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* where attn_problem_heads puts them */
 
 static float q[QUERIES], k[KEYS], v[KEYS], bias[H * TQ * TK], o[QUERIES], lse[H * TQ];
 static float dout[QUERIES], dq[QUERIES], dk[KEYS], dv[KEYS], dbias[H * TQ * TK];
@@ -43,7 +44,8 @@ int main(void)
     fill(q, QUERIES, 1), fill(k, KEYS, 2), fill(v, KEYS, 3), fill(bias, COUNT(bias), 4), fill(dout, QUERIES, 5);
     attn_context *context = begin();
     attn_problem problem;
-    must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 1, .heads = H, .queries = TQ, .keys = TK, .dim = D}));
+    attn_heads heads = {.batch = 1, .heads = H, .queries = TQ, .keys = TK, .dim = D};
+    must(context, attn_problem_heads(&problem, &heads));
     problem.dims[HEAD_DIM].bias = TQ * TK, problem.dims[QUERY_DIM].bias = TK, problem.dims[KEY_DIM].bias = 1;
     print_table("the forward table; gradients go by the strides of their operands", &problem);
 

@@ -34,7 +34,8 @@ int main(void)
     attn_context *context = begin();
 
     attn_problem problem;
-    must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D}));
+    attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
+    must(context, attn_problem_heads(&problem, &heads));
     run(context, &problem, &(attn_arrays){.q = whole[0], .k = whole[1], .v = whole[2], .o = o});
     problem.dtype = ATTN_BF16; /* the table is the same: strides count elements, not bytes */
     print_table("f32 and bf16 alike", &problem);

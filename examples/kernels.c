@@ -27,7 +27,7 @@ static double expected(attn_score kernel, const float *x, const float *y, double
 
 int main(void)
 {
-    /* The Gaussian score is the logarithm of its kernel and goes with the softmax; the others are kernels themselves. */
+    /* The Gaussian score is its kernel's logarithm and goes with the softmax; the others are kernels themselves. */
     static const struct {
         const char *name;
         attn_score score;

@@ -3,7 +3,8 @@
  * And what a row gives that may attend nothing. */
 #include "example.h"
 
-enum { B = 2, H = 2, T = 4, D = 8, ROW = H * D, BATCH_DIM = 0, HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 };
+enum { B = 2, H = 2, T = 4, D = 8, ROW = H * D };
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* where attn_problem_heads puts them */
 
 static void print_weights(const char *title, const float *weights)
 {

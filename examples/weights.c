@@ -3,7 +3,8 @@
  * by which two halves of the keys are merged into the whole, as ring attention and paged caches do. */
 #include "example.h"
 
-enum { H = 4, T = 64, D = 16, ROW = H * D, HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 };
+enum { H = 4, T = 64, D = 16, ROW = H * D };
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* where attn_problem_heads puts them */
 
 static float q[T * ROW], k[T * ROW], v[T * ROW], o[T * ROW], lse[H * T];
 

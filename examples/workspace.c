@@ -28,7 +28,8 @@ int main(void)
     static float expected[N];
     attn_context *context = begin();
     attn_problem problem;
-    must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D}));
+    attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
+    must(context, attn_problem_heads(&problem, &heads));
 
     attn_plan *plan; /* one thread inside each execution: the threads are the program's own */
     must(context, attn_plan_create(&plan, context, &problem, &(attn_plan_options){.threads = 1}));
