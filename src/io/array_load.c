@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What does not fit, counted and told: every case in the report, the first in the error. */
@@ -36,10 +37,10 @@ static bool same_shape(const attn__array *array, const attn_tensor *tensor)
 
 static void complain_shape(complaints *c, const attn__array *array, const attn_tensor *tensor)
 {
-    char expected[128], found[128], detail[300] = " expected ";
+    char expected[128], found[128], detail[300];
     attn__array_shape_text(expected, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     attn__array_shape_text(found, array->rank, array->shape);
-    strcat(strcat(strcat(detail, expected), ", found "), found);
+    snprintf(detail, sizeof detail, " expected %s, found %s", expected, found);
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
