@@ -55,9 +55,10 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         if (found)
             used[found - sorted] = true;
         if (!found && !options->allow_missing) {
-            char shape[128], detail[140] = " ";
+            char shape[128], detail[140];
             attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
-            complain(c, &c->missing, "missing", parameter->name, strcat(detail, shape));
+            snprintf(detail, sizeof detail, " %s", shape);
+            complain(c, &c->missing, "missing", parameter->name, detail);
         } else if (found && !same_shape(*found, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
         } else if (found && !attn__array_converts(*found, attn_tensor_dtype(parameter->tensor))) {
@@ -65,10 +66,11 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         }
     }
     for (int64_t i = 0; i < c->arrays->n && !options->allow_extra; i++) {
-        char shape[128], detail[140] = " ";
+        char shape[128], detail[140];
         attn__array_shape_text(shape, sorted[i]->rank, sorted[i]->shape);
+        snprintf(detail, sizeof detail, " %s", shape);
         if (!used[i])
-            complain(c, &c->extra, "extra", sorted[i]->name, strcat(detail, shape));
+            complain(c, &c->extra, "extra", sorted[i]->name, detail);
     }
 }
 
