@@ -100,6 +100,9 @@ static void attention_stays_within_its_tensors(void **state)
     a.k.offset = 0;
     a.shape[1] = 2;
     assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "o, from");
+    a.shape[1] = 3;
+    a.problem.nwindows = ATTN_MAX_WINDOWS + 1;
+    assert_said(w, attn_attend(w.t, &a), ATTN_ARGUMENT, "4 windows");
     end_world(w);
 }
 

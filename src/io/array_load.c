@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What does not fit, counted and told: every case in the report, the first in the error. */
@@ -36,10 +37,10 @@ static bool same_shape(const attn__array *array, const attn_tensor *tensor)
 
 static void complain_shape(complaints *c, const attn__array *array, const attn_tensor *tensor)
 {
-    char expected[128], found[128], detail[300] = " expected ";
+    char expected[128], found[128], detail[300];
     attn__array_shape_text(expected, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     attn__array_shape_text(found, array->rank, array->shape);
-    strcat(strcat(strcat(detail, expected), ", found "), found);
+    snprintf(detail, sizeof detail, " expected %s, found %s", expected, found);
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
@@ -54,9 +55,10 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         if (found)
             used[found - sorted] = true;
         if (!found && !options->allow_missing) {
-            char shape[128], detail[140] = " ";
+            char shape[128], detail[140];
             attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
-            complain(c, &c->missing, "missing", parameter->name, strcat(detail, shape));
+            snprintf(detail, sizeof detail, " %s", shape);
+            complain(c, &c->missing, "missing", parameter->name, detail);
         } else if (found && !same_shape(*found, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
         } else if (found && !attn__array_converts(*found, attn_tensor_dtype(parameter->tensor))) {
@@ -64,10 +66,11 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         }
     }
     for (int64_t i = 0; i < c->arrays->n && !options->allow_extra; i++) {
-        char shape[128], detail[140] = " ";
+        char shape[128], detail[140];
         attn__array_shape_text(shape, sorted[i]->rank, sorted[i]->shape);
+        snprintf(detail, sizeof detail, " %s", shape);
         if (!used[i])
-            complain(c, &c->extra, "extra", sorted[i]->name, strcat(detail, shape));
+            complain(c, &c->extra, "extra", sorted[i]->name, detail);
     }
 }
 

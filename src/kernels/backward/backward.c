@@ -4,20 +4,11 @@
  */
 #include "kernels/backward/backward.h"
 
-#define ATTN__KERNEL(NAME, name) extern const attn__backward_kernel attn__backward_##name;
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-
-static const attn__backward_kernel *const kernels[] = {
-#define ATTN__KERNEL(NAME, name) &attn__backward_##name,
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-};
+#define KERNEL_TYPE attn__backward_kernel
+#define KERNEL_OF(set) attn__backward_##set
+#include "kernels/choice_tmpl.h"
 
 const attn__backward_kernel *attn__backward_for(attn__isa isa)
 {
-    int i = 0;
-    while (kernels[i]->isa > isa)
-        i++;
-    return kernels[i];
+    return choose(isa);
 }

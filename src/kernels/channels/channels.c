@@ -4,20 +4,11 @@
  */
 #include "kernels/channels/channels.h"
 
-#define ATTN__KERNEL(NAME, name) extern const attn__channels_kernel attn__channels_##name;
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-
-static const attn__channels_kernel *const kernels[] = {
-#define ATTN__KERNEL(NAME, name) &attn__channels_##name,
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-};
+#define KERNEL_TYPE attn__channels_kernel
+#define KERNEL_OF(set) attn__channels_##set
+#include "kernels/choice_tmpl.h"
 
 const attn__channels_kernel *attn__channels_for(attn__isa isa)
 {
-    int i = 0;
-    while (kernels[i]->isa > isa)
-        i++;
-    return kernels[i];
+    return choose(isa);
 }

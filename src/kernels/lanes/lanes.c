@@ -4,20 +4,11 @@
  */
 #include "kernels/lanes/lanes.h"
 
-#define ATTN__KERNEL(NAME, name) extern const attn__lanes_kernel attn__lanes_##name;
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-
-static const attn__lanes_kernel *const kernels[] = {
-#define ATTN__KERNEL(NAME, name) &attn__lanes_##name,
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-};
+#define KERNEL_TYPE attn__lanes_kernel
+#define KERNEL_OF(set) attn__lanes_##set
+#include "kernels/choice_tmpl.h"
 
 const attn__lanes_kernel *attn__lanes_for(attn__isa isa)
 {
-    int i = 0;
-    while (kernels[i]->isa > isa)
-        i++;
-    return kernels[i];
+    return choose(isa);
 }

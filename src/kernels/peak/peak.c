@@ -8,15 +8,9 @@
 
 #include <time.h>
 
-#define ATTN__KERNEL(NAME, name) extern const attn__peak_kernel attn__peak_##name;
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-
-static const attn__peak_kernel *const kernels[] = {
-#define ATTN__KERNEL(NAME, name) &attn__peak_##name,
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-};
+#define KERNEL_TYPE attn__peak_kernel
+#define KERNEL_OF(set) attn__peak_##set
+#include "kernels/choice_tmpl.h"
 
 typedef struct race {
     const attn__peak_kernel *kernel;
@@ -43,10 +37,7 @@ static double seconds(void)
 
 double attn__peak_gflops(attn__isa isa, int threads, int repeats)
 {
-    int i = 0;
-    while (kernels[i]->isa > isa)
-        i++;
-    race r = {.kernel = kernels[i], .rounds = 1 << 20};
+    race r = {.kernel = choose(isa), .rounds = 1 << 20};
     double best = 0;
     for (int repeat = 0; repeat < (repeats > 0 ? repeats : 5); repeat++) {
         double start = seconds();

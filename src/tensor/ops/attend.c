@@ -289,13 +289,16 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
     return p;
 }
 
-/* Elements of an array whose strides in the problem are the member at `member`. */
+/* Elements of an array whose strides in the problem are the member at `member`; -1 if some stand before its first,
+ * which memory made here would not hold. */
 static int64_t array_size(const attn_problem *problem, size_t member)
 {
     attn__extent extents[ATTN_MAX_DIMS];
     int64_t lowest, highest;
     int n = attn__operand_extents(problem, member, false, extents);
-    return attn__operand_bounds(n, extents, &lowest, &highest) ? highest + 1 : 0;
+    if (!attn__operand_bounds(n, extents, &lowest, &highest))
+        return 0;
+    return lowest < 0 || highest == INT64_MAX ? -1 : highest + 1;
 }
 
 static bool result_fits(attn_tape *tape, const attn_problem *problem, const attn_tensor *o)
@@ -322,8 +325,9 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
         if (problem->picks[i].dim >= 0 && problem->picks[i].dim < problem->ndims)
             picked.dims[problem->picks[i].dim].n = problem->picks[i].n;
     }
-    if (array_size(&picked, offsetof(attn_dim, weights)) > weights->size) {
-        attn__op_shape_error(tape, "attend: the weights' shape is too small for the problem");
+    int64_t size = array_size(&picked, offsetof(attn_dim, weights));
+    if (size < 0 || size > weights->size) {
+        attn__op_shape_error(tape, "attend: the weights' shape does not hold what the problem's strides reach");
         return false;
     }
     memset(weights->data, 0, attn__tensor_bytes(weights));
@@ -371,9 +375,20 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     attn__node_save_hold(node, SAVED_LSE, lse);
 }
 
+/* The checks here walk the problem's lists before the engine has looked at their lengths. */
+static bool counts_fit(attn_tape *tape, const attn_problem *p)
+{
+    if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
+        p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
+        return true;
+    attn__fail(tape->context, ATTN_ARGUMENT, "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken",
+               p->ndims, p->nwindows, p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
+    return false;
+}
+
 static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs, const attn_problem *problem)
 {
-    if (a->problem.ndims < 0 || a->problem.ndims > ATTN_MAX_DIMS || !types_fit(tape, a, inputs) ||
+    if (!counts_fit(tape, problem) || !types_fit(tape, a, inputs) ||
         !attn__dropout_accepts(tape, "attend", a->dropout))
         return false;
     const int64_t offset[INPUTS] = {a->q.offset, a->k.offset, a->v.offset};
@@ -418,7 +433,10 @@ attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
     arrays.o = y->data;
     attn__hold lse = {0};
     if (node) {
-        lse = attn__scratch(tape, (size_t)array_size(&problem, offsetof(attn_dim, lse)) * attn_dtype_size(y->dtype));
+        int64_t size = array_size(&problem, offsetof(attn_dim, lse));
+        if (size < 0)
+            return attn__op_shape_error(tape, "attend: the strides of lse are negative or overflow");
+        lse = attn__scratch(tape, attn__size_mul((size_t)size, attn_dtype_size(y->dtype)));
         if (!lse.data)
             return NULL;
         problem.with |= ATTN_WANT_LSE;
