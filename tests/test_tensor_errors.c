@@ -324,6 +324,36 @@ static void scopes_free_what_is_not_needed_while_recording(void **state)
     end_world(w);
 }
 
+/* Gradients are of the tape's memory: dropped, they serve its next results; kept, they outlive it. */
+static void gradients_return_their_memory_or_outlive_the_tape(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    world w = make_world();
+    size_t peak = 0, later = 0;
+    attn_tensor *x;
+    assert_int_equal(attn_tensor_create(&x, w.c, ATTN_F32, 1, (int64_t[]){N}), ATTN_OK);
+    attn_tensor_set_needs_grad(x, true);
+    for (int i = 0; i < 4; i++) {
+        attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+        assert_null(attn_tensor_grad(x));
+        assert_int_equal(attn_backward(w.t, attn_sum(w.t, attn_affine(w.t, x, 3, 0), 0)), ATTN_OK);
+        assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[N - 1] == 3.0f);
+        attn_context_memory(w.c, NULL, i == 0 ? &peak : &later, NULL);
+        if (i < 3)
+            attn_tensor_drop_grad(x);
+    }
+    assert_int_equal(peak, later);
+    attn_tape_destroy(w.t);
+    assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[0] == 3.0f);
+    attn_tensor_drop_grad(x);
+    assert_null(attn_tensor_grad(x));
+    attn_tensor_destroy(x);
+    attn_context_memory(w.c, &later, NULL, NULL);
+    assert_int_equal(later, 0);
+    attn_context_destroy(w.c);
+}
+
 static void lists_of_names(void **state)
 {
     (void)state;
@@ -356,6 +386,7 @@ int main(void)
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(scopes_free_in_inference),
         cmocka_unit_test(scopes_free_what_is_not_needed_while_recording),
+        cmocka_unit_test(gradients_return_their_memory_or_outlive_the_tape),
         cmocka_unit_test(lists_of_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,9 @@ ATTN_API bool attn_tensor_needs_grad(const attn_tensor *tensor);
 /* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */
 ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
 ATTN_API void attn_tensor_clear_grad(attn_tensor *tensor); /* to zero; the memory stays */
+/* Of a caller's tensor: none, as before the first backward pass.  Its memory returns to the tape that it is of, whose
+ * next forward pass uses it. */
+ATTN_API void attn_tensor_drop_grad(attn_tensor *tensor);
 
 /* Tensors with names: a state dict, the parameters of an optimiser, the contents of a file. */
 typedef struct attn_named {

@@ -37,7 +37,7 @@ typedef struct attn_optimiser attn_optimiser;
 ATTN_API attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *context,
                                            const attn_named_list *parameters, const attn_optimiser_options *options);
 ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allowed */
-/* One step at learning rate `rate` along the parameters' gradients, which are then cleared.  *norm (may be
+/* One step at learning rate `rate` along the parameters' gradients, which are then dropped.  *norm (may be
  * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients. */
 ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
 ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);

@@ -27,15 +27,12 @@ static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
 /* x->grad with storage of its own; false (tape->failed) without memory. */
 static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
-    attn_tensor *grad = grad_handle(tape, x);
-    if (!grad || !attn__tensor_allocate(grad, x->tape ? &tape->pool : NULL)) {
-        if (grad && !x->tape)
-            attn__free(x->context, grad);
-        tape->failed = true;
-        return false;
-    }
-    x->grad = grad;
-    return true;
+    if (!x->grad)
+        x->grad = grad_handle(tape, x);
+    if (x->grad && attn__tensor_allocate(x->grad, tape->pool))
+        return true;
+    tape->failed = true;
+    return false;
 }
 
 static bool exclusive(const attn_tensor *grad)
@@ -70,8 +67,8 @@ attn__target attn__grad_target(attn_tape *tape, attn_tensor *x)
 {
     if (!attn__grad_wanted(x))
         return (attn__target){0};
-    bool fresh = !x->grad || x->grad->zero_pending;
-    if (!x->grad && !grad_create(tape, x))
+    bool none = !x->grad || !x->grad->storage, fresh = none || x->grad->zero_pending;
+    if (none && !grad_create(tape, x))
         return (attn__target){0};
     x->grad->zero_pending = false;
     if (!make_exclusive(tape, x->grad))

@@ -69,7 +69,7 @@ attn_tensor *attn__op_result(attn_tape *tape, attn_dtype dtype, int rank, const 
     attn_tensor *y = attn__handle_take(tape);
     if (!y || attn__tensor_describe(tape->context, y, dtype, rank, shape) != ATTN_OK)
         return NULL;
-    return attn__tensor_allocate(y, &tape->pool) ? y : NULL;
+    return attn__tensor_allocate(y, tape->pool) ? y : NULL;
 }
 
 attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int rank, const int64_t *shape)
@@ -128,7 +128,7 @@ void attn__node_save_hold(attn__node *node, int i, attn__hold hold)
 
 attn__hold attn__scratch(attn_tape *tape, size_t size)
 {
-    attn__storage *storage = attn__storage_create(tape->context, &tape->pool, size);
+    attn__storage *storage = attn__storage_create(tape->context, tape->pool, size);
     return (attn__hold){storage, storage ? attn__storage_data(storage) : NULL};
 }
 

@@ -1,89 +1,197 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ * Blocks with counted references, and the pool: best fit, split on taking, merged with idle neighbours on letting
+ * go.  Small blocks have chunks of their own, so that they do not wear down the large ones, which would then no
+ * longer serve the large tensors of the next step. */
 #include "tensor/storage.h"
 
-/* The data start one cache line after the header, aligned like the block. */
-enum { HEADER = 64, SMALLEST = 512 };
+/* The data start one cache line after the header, aligned like the chunk. */
+enum { HEADER = 64, SMALL = 256 * 1024, SMALL_CHUNK = 512 * 1024, LEAST_SMALL = 256, LEAST_LARGE = 64 * 1024 };
 _Static_assert(sizeof(attn__storage) <= HEADER, "the header of a block must fit before its data");
 
-/* Rounds up to the next of eight sizes between two powers of two; the bin of that size goes to *bin. */
-static size_t bin_size(size_t size, int *bin)
+/* Lists of idle blocks: eight sizes for each power of two, for small and for large chunks. */
+enum { BINS = 64 * 8 };
+
+struct attn__pool {
+    attn_context *context;
+    attn__storage *idle[2][BINS];
+    size_t held;       /* bytes of all chunks */
+    size_t used, most; /* bytes of blocks in use, now and at most */
+    size_t live;       /* blocks in use */
+    bool closed;
+};
+
+/* The list of blocks of this size, at least 8. */
+static int bin_of(size_t size)
 {
-    if (size < SMALLEST)
-        size = SMALLEST;
-    int power = 63 - __builtin_clzll((unsigned long long)(size - 1)); /* 2^power < size <= 2^(power + 1) */
-    size_t step = (size_t)1 << (power - 3);
-    size_t steps = (size - 1) / step + 1; /* 9 to 16 */
-    *bin = power * 8 + (int)(steps - 9);
-    return steps * step;
+    int power = 63 - __builtin_clzll((unsigned long long)size);
+    return power * 8 + (int)((size >> (power - 3)) & 7);
 }
 
-/* A block of the right bin, or of one of the next two, which are at most a quarter larger. */
-static attn__storage *take_idle(attn__pool *pool, int bin)
+static attn__storage **list_of(const attn__storage *block)
 {
-    for (int i = bin; i < bin + 3 && i < ATTN__POOL_BINS; i++) {
-        attn__storage *storage = pool->bins[i];
-        if (storage) {
-            pool->bins[i] = storage->next;
-            return storage;
+    return &block->pool->idle[block->small][bin_of(block->size)];
+}
+
+static void list_add(attn__storage *block)
+{
+    attn__storage **list = list_of(block);
+    block->previous = NULL;
+    block->next = *list;
+    if (*list)
+        (*list)->previous = block;
+    *list = block;
+}
+
+static void list_remove(attn__storage *block)
+{
+    if (block->previous)
+        block->previous->next = block->next;
+    else
+        *list_of(block) = block->next;
+    if (block->next)
+        block->next->previous = block->previous;
+}
+
+static attn__storage *neighbour_above(const attn__storage *block)
+{
+    return block->last ? NULL : (attn__storage *)(uintptr_t)((const char *)block + HEADER + block->size);
+}
+
+/* The smallest idle block of at least this size. */
+static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
+{
+    attn__storage *best = NULL;
+    for (int bin = bin_of(size); bin < BINS && !best; bin++) {
+        for (attn__storage *block = pool->idle[small][bin]; block; block = block->next) {
+            if (block->size >= size && (!best || block->size < best->size))
+                best = block;
+            if (best && best->size == size)
+                break;
         }
     }
-    return NULL;
+    return best;
 }
 
-/* The largest idle block goes back to the context; false if there is none. */
-static bool give_back(attn__pool *pool)
+/* Makes what a block has beyond `size` an idle block of its own, if that is worth it. */
+static void split(attn__storage *block, size_t size)
 {
-    for (int i = ATTN__POOL_BINS - 1; i >= 0; i--) {
-        attn__storage *storage = pool->bins[i];
-        if (!storage)
-            continue;
-        pool->bins[i] = storage->next;
-        pool->held -= storage->size;
-        attn__free(pool->context, storage);
-        return true;
-    }
-    return false;
+    size_t least = block->small ? LEAST_SMALL : LEAST_LARGE, rest = block->size - size;
+    if (rest < HEADER + least)
+        return;
+    attn__storage *above = neighbour_above(block), *made = (attn__storage *)(uintptr_t)((char *)block + HEADER + size);
+    *made = (attn__storage){.context = block->context, .pool = block->pool, .before = block, .size = rest - HEADER,
+                            .last = block->last, .small = block->small};
+    if (above)
+        above->before = made;
+    block->size = size;
+    block->last = false;
+    list_add(made);
 }
 
-static void make_room(attn__pool *pool, size_t size)
+/* Joins a block with the one above it; neither is in a list. */
+static void join(attn__storage *block, const attn__storage *above)
+{
+    block->size += HEADER + above->size;
+    block->last = above->last;
+    attn__storage *next = neighbour_above(block);
+    if (next)
+        next->before = block;
+}
+
+static attn__storage *chunk_create(attn_context *context, attn__pool *pool, size_t size, bool small)
+{
+    attn__storage *block = attn__alloc(context, attn__size_add(size, HEADER));
+    if (block)
+        *block = (attn__storage){.context = context, .pool = pool, .size = size, .last = true, .small = small};
+    return block;
+}
+
+static bool is_whole_chunk(const attn__storage *block)
+{
+    return !block->before && block->last;
+}
+
+/* An idle chunk goes back to the context. */
+static void give_back(attn__storage *block)
+{
+    list_remove(block);
+    block->pool->held -= block->size;
+    attn__free(block->context, block);
+}
+
+/* The largest idle chunk; NULL if there is none. */
+static attn__storage *largest_chunk(const attn__pool *pool)
+{
+    attn__storage *largest = NULL;
+    for (int i = 2 * BINS - 1; i >= 0; i--) {
+        for (attn__storage *block = pool->idle[i / BINS][i % BINS]; block; block = block->next) {
+            if (is_whole_chunk(block) && (!largest || block->size > largest->size))
+                largest = block;
+        }
+    }
+    return largest;
+}
+
+static attn__storage *pool_grow(attn__pool *pool, size_t size, bool small)
 {
     size_t most = pool->used + size > pool->most ? pool->used + size : pool->most;
-    while ((double)(pool->held + size) > ATTN__POOL_SLACK * (double)most && give_back(pool)) {
-    }
-    pool->held += size;
+    attn__storage *chunk;
+    while ((double)(pool->held + size) > ATTN__POOL_SLACK * (double)most && (chunk = largest_chunk(pool)))
+        give_back(chunk);
+    chunk = chunk_create(pool->context, pool, size, small);
+    pool->held += chunk ? size : 0;
+    return chunk;
 }
 
-static void count_use(attn__pool *pool, size_t size)
+static attn__storage *pool_take(attn__pool *pool, size_t size)
 {
-    pool->used += size;
+    size = size < LEAST_SMALL ? LEAST_SMALL : (size + HEADER - 1) / HEADER * HEADER;
+    bool small = size < SMALL;
+    attn__storage *block = best_fit(pool, small, size);
+    if (block)
+        list_remove(block);
+    else
+        block = pool_grow(pool, small ? SMALL_CHUNK : size, small);
+    if (!block)
+        return NULL;
+    split(block, size);
+    pool->live++;
+    pool->used += block->size;
     pool->most = pool->used > pool->most ? pool->used : pool->most;
+    return block;
+}
+
+static void pool_put(attn__storage *block)
+{
+    attn__pool *pool = block->pool;
+    pool->used -= block->size;
+    attn__storage *above = neighbour_above(block), *below = block->before;
+    if (above && above->refs == 0) {
+        list_remove(above);
+        join(block, above);
+    }
+    if (below && below->refs == 0) {
+        list_remove(below);
+        join(below, block);
+        block = below;
+    }
+    pool->live--;
+    list_add(block);
+    if (pool->closed && is_whole_chunk(block))
+        give_back(block);
+    if (pool->closed && pool->live == 0)
+        attn__free(pool->context, pool);
 }
 
 attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, size_t size)
 {
-    attn__storage *storage = NULL;
     if (size > SIZE_MAX / 2) {
         attn__fail_memory(context, SIZE_MAX);
         return NULL;
     }
-    if (pool) {
-        int bin;
-        size = bin_size(size, &bin);
-        storage = take_idle(pool, bin);
-    }
-    if (!storage) {
-        if (pool)
-            make_room(pool, size);
-        storage = attn__alloc(context, attn__size_add(size, HEADER));
-        if (!storage) {
-            if (pool)
-                pool->held -= size;
-            return NULL;
-        }
-        *storage = (attn__storage){.context = context, .pool = pool, .size = size};
-    }
-    if (pool)
-        count_use(pool, storage->size);
+    attn__storage *storage = pool ? pool_take(pool, size) : chunk_create(context, NULL, size, false);
+    if (!storage)
+        return NULL;
     storage->refs = 1;
     storage->saves = 0;
     return storage;
@@ -98,15 +206,10 @@ void attn__storage_unref(attn__storage *storage)
 {
     if (!storage || --storage->refs > 0)
         return;
-    if (!storage->pool) {
+    if (storage->pool)
+        pool_put(storage);
+    else
         attn__free(storage->context, storage);
-        return;
-    }
-    int bin;
-    bin_size(storage->size, &bin);
-    storage->pool->used -= storage->size;
-    storage->next = storage->pool->bins[bin];
-    storage->pool->bins[bin] = storage;
 }
 
 void *attn__storage_data(attn__storage *storage)
@@ -114,14 +217,26 @@ void *attn__storage_data(attn__storage *storage)
     return (char *)storage + HEADER;
 }
 
-void attn__pool_clear(attn__pool *pool)
+attn__pool *attn__pool_create(attn_context *context)
 {
-    for (int i = 0; i < ATTN__POOL_BINS; i++) {
-        while (pool->bins[i]) {
-            attn__storage *storage = pool->bins[i];
-            pool->bins[i] = storage->next;
-            pool->held -= storage->size;
-            attn__free(pool->context, storage);
+    attn__pool *pool = attn__alloc_zero(context, sizeof *pool);
+    if (pool)
+        pool->context = context;
+    return pool;
+}
+
+void attn__pool_destroy(attn__pool *pool)
+{
+    if (!pool)
+        return;
+    for (int i = 0; i < 2 * BINS; i++) {
+        for (attn__storage *block = pool->idle[i / BINS][i % BINS], *next; block; block = next) {
+            next = block->next;
+            if (is_whole_chunk(block))
+                give_back(block);
         }
     }
+    pool->closed = true;
+    if (pool->live == 0)
+        attn__free(pool->context, pool);
 }

@@ -1,38 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * storage.h - the memory of tensors: counted references, and a pool that keeps freed blocks by size for the
- * next step, so that equal steps allocate nothing.
+ * storage.h - the memory of tensors: counted references, and a pool that keeps freed blocks for the next step,
+ * so that equal steps allocate nothing.
  */
 #ifndef ATTN_TENSOR_STORAGE_H
 #define ATTN_TENSOR_STORAGE_H
 
 #include "base/context.h"
 
-enum { ATTN__POOL_BINS = 64 * 8 }; /* eight sizes for each power of two: at most an eighth is wasted */
-
 typedef struct attn__pool attn__pool;
 
 /* Steps of many different shapes must not each leave their own blocks behind: when new memory is taken, idle
- * blocks are given back until no more than this is held for each byte that was ever in use at once (equal steps
- * need some: the most of one size and the most of another are not in use at the same time). */
+ * chunks are given back until no more than this is held for each byte that was ever in use at once (equal steps
+ * need some: idle memory may lie in pieces that are too small). */
 #define ATTN__POOL_SLACK 2.0
 
-/* A block; its data follow it. */
+/* A block; its data follow it.  A pool cuts chunks of memory into blocks, each of which knows its neighbours. */
 typedef struct attn__storage {
     attn_context *context;
-    attn__pool *pool; /* where it goes when nobody refers to it; NULL: back to the context */
-    struct attn__storage *next;
-    size_t size;
-    int refs;
-    int saves; /* of these, those of nodes that wait for the backward pass: the data must not change */
+    attn__pool *pool;                       /* where it goes when nobody refers to it; NULL: back to the context */
+    struct attn__storage *next, *previous;  /* while idle: in the list of its size */
+    struct attn__storage *before;           /* the neighbour below; NULL: the first of its chunk */
+    size_t size;                            /* of the data */
+    int refs;                               /* 0: idle */
+    unsigned saves : 30; /* of these, those of nodes that wait for the backward pass: the data must not change */
+    unsigned last : 1;   /* of its chunk */
+    unsigned small : 1;  /* of a chunk for small blocks */
 } attn__storage;
-
-struct attn__pool {
-    attn_context *context;
-    attn__storage *bins[ATTN__POOL_BINS];
-    size_t held;       /* bytes of all blocks, idle or not */
-    size_t used, most; /* bytes of those in use, now and at most */
-};
 
 /* A block with one reference, not cleared; NULL (ATTN_MEMORY noted).  `pool` NULL: from the context. */
 attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, size_t size);
@@ -40,7 +34,10 @@ void attn__storage_ref(attn__storage *storage);
 void attn__storage_unref(attn__storage *storage); /* NULL is allowed */
 void *attn__storage_data(attn__storage *storage);
 
-/* Gives every idle block back to the context. */
-void attn__pool_clear(attn__pool *pool);
+/* NULL without memory (noted). */
+attn__pool *attn__pool_create(attn_context *context);
+/* Gives idle memory back to the context; blocks that are still referred to stay valid, and theirs follows when the
+ * last of their chunk is let go.  NULL is allowed. */
+void attn__pool_destroy(attn__pool *pool);
 
 #endif

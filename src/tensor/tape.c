@@ -100,8 +100,12 @@ attn_status attn_tape_create(attn_tape **tape, attn_context *context)
     if (!made)
         return ATTN_MEMORY;
     made->context = context;
-    made->pool.context = context;
-    return ATTN_OK;
+    made->pool = attn__pool_create(context);
+    if (made->pool)
+        return ATTN_OK;
+    attn__free(context, made);
+    *tape = NULL;
+    return ATTN_MEMORY;
 }
 
 void attn__node_release(attn__node *node)
@@ -138,7 +142,7 @@ void attn_tape_destroy(attn_tape *tape)
     attn_tape_reset(tape, NULL);
     if (tape->release_plans)
         tape->release_plans(tape);
-    attn__pool_clear(&tape->pool);
+    attn__pool_destroy(tape->pool);
     arena_destroy(tape);
     attn__free(tape->context, tape);
 }

@@ -119,7 +119,7 @@ bool attn_tensor_needs_grad(const attn_tensor *tensor)
 
 attn_tensor *attn_tensor_grad(const attn_tensor *tensor)
 {
-    return tensor->grad;
+    return tensor->grad && tensor->grad->storage ? tensor->grad : NULL;
 }
 
 /* Only noted: the backward pass then overwrites instead of adding, and most gradients are never cleared. */
@@ -127,6 +127,16 @@ void attn_tensor_clear_grad(attn_tensor *tensor)
 {
     if (tensor->grad)
         tensor->grad->zero_pending = true;
+}
+
+void attn_tensor_drop_grad(attn_tensor *tensor)
+{
+    if (tensor->tape || !tensor->grad)
+        return;
+    attn__storage_unref(tensor->grad->storage);
+    tensor->grad->storage = NULL;
+    tensor->grad->data = NULL;
+    tensor->grad->zero_pending = true;
 }
 
 const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TEXT])

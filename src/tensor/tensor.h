@@ -21,7 +21,7 @@ struct attn_tensor {
     bool needs_grad;
     bool computed;     /* a recorded operation made it: its gradient is freed once passed on */
     bool zero_pending; /* of a gradient: counts as zero, and is cleared when somebody looks */
-    attn_tensor *grad;
+    attn_tensor *grad; /* may be a handle without storage, which counts as none */
     attn_tensor *next; /* in the tape's list, newest first */
 };
 
@@ -58,7 +58,7 @@ typedef struct attn__plan_cache attn__plan_cache;
 struct attn_tape {
     attn_context *context;
     attn_tape_options options;
-    attn__pool pool;
+    attn__pool *pool;
     attn__arena arena;
     attn_tensor *tensors; /* newest first */
     attn_tensor *idle;    /* handles to use again */

@@ -6,16 +6,18 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
+#include "kernels/rows/rows.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAIN = 1 << 14 }; /* elements worth a thread of their own */
+enum { GRAIN = 4 }; /* blocks of ATTN__ROWS_BLOCK elements worth a thread of their own */
 
 struct attn_optimiser {
     attn_context *context;
     const attn_named_list *parameters;
+    const attn__rows_table *rows;
     attn_optimiser_options options;
     int64_t steps;
     attn_named_list state; /* m.NAME (and v.NAME after it), in the parameters' order, trainable ones only */
@@ -37,6 +39,11 @@ static attn_status check_options(attn_context *context, const attn_optimiser_opt
                           "clipping norm %g not negative",
                           o->eps, o->momentum, o->weight_decay, o->clip_norm);
     return ATTN_OK;
+}
+
+static int64_t block_count(int64_t elements)
+{
+    return (elements + ATTN__ROWS_BLOCK - 1) / ATTN__ROWS_BLOCK;
 }
 
 static bool trained(const attn_tensor *tensor)
@@ -96,6 +103,7 @@ attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *cont
         return ATTN_MEMORY;
     made->context = context;
     made->parameters = parameters;
+    made->rows = attn__rows_for(false, context->isa);
     made->options = o;
     made->state = (attn_named_list){.context = context, .owns = true};
     status = add_state(made);
@@ -134,42 +142,28 @@ const attn_named_list *attn_optimiser_state(const attn_optimiser *optimiser)
 
 /* Sums of squares of fixed blocks, so that the total does not depend on the number of threads. */
 typedef struct norm_job {
-    const float *g;
-    int64_t n;
-    double *blocks;
+    attn__rows_fn squares;
+    attn__rows_args args;
 } norm_job;
 
 static void norm_blocks(void *user, int64_t begin, int64_t end)
 {
     const norm_job *job = user;
-    for (int64_t block = begin; block < end; block++) {
-        int64_t from = block * GRAIN, to = from + GRAIN < job->n ? from + GRAIN : job->n;
-        /* Eight partial sums: one chain of additions would wait for each. */
-        double sum[8] = {0};
-        int64_t i = from;
-        for (; i + 8 <= to; i += 8) {
-            for (int lane = 0; lane < 8; lane++)
-                sum[lane] += (double)job->g[i + lane] * (double)job->g[i + lane];
-        }
-        for (; i < to; i++)
-            sum[0] += (double)job->g[i] * (double)job->g[i];
-        job->blocks[block] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
-    }
+    job->squares(&job->args, begin, end);
 }
 
-static double square_norm(int threads, const attn_tensor *tensor)
+static double square_norm(const attn_optimiser *optimiser, const attn_tensor *tensor)
 {
-    enum { BLOCKS = 256 };
-    double blocks[BLOCKS], total = 0;
+    enum { SUMS = 256 };
+    double sums[SUMS], total = 0;
     const float *g = attn_tensor_data(tensor);
-    int64_t n = attn_tensor_size(tensor);
-    for (int64_t from = 0; from < n; from += (int64_t)BLOCKS * GRAIN) {
-        int64_t left = n - from, part = left < (int64_t)BLOCKS * GRAIN ? left : (int64_t)BLOCKS * GRAIN;
-        int64_t count = (part + GRAIN - 1) / GRAIN;
-        norm_job job = {g + from, part, blocks};
-        attn__parallel_range(threads, count, 1, norm_blocks, &job);
-        for (int64_t b = 0; b < count; b++)
-            total += blocks[b];
+    int64_t n = attn_tensor_size(tensor), most = (int64_t)SUMS * ATTN__ROWS_BLOCK;
+    for (int64_t from = 0; from < n; from += most) {
+        int64_t part = n - from < most ? n - from : most, count = block_count(part);
+        norm_job job = {optimiser->rows->run[ATTN__ROWS_SQUARES], {.x = g + from, .y = sums, .n = part}};
+        attn__parallel_range(optimiser->context->threads, count, GRAIN, norm_blocks, &job);
+        for (int64_t i = 0; i < count; i++)
+            total += sums[i];
     }
     return total;
 }
@@ -180,7 +174,7 @@ static double global_norm(const attn_optimiser *optimiser)
     for (int64_t i = 0; i < optimiser->parameters->n; i++) {
         const attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
         if (trained(tensor) && grad)
-            total += square_norm(optimiser->context->threads, grad);
+            total += square_norm(optimiser, grad);
     }
     return sqrt(total);
 }
@@ -189,35 +183,30 @@ static double global_norm(const attn_optimiser *optimiser)
 
 typedef struct step_job {
     const attn_optimiser_options *o;
-    float *p, *m, *v;
+    attn__rows_fn adam;
+    attn__rows_args args; /* of Adam; its scalars hold for all parameters */
+    int64_t n;
+    float *p, *m;
     const float *g;
-    float clip;                /* factor on the gradient */
-    float rate;                /* with Adam: divided by the first moment's bias correction */
-    float inverse_root_second; /* 1 / sqrt(bias correction of the second moment) */
-    float shrink;              /* AdamW: 1 - rate * weight decay */
+    float clip, rate; /* of SGD */
 } step_job;
 
-static void adam_range(void *user, int64_t begin, int64_t end)
+static int64_t end_of(const step_job *job, int64_t block)
 {
-    const step_job *job = user;
-    float beta1 = (float)job->o->beta1, beta2 = (float)job->o->beta2, eps = (float)job->o->eps;
-    float rest1 = (float)(1 - job->o->beta1), rest2 = (float)(1 - job->o->beta2);
-    float decay = job->o->kind == ATTN_ADAM ? (float)job->o->weight_decay : 0;
-    float *restrict p = job->p, *restrict m = job->m, *restrict v = job->v;
-    const float *restrict gradient = job->g;
-    for (int64_t i = begin; i < end; i++) {
-        float g = gradient[i] * job->clip + decay * p[i];
-        m[i] = beta1 * m[i] + rest1 * g;
-        v[i] = beta2 * v[i] + rest2 * g * g;
-        p[i] = p[i] * job->shrink - job->rate * m[i] / (sqrtf(v[i]) * job->inverse_root_second + eps);
-    }
+    return block * ATTN__ROWS_BLOCK < job->n ? block * ATTN__ROWS_BLOCK : job->n;
 }
 
-static void sgd_range(void *user, int64_t begin, int64_t end)
+static void adam_blocks(void *user, int64_t begin, int64_t end)
+{
+    const step_job *job = user;
+    job->adam(&job->args, begin * ATTN__ROWS_BLOCK, end_of(job, end));
+}
+
+static void sgd_blocks(void *user, int64_t begin, int64_t end)
 {
     const step_job *job = user;
     float decay = (float)job->o->weight_decay, momentum = (float)job->o->momentum;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin * ATTN__ROWS_BLOCK; i < end_of(job, end); i++) {
         float g = job->g[i] * job->clip + decay * job->p[i];
         if (job->m)
             g = job->m[i] = momentum * job->m[i] + g;
@@ -235,30 +224,30 @@ static float *moment(const attn_optimiser *optimiser, int64_t index, int which)
 static step_job prepare(const attn_optimiser *optimiser, double rate, double clip)
 {
     const attn_optimiser_options *o = &optimiser->options;
-    step_job job = {.o = o, .clip = (float)clip, .rate = (float)rate, .inverse_root_second = 1, .shrink = 1};
-    if (o->kind != ATTN_SGD) {
-        job.rate = (float)(rate / (1 - pow(o->beta1, (double)optimiser->steps)));
-        job.inverse_root_second = (float)(1 / sqrt(1 - pow(o->beta2, (double)optimiser->steps)));
-    }
-    if (o->kind == ATTN_ADAMW)
-        job.shrink = (float)(1 - rate * o->weight_decay);
-    return job;
+    double steps = (double)optimiser->steps;
+    return (step_job){
+        .o = o, .clip = (float)clip, .rate = (float)rate, .adam = optimiser->rows->run[ATTN__ROWS_ADAM],
+        .args = {.s = {o->kind == ATTN_SGD ? 0 : rate / (1 - pow(o->beta1, steps)), o->beta1, o->beta2, o->eps, clip,
+                       o->kind == ATTN_ADAMW ? rate * o->weight_decay : 0, 1 / (1 - pow(o->beta2, steps)),
+                       o->kind == ATTN_ADAM ? o->weight_decay : 0}}};
 }
 
 static void update(attn_optimiser *optimiser, double rate, double clip)
 {
     step_job job = prepare(optimiser, rate, clip);
+    bool sgd = optimiser->options.kind == ATTN_SGD;
     for (int64_t i = 0, index = 0; i < optimiser->parameters->n; i++) {
         attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
         if (!trained(tensor))
             continue;
         if (grad) {
-            job.p = attn_tensor_data(tensor);
-            job.g = attn_tensor_data(grad);
-            job.m = moment(optimiser, index, 0);
-            job.v = moment(optimiser, index, 1);
-            attn__parallel_range(optimiser->context->threads, attn_tensor_size(tensor), GRAIN,
-                                 optimiser->options.kind == ATTN_SGD ? sgd_range : adam_range, &job);
+            job.n = attn_tensor_size(tensor);
+            job.args.y = job.p = attn_tensor_data(tensor);
+            job.args.x = job.g = attn_tensor_data(grad);
+            job.args.y2 = job.m = moment(optimiser, index, 0);
+            job.args.y3 = moment(optimiser, index, 1);
+            attn__parallel_range(optimiser->context->threads, block_count(job.n), GRAIN,
+                                 sgd ? sgd_blocks : adam_blocks, &job);
         }
         index++;
     }
@@ -274,7 +263,7 @@ attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *
         update(optimiser, rate, clip_norm > 0 && length > clip_norm ? clip_norm / length : 1);
     }
     for (int64_t i = 0; i < optimiser->parameters->n; i++)
-        attn_tensor_clear_grad(optimiser->parameters->items[i].tensor);
+        attn_tensor_drop_grad(optimiser->parameters->items[i].tensor);
     if (norm)
         *norm = length;
     return ATTN_OK;
