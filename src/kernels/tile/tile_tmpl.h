@@ -28,12 +28,30 @@ VF_FN float element(const float *const row[], const attn__tile_args *t, const fl
     return row[m][k * t->ak];
 }
 
+/* sum += column k of A times row k of B, which lies at b. */
+VF_FN void step(const attn__tile_args *t, vf sum[ROWS][WIDE], const float *const row[], const float *a, const float *b,
+                int64_t k, int rows, int vectors, enum layout layout)
+{
+    vf lanes[WIDE];
+    VF_UNROLL
+    for (int n = 0; n < vectors; n++)
+        lanes[n] = vf_load(b + n * VF_LANES);
+    VF_UNROLL
+    for (int m = 0; m < rows; m++) {
+        vf x = vf_set1(element(row, t, a, k, m, layout));
+        VF_UNROLL
+        for (int n = 0; n < vectors; n++)
+            sum[m][n] = vf_fma(x, lanes[n], sum[m][n]);
+    }
+}
+
 /* One register tile of `rows` x `vectors`, both constants after inlining. */
 VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float *c, int rows, int vectors,
                  enum layout layout)
 {
     vf sum[ROWS][WIDE];
     const float *row[ROWS];
+    int64_t forward = layout == ALONG_M ? t->ak : 0; /* elsewhere k is added to the rows */
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
         row[m] = a + m * t->am;
@@ -41,22 +59,15 @@ VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float
         for (int n = 0; n < vectors; n++)
             sum[m][n] = t->accumulate ? vf_load(c + m * t->ldc + n * VF_LANES) : vf_zero();
     }
-    for (int64_t k = 0; k < t->k; k++) {
-        vf lanes[WIDE];
-        VF_UNROLL
-        for (int n = 0; n < vectors; n++)
-            lanes[n] = vf_load(b + n * VF_LANES);
-        VF_UNROLL
-        for (int m = 0; m < rows; m++) {
-            vf x = vf_set1(element(row, t, a, k, m, layout));
-            VF_UNROLL
-            for (int n = 0; n < vectors; n++)
-                sum[m][n] = vf_fma(x, lanes[n], sum[m][n]);
-        }
-        b += t->ldb;
-        if (layout == ALONG_M)
-            a += t->ak;
+    int64_t k = 0;
+    for (; k + 2 <= t->k; k += 2) { /* two at a time: half the branches, and their end is foreseen more often */
+        step(t, sum, row, a, b, k, rows, vectors, layout);
+        step(t, sum, row, a + forward, b + t->ldb, k + 1, rows, vectors, layout);
+        a += 2 * forward;
+        b += 2 * t->ldb;
     }
+    if (k < t->k)
+        step(t, sum, row, a, b, k, rows, vectors, layout);
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
         VF_UNROLL
