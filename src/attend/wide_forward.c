@@ -7,6 +7,7 @@
 #include "attend/offsets.h"
 #include "base/parallel.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { STEP = 16 }; /* keys of one product of scores, between which something is brought in */
@@ -185,20 +186,46 @@ static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub
     attn__wide_multiply(f->tile, &args, &x->ahead);
 }
 
-/* The same where a value is not finite: masked and dropped pairs take no part. */
+static bool row_is_finite(const float *row, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        if (!isfinite(row[c]))
+            return false;
+    return true;
+}
+
+/* One key whose value is not finite: masked and dropped pairs take no part. */
+static void add_key_carefully(item *x, int64_t key, attn__flash_subtile sub, int64_t n)
+{
+    int64_t columns = whole_lanes(x->t.flash, n);
+    const float *p = x->t.s.s + key * sub.width, *v = x->t.s.v + key * x->t.flash->ldv;
+    const uint8_t *hidden = x->t.s.hidden + key * sub.width;
+    for (int64_t i = 0; i < sub.lanes; i++) {
+        float *o = x->t.s.o + i * columns;
+        for (int64_t c = 0; c < n && !(hidden[i] && p[i] == 0.0f); c++)
+            o[c] += p[i] * v[c];
+    }
+}
+
+/* Runs of finite keys by the product, in the same order as without the others: queries that do not see those get
+ * the same bits. */
 static void multiply_carefully(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = whole_lanes(f, n);
-    memset(x->t.s.o, 0, (size_t)(sub.lanes * columns) * sizeof(float));
-    for (int64_t key = 0; key < b->keys; key++) {
-        const float *p = x->t.s.s + key * sub.width, *v = x->t.s.v + key * f->ldv;
-        const uint8_t *hidden = x->t.s.hidden + key * sub.width;
-        for (int64_t i = 0; i < sub.lanes; i++) {
-            float *o = x->t.s.o + i * columns;
-            for (int64_t c = 0; c < n && !(hidden[i] && p[i] == 0.0f); c++)
-                o[c] += p[i] * v[c];
-        }
+    int64_t columns = whole_lanes(f, n), from = 0;
+    attn__tile_args args = {.m = sub.lanes, .n = columns, .am = 1, .ak = sub.width, .ldb = f->ldv, .c = x->t.s.o,
+                            .ldc = columns};
+    for (int64_t key = 0; key <= b->keys; key++) {
+        if (key < b->keys && row_is_finite(x->t.s.v + key * f->ldv, n))
+            continue;
+        args.k = key - from;
+        args.a = x->t.s.s + from * sub.width;
+        args.b = x->t.s.v + from * f->ldv;
+        f->tile->run(&args);
+        args.accumulate = true;
+        if (key < b->keys)
+            add_key_carefully(x, key, sub, n);
+        from = key + 1;
     }
 }
 
