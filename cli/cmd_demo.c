@@ -258,7 +258,7 @@ static int print_result(const cli_call *cli, const char *directory, const held_o
 static int show_results(const cli_call *cli, const char *directory, const cli_training *training)
 {
     attn_translator *translator;
-    attn_translator_score score;
+    attn_translator_score score = {0};
     held_out all = {.items = calloc(MOST_HELD_OUT, sizeof *all.items)};
     size_t size;
     const char *text = attn_phrasebook(&size);
@@ -287,7 +287,7 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
 static int run(cli_call *cli)
 {
     const char *directory = cli_text(cli, "out");
-    cli_training training;
+    cli_training training = {0};
     int code = clear_directory(cli, directory);
     if (code == CLI_OK)
         code = train(cli, directory, &training);

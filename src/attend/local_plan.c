@@ -124,6 +124,7 @@ static void choose_tile(attn__local_pass *pass, const attn__local *local, const 
     int64_t cell = pass->slots * pass->strip_phases * (local->channels + local->values) * (int64_t)sizeof(float);
     int64_t tile = (int64_t)task->caches.l2 / 2 / larger(cell, 1) - beyond;
     tile = smaller(larger(larger(tile, beyond), width), WIDEST);
+    tile = larger(tile, 1);
     pass->tiles = larger((pass->cells + tile - 1) / tile, 1);
     pass->tile = larger(up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->tile - 1) / pass->tile;

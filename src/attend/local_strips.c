@@ -285,11 +285,11 @@ static int64_t slot_of(attn__local_work *work, const int64_t *at, int64_t free)
 static int64_t bias_of(const attn__local_work *work, const int64_t *query, int64_t free, const int64_t *tap,
                        attn__operand op)
 {
-    int64_t offsets[ATTN__OPERANDS];
+    int64_t offsets[ATTN__OPERANDS] = {0};
     line_offsets(work, query, free, false, offsets);
     for (int i = 0; i < work->local->naxes - 1; i++) {
         const attn__local_axis *axis = &work->local->axis[i];
-        int64_t own = tap[i] - attn__local_range_at(axis, query[i]).moved;
+        int64_t own = tap[i] - attn__local_range_at(axis, query[i]).moved; /* NOLINT: filled for every axis */
         offsets[op] += own * attn__stride(&work->task->key.axis[axis->key].dim, op);
     }
     return offsets[op];

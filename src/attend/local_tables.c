@@ -24,7 +24,8 @@ static float *rows_of(const attn__local_work *work, attn_relative_kind kind, int
 static int64_t first_row(const attn__local_work *work, int i, const attn__local_axis **axis)
 {
     const attn_relative *r = &work->task->problem.relatives[i];
-    for (int a = 0; a < work->local->naxes; a++)
+    *axis = &work->local->axis[0];
+    for (int a = 1; a < work->local->naxes; a++)
         if (work->local->axis[a].key == r->key_dim)
             *axis = &work->local->axis[a];
     return (*axis)->window.offset + (*axis)->first * (*axis)->window.dilation + r->offset;

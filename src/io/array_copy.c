@@ -74,7 +74,7 @@ static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 {
     switch (element) {
     case ATTN__I8:
-        *value = (int8_t)bits;
+        *value = (int8_t)bits; /* NOLINT: a number, no character */
         return true;
     case ATTN__I16:
         *value = (int16_t)bits;

@@ -62,7 +62,7 @@ static attn_status take_type(reader *r)
         {"i2", ATTN__I16}, {"i4", ATTN__I32}, {"i8", ATTN__I64}, {"u1", ATTN__U8},
         {"u2", ATTN__U16}, {"u4", ATTN__U32}, {"u8", ATTN__U64}, {"b1", ATTN__BOOL},
     };
-    char text[32];
+    char text[32] = "";
     attn_status status = take_text(r, text);
     if (status != ATTN_OK)
         return status;

@@ -589,7 +589,7 @@ static attn_status take_number(machine *m, size_t bytes, uint64_t *number)
 
 static attn_status take_text(machine *m, size_t length_bytes, argument *a)
 {
-    uint64_t size;
+    uint64_t size = 0;
     attn_status status = take_number(m, length_bytes, &size);
     if (status != ATTN_OK)
         return status;

@@ -80,7 +80,8 @@ static const attn__zip_entry *find_pickle(archive *a)
 static attn_status read_byte_order(archive *a, bool *swapped)
 {
     const attn__zip_entry *entry = attn__zip_find(&a->zip, a->stem, a->stem_size, "byteorder", 9);
-    const uint8_t *text;
+    static const uint8_t nothing[8];
+    const uint8_t *text = nothing;
     *swapped = false; /* older files say nothing and are little endian */
     if (!entry)
         return ATTN_OK;

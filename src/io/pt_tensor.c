@@ -188,8 +188,8 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const ch
     const attn__pickle *p = pt->pickle;
     const attn__node *arguments = &p->nodes[call->arguments];
     const attn__node *storage = attn__pickle_item(p, arguments, 0), *offset = attn__pickle_item(p, arguments, 1);
-    attn__storage_bytes bytes;
-    int rank, strides;
+    attn__storage_bytes bytes = {0};
+    int rank = 0, strides = 0;
     attn_status status = ATTN_OK;
     if (arguments->type != ATTN__NODE_TUPLE || !offset || offset->type != ATTN__NODE_INT || offset->integer < 0)
         return fail(pt, name, "is not rebuilt as PyTorch does");

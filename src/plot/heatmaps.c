@@ -129,7 +129,7 @@ static void draw_label(cairo_t *cr, double x, double y, const char *text, double
         do {
             while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
                 length--;
-            memcpy(cut, text, length);
+            memcpy(cut, text, length); /* NOLINT: the next line ends it */
             memcpy(cut + length, "\xE2\x80\xA6", 4);
         } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
         text = cut;
@@ -174,9 +174,9 @@ static double draw_row(const layout *l, const attn_panel_row *row, const laid_ro
     y += row_title_height(row);
     for (int64_t i = 0; i < row->n; i++) {
         const attn_panel *panel = &row->panels[i];
-        int64_t column = i % l->per_line;
+        int64_t column = i % l->per_line, line = i / l->per_line;
         double x = MARGIN + laid->left + (double)column * (laid->width + GAP);
-        double top = y + (double)(i / l->per_line) * line_height(laid) + TITLE + 4;
+        double top = y + (double)line * line_height(laid) + TITLE + 4;
         attn__set_colour(cr, attn__ink);
         attn__font(cr, LABEL, false);
         if (panel->title)

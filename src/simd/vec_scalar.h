@@ -84,6 +84,7 @@ VF_FN vf vf_fraction(vf x)
 VF_FN vf vf_scale2(vf p, vf x)
 {
     vf whole = vf_floor(vf_scale_range(x));
+    /* NOLINTNEXTLINE(misc-redundant-expression): false for NaN */
     vi n = __builtin_convertvector(vf_select(whole == whole, whole, vf_zero()), vi), h = n >> 1;
     return p * (vf)((h + 127) << 23) * (vf)((n - h + 127) << 23);
 }
@@ -118,6 +119,7 @@ VF_FN vf vf_load_bf16(const uint16_t *p) { return vf_load_bf16_part(p, 4); }
 VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
 {
     vu bits = (vu)x, even = bits + ((bits >> 16) & 1) + 0x7fff;
+    /* NOLINTNEXTLINE(misc-redundant-expression): false for NaN */
     vu rounded = (vu)vf_select(x == x, (vf)even, (vf)(bits | 0x00400000)) >> 16;
     for (int i = 0; i < n; i++)
         p[i] = (uint16_t)rounded[i];

@@ -66,7 +66,7 @@ static bool equal_relatives(const attn_problem *a, const attn_problem *b)
 /* Bits, so that a NaN equals itself and 0 is not -0. */
 static bool same_double(double x, double y)
 {
-    return memcmp(&x, &y, sizeof x) == 0;
+    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: bits are what is meant */
 }
 
 static bool equal_settings(const attn_problem *a, const attn_problem *b)

@@ -4,20 +4,11 @@
  */
 #include "kernels/taps/taps.h"
 
-#define ATTN__KERNEL(NAME, name) extern const attn__taps_kernel attn__taps_##name;
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-
-static const attn__taps_kernel *const kernels[] = {
-#define ATTN__KERNEL(NAME, name) &attn__taps_##name,
-#include "kernels/kernels.inc"
-#undef ATTN__KERNEL
-};
+#define KERNEL_TYPE attn__taps_kernel
+#define KERNEL_OF(set) attn__taps_##set
+#include "kernels/choice_tmpl.h"
 
 const attn__taps_kernel *attn__taps_for(attn__isa isa)
 {
-    int i = 0;
-    while (kernels[i]->isa > isa)
-        i++;
-    return kernels[i];
+    return choose(isa);
 }
