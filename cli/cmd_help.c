@@ -22,6 +22,22 @@ static const char *const examples[] = {
     NULL,
 };
 
+/* "train" and "bench" are the first words of several commands: all of them are explained. */
+static bool explain_group(const char *first)
+{
+    size_t length = strlen(first);
+    bool any = false;
+    for (int i = 0; cli_commands[i]; i++) {
+        if (strncmp(cli_commands[i]->name, first, length) != 0 || cli_commands[i]->name[length] != ' ')
+            continue;
+        if (any)
+            puts("");
+        cli_help_command(stdout, cli_commands[i]);
+        any = true;
+    }
+    return any;
+}
+
 static int run(cli_call *cli)
 {
     char name[128];
@@ -35,9 +51,10 @@ static int run(cli_call *cli)
         snprintf(name, sizeof name, "%s%s%s", cli->words[0], cli->nwords > 1 ? " " : "",
                  cli->nwords > 1 ? cli->words[1] : "");
         const cli_command *command = cli_command_find(name);
-        if (!command)
+        if (command)
+            cli_help_command(stdout, command);
+        else if (!explain_group(name))
             return cli_fail(CLI_BAD, "there is no command \"%s\"; attn --help lists them", name);
-        cli_help_command(stdout, command);
     }
     return CLI_OK;
 }

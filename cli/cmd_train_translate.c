@@ -125,7 +125,9 @@ static int print_json(const cli_call *cli, const cli_training *training, const c
 static void print_result(const cli_call *cli, const cli_training *training, const char *directory)
 {
     printf("The translator is in %s", directory);
-    if (training->best_epoch > 0 && training->last.best_loss > 0)
+    if (training->keeps_last && training->last.valid_loss > 0)
+        printf(" (validation loss %.3f after the last epoch)", training->last.valid_loss);
+    else if (training->best_epoch > 0 && training->last.best_loss > 0)
         printf(" (validation loss %.3f, epoch %lld)", training->last.best_loss, (long long)training->best_epoch);
     puts(".");
     if (!cli->quiet)

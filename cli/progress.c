@@ -68,7 +68,7 @@ static double share_done(const attn_progress *at)
 
 static void draw(cli_progress *progress, const attn_progress *at)
 {
-    enum { LEAST = 10, MOST = 40 };
+    enum { LEAST = 4, MOST = 40 };
     char text[160], bar[MOST + 1];
     double share = share_done(at);
     figures(at, text, sizeof text);
@@ -82,8 +82,11 @@ static void draw(cli_progress *progress, const attn_progress *at)
             bar[i] = i < full ? '=' : i == full ? '>' : ' ';
         bar[width] = '\0';
         fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s", head, bar, 100 * share, text);
-    } else /* a narrow terminal: what fits on one line */
-        fprintf(stderr, "\r\033[K%.*s", columns() - 1, text);
+    } else { /* a narrow terminal: what fits on one line */
+        char line[240];
+        snprintf(line, sizeof line, "%s %.0f%% %s", head, 100 * share, text);
+        fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);
+    }
     fflush(stderr);
     progress->drawn = true;
     progress->last = at->seconds;

@@ -3,8 +3,10 @@
 #include "training.h"
 
 #include <signal.h>
+#include <string.h>
 
 static volatile sig_atomic_t stop_asked;
+static bool hangup_watched;
 
 static void ask_to_stop(int number)
 {
@@ -25,12 +27,18 @@ static void watch_signals(void)
     stop_asked = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction hangup;
+    hangup_watched = sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN; /* nohup: it stays so */
+    if (hangup_watched)
+        sigaction(SIGHUP, &action, NULL);
 }
 
 static void forget_signals(void)
 {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    if (hangup_watched)
+        signal(SIGHUP, SIG_DFL);
 }
 
 static void begin(void *user, const attn_translator_plan *plan)
@@ -39,6 +47,7 @@ static void begin(void *user, const attn_translator_plan *plan)
     const cli_call *cli = training->cli;
     char train[32], valid[32], test[32], source[32], target[32], parameters[32];
     training->plan = *plan;
+    training->keeps_last = strcmp(attn_config_text(plan->settings, "keep", "best"), "last") == 0;
     training->plan.settings = NULL;
     cli_note(cli, "%s pairs to train on, %s for validation, %s kept for testing", cli_count(plan->train_pairs, train),
              cli_count(plan->valid_pairs, valid), cli_count(plan->test_pairs, test));

@@ -12,9 +12,10 @@ typedef struct cli_training {
     attn_translator_plan plan; /* its settings are not kept */
     attn_progress last;        /* the latest news; all 0 if there was no step */
     int64_t best_epoch;
+    bool keeps_last; /* the model is that of the last epoch, not of the best one */
 } cli_training;
 
-/* Trains as `job` says (its callbacks are set here).  SIGINT and SIGTERM finish the step and save; a second one
+/* Trains as `job` says (its callbacks are set here).  SIGINT, SIGTERM and SIGHUP finish the step and save; a second one
  * ends the program at once.  Errors have been said; returns an exit code. */
 int cli_train(cli_call *cli, attn_translator_job *job, cli_training *training);
 
