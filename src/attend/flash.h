@@ -77,6 +77,8 @@ typedef struct attn__flash_scratch {
 /* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
 size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch);
 
+/* Why queries in the lanes cannot run a task, whatever the size of its heads; NULL if they can. */
+const char *attn__flash_refuse(const attn__task *task);
 /* What a problem says by itself: kernels, channels, axes with limits.  Blocks and panels are left to the caller. */
 void attn__flash_describe(attn__flash *flash, const attn__task *task);
 

@@ -134,14 +134,14 @@ void attn__back_zero(const attn__task *task, const attn__back_plan *plan, const 
         attn__back_item found;
         attn__back_item_find(task, item, s, &found);
         const attn_dim *at = &found.at;
-        unsigned todo = plan->want & ~found.reached;
-        if ((todo & ATTN__BACK_Q) && !plan->store_q)
+        unsigned missing = plan->want & ~found.reached;
+        if ((missing & ATTN__BACK_Q) && !plan->store_q)
             zero_rows(plan, &(target){arrays->dq, at->dq, &task->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d, m->q}, m);
-        if ((todo & ATTN__BACK_K) && !plan->store_kv)
+        if ((missing & ATTN__BACK_K) && !plan->store_kv)
             zero_rows(plan, &(target){arrays->dk, at->dk, &task->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q}, m);
-        if ((todo & ATTN__BACK_V) && !plan->store_kv)
+        if ((missing & ATTN__BACK_V) && !plan->store_kv)
             zero_rows(plan, &(target){arrays->dv, at->dv, &task->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv, m->dout}, m);
-        if (todo & ATTN__BACK_BIAS)
+        if (missing & ATTN__BACK_BIAS)
             zero_bias(task, plan, arrays->dbias, at->dbias, m);
     }
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *refuse(const attn__task *task)
+const char *attn__flash_refuse(const attn__task *task)
 {
     const attn_problem *p = &task->problem;
     if (task->backward)
@@ -24,11 +24,16 @@ static const char *refuse(const attn__task *task)
         return "keys have a window";
     if (p->nrelatives)
         return "has relative tables";
-    if (task->contract.size > ATTN__FLASH_CHANNELS || task->value.size > ATTN__FLASH_CHANNELS)
-        return "head size above 512";
     if (task->key.size > INT32_MAX)
         return "more than 2^31 keys";
     return NULL;
+}
+
+static const char *refuse(const attn__task *task)
+{
+    if (task->contract.size > ATTN__FLASH_CHANNELS || task->value.size > ATTN__FLASH_CHANNELS)
+        return "head size above 512";
+    return attn__flash_refuse(task);
 }
 
 static int64_t round_up(int64_t n, int64_t to)

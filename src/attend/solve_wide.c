@@ -8,26 +8,6 @@
 
 #include <stdio.h>
 
-static const char *refuse(const attn__task *task)
-{
-    const attn_problem *p = &task->problem;
-    if (task->backward)
-        return "forward only";
-    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
-    if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
-    if (p->normalise != ATTN_SOFTMAX)
-        return "softmax only";
-    if (p->nwindows)
-        return "keys have a window";
-    if (p->nrelatives)
-        return "has relative tables";
-    if (task->key.size > INT32_MAX)
-        return "more than 2^31 keys";
-    return NULL;
-}
-
 /* Beside flash: each channel is copied as often, and the scores are stored after each chunk, which costs more than it
  * saves until the head fills the second cache.  Blocks are larger, so bands leave more of them half empty. */
 static double cost(const attn__task *task)
@@ -91,4 +71,4 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_wide = {"wide", refuse, cost, plan, attn__wide_forward};
+const attn__solver attn__solver_wide = {"wide", attn__flash_refuse, cost, plan, attn__wide_forward};

@@ -325,12 +325,12 @@ static void clear_item(void *user, int64_t number, int thread)
     for (int64_t s = 0; s < w->wide->back.shared && !w->wide->once; s++) {
         attn__back_item_find(task, number, s, &x.run.item);
         const attn_dim *at = &x.run.item.at;
-        unsigned todo = x.run.want & ~x.run.item.reached;
-        if (todo & ATTN__BACK_Q)
+        unsigned missing = x.run.want & ~x.run.item.reached;
+        if (missing & ATTN__BACK_Q)
             clear(&x, &x.dq, w->arrays->dq, &task->query, ATTN__STRIDE(dim.dq), at->dq, w->wide->back.d);
-        if (todo & ATTN__BACK_K)
+        if (missing & ATTN__BACK_K)
             clear(&x, &x.dk, w->arrays->dk, &task->key, ATTN__STRIDE(dim.dk), at->dk, w->wide->back.d);
-        if (todo & ATTN__BACK_V)
+        if (missing & ATTN__BACK_V)
             clear(&x, &x.dv, w->arrays->dv, &task->key, ATTN__STRIDE(dim.dv), at->dv, w->wide->back.dv);
     }
 }
