@@ -64,7 +64,7 @@ fuzz: build/.deps
 	sh scripts/fuzz $(FUZZ_SECONDS)
 
 docs: all
-	sh scripts/check-docs
+	ATTN_BUILD=$(CURDIR)/$(BUILD) sh tests/docs.sh
 
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)

@@ -162,7 +162,8 @@ static attn_status load_parts(attn_translator *t, const char *directory)
     t->max_tokens = attn_config_int(t->config, "max_tokens", 64);
     if (t->max_tokens < 2 || t->max_tokens > 1000)
         return attn__fail(t->context, ATTN_FORMAT, "%s: \"max_tokens\" must lie between 2 and 1000", config);
-    return attn_weights_load(attn_model_parameters(t->model), weights, NULL, NULL, NULL);
+    attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
+    return attn_weights_load(attn_model_parameters(t->model), weights, &whole, NULL, NULL);
 }
 
 attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory)

@@ -1,0 +1,30 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What the documents point to is there: files that they link, commands of attn that they show, make targets.
+set -eu
+cd "$(dirname "$0")/.."
+: "${ATTN_BUILD:?the build directory}"
+bad=0
+pages=$(git ls-files '*.md' 2>/dev/null || find . -name '*.md' -not -path './build*')
+
+for page in $pages; do
+    dir=$(dirname "$page")
+    for link in $(grep -oE '\]\([^)#]+' "$page" | sed 's/](//' | grep -vE '^(https?:|mailto:)' || true); do
+        [ -e "$dir/$link" ] || { echo "$page links $link, which is not there"; bad=1; }
+    done
+    # "build/attn train translate --data x" -> the command and its options are known
+    grep -oE 'build/attn [a-z][^|#`<]*' "$page" | sort -u > "${TMPDIR:-/tmp}/attn-docs.$$" || true
+    while read -r _ first second rest; do
+        name=$first
+        case $first in train | bench) name="$first $second" ;; esac
+        help=$("$ATTN_BUILD/attn" help $name 2>/dev/null) || { echo "$page: no command attn $name"; bad=1; continue; }
+        for option in $(echo "$second $rest" | grep -oE '(^| )--[a-z0-9-]+' || true); do
+            echo "$help" | grep -q -e "$option" || { echo "$page: attn $name has no $option"; bad=1; }
+        done
+    done < "${TMPDIR:-/tmp}/attn-docs.$$"
+    rm -f "${TMPDIR:-/tmp}/attn-docs.$$"
+done
+for target in $(grep -ohE '^    make [a-z-]+( [a-z-]+)*' $pages | sed 's/ *make //' | tr ' ' '\n' | sort -u); do
+    grep -qE "^(define sanitized|$target:)|^$target " Makefile || { echo "the documents name make $target"; bad=1; }
+done
+exit $bad
