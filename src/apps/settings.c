@@ -215,6 +215,21 @@ attn_compat attn__setting_compat(const attn_config *settings)
     return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0 ? ATTN_COMPAT_D2L : ATTN_COMPAT_NONE;
 }
 
+/* A share of 0 means none here, and the default there. */
+static double share(const attn_config *settings, const char *key)
+{
+    double value = attn_config_real(settings, key, 0);
+    return value > 0 ? value : -1;
+}
+
+attn_split_options attn__setting_split(const attn_config *settings)
+{
+    return (attn_split_options){.compat = attn__setting_compat(settings),
+                                .seed = (uint64_t)attn_config_int(settings, "seed", 1),
+                                .valid = share(settings, "valid"),
+                                .test = share(settings, "test")};
+}
+
 static int choice(const char *const *choices, const char *value)
 {
     int i = 0;

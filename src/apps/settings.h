@@ -6,6 +6,8 @@
 #include "attn/translate.h"
 
 attn_compat attn__setting_compat(const attn_config *settings);
+/* How the pairs are divided, in training and ever after. */
+attn_split_options attn__setting_split(const attn_config *settings);
 attn_training_options attn__setting_training(const attn_config *settings, int64_t steps_per_epoch);
 
 #endif

@@ -30,6 +30,8 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
 attn_encode_options attn__encoding(const attn_translator *translator);
 /* NULL on error. */
 attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
+/* A line prepared as the training data was; freed by attn__free, on error too. */
+attn_status attn__normalised(const attn_translator *translator, const char *line, char **text);
 /* Tokens as a reader of the target language wants them; NULL without memory; freed by attn__free. */
 char *attn__detokenised(const attn_translator *translator, const char *tokens);
 

@@ -13,11 +13,7 @@ static attn_status choose_part(const attn_translator *t, const attn_pairs *all, 
 {
     if (part == ATTN_PART_ALL)
         return attn_pairs_slice(all, 0, attn_pairs_size(all), chosen);
-    double valid = attn_config_real(t->config, "valid", 0), test = attn_config_real(t->config, "test", 0);
-    attn_split_options options = {.compat = t->compat,
-                                  .seed = (uint64_t)attn_config_int(t->config, "seed", 1),
-                                  .valid = valid > 0 ? valid : -1,
-                                  .test = test > 0 ? test : -1};
+    attn_split_options options = attn__setting_split(t->config);
     return attn_pairs_split(all, &options, part == ATTN_PART_TRAIN ? chosen : NULL,
                             part == ATTN_PART_VALID ? chosen : NULL, part == ATTN_PART_TEST ? chosen : NULL);
 }

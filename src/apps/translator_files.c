@@ -208,6 +208,13 @@ attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, cons
     return attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, cols}, ids);
 }
 
+attn_status attn__normalised(const attn_translator *t, const char *line, char **text)
+{
+    size_t length = strlen(line), size = attn__size_add(attn__size_mul(length, 2), 1);
+    *text = attn__alloc(t->context, size);
+    return *text ? attn_text_normalise(t->context, line, length, t->compat, *text, size, NULL) : ATTN_MEMORY;
+}
+
 char *attn__detokenised(const attn_translator *t, const char *tokens)
 {
     bool french = attn_config_bool(t->config, "space_before_marks", true);

@@ -178,11 +178,7 @@ static attn_status said_ids(const attn_translator *t, const char *tokens, int32_
 
 static attn_status normalised(const attn_translator *t, const char *sentence, char **text)
 {
-    size_t length = strlen(sentence), size = attn__size_add(attn__size_mul(length, 2), 1);
-    *text = attn__alloc(t->context, size);
-    if (!*text)
-        return ATTN_MEMORY;
-    attn_status status = attn_text_normalise(t->context, sentence, length, t->compat, *text, size, NULL);
+    attn_status status = attn__normalised(t, sentence, text);
     if (status == ATTN_OK && (*text)[0] == '\0')
         return attn__fail(t->context, ATTN_ARGUMENT, "there is nothing to show for an empty sentence");
     return status;

@@ -16,14 +16,7 @@
 
 static attn_status split_pairs(attn__run *run)
 {
-    attn_split_options options = {
-        .compat = run->compat,
-        .seed = (uint64_t)attn_config_int(run->settings, "seed", 1),
-        .valid = attn_config_real(run->settings, "valid", 0),
-        .test = attn_config_real(run->settings, "test", 0),
-    };
-    options.valid = options.valid > 0 ? options.valid : -1; /* 0 would mean the default there */
-    options.test = options.test > 0 ? options.test : -1;
+    attn_split_options options = attn__setting_split(run->settings);
     attn_status status = attn_pairs_split(run->all, &options, &run->train, &run->valid, &run->test);
     if (status == ATTN_OK && attn_pairs_size(run->train) == 0)
         return attn__fail(run->context, ATTN_ARGUMENT, "no pairs are left for training out of %lld",

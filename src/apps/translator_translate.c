@@ -71,12 +71,9 @@ static attn_status encode(const attn_translator *t, const char *text, sentence *
 
 static attn_status prepare(const attn_translator *t, const char *line, sentence *s, attn_translation *result)
 {
-    size_t length = strlen(line), size = attn__size_add(attn__size_mul(length, 2), 1);
-    char *text = attn__alloc(t->context, size);
+    char *text = NULL;
     result->unknown_words = attn__strdup(t->context, "");
-    attn_status status = text && result->unknown_words ? ATTN_OK : ATTN_MEMORY;
-    if (status == ATTN_OK)
-        status = attn_text_normalise(t->context, line, length, t->compat, text, size, NULL);
+    attn_status status = result->unknown_words ? attn__normalised(t, line, &text) : ATTN_MEMORY;
     if (status == ATTN_OK)
         status = encode(t, text, s, result);
     attn__free(t->context, text);

@@ -5,12 +5,9 @@
  */
 #include "attend/flash_backward.h"
 
-enum { LINE = 64, PORTIONS = 2 /* of a strip */ };
+#include "attend/integers.h"
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+enum { LINE = 64, PORTIONS = 2 /* of a strip */ };
 
 static int64_t portions(const attn__back_run *run, int64_t tiles)
 {
@@ -48,7 +45,7 @@ void attn__back_next_tile(attn__back_run *run)
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
     bool writes = (run->want & ATTN__BACK_Q) && (end || !plan->resident_q);
     int64_t begin = last ? run->q_begin : run->tile + run->tile_n, count = portions(run, 1);
-    int64_t n = (last && end) || begin == run->tile ? 0 : least(plan->tile_q, run->q_end - begin);
+    int64_t n = (last && end) || begin == run->tile ? 0 : attn__least(plan->tile_q, run->q_end - begin);
     rows q = {x->q, query, ATTN__STRIDE(dim.q), at->q, begin, n, c->q, plan->d};
     rows dout = {x->dout, query, ATTN__STRIDE(dim.dout), at->dout, begin, n, c->dout, plan->dv};
     rows o = {x->o, query, ATTN__STRIDE(dim.o), at->o, begin, n, c->o, plan->dv};
@@ -67,7 +64,7 @@ void attn__back_next_block(attn__back_run *run)
     const attn_arrays *x = run->arrays;
     const attn__group *key = &run->task->key;
     const attn_dim *at = &run->item.at;
-    int64_t begin = run->block + plan->block_k, n = least(plan->block_k, run->k_end - begin);
+    int64_t begin = run->block + plan->block_k, n = attn__least(plan->block_k, run->k_end - begin);
     int64_t count = portions(run, (run->q_end - run->tile + plan->tile_q - 1) / plan->tile_q);
     int64_t dk_n = run->want & ATTN__BACK_K ? run->block_n : 0, dv_n = run->want & ATTN__BACK_V ? run->block_n : 0;
     rows k = {x->k, key, ATTN__STRIDE(dim.k), at->k, begin, n, c->k, plan->d};
@@ -85,7 +82,7 @@ void attn__back_fetch(attn__back_run *run)
 {
     for (int i = 0; i < ATTN__BACK_STREAMS; i++) {
         attn__back_stream *s = &run->ahead[i];
-        int64_t end = least(s->rows, s->done + s->each), size = run->plan->bf16 ? 2 : 4;
+        int64_t end = attn__least(s->rows, s->done + s->each), size = run->plan->bf16 ? 2 : 4;
         for (; s->done < end; s->done++) {
             const char *row = s->base + run->m.ahead_at[i][s->done] * size;
             for (int64_t at = 0; at < s->bytes; at += LINE)

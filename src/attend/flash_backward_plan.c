@@ -3,6 +3,7 @@
  * flash_backward_plan.c - tile sizes, loop order and scratch memory of the fused backward solver.
  */
 #include "attend/flash_backward.h"
+#include "attend/integers.h"
 #include "base/rng.h"
 
 #include <stdio.h>
@@ -15,16 +16,6 @@ enum {
     CELLS = 64,           /* enough pieces for any number of threads */
     MANY_ITEMS = 8        /* batch items that keep most machines busy by themselves */
 };
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int64_t most(int64_t a, int64_t b)
 {
@@ -73,13 +64,13 @@ static void count_items(const attn__task *task, attn__back_plan *p)
 static void choose_tiles(const attn__task *task, attn__back_plan *p)
 {
     int64_t lanes = p->tile->lanes;
-    p->dp = round_up(p->d, lanes);
-    p->dvp = round_up(p->dv, lanes);
-    p->tile_q = most(1, least(TILE_Q, p->nq));
-    p->strip = least(STRIP, most(lanes, round_up(p->nk, lanes)));
+    p->dp = attn__round_up(p->d, lanes);
+    p->dvp = attn__round_up(p->dv, lanes);
+    p->tile_q = most(1, attn__least(TILE_Q, p->nq));
+    p->strip = attn__least(STRIP, most(lanes, attn__round_up(p->nk, lanes)));
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)task->caches.l2 / 2;
     p->block_k = most(1, room / (bytes * p->strip)) * p->strip;
-    p->block_k = least(p->block_k, most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
+    p->block_k = attn__least(p->block_k, most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
@@ -87,10 +78,10 @@ static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
 {
     bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dim.dbias));
     int64_t room = most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
-    int64_t share = round_up(p->items * p->nq / CELLS, p->tile_q);
+    int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
-    p->chunk_k = f.k && !bias ? p->block_k : most(1, round_up(p->nk, p->strip));
-    p->chunk_q = f.q ? least(room, most(share, 4 * p->tile_q)) : most(1, p->nq);
+    p->chunk_k = f.k && !bias ? p->block_k : most(1, attn__round_up(p->nk, p->strip));
+    p->chunk_q = f.q ? attn__least(room, most(share, 4 * p->tile_q)) : most(1, p->nq);
     p->resident_q = p->chunk_q <= room;
     p->chunks_q = most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
     p->chunks_k = most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
@@ -101,11 +92,11 @@ static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
     bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dim.dbias)) &&
                 !moves(&task->key, ATTN__STRIDE(dim.dbias));
     int64_t shortest = p->items >= MANY_ITEMS ? 512 : 128;
-    int64_t waves = least((CELLS + p->items - 1) / most(1, p->items), least(p->nq, p->nk) / shortest);
+    int64_t waves = attn__least((CELLS + p->items - 1) / most(1, p->items), attn__least(p->nq, p->nk) / shortest);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
         waves = 1;
-    p->chunk_q = most(1, round_up((p->nq + waves - 1) / waves, p->tile_q));
-    p->chunk_k = most(1, round_up((p->nk + waves - 1) / waves, p->strip));
+    p->chunk_q = most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
+    p->chunk_k = most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
     p->waves = most(1, most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
     p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= RESIDENT;
 }
@@ -121,7 +112,7 @@ static void choose_order(const attn__task *task, attn__back_plan *p)
     p->two_pass = p->two_pass || (p->bf16 && !small);
     if (p->two_pass)
         choose_passes(task, p, f);
-    p->block_k = least(p->block_k, p->chunk_k);
+    p->block_k = attn__least(p->block_k, p->chunk_k);
     p->store_q = f.own_q && !accumulate && p->resident_q;
     p->store_kv = f.own_kv && !accumulate;
     p->clears = !accumulate && (((p->want & ATTN__BACK_Q) && !p->store_q) || (p->want & ATTN__BACK_BIAS) ||
@@ -211,12 +202,8 @@ static unsigned wanted(unsigned with)
            (with & ATTN_WANT_DV ? ATTN__BACK_V : 0u) | (with & ATTN_WANT_DBIAS ? ATTN__BACK_BIAS : 0u);
 }
 
-attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe)
+void attn__back_plan_start(attn__back_plan *p, const attn__task *task)
 {
-    int64_t channels_held = 4 * (task->contract.size + task->value.size);
-    attn__back_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
-    if (!p)
-        return ATTN_MEMORY;
     p->tile = attn__tile_for(task->isa);
     p->backward = attn__backward_for(p->tile->isa);
     p->lanes = attn__lanes_for(p->tile->isa);
@@ -231,6 +218,15 @@ attn_status attn__back_plan_make(attn_context *context, const attn__task *task, 
     p->drop_below = attn__dropout_threshold(task->problem.dropout);
     p->drop_scale = (float)(1.0 / (1.0 - task->problem.dropout));
     count_items(task, p);
+}
+
+attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    int64_t channels_held = 4 * (task->contract.size + task->value.size);
+    attn__back_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
+    if (!p)
+        return ATTN_MEMORY;
+    attn__back_plan_start(p, task);
     choose_tiles(task, p);
     choose_order(task, p);
     find_channels(task, p);

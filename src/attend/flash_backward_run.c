@@ -3,6 +3,7 @@
  * flash_backward_run.c - a range of queries against a range of keys, and the order of such runs.
  */
 #include "attend/flash_backward.h"
+#include "attend/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 
@@ -10,11 +11,6 @@
 #include <string.h>
 
 #define LOG2E 1.44269504088896340736
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Where the keys of the block lie, in every array that has them. */
 void attn__back_locate_keys(attn__back_run *run)
@@ -57,7 +53,7 @@ static void pack_keys(attn__back_run *run)
     run->keys_finite = attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp) &&
                        finite;
     for (int64_t s = 0; s < n; s += plan->strip) {
-        int64_t keys = least(plan->strip, n - s);
+        int64_t keys = attn__least(plan->strip, n - s);
         attn_dtype dtype = run->task->problem.dtype;
         attn__lanes_view k = {(void *)(uintptr_t)arrays->k, dtype, m->k_at + s, plan->channels.k, plan->d, keys};
         attn__lanes_view v = {(void *)(uintptr_t)arrays->v, dtype, m->v_at + s, plan->channels.v, plan->dv, keys};
@@ -151,7 +147,7 @@ static void put_queries(const attn__back_run *run, int64_t begin, int64_t n, con
 {
     const attn__back_plan *plan = run->plan;
     for (int64_t i = 0; i < n; i += plan->tile_q) {
-        int64_t rows = least(plan->tile_q, n - i);
+        int64_t rows = attn__least(plan->tile_q, n - i);
         attn__back_walk(&run->task->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq, run->m.dq_at);
         attn__back_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d, dq + i * plan->dp,
                            plan->dp, (float)run->task->problem.scale, add);
@@ -186,7 +182,7 @@ static void run_tile(attn__back_run *run)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
     attn__back_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
-        attn__back_strip(run, s, least(plan->strip, run->block_n - s));
+        attn__back_strip(run, s, attn__least(plan->strip, run->block_n - s));
     if (wants_q && !plan->resident_q)
         put_queries(run, run->tile, run->tile_n, run->dq, true);
 }
@@ -197,7 +193,7 @@ static void run_block(attn__back_run *run, int64_t size)
     const attn__back_plan *plan = run->plan;
     bool packed = false;
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
-        run->tile_n = least(plan->tile_q, run->q_end - run->tile);
+        run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
         attn__back_limits(run);
         if (!attn__back_tile_is_needed(run))
             continue;
@@ -225,8 +221,8 @@ static void run_range(attn__back_run *run)
     if (holds_q)
         memset(run->m.dq, 0, (size_t)(queries * plan->dp) * sizeof(float));
     for (run->block = run->k_begin; run->block < run->k_end; run->block += plan->block_k) {
-        int64_t size = least(plan->block_k, run->k_end - run->block), alive = end - run->block;
-        run->block_n = alive < 0 ? 0 : least(size, alive);
+        int64_t size = attn__least(plan->block_k, run->k_end - run->block), alive = end - run->block;
+        run->block_n = alive < 0 ? 0 : attn__least(size, alive);
         run_block(run, size);
     }
     if (holds_q)
@@ -249,10 +245,10 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     attn__back_run run = {.task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want,
                           .first = w->step == 0};
     attn__back_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
-    run.q_begin = chunk_q < 0 ? 0 : least(plan->nq, chunk_q * plan->chunk_q);
-    run.q_end = chunk_q < 0 ? plan->nq : least(plan->nq, run.q_begin + plan->chunk_q);
-    run.k_begin = chunk_k < 0 ? 0 : least(plan->nk, chunk_k * plan->chunk_k);
-    run.k_end = chunk_k < 0 ? plan->nk : least(plan->nk, run.k_begin + plan->chunk_k);
+    run.q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
+    run.q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run.q_begin + plan->chunk_q);
+    run.k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
+    run.k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run.k_begin + plan->chunk_k);
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__back_item_find(w->task, item, s, &run.item);
         run_range(&run);

@@ -4,17 +4,14 @@
  */
 #include "attend/flash_backward.h"
 
+#include "attend/integers.h"
+
 /* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys, and whether all
  * of the rows attend all of the keys. */
 typedef struct extent {
     int64_t row, rows, keys;
     bool full;
 } extent;
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 static extent find_extent(const attn__back_run *run, int64_t key, int64_t n)
 {
@@ -71,7 +68,7 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, ext
 static void scores(const attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    int64_t columns = round_up(t->keys, plan->tile->lanes);
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
     attn__tile_args s = {.m = t->rows, .n = columns, .k = plan->d,
                          .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
                          .b = run->m.kt + first * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};

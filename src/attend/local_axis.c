@@ -2,6 +2,7 @@
  * Windows as virtual taps, cells and phases. */
 #include "attend/local.h"
 
+#include "attend/integers.h"
 #include "attend/window.h"
 
 /* Round towards minus infinity; b > 0. */
@@ -13,16 +14,6 @@ static int64_t floor_div(int64_t a, int64_t b)
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return -floor_div(-a, b);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 int64_t attn__local_cell(const attn__local_axis *axis, int64_t tap)
@@ -40,10 +31,10 @@ attn__local_range attn__local_range_at(const attn__local_axis *axis, int64_t que
     const attn_window *w = &axis->window;
     int64_t start = query * w->step + w->offset;
     int64_t moved = (attn__window_base(w, axis->taps, query) - start) / w->dilation;
-    attn__local_range r = {larger(moved, axis->low), smaller(moved + axis->taps, axis->high), moved};
+    attn__local_range r = {attn__most(moved, axis->low), attn__least(moved + axis->taps, axis->high), moved};
     if (w->border == ATTN_BORDER_MASK) {
-        r.from = larger(r.from, ceil_div(-start, w->dilation));
-        r.to = smaller(r.to, floor_div(w->size - 1 - start, w->dilation) + 1);
+        r.from = attn__most(r.from, ceil_div(-start, w->dilation));
+        r.to = attn__least(r.to, floor_div(w->size - 1 - start, w->dilation) + 1);
     }
     return r;
 }
@@ -60,10 +51,11 @@ static void find_bands(attn__local_axis *axis, const attn__task *task)
         if (b->key_dim != axis->key)
             continue;
         if (b->lo != INT64_MIN)
-            axis->low = larger(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
-                                                                                      : ceil_div(lo, dilation));
+            axis->low = attn__most(axis->low, __builtin_sub_overflow(b->lo, offset, &lo)
+                                                  ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
+                                                  : ceil_div(lo, dilation));
         if (b->hi != INT64_MAX)
-            axis->high = smaller(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
+            axis->high = attn__least(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
                                                  ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
                                                  : floor_div(hi, dilation) + 1);
     }
@@ -80,8 +72,8 @@ attn__local_axis attn__local_axis_make(const attn__task *task, const attn_window
         attn__local_range r = attn__local_range_at(&axis, i);
         if (r.from >= r.to)
             continue;
-        axis.first = any ? smaller(axis.first, r.from) : r.from;
-        axis.last = any ? larger(axis.last, r.to) : r.to;
+        axis.first = any ? attn__least(axis.first, r.from) : r.from;
+        axis.last = any ? attn__most(axis.last, r.to) : r.to;
         any = true;
     }
     return axis;

@@ -2,26 +2,12 @@
  * The window solver's plan: which tasks it takes, and how a pass is cut into tiles, bands and slots. */
 #include "attend/local.h"
 
+#include "attend/integers.h"
 #include "attend/offsets.h"
 
 #include <stdio.h>
 
 enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64 };
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 /* ------------------------------------------------------------------------------------------------- axes */
 
@@ -38,7 +24,7 @@ static void choose_lanes(attn__local *local)
 {
     int best = local->naxes - 1;
     for (int i = local->naxes - 2; i >= 0; i--)
-        if (smaller(local->axis[i].n, SPREAD) > smaller(local->axis[best].n, SPREAD))
+        if (attn__least(local->axis[i].n, SPREAD) > attn__least(local->axis[best].n, SPREAD))
             best = i;
     attn__local_axis lanes = local->axis[best];
     for (int i = best; i < local->naxes - 1; i++)
@@ -86,16 +72,16 @@ static void find_slots(attn__local_pass *pass, const attn__local *local)
     for (int i = 0; i < local->naxes - 1; i++) {
         const attn__local_axis *axis = &local->axis[i];
         const attn_window *w = &axis->window;
-        int64_t taps = pass->by_key ? axis->last - axis->first : smaller(axis->taps, axis->last - axis->first);
+        int64_t taps = pass->by_key ? axis->last - axis->first : attn__least(axis->taps, axis->last - axis->first);
         int64_t a = w->step, b = w->dilation;
-        int64_t span = larger((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
+        int64_t span = attn__most((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
         while (b) {
             int64_t rest = a % b;
             a = b;
             b = rest;
         }
         pass->divisor[i] = span <= SPREAD ? 1 : pass->by_key ? w->dilation / a : w->dilation;
-        pass->modulus[i] = span <= SPREAD ? span : larger(taps, 1);
+        pass->modulus[i] = span <= SPREAD ? span : attn__most(taps, 1);
         pass->slots *= pass->modulus[i];
     }
 }
@@ -122,20 +108,20 @@ static void choose_tile(attn__local_pass *pass, const attn__local *local, const 
 {
     int64_t width = local->taps->width, beyond = halo(local);
     int64_t cell = pass->slots * pass->strip_phases * (local->channels + local->values) * (int64_t)sizeof(float);
-    int64_t tile = (int64_t)task->caches.l2 / 2 / larger(cell, 1) - beyond;
-    tile = smaller(larger(larger(tile, beyond), width), WIDEST);
-    tile = larger(tile, 1);
-    pass->tiles = larger((pass->cells + tile - 1) / tile, 1);
-    pass->tile = larger(up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
+    int64_t tile = (int64_t)task->caches.l2 / 2 / attn__most(cell, 1) - beyond;
+    tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST);
+    tile = attn__most(tile, 1);
+    pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
+    pass->tile = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->tile - 1) / pass->tile;
-    pass->ld = up(pass->tile + beyond, width);
+    pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
 /* Enough items for many threads, but bands much longer than the lines that they read beyond their ends. */
 static void choose_band(attn__local_pass *pass, const attn__task *task)
 {
     int64_t others = task->batch.size * pass->tiles * pass->phases;
-    pass->band = smaller(larger(pass->lines * others / 64, 16), 256);
+    pass->band = attn__least(attn__most(pass->lines * others / 64, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
     pass->items = pass->bands * pass->tiles * pass->phases;
 }
@@ -304,7 +290,7 @@ static size_t aligned(size_t size)
 attn_status attn__local_plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
 {
     size_t channels = 4 * (size_t)(task->contract.size + task->value.size);
-    channels += (size_t)task->problem.nrelatives * (size_t)larger(task->contract.size, task->value.size);
+    channels += (size_t)task->problem.nrelatives * (size_t)attn__most(task->contract.size, task->value.size);
     attn__local *local = attn__alloc_zero(context, attn__size_add(sizeof *local, channels * sizeof(int64_t)));
     if (!local)
         return ATTN_MEMORY;

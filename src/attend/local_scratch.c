@@ -2,50 +2,39 @@
  * Divides one thread's memory for one pass of the window solver. */
 #include "attend/local.h"
 
-typedef struct pile {
-    char *base;
-    size_t used;
-} pile;
+#include "attend/pile.h"
 
-/* `count` elements at the next multiple of 64 bytes. */
-static void *take(pile *p, int64_t count, size_t size)
+static float *take_floats(attn__pile *p, int64_t count)
 {
-    void *at = p->base ? p->base + p->used : NULL;
-    p->used += ((size_t)count * size + 63) / 64 * 64;
-    return at;
+    return attn__pile_take(p, count, sizeof(float));
 }
 
-static float *take_floats(pile *p, int64_t count)
-{
-    return take(p, count, sizeof(float));
-}
-
-static void take_lists(pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+static void take_lists(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];
     int64_t taps = lanes->last - lanes->first;
     for (int i = 0; i < local->naxes - 1; i++) {
         int64_t n = local->axis[i].last - local->axis[i].first;
-        s->list[i].tap = take(p, n, sizeof(int64_t));
-        s->list[i].at = take(p, n, sizeof(int64_t));
+        s->list[i].tap = attn__pile_take(p, n, sizeof(int64_t));
+        s->list[i].at = attn__pile_take(p, n, sizeof(int64_t));
     }
-    s->pair = take(p, pass->pairs, sizeof *s->pair);
-    s->block = take(p, pass->tile / local->taps->width, sizeof *s->block);
-    s->from = take(p, pass->ld, sizeof(int32_t));
-    s->to = take(p, pass->ld, sizeof(int32_t));
-    s->moved = take(p, pass->ld, sizeof(int32_t));
-    s->number = take(p, pass->entries, sizeof(int32_t));
-    s->a_at = take(p, pass->entries, sizeof(int64_t));
-    s->b_at = take(p, pass->entries, sizeof(int64_t));
-    s->row_at = take(p, pass->entries, sizeof(int64_t));
-    s->rows_at = take(p, pass->entries, sizeof(int64_t));
-    s->shift = take(p, taps, sizeof(int64_t));
-    s->phase = take(p, taps, sizeof(int64_t));
-    s->tag = take(p, pass->slots + 1, sizeof(int64_t));
-    s->offset = take(p, pass->ld, sizeof(int64_t));
+    s->pair = attn__pile_take(p, pass->pairs, sizeof *s->pair);
+    s->block = attn__pile_take(p, pass->tile / local->taps->width, sizeof *s->block);
+    s->from = attn__pile_take(p, pass->ld, sizeof(int32_t));
+    s->to = attn__pile_take(p, pass->ld, sizeof(int32_t));
+    s->moved = attn__pile_take(p, pass->ld, sizeof(int32_t));
+    s->number = attn__pile_take(p, pass->entries, sizeof(int32_t));
+    s->a_at = attn__pile_take(p, pass->entries, sizeof(int64_t));
+    s->b_at = attn__pile_take(p, pass->entries, sizeof(int64_t));
+    s->row_at = attn__pile_take(p, pass->entries, sizeof(int64_t));
+    s->rows_at = attn__pile_take(p, pass->entries, sizeof(int64_t));
+    s->shift = attn__pile_take(p, taps, sizeof(int64_t));
+    s->phase = attn__pile_take(p, taps, sizeof(int64_t));
+    s->tag = attn__pile_take(p, pass->slots + 1, sizeof(int64_t));
+    s->offset = attn__pile_take(p, pass->ld, sizeof(int64_t));
 }
 
-static void take_strips(pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+static void take_strips(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];
     int64_t taps = lanes->last - lanes->first, row = pass->ld * pass->strip_phases, all = (pass->slots + 1) * row;
@@ -61,7 +50,7 @@ static void take_strips(pile *p, const attn__local *local, const attn__local_pas
     s->line = take_floats(p, pass->ld * (local->channels + 2 * local->values));
 }
 
-static void take_block(pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+static void take_block(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];
     int64_t width = local->taps->width, taps = lanes->last - lanes->first;
@@ -84,11 +73,11 @@ static void take_block(pile *p, const attn__local *local, const attn__local_pass
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
                           attn__local_scratch *scratch)
 {
-    pile p = {base, 0};
+    attn__pile p = {base, 0};
     take_lists(&p, local, pass, scratch);
     take_strips(&p, local, pass, scratch);
     take_block(&p, local, pass, scratch);
     scratch->table = take_floats(&p, local->table_floats);
-    scratch->table_sums = take(&p, task->backward ? local->table_floats : 0, sizeof(double));
+    scratch->table_sums = attn__pile_take(&p, task->backward ? local->table_floats : 0, sizeof(double));
     return p.used;
 }

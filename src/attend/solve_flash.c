@@ -4,6 +4,7 @@
  */
 #include "attend/flash.h"
 
+#include "attend/integers.h"
 #include "attend/offsets.h"
 
 #include <stdio.h>
@@ -36,15 +37,10 @@ static const char *refuse(const attn__task *task)
     return attn__flash_refuse(task);
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */
 static int64_t panel_width(int64_t channels)
 {
-    int64_t width = round_up(channels, 16);
+    int64_t width = attn__round_up(channels, 16);
     return width % 256 == 0 ? width + 16 : width;
 }
 
@@ -58,12 +54,12 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0)
-        f->key_block = round_up((keys + (keys + f->key_block - 1) / f->key_block - 1) /
+        f->key_block = attn__round_up((keys + (keys + f->key_block - 1) / f->key_block - 1) /
                                     ((keys + f->key_block - 1) / f->key_block), 8);
     int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
     most = most > 768 ? 768 : most < wide ? wide : most / wide * wide;
     int64_t blocks = queries > 0 ? (queries + most - 1) / most : 1;
-    f->query_block = round_up((queries + blocks - 1) / blocks, lanes);
+    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
     if (f->query_block < lanes)
         f->query_block = lanes;
     f->query_blocks = queries > 0 ? (queries + f->query_block - 1) / f->query_block : 0;

@@ -4,6 +4,7 @@
  */
 #include "attend/wide.h"
 
+#include "attend/integers.h"
 #include "attend/offsets.h"
 
 #include <stdio.h>
@@ -17,16 +18,11 @@ static double cost(const attn__task *task)
     return pairs * channels * (channels > 640 ? 0.98 : 1.1) * (task->problem.nbands ? 1.2 : 1);
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 /* The number of equal parts of at most `most`, and the length of one, rounded up to `unit`. */
 static int64_t part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = (n + most - 1) / most;
-    return parts > 1 ? round_up((n + parts - 1) / parts, unit) : round_up(n, unit);
+    return parts > 1 ? attn__round_up((n + parts - 1) / parts, unit) : attn__round_up(n, unit);
 }
 
 /* The scores of a block of queries against one of keys fill half of the second cache, panels and what comes after
@@ -58,8 +54,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     w->channels = f->channels;
     w->values = f->values;
     f->channels = w->channels < ATTN__WIDE_CHUNK ? w->channels : ATTN__WIDE_CHUNK;
-    f->values = w->values < ATTN__WIDE_CHUNK ? round_up(w->values, 16) : ATTN__WIDE_CHUNK;
-    f->ldk = round_up(f->channels, 16);
+    f->values = w->values < ATTN__WIDE_CHUNK ? attn__round_up(w->values, 16) : ATTN__WIDE_CHUNK;
+    f->ldk = attn__round_up(f->channels, 16);
     f->ldv = f->values;
     choose_blocks(w, task);
     recipe->data = w;

@@ -4,16 +4,12 @@
  */
 #include "attend/wide_backward.h"
 
+#include "attend/integers.h"
 #include "base/rng.h"
 
 #include <stdio.h>
 
 enum { BLOCK = 256, CHUNK = 64 }; /* P and dS of a block fill half of a usual second cache */
-
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 static int64_t blocks_of(int64_t n)
 {
@@ -54,22 +50,16 @@ static bool blocks_share(const attn__task *task)
     return false;
 }
 
-static unsigned wanted(unsigned with)
-{
-    return (with & ATTN_WANT_DQ ? ATTN__BACK_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__BACK_K : 0u) |
-           (with & ATTN_WANT_DV ? ATTN__BACK_V : 0u) | (with & ATTN_WANT_DBIAS ? ATTN__BACK_BIAS : 0u);
-}
-
 static void choose_sizes(attn__wide_back *w, const attn__task *task)
 {
     attn__back_plan *p = &w->back;
     int64_t lanes = p->tile->lanes, wide = task->contract.size > task->value.size ? p->d : p->dv;
-    w->chunk = wide < CHUNK ? round_up(wide, 16) : CHUNK;
+    w->chunk = wide < CHUNK ? attn__round_up(wide, 16) : CHUNK;
     w->waves = blocks_of(p->nq > p->nk ? p->nq : p->nk);
     p->dp = p->dvp = w->chunk;
     p->tile_q = (p->nq + blocks_of(p->nq) - 1) / blocks_of(p->nq);
     p->block_k = (p->nk + blocks_of(p->nk) - 1) / blocks_of(p->nk);
-    p->strip = round_up(p->block_k, lanes);
+    p->strip = attn__round_up(p->block_k, lanes);
     if (p->strip * (int64_t)sizeof(float) % 128 == 0) /* columns of it must not share sets of the first cache */
         p->strip += 16;
     p->block_k = p->strip; /* of what is allocated; the blocks themselves are those of tile_q and chunk_k */
@@ -86,23 +76,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     if (!w)
         return ATTN_MEMORY;
     attn__back_plan *p = &w->back;
-    p->tile = attn__tile_for(task->isa);
-    p->backward = attn__backward_for(p->tile->isa);
-    p->lanes = attn__lanes_for(p->tile->isa);
+    attn__back_plan_start(p, task);
     w->sums = attn__channels_for(p->tile->isa);
-    p->score_scale = (float)(task->problem.scale * 1.44269504088896340736);
-    p->nq = task->query.size;
-    p->nk = task->key.size;
-    p->d = task->contract.size;
-    p->dv = task->value.size;
-    p->want = wanted(task->problem.with);
-    p->bf16 = task->problem.dtype == ATTN_BF16;
-    p->has_bias = task->has_bias;
-    p->drop_below = attn__dropout_threshold(task->problem.dropout);
-    p->drop_scale = (float)(1.0 / (1.0 - task->problem.dropout));
-    p->items = p->shared = 1;
-    for (int a = 0; a < task->batch.n; a++)
-        *(attn__back_is_shared(task, &task->batch.axis[a]) ? &p->shared : &p->items) *= task->batch.axis[a].dim.n;
     choose_sizes(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_back_bytes(w, task));

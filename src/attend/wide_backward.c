@@ -4,6 +4,7 @@
  */
 #include "attend/wide_backward.h"
 
+#include "attend/integers.h"
 #include "attend/offsets.h"
 #include "base/parallel.h"
 
@@ -38,11 +39,6 @@ typedef struct side {
     float *panel;
 } side;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t place(const attn__wide_back *w, void *memory, block *x)
 {
     const attn__back_plan *p = &w->back;
@@ -75,7 +71,7 @@ static bool copy(block *x, const side *s, int64_t first, int64_t n)
 static void want(block *x, const side *s, int64_t first, int64_t channels)
 {
     if (first < channels)
-        attn__wide_want(&x->ahead, s->operand, s->base, s->at, s->rows, first, least(channels - first, x->wide->chunk));
+        attn__wide_want(&x->ahead, s->operand, s->base, s->at, s->rows, first, attn__least(channels - first, x->wide->chunk));
 }
 
 /* ---------------------------------------------------------------------------------------------- scores */
@@ -85,7 +81,7 @@ static void add_scores(block *x, const side *queries, const side *keys, int64_t 
                        float *out)
 {
     const attn__back_plan *p = &x->wide->back;
-    int64_t n = least(channels - first, x->wide->chunk);
+    int64_t n = attn__least(channels - first, x->wide->chunk);
     int64_t columns = (keys->rows + p->tile->lanes - 1) / p->tile->lanes * p->tile->lanes;
     copy(x, queries, first, n);
     attn__wide_gather(keys->operand, p->lanes, keys->base, keys->at, keys->rows, first, n, keys->panel, p->strip,
@@ -115,7 +111,7 @@ static void score(block *x)
     side o = {&x->o, run->arrays->o, run->m.o_at, run->tile_n, x->o_rows};
     memset(run->m.delta, 0, (size_t)run->tile_n * sizeof(float));
     for (int64_t first = 0; first < p->dv; first += x->wide->chunk) {
-        int64_t n = least(p->dv - first, x->wide->chunk);
+        int64_t n = attn__least(p->dv - first, x->wide->chunk);
         add_scores(x, &dout, &v, first, p->dv, 1.0f, run->m.ds);
         copy(x, &o, first, n);
         for (int64_t r = 0; r < run->tile_n; r++)
@@ -188,7 +184,7 @@ static void add_gradient(block *x, const gradient *g)
     bool add = !w->once;
     attn__wide_sum sum = {p->backward, w->sums, add ? x->ones : NULL, g->factor};
     for (int64_t first = 0, n; first < g->channels; first += n) {
-        n = least(g->channels - first, w->chunk);
+        n = attn__least(g->channels - first, w->chunk);
         int64_t columns = (n + lanes - 1) / lanes * lanes;
         bool finite = copy(x, &g->in, first, n);
         x->ahead = (attn__wide_ahead){0};
@@ -238,8 +234,8 @@ static void run_block(block *x, int64_t query_block, int64_t key_block)
     const attn__back_plan *p = run->plan;
     run->tile = query_block * p->tile_q;
     run->block = key_block * p->chunk_k;
-    run->tile_n = least(p->tile_q, p->nq - run->tile);
-    run->block_n = least(p->chunk_k, p->nk - run->block);
+    run->tile_n = attn__least(p->tile_q, p->nq - run->tile);
+    run->block_n = attn__least(p->chunk_k, p->nk - run->block);
     if (run->tile_n <= 0 || run->block_n <= 0)
         return;
     attn__back_limits(run);
@@ -306,10 +302,10 @@ static void clear(block *x, const attn__wide_operand *operand, void *base, const
     attn__wide_sum sum = {w->back.backward, w->sums, NULL, x->ones};
     memset(x->run.m.q, 0, (size_t)w->chunk * sizeof(float));
     for (int64_t i = 0; i < rows->size; i += w->back.tile_q) {
-        int64_t n = least(rows->size - i, w->back.tile_q);
+        int64_t n = attn__least(rows->size - i, w->back.tile_q);
         attn__back_walk(rows, stride, i, n, offset, at);
         for (int64_t c = 0; c < channels; c += w->chunk)
-            attn__wide_put(operand, &sum, base, at, n, c, least(channels - c, w->chunk), x->run.m.q, 0);
+            attn__wide_put(operand, &sum, base, at, n, c, attn__least(channels - c, w->chunk), x->run.m.q, 0);
     }
 }
 

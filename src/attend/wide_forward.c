@@ -4,6 +4,7 @@
  */
 #include "attend/wide.h"
 
+#include "attend/integers.h"
 #include "attend/offsets.h"
 #include "base/parallel.h"
 
@@ -26,11 +27,6 @@ typedef struct item {
     int64_t *table;  /* offsets of a chunk's channels */
     attn__wide_ahead ahead;
 } item;
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int64_t whole_lanes(const attn__flash *f, int64_t n)
 {
@@ -106,11 +102,12 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
     int64_t left = w->channels - next;
     x->ahead = (attn__wide_ahead){0};
     if (left > 0) {
-        int64_t n = least(left, w->flash->channels);
+        int64_t n = attn__least(left, w->flash->channels);
         attn__wide_want(&x->ahead, &x->k, t->arrays->k, t->s.k_at, b->keys, next, n);
         attn__wide_want(&x->ahead, &x->q, t->arrays->q, t->s.q_at, t->count, next, n);
     } else {
-        attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0, least(w->values, w->flash->values));
+        attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
+                        attn__least(w->values, w->flash->values));
     }
     attn__wide_divide(&x->ahead, t->subtiles * ((b->keys + STEP - 1) / STEP));
 }
@@ -121,7 +118,7 @@ static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile s
     attn__tile_args args = {.n = sub.width, .k = n, .am = f->ldk, .ak = 1, .b = x->t.s.q + sub.lane * n,
                             .ldb = sub.width, .ldc = sub.width, .accumulate = accumulate};
     for (int64_t key = 0; key < b->keys; key += STEP) {
-        args.m = least(b->keys - key, STEP);
+        args.m = attn__least(b->keys - key, STEP);
         args.a = x->t.s.k + key * f->ldk;
         args.c = x->s + sub.lane * b->keys + key * sub.width;
         f->tile->run(&args);
@@ -133,7 +130,7 @@ static void score(item *x, const attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
     for (int64_t first = 0, n; first < w->channels; first += n) {
-        n = least(w->channels - first, w->flash->channels);
+        n = attn__least(w->channels - first, w->flash->channels);
         pack_scores(x, b, first, n);
         look_ahead_of_scores(x, b, first + n);
         for (int64_t i = 0; i < x->t.subtiles; i++) {
@@ -253,7 +250,7 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
     if (!w->sums_apart)
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
-        attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, least(w->values - next, n));
+        attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
     attn__wide_divide(&x->ahead, attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
@@ -262,7 +259,7 @@ static void add_values(item *x, attn__flash_keys *b)
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
     for (int64_t first = 0, n; first < w->values; first += n) {
-        n = least(w->values - first, w->flash->values);
+        n = attn__least(w->values - first, w->flash->values);
         bool finite = attn__wide_copy(&x->v, w->flash->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v,
                                       w->flash->ldv, x->table);
         b->careful = !finite && may_hide(t->task, t->flash);
@@ -315,7 +312,7 @@ static void finish(item *x)
             memset(t->s.o, 0, (size_t)chunk * sizeof(float));
         for (int64_t first = 0; first < w->values; first += chunk)
             attn__wide_put(&x->o, &sum, t->arrays->o, t->s.o_at + sub.lane, sub.lanes, first,
-                           least(chunk, w->values - first),
+                           attn__least(chunk, w->values - first),
                            started ? x->sums + sub.lane * w->values + first : t->s.o, ld);
     }
     if (t->task->problem.with & ATTN_WANT_LSE)
@@ -338,7 +335,7 @@ static void run_item(void *user, int64_t number, int thread)
     int64_t batch = number / f->query_blocks, block = f->query_blocks - 1 - number % f->query_blocks;
     item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block}, .wide = j->wide};
     place(j->wide, task, j->workspace + (size_t)thread * j->each, &x);
-    x.t.count = least(task->query.size - x.t.first, f->query_block);
+    x.t.count = attn__least(task->query.size - x.t.first, f->query_block);
     x.t.next_batch = -1;
     x.q = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.q), task->problem.dtype);
     x.k = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.k), task->problem.dtype);
@@ -348,7 +345,7 @@ static void run_item(void *user, int64_t number, int thread)
         x.sums_at[i] = i * j->wide->values;
     attn__flash_begin(&x.t, batch);
     for (int64_t at = x.t.key_begin; at < x.t.key_end; at += f->key_block)
-        key_block(&x, at, least(x.t.key_end - at, f->key_block));
+        key_block(&x, at, attn__least(x.t.key_end - at, f->key_block));
     finish(&x);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "attend/wide.h"
 
+#include "attend/integers.h"
 #include "attend/offsets.h"
 
 #include <string.h>
@@ -13,11 +14,6 @@ enum { LINE = 64 };
 static int64_t stride_of(const attn__axis *axis, size_t stride)
 {
     return *(const int64_t *)(const void *)((const char *)axis + stride);
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype)
@@ -35,7 +31,7 @@ attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t str
 /* How many channels from `c` on, at most `most`, lie one after the other. */
 static int64_t run_from(const attn__wide_operand *x, int64_t c, int64_t most)
 {
-    return least(x->run - c % x->run, most);
+    return attn__least(x->run - c % x->run, most);
 }
 
 static const char *element(const attn__wide_operand *x, const void *base, int64_t channel)
@@ -48,7 +44,7 @@ bool attn__wide_copy(const attn__wide_operand *x, const attn__lanes_kernel *lane
                      int64_t rows, int64_t first, int64_t n, float *out, int64_t ld, int64_t *table)
 {
     bool finite = true;
-    int64_t padded = least(ld, (n + lanes->lanes - 1) / lanes->lanes * lanes->lanes);
+    int64_t padded = attn__least(ld, (n + lanes->lanes - 1) / lanes->lanes * lanes->lanes);
     for (int64_t r = 0; r < rows && padded > n; r++)
         memset(out + r * ld + n, 0, (size_t)(padded - n) * sizeof *out);
     if (x->run == 1 && n > 1) {
@@ -138,7 +134,7 @@ void attn__wide_fetch(attn__wide_ahead *ahead)
     for (int i = 0; i < ATTN__WIDE_STREAMS && budget > 0; i++) {
         if (!ahead->stream[i].base)
             continue;
-        int64_t done = ahead->stream[i].done, end = least(ahead->stream[i].rows, done + budget);
+        int64_t done = ahead->stream[i].done, end = attn__least(ahead->stream[i].rows, done + budget);
         budget -= end - done;
         for (; done < end; done++) {
             const char *row = ahead->stream[i].base + ahead->stream[i].at[done] * ahead->stream[i].size;

@@ -4,16 +4,13 @@
  */
 #include "attend/wide.h"
 
+#include "attend/integers.h"
+
 enum {
     STRIP = 4,   /* vectors, and ... */
     DEPTH = 128, /* ... the summands of which the first cache holds b while ... */
     ROWS = 12    /* ... rows pass by, in portions of so many */
 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int64_t pieces(int64_t n, int64_t each)
 {
@@ -31,13 +28,13 @@ void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *w
     int64_t strip = STRIP * tile->lanes;
     attn__tile_args part = *whole;
     for (int64_t n = 0; n < whole->n; n += strip) {
-        part.n = least(whole->n - n, strip);
+        part.n = attn__least(whole->n - n, strip);
         for (int64_t k = 0; k < whole->k; k += DEPTH) {
-            part.k = least(whole->k - k, DEPTH);
+            part.k = attn__least(whole->k - k, DEPTH);
             part.b = whole->b + k * whole->ldb + n;
             part.accumulate = whole->accumulate || k > 0;
             for (int64_t m = 0; m < whole->m; m += ROWS) {
-                part.m = least(whole->m - m, ROWS);
+                part.m = attn__least(whole->m - m, ROWS);
                 part.a = whole->a + m * whole->am + k * whole->ak;
                 part.c = whole->c + m * whole->ldc + n;
                 tile->run(&part);

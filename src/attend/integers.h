@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ * integers.h - sizes and indices: the smaller, the larger, the next multiple. */
+#ifndef ATTN_ATTEND_INTEGERS_H
+#define ATTN_ATTEND_INTEGERS_H
+
+#include <stdint.h>
+
+static inline int64_t attn__least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t attn__most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* n >= 0, to >= 1. */
+static inline int64_t attn__round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+#endif
