@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""Cases of the layers of Dive into Deep Learning."""
+import math
+
+import torch
+from torch.nn import functional as F
+
+from draw import lengths, linear, masked_softmax, merge, normal, size, split
+
+
+def masked_softmax_case(rng):
+    b, q, k = size(rng), size(rng), size(rng)
+    inputs = {"x": normal(rng, b, q, k), **lengths(rng, b, q, k)}
+    return {}, {}, inputs, lambda w, x: {"out": masked_softmax(x["x"], x.get("valid_lens"))}
+
+
+def attention_inputs(rng, dq=None, dk=None, dv=None):
+    b, q, k = int(rng.choice([1, 2, 3])), size(rng), size(rng)
+    dq = dq or size(rng)
+    return {"queries": normal(rng, b, q, dq), "keys": normal(rng, b, k, dk or dq),
+            "values": normal(rng, b, k, dv or size(rng)), **lengths(rng, b, q, k)}
+
+
+def dot_product_case(rng):
+    def forward(w, x):
+        scores = x["queries"] @ x["keys"].mT / math.sqrt(x["queries"].shape[-1])
+        weights = masked_softmax(scores, x.get("valid_lens"))
+        return {"out": weights @ x["values"], "weights": weights}
+    return {"dropout": 0.0}, {}, attention_inputs(rng), forward
+
+
+def additive_case(rng):
+    h, dq, dk = size(rng), size(rng), size(rng)
+    weights = {"W_q.weight": linear(rng, h, dq), "W_k.weight": linear(rng, h, dk), "w_v.weight": linear(rng, 1, h)}
+
+    def forward(w, x):
+        q, k = x["queries"] @ w["W_q.weight"].T, x["keys"] @ w["W_k.weight"].T
+        scores = torch.tanh(q[:, :, None] + k[:, None]) @ w["w_v.weight"][0]
+        maps = masked_softmax(scores, x.get("valid_lens"))
+        return {"out": maps @ x["values"], "weights": maps}
+    config = {"num_hiddens": h, "query_size": dq, "key_size": dk, "dropout": 0.0}
+    return config, weights, attention_inputs(rng, dq, dk), forward
+
+
+def multi_head_case(rng):
+    heads = int(rng.choice([1, 2, 3, 5]))
+    h, dq, dk, dv = heads * size(rng), size(rng), size(rng), size(rng)
+    bias = bool(rng.integers(2))
+    weights = {}
+    for name, width in ("W_q", dq), ("W_k", dk), ("W_v", dv), ("W_o", h):
+        weights[name + ".weight"] = linear(rng, h, width)
+        if bias:
+            weights[name + ".bias"] = normal(rng, h)
+
+    def forward(w, x):
+        q, k, v = (split(F.linear(x[name], w[p + ".weight"], w.get(p + ".bias")), heads)
+                   for name, p in (("queries", "W_q"), ("keys", "W_k"), ("values", "W_v")))
+        scores, lens = q @ k.mT / math.sqrt(h // heads), x.get("valid_lens")
+        maps = torch.stack([masked_softmax(scores[:, i], lens) for i in range(heads)], 1)
+        return {"out": F.linear(merge(maps @ v), w["W_o.weight"], w.get("W_o.bias")), "weights": maps}
+    config = {"num_hiddens": h, "num_heads": heads, "bias": bias, "dropout": 0.0,
+              "query_size": dq, "key_size": dk, "value_size": dv}
+    return config, weights, attention_inputs(rng, dq, dk, dv), forward
+
+
+def positional_case(rng):
+    d = size(rng)
+
+    def forward(w, x):
+        angle = torch.arange(x["x"].shape[1])[:, None] / 10000.0 ** ((torch.arange(d) // 2 * 2).double() / d)
+        return {"out": x["x"] + torch.where(torch.arange(d) % 2 == 0, torch.sin(angle), torch.cos(angle))}
+    return {"num_hiddens": d, "dropout": 0.0}, {}, {"x": normal(rng, 2, size(rng), d)}, forward
+
+
+def nadaraya_watson_case(rng):
+    kernel = str(rng.choice(["gaussian", "boxcar", "constant", "epanechnikov"]))
+    sigma = float(rng.uniform(3, 9))  # wide enough that every query has keys
+    kernels = {"gaussian": lambda u: torch.exp(-u ** 2 / 2), "boxcar": lambda u: (u < 1).to(u.dtype),
+               "constant": torch.ones_like, "epanechnikov": lambda u: torch.relu(1 - u)}
+    inputs = {"x_train": normal(rng, size(rng)), "x_val": normal(rng, size(rng))}
+    inputs["y_train"] = normal(rng, len(inputs["x_train"]), *([3] * int(rng.integers(2))))
+
+    def forward(w, x):
+        k = kernels[kernel]((x["x_train"][:, None] - x["x_val"]).abs() / sigma)
+        maps = k / k.sum(0)
+        return {"y_hat": maps.T @ x["y_train"], "weights": maps}
+    return {"kernel": kernel, "sigma": sigma}, {}, inputs, forward
+
+
+LAYERS = {"masked-softmax": masked_softmax_case, "dot-product-attention": dot_product_case,
+          "additive-attention": additive_case, "multi-head-attention": multi_head_case,
+          "positional-encoding": positional_case, "nadaraya-watson": nadaraya_watson_case}
