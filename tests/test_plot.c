@@ -100,6 +100,12 @@ static int64_t count(const attn_picture *picture, const char *what)
     return n;
 }
 
+/* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
+static int64_t crosses(const attn_picture *picture)
+{
+    return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
+}
+
 /* Five residues in a line, 3 apart; the best of the pairs at least two apart are (0,2), which touches, and (0,4),
  * which does not: one cross more strokes two lines more. */
 static void contacts_render(void **state)
@@ -120,9 +126,8 @@ static void contacts_render(void **state)
     assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_SVG), ATTN_OK);
     map.top = 2;
     assert_int_equal(attn_contact_map_render(&two, context, &map, ATTN_SVG), ATTN_OK);
-    const char *stroke = "stroke-width=\"0.9\"";
-    assert_int_equal(count(&one, stroke), 0);
-    assert_int_equal(count(&two, stroke), 1);
+    assert_int_equal(crosses(&one), 0);
+    assert_int_equal(crosses(&two), 1);
     keep(&two, "contacts.svg");
     attn_picture_free(context, &one);
     attn_picture_free(context, &two);
