@@ -13,6 +13,9 @@
 #include <string.h>
 
 static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* of the line search, as the paper has them */
+/* A promise below this part of the loss's size is lost in the rounding of its sum; so near the minimum a full Newton
+ * step is right, and no search is made. */
+static const double ROUNDING = 1e-11;
 
 typedef struct fit {
     const attn_logistic *p;
@@ -100,8 +103,9 @@ static double improve(fit *f, int64_t j, double *w)
     double promised = g * d + fabs(*w + d) - fabs(*w);
     for (int64_t i = 0; i < f->p->rows; i++)
         f->step[i] = d * feature(f, j, i);
+    bool tiny = -promised < ROUNDING * (f->c * (double)f->p->rows + fabs(*w));
     for (double share = 1; share > 1e-10; share *= SHORTER) {
-        if (change(f, share, *w, d) <= SUFFICIENT * share * promised) {
+        if (tiny || change(f, share, *w, d) <= SUFFICIENT * share * promised) {
             move(f, share);
             *w += share * d;
             break;
