@@ -77,6 +77,7 @@ typedef struct attn_progress {
     double tokens_per_second;      /* of this run so far */
     double seconds, seconds_left;  /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;               /* sent once after each epoch's validation */
+    double measure;                /* beside the loss at the last validation: an accuracy; NaN: there is none */
     bool improved;                 /* with epoch_ends: the best validation loss yet */
 } attn_progress;
 
