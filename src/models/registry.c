@@ -22,7 +22,9 @@
     X(column_self_attention)                                                                                           \
     X(detr_multi_head_attention)                                                                                       \
     X(detr_ffn)                                                                                                        \
-    X(key_content_attention)
+    X(key_content_attention)                                                                                           \
+    X(stand_alone_self_attention)                                                                                      \
+    X(local_self_attention)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)
