@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cases of attention over sets and grids: DETR, key content."""
+"""Cases of attention over sets and grids: DETR, key content, images whole and in windows."""
 import math
 
 import torch
@@ -61,5 +61,118 @@ def detr_ffn_case(rng):
     return {"d": d, "hidden": hidden}, weights, {"x": normal(rng, 2, size(rng), d)}, forward
 
 
+# ------------------------------------------------------------------------------- self-attention over images
+
+def conv1(w, name, x):
+    """A convolution of kernel 1, with its bias if it has one."""
+    weight, bias = w[name + ".weight"].flatten(1), w.get(name + ".bias")
+    y = torch.einsum("oi,bi...->bo...", weight, x)
+    return y if bias is None else y + bias.reshape(-1, *[1] * (x.dim() - 2))
+
+
+def conv_weights(rng, name, out, ins, spatial, bias=True):
+    found = {name + ".weight": linear(rng, out, ins).reshape(out, ins, *[1] * spatial)}
+    return found | ({name + ".bias": normal(rng, out)} if bias else {})
+
+
+def image_weights(rng, c, rows, span, bias=True):
+    all_channels = c["mid_channels"] * c["num_heads"]
+    weights = {}
+    for name in "query", "key", "value":
+        weights |= conv_weights(rng, name, all_channels, c["in_channels"], 2, bias)
+    weights |= conv_weights(rng, "wout", c["out_channels"], all_channels, 2, bias)
+    if rows:
+        weights |= {f"{name}_embedding.weight": normal(rng, rows, span // 2) for name in ("row", "col")}
+    return weights
+
+
+def image_config(rng):
+    return {"in_channels": int(rng.choice([1, 3, 8])), "mid_channels": int(rng.choice([2, 4, 6, 16])),
+            "out_channels": int(rng.choice([1, 5, 8])), "num_heads": int(rng.choice([1, 2, 3]))}
+
+
+def axis_distances(queries, step, keys, table, origin):
+    """table rows for key positions [queries, taps] less the query's own, (q,k,c)"""
+    return table[keys - step * torch.arange(queries)[:, None] + origin]
+
+
+def positions(w, c, rows, cols):
+    """r [q_y,q_x,k_y,k_x,channels] from the two axes' [q,k,channels/2]."""
+    y, x = torch.broadcast_tensors(rows[:, None, :, None], cols[None, :, None, :])
+    return torch.cat((y, x), -1)
+
+
+def stand_alone_case(rng):
+    c = image_config(rng)
+    h, width = int(rng.choice([1, 2, 5, 7])), int(rng.choice([1, 3, 6]))
+    c["max_pos_embedding"] = max(h, width) + int(rng.integers(3))
+    weights = image_weights(rng, c, 2 * c["max_pos_embedding"] - 1, c["mid_channels"])
+    heads, origin = c["num_heads"], c["max_pos_embedding"] - 1
+
+    def forward(w, x):
+        q, k, v = (conv1(w, name, x["x"]).unflatten(1, (-1, heads)) for name in ("query", "key", "value"))
+        keys = torch.arange(h)[None, :].expand(h, h), torch.arange(width)[None, :].expand(width, width)
+        r = positions(w, c, axis_distances(h, 1, keys[0], w["row_embedding.weight"], origin),
+                      axis_distances(width, 1, keys[1], w["col_embedding.weight"], origin))
+        scores = torch.einsum("bchyx,bchij->bhyxij", q, k) + torch.einsum("bchyx,yxijc->bhyxij", q, r)
+        maps = torch.softmax((scores / math.sqrt(c["in_channels"])).flatten(-2), -1).unflatten(-1, (h, width))
+        out = torch.einsum("bhyxij,bchij->bchyx", maps, v).flatten(1, 2)
+        return {"out": conv1(w, "wout", out), "weights": maps}
+    return c, weights, {"x": normal(rng, 2, c["in_channels"], h, width)}, forward
+
+
+def window_taps(size, step, k, shift):
+    """Positions [queries, taps] of the windows' pixels, which may lie outside."""
+    first = step * torch.arange(-(-size // step)) - k // 2
+    return (first.clamp(0, size - k) if shift else first)[:, None] + torch.arange(k)
+
+
+def local_case(rng):
+    c = image_config(rng)
+    k, step = int(rng.choice([1, 3, 5])), int(rng.choice([1, 2, 3]))
+    padding, relative = str(rng.choice(["zero", "mask", "shift"])), bool(rng.integers(4))
+    bias, major, channel = bool(rng.integers(4)), bool(rng.integers(2)), bool(rng.integers(4) == 0)
+    whole = channel or bool(rng.integers(2))
+    h, width = (int(n) for n in rng.integers(k if padding == "shift" else 1, 10, 2))
+    c |= {"kernel_size": k, "stride": step, "padding": padding, "relative": relative, "bias": bias,
+          "scale": float(rng.choice([0, 1])), "head_order": "major" if major else "interleaved",
+          "relative_span": "whole" if whole else "head", "scores": "channel" if channel else "dot"}
+    everything = c["mid_channels"] * c["num_heads"]
+    rows = 2 * k - 1 if padding == "shift" else k
+    weights = image_weights(rng, c, rows if relative else 0, everything if whole else c["mid_channels"], bias)
+    scale = c["scale"] or 1 / math.sqrt(c["in_channels"])
+
+    def split_heads(x, axis):
+        if channel:
+            return x.unsqueeze(axis + 1)
+        return x.unflatten(axis, (-1, c["mid_channels"])) if major else \
+            x.unflatten(axis, (-1, c["num_heads"])).movedim(axis, axis + 1)
+
+    def forward(w, x):
+        taps = [window_taps(n, step, k, padding == "shift") for n in (h, width)]
+        inside = [(t >= 0) & (t < n) for t, n in zip(taps, (h, width))]
+        # Blocks of the image itself, zero outside, and only then projected: [b,c,q_y,q_x,k_y,k_x].
+        blocks = x["x"][:, :, taps[0].clamp(0, h - 1)][..., taps[1].clamp(0, width - 1)].movedim(4, 3)
+        both = inside[0][:, None, :, None] & inside[1][None, :, None, :]
+        blocks = blocks * both
+        q = split_heads(conv1(w, "query", x["x"][:, :, ::step, ::step]), 1)
+        keys, values = (split_heads(conv1(w, name, blocks), 1) for name in ("key", "value"))
+        scores = torch.einsum("bhcyx,bhcyxij->bhyxij", q, keys)
+        if relative:
+            r = positions(w, c, *(axis_distances(len(t), step, t, w[name + "_embedding.weight"], rows // 2)
+                                  for t, name in zip(taps, ("row", "col"))))
+            r = split_heads(r.movedim(-1, 0), 0) if whole else r.movedim(-1, 0)[None].expand(q.shape[1], *r.shape[-1:], *r.shape[:-1])
+            scores = scores + torch.einsum("bhcyx,hcyxij->bhyxij", q, r)
+        scores = scores * scale
+        if padding == "mask":
+            scores = scores.masked_fill(~both, -math.inf)
+        maps = torch.softmax(scores.flatten(-2), -1).unflatten(-1, (k, k))
+        out = torch.einsum("bhyxij,bhcyxij->bhcyx", maps, values)
+        out = out.movedim(1, 2).flatten(1, 2) if not (major or channel) else out.flatten(1, 2)
+        return {"out": conv1(w, "wout", out), "weights": maps}
+    return c, weights, {"x": normal(rng, 2, c["in_channels"], h, width)}, forward
+
+
 LAYERS = {"detr-multi-head-attention": detr_case, "detr-ffn": detr_ffn_case,
-          "key-content-attention": key_content_case}
+          "key-content-attention": key_content_case, "stand-alone-self-attention": stand_alone_case,
+          "local-self-attention": local_case}
