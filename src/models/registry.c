@@ -24,7 +24,8 @@
     X(detr_ffn)                                                                                                        \
     X(key_content_attention)                                                                                           \
     X(stand_alone_self_attention)                                                                                      \
-    X(local_self_attention)
+    X(local_self_attention)                                                                                           \
+    X(non_local)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)
