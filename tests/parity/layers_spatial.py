@@ -255,6 +255,67 @@ def non_local_case(rng):
     return c | {"train": train}, weights, {"x": x}, forward
 
 
+
+# -------------------------------------------------------------------------------------- generalised attention
+
+FACTORS = ["query-key", "query-relpos", "key-only", "relpos-only"]
+
+
+def distance_sines(n, width, magnitude):
+    """[n queries, n keys, width/2]: sines, then cosines, of query - key."""
+    index = torch.arange(n, dtype=torch.float64)
+    waves = 1000 ** (torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    angles = (index[:, None] - index)[..., None] * magnitude / waves
+    return torch.cat((angles.sin(), angles.cos()), -1)
+
+
+def generalized_case(rng):
+    heads, d, dh = int(rng.choice([1, 2, 3])), int(rng.choice([4, 9, 16])), int(rng.choice([0, 1, 5, 8]))
+    factors = [f for f in FACTORS if rng.integers(2)] or FACTORS[:]
+    c = {"M": heads, "d": d, "factors": factors, "position_magnitude": float(rng.choice([0.5, 1]))}
+    if dh:
+        c["d_head"] = dh
+    dh = dh or d // heads
+    width, everything = d - d % 4, heads * dh
+    if rng.integers(2):
+        c["position_dim"] = width = int(rng.choice([4, 12]))
+    weights = {"proj_conv.bias": normal(rng, d), "gamma": normal(rng, 1)}
+    weights["proj_conv.weight"] = linear(rng, d, everything).reshape(d, everything, 1, 1)
+    names = ["value_conv"] + ["query_conv"] * (FACTORS[0] in factors or FACTORS[1] in factors) \
+        + ["key_conv"] * (FACTORS[0] in factors or FACTORS[2] in factors)
+    weights |= {name + ".weight": linear(rng, everything, d).reshape(everything, d, 1, 1) for name in names}
+    if FACTORS[1] in factors or FACTORS[3] in factors:
+        weights |= {f"appr_geom_fc_{axis}.weight": linear(rng, everything, width // 2) for axis in "xy"}
+    weights |= {name: normal(rng, everything) / 3 for name, f in (("appr_bias", 2), ("geom_bias", 3)) if FACTORS[f] in factors}
+    h, wide = int(rng.choice([1, 2, 5])), int(rng.choice([1, 3, 6]))
+
+    def forward(w, x):
+        def split_heads(name):
+            return conv1(w, name, x["x"]).unflatten(1, (heads, dh))
+
+        def place(axis, n):
+            sines = distance_sines(n, width, c["position_magnitude"]).to(x["x"].dtype)
+            return (sines @ w[f"appr_geom_fc_{axis}.weight"].T).unflatten(-1, (heads, dh)) / math.sqrt(2)
+        scores = torch.zeros(2, heads, h, wide, h, wide, dtype=x["x"].dtype)
+        q = split_heads("query_conv") if "query_conv" in names else None
+        k = split_heads("key_conv") if "key_conv" in names else None
+        if FACTORS[0] in factors:
+            scores = scores + torch.einsum("bmcyx,bmcij->bmyxij", q, k)
+        if FACTORS[2] in factors:
+            scores = scores + torch.einsum("mc,bmcij->bmij", w["appr_bias"].unflatten(0, (heads, dh)), k)[:, :, None, None]
+        for axis, n, pair in (("y", h, "yi"), ("x", wide, "xj")):
+            if FACTORS[1] in factors:
+                scores = scores + torch.einsum(f"bmcyx,{pair}mc->bmyx{pair[1]}", q, place(axis, n)).unsqueeze(-1 if axis == "y" else -2)
+            if FACTORS[3] in factors:
+                v = torch.einsum(f"mc,{pair}mc->m{pair}", w["geom_bias"].unflatten(0, (heads, dh)), place(axis, n))
+                scores = scores + (v[:, :, None, :, None] if axis == "y" else v[:, None, :, None, :])
+        maps = torch.softmax(scores.flatten(-2), -1).unflatten(-1, (h, wide))
+        out = torch.einsum("bmyxij,bmcij->bmcyx", maps, split_heads("value_conv")).flatten(1, 2)
+        return {"out": x["x"] + w["gamma"] * conv1(w, "proj_conv", out)}
+    return c, weights, {"x": normal(rng, 2, d, h, wide)}, forward
+
+
 LAYERS = {"detr-multi-head-attention": detr_case, "detr-ffn": detr_ffn_case,
           "key-content-attention": key_content_case, "stand-alone-self-attention": stand_alone_case,
-          "local-self-attention": local_case, "non-local": non_local_case}
+          "local-self-attention": local_case, "non-local": non_local_case,
+          "generalized-attention": generalized_case}
