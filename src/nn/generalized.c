@@ -251,5 +251,11 @@ attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_
     }
     /* With the keys' content alone the result is one vector an image, and all that follows is as cheap. */
     attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o));
-    return attn_add(tape, x, attn_mul(tape, y, layer->gamma));
+    if (!y) {
+        return NULL;
+    }
+    /* gamma once for each channel: its gradient, a sum of products of any sign, is then taken in two steps, which
+     * rounds less than one over all of them. */
+    attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_dim(y, 1), 1, 1}, NULL);
+    return attn_add(tape, x, attn_mul(tape, y, attn_add(tape, zeros, layer->gamma)));
 }
