@@ -92,6 +92,52 @@ static void curves_render(void **state)
     attn_context_destroy(context);
 }
 
+static int64_t count(const attn_picture *picture, const char *what)
+{
+    int64_t n = 0;
+    for (size_t i = 0, m = strlen(what); i + m <= picture->size; i++)
+        n += memcmp(picture->data + i, what, m) == 0;
+    return n;
+}
+
+/* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
+static int64_t crosses(const attn_picture *picture)
+{
+    return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
+}
+
+/* Five residues in a line, 3 apart; the best of the pairs at least two apart are (0,2), which touches, and (0,4),
+ * which does not: one cross more strokes two lines more. */
+static void contacts_render(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    float probabilities[25], distances[25];
+    for (int i = 0; i < 25; i++) {
+        probabilities[i] = 0.1f;
+        distances[i] = 3.0f * (float)abs(i / 5 - i % 5);
+    }
+    probabilities[2] = 0.9f;
+    probabilities[4] = 0.8f;
+    attn_contact_map map = {.title = "contacts", .n = 5, .probabilities = probabilities, .distances = distances,
+                            .top = 1, .least = 2};
+    attn_picture one, two;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_SVG), ATTN_OK);
+    map.top = 2;
+    assert_int_equal(attn_contact_map_render(&two, context, &map, ATTN_SVG), ATTN_OK);
+    assert_int_equal(crosses(&one), 0);
+    assert_int_equal(crosses(&two), 1);
+    keep(&two, "contacts.svg");
+    attn_picture_free(context, &one);
+    attn_picture_free(context, &two);
+    map.n = 0;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PNG), ATTN_ARGUMENT);
+    map.n = 4097;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PNG), ATTN_ARGUMENT);
+    attn_context_destroy(context);
+}
+
 static void what_cannot_be_drawn_is_refused(void **state)
 {
     (void)state;
@@ -123,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heatmaps_render_in_every_format),
         cmocka_unit_test(curves_render),
+        cmocka_unit_test(contacts_render),
         cmocka_unit_test(what_cannot_be_drawn_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
