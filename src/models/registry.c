@@ -20,6 +20,7 @@
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \
     X(column_self_attention)                                                                                           \
+    X(axial_transformer_layer)                                                                                         \
     X(detr_multi_head_attention)                                                                                       \
     X(detr_ffn)                                                                                                        \
     X(key_content_attention)
