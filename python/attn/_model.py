@@ -14,7 +14,7 @@ from . import _architectures
 from . import _library as c
 from ._architectures import Architecture
 from ._arrays import NamedList, as_array, dense, share, view, wrap
-from ._errors import ArgumentError
+from ._errors import ArgumentError, NotFoundError
 from ._library import Context, lib
 
 Outputs = Union[np.ndarray, tuple]
@@ -391,6 +391,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
     """
     folder = os.fspath(path)
     weights = folder
+    if not os.path.exists(folder):
+        raise NotFoundError(f"{folder}: there is no such file or directory")
     if os.path.isdir(folder):
         weights = os.path.join(folder, "model.safetensors")
         config = os.path.join(folder, "config.json") if config is None else config
