@@ -120,6 +120,12 @@ class Calls(unittest.TestCase):
         out = model(q, q[:, :1], q[:, :1])  # one key: its weight is 1 whatever the query
         self.assertEqual(np.abs(model.backward(np.ones_like(out))["queries"]).max(), 0)
 
+    def test_lengths_given_as_reals_have_no_gradient(self):
+        model = attn.build("dot-product-attention", {})
+        out = model(self.x, self.x, self.x, np.array([2.0, 4.0]))
+        np.testing.assert_array_equal(out, model(self.x, self.x, self.x, np.array([2, 4], np.int8)))
+        self.assertEqual(list(model.backward(out)), ["queries", "keys", "values"])
+
     def test_training_drops_and_repeats(self):
         config = {"num_hiddens": 8, "num_heads": 2, "dropout": 0.5}
         x = np.ones((1, 40, 8), np.float32) * np.arange(40, dtype=np.float32)[None, :, None] / 40

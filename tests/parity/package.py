@@ -29,7 +29,9 @@ def check_layer(architecture, seed, folder):
     config, weights, inputs, dout, (outputs, grads, input_grads) = draw_case(architecture, np.random.default_rng(seed))
     path = os.path.join(folder, f"{architecture}.pt")
     torch.save({name: torch.from_numpy(array) for name, array in weights.items()}, path)
-    model = attn.build(architecture, config, weights=path if weights else None)
+    known = [key.name for key in attn.architectures()[architecture].keys]  # a case may have keys of its own
+    model = attn.build(architecture, {key: value for key, value in config.items() if key in known},
+                       weights=path if weights else None).train(config.get("train", False))
     tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in inputs.items()}
     got = model(**tensors, outputs=list(outputs))
     got = got if isinstance(got, tuple) else (got,)
