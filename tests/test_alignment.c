@@ -246,6 +246,39 @@ static void residues_have_the_models_ids(void **state)
     attn_context_destroy(c);
 }
 
+/* Shares of what becomes of 20,000 residues, and that a place's fate does not hang on its neighbours. */
+static void residues_are_hidden_by_place(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static int32_t tokens[N], labels[N], other[N], other_labels[N];
+    for (int i = 0; i < N; i++) {
+        tokens[i] = i % 100 == 0 ? ATTN_RESIDUE_CLS : 4 + i % 20;
+        other[i] = i < N / 2 ? ATTN_RESIDUE_PAD : tokens[i];
+    }
+    attn_masking masking = {.seed = 3, .stream = 5};
+    int64_t chosen = attn_mask_residues(&masking, N, tokens, labels), counts[3] = {0};
+    for (int i = 0; i < N; i++) {
+        int32_t before = i % 100 == 0 ? ATTN_RESIDUE_CLS : 4 + i % 20;
+        if (labels[i] < 0) {
+            assert_int_equal(tokens[i], before);
+            continue;
+        }
+        assert_int_equal(labels[i], before);
+        counts[tokens[i] == ATTN_RESIDUE_MASK ? 0 : tokens[i] == before ? 1 : 2]++;
+    }
+    assert_true(chosen > 0.14 * N && chosen < 0.16 * N);
+    assert_int_equal(chosen, counts[0] + counts[1] + counts[2]);
+    assert_true(counts[0] > 0.77 * (double)chosen && counts[0] < 0.83 * (double)chosen);
+    assert_true(counts[1] > 0.08 * (double)chosen && counts[2] > 0.07 * (double)chosen);
+    attn_mask_residues(&masking, N, other, other_labels);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(other_labels[i], i < N / 2 ? -1 : labels[i]);
+    masking.stream = 6;
+    attn_mask_residues(&masking, N / 2, tokens, other_labels);
+    assert_true(memcmp(labels, other_labels, N / 2 * sizeof *labels) != 0);
+}
+
 static attn_status read_and_choose(attn_context *context, void *user)
 {
     static const char text[] = ">a\nACDE\n>b\nACDF\n>c\nGGGG\n>d\nACCC\n";
@@ -278,6 +311,7 @@ int main(void)
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),
         cmocka_unit_test(weights_count_like_rows),
         cmocka_unit_test(residues_have_the_models_ids),
+        cmocka_unit_test(residues_are_hidden_by_place),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,6 +98,16 @@ ATTN_API const char *attn_residue_symbol(int32_t id);
 /* tokens [R, 1 + L]: <cls>, then the columns. */
 ATTN_API void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
+/* Residues hidden for masked language modelling (Devlin et al. 2018, arXiv:1810.04805): each residue or gap is chosen
+ * with probability `share`; of the chosen ones 80 % become <mask>, 10 % one of the twenty amino acids or a gap at random,
+ * 10 % stay.  labels[n] get the id where chosen, else -1; <cls> and <pad> are never chosen.  The choice is a function
+ * of (seed, stream, place) alone.  Returns how many were chosen. */
+typedef struct attn_masking {
+    double share; /* 0: 0.15 */
+    uint64_t seed, stream;
+} attn_masking;
+ATTN_API int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *tokens, int32_t *labels);
+
 /* -------------------------------------------------------------------------------------------- structures */
 
 typedef struct attn_residue {

@@ -128,14 +128,13 @@ typedef struct attn_nn_generalized {
     attn_nn_linear fc_x, fc_y;
     attn_tensor *u, *v, *gamma;
     unsigned factors;
-    int64_t heads, dim_head, position_dim, kv_stride;
+    int64_t heads, dim_head, position_dim;
     double magnitude;
 } attn_nn_generalized;
 typedef struct attn_nn_generalized_options {
     int64_t dim, heads, dim_head; /* dim_head 0: dim / heads, rounded down */
     unsigned factors;             /* ATTN_FACTOR_...; 0: all four */
     int64_t position_dim;         /* of the sines, a multiple of 4; 0: dim rounded down to one */
-    int64_t kv_stride;            /* keys are every kv_stride-th row and column; 0: 1 */
     double magnitude;             /* of distances; 0: 1 */
 } attn_nn_generalized_options;
 ATTN_API void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *builder,
