@@ -24,8 +24,8 @@ allowed() {
 header_floor() {
     case $1 in
     attn.h) echo base ;; config.h) echo base ;; tensor.h) echo tensor ;;
-    nn.h) echo nn ;; models.h) echo models ;; io.h) echo io ;; data.h) echo data ;; alignment.h) echo data ;; train.h) echo train ;;
-    nn_spatial.h) echo nn ;;
+    nn.h | nn_axial.h | nn_spatial.h) echo nn ;; models.h) echo models ;; io.h) echo io ;;
+    data.h | alignment.h) echo data ;; train.h) echo train ;;
     plot.h) echo plot ;; *) echo apps ;;
     esac
 }

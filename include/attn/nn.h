@@ -257,9 +257,10 @@ ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
 ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
-/* Along one axis of x [...,D], channels last; the axes but that one are batch.  Nothing is permuted. */
+/* Along `axis` of x, whose channels D stand at `channel_axis`; the other axes are batch.  Nothing is permuted or copied:
+ * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
-                                                  attn_tensor *x, int axis);
+                                                  attn_tensor *x, int axis, int channel_axis);
 
 /* Attention over the rows or the columns of alignments x [R,C,B,D] (Rao et al. 2021, MSA Transformer): parameters
  * {q,k,v,out}_proj.{weight,bias}.  Rows are tied: one map for all of them.  Weights are those after dropout. */

@@ -17,6 +17,8 @@
     X(transformer)                                                                                                     \
     X(seq2seq_attention)                                                                                               \
     X(self_attention)                                                                                                  \
+    X(axial_positional_embedding)                                                                                      \
+    X(axial_image_transformer)                                                                                         \
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \
     X(column_self_attention)                                                                                           \

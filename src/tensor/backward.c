@@ -150,7 +150,7 @@ static attn_status check_result(attn_tape *tape, const attn_tensor *result)
     return ATTN_OK;
 }
 
-static attn_status run_nodes(attn_tape *tape)
+bool attn__section_backward(attn_tape *tape)
 {
     while (tape->nodes && !tape->failed) {
         attn__node *node = tape->nodes;
@@ -160,7 +160,12 @@ static attn_status run_nodes(attn_tape *tape)
         attn__node_release(node);
         tape->nodes = node->previous;
     }
-    if (!tape->failed)
+    return !tape->failed;
+}
+
+static attn_status run_nodes(attn_tape *tape)
+{
+    if (attn__section_backward(tape))
         return ATTN_OK;
     return attn__fail(tape->context, ATTN_MEMORY, "out of memory in the backward pass");
 }
