@@ -27,6 +27,14 @@ static void keep(const attn_picture *picture, const char *name)
     fclose(file);
 }
 
+static int64_t count(const attn_picture *picture, const char *what)
+{
+    int64_t n = 0;
+    for (size_t i = 0, m = strlen(what); i + m <= picture->size; i++)
+        n += memcmp(picture->data + i, what, m) == 0;
+    return n;
+}
+
 /* Two rows of four heads; the second one is causal. */
 static attn_heatmaps example(attn_panel panels[8], float values[8][36], attn_panel_row rows[2])
 {
@@ -70,6 +78,40 @@ static void heatmaps_render_in_every_format(void **state)
     attn_context_destroy(context);
 }
 
+/* The page holds what the picture shows: two maps of one layer, four heads each, and their weights. */
+static void heatmaps_render_as_a_page(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_panel panels[8];
+    attn_panel_row rows[2];
+    float values[8][36];
+    attn_heatmaps maps = example(panels, values, rows);
+    attn_picture_format format;
+    attn_picture page;
+    assert_int_equal(attn_picture_format_of(&format, context, "a.HTML"), ATTN_OK);
+    maps.title = "a </script> \"b\"";
+    assert_int_equal(attn_heatmaps_render(&page, context, &maps, format), ATTN_OK);
+    assert_memory_equal(page.data, "<!doctype html>", 15);
+    assert_int_equal(count(&page, "\"title\":\"a \\u003c/script> \\u0022b\\u0022\""), 1);
+    assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
+    assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
+    assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
+    assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg")); /* names, no addresses */
+    keep(&page, "maps.html");
+    attn_picture_free(context, &page);
+    rows[1].title = "Encoder-decoder attention, layer 2";
+    rows[1].row_labels = rows[0].row_labels;
+    rows[1].col_labels = rows[0].col_labels;
+    assert_int_equal(attn_heatmaps_render(&page, context, &maps, format), ATTN_OK);
+    assert_int_equal(count(&page, "\"layers\":2,\"heads\":4,\"rows\":6,\"cols\":6"), 1);
+    attn_picture_free(context, &page);
+    attn_curves curves = {.n = 0};
+    assert_true(attn_curves_render(&page, context, &curves, ATTN_HTML) != ATTN_OK);
+    attn_context_destroy(context);
+}
+
 static void curves_render(void **state)
 {
     (void)state;
@@ -90,14 +132,6 @@ static void curves_render(void **state)
     curves.n = 0;
     assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PNG), ATTN_ARGUMENT);
     attn_context_destroy(context);
-}
-
-static int64_t count(const attn_picture *picture, const char *what)
-{
-    int64_t n = 0;
-    for (size_t i = 0, m = strlen(what); i + m <= picture->size; i++)
-        n += memcmp(picture->data + i, what, m) == 0;
-    return n;
 }
 
 /* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
@@ -168,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heatmaps_render_in_every_format),
+        cmocka_unit_test(heatmaps_render_as_a_page),
         cmocka_unit_test(curves_render),
         cmocka_unit_test(contacts_render),
         cmocka_unit_test(what_cannot_be_drawn_is_refused),

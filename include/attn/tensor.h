@@ -36,6 +36,16 @@ typedef struct attn_tensor attn_tensor;
 ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                         const int64_t *shape);
 ATTN_API void attn_tensor_destroy(attn_tensor *tensor); /* NULL is allowed; never for a tape's tensors */
+/* The same over memory of the caller's, contiguous and aligned to its elements, which is neither copied nor cleared nor
+ * freed: it must stay, and keep its numbers, until the tensor is destroyed (so until the tapes that used it were
+ * reset).  Operations read it only, but attn_weights_load and optimisers write where a parameter lies.  ATTN_ARGUMENT
+ * also if `data` is NULL and there are elements. */
+ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                                      const int64_t *shape, void *data);
+/* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
+ * tape itself, without a copy.  Has no gradient and wants none.  The next backward pass adds to a copy of a
+ * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_clear_grad clears it).  ATTN_ARGUMENT: NULL, or one that the end of a scope freed; ATTN_MEMORY. */
+ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
 ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
 ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);
@@ -99,6 +109,10 @@ ATTN_API uint64_t attn_tape_moved(const attn_tape *tape);
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same with a given gradient of `result` (same shape and type). */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
+/* The same for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
+ * error (ATTN_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
+ATTN_API attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results,
+                                        const attn_tensor *const *grads);
 
 /* Tensors made between begin and end are freed at the end, all but `keep` (which may be NULL); returns `keep`.
  * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
