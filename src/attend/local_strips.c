@@ -103,8 +103,13 @@ void attn__local_tile_start(attn__local_work *work, int64_t item)
     work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
         work->s.tag[slot] = -1;
+    int64_t kind = item % (pass->tiles * pass->phases);
+    if (work->described && work->described_item == kind)
+        return;
     read_ranges(work);
     describe_blocks(work);
+    work->described = true;
+    work->described_item = kind;
 }
 
 /* ----------------------------------------------------------------------------------------------- strips */
