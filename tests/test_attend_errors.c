@@ -337,10 +337,10 @@ static void usual_problems_check_their_numbers(void **state)
 {
     (void)state;
     attn_problem p;
-    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_SHAPE);
     assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .keys = -1}), ATTN_ARGUMENT);
     assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4}),
-                     ATTN_ARGUMENT);
+                     ATTN_SHAPE);
     assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1}), ATTN_ARGUMENT);
     assert_int_equal(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ARGUMENT);
     assert_int_equal(attn_problem_window2d(&p, &(attn_window2d){.batch = -1}), ATTN_ARGUMENT);
