@@ -161,7 +161,9 @@ static attn_status choose_isa(const char *name, attn__isa *isa)
         name = getenv("ATTN_ISA");
     if (!name || !*name)
         return ATTN_OK;
-    return attn__isa_parse(name, isa) && attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_ARGUMENT;
+    if (!attn__isa_parse(name, isa))
+        return ATTN_NOT_FOUND;
+    return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_UNSUPPORTED;
 }
 
 attn_status attn_context_create(attn_context **context, const attn_context_options *options)
@@ -175,8 +177,11 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
         allocator = (attn_allocator){libc_alloc, libc_release, NULL};
     *context = NULL;
     attn__isa isa;
-    if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS || choose_isa(o->isa, &isa) != ATTN_OK)
+    if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return ATTN_ARGUMENT;
+    attn_status status = choose_isa(o->isa, &isa);
+    if (status != ATTN_OK)
+        return status;
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
     if (!made)
         return ATTN_MEMORY;
