@@ -44,7 +44,7 @@ static double layer_of(const needs *n, int64_t heads)
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
     double hidden = 1024.0 * (dim + (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0));
-    double attention = 4 * share * n->tokens * dim * number + maps;
+    double attention = 4 * share * n->tokens * dim + maps;
     return n->tokens * dim * (1 + number) + (attention > hidden ? attention : hidden);
 }
 
@@ -54,7 +54,7 @@ static size_t bytes_of(const attn_msa *msa, const needs *n, int64_t heads)
     double count = 0;
     for (int64_t i = 0; i < parameters->n; i++)
         count += (double)attn_tensor_size(parameters->items[i].tensor);
-    double bytes = sizeof(float) * (count * (n->o->bf16 ? 1.5 : 1) + results_of(n) + layer_of(n, heads));
+    double bytes = sizeof(float) * (count + results_of(n) + layer_of(n, heads));
     return bytes < 9e18 ? (size_t)bytes : SIZE_MAX;
 }
 
