@@ -10,8 +10,7 @@
 #include <omp.h>
 #endif
 
-/* oneDNN takes OpenMP's number of threads, which is set for a call only. */
-static int use_threads(int threads)
+int attn__dnnl_use_threads(int threads)
 {
 #ifdef _OPENMP
     int before = omp_get_max_threads();
@@ -40,11 +39,11 @@ static int64_t rows_at_once(const attn__gemm_args *g)
 
 int64_t attn__dnnl_product(int threads, const attn__gemm_args *g)
 {
-    int before = use_threads(threads);
+    int before = attn__dnnl_use_threads(threads);
     int64_t part = rows_at_once(g), row = 0;
     while (row < g->m && product_rows(g, row, g->m - row < part ? g->m - row : part))
         row += g->m - row < part ? g->m - row : part;
-    (void)use_threads(before);
+    (void)attn__dnnl_use_threads(before);
     return row;
 }
 #else
@@ -228,12 +227,12 @@ static void finish(conv_run *r)
 bool attn__dnnl_convolve(attn_tape *tape, const attn__conv_args *args)
 {
     conv_run r = {.tape = tape};
-    int before = use_threads(tape->context->threads);
+    int before = attn__dnnl_use_threads(tape->context->threads);
     bool done = fine(dnnl_engine_create(&r.engine, dnnl_cpu, 0)) &&
                 fine(dnnl_stream_create(&r.stream, r.engine, dnnl_stream_default_flags)) && describe_arrays(&r, args) &&
                 describe_operation(&r, args) && run(&r, args);
     finish(&r);
-    (void)use_threads(before);
+    (void)attn__dnnl_use_threads(before);
     return done;
 }
 #else

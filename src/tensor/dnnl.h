@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * dnnl.h - what oneDNN is asked for where it is built in.  dnnl.c is the only file that knows it; without it both
+ * dnnl.h - what oneDNN is asked for where it is built in.  only dnnl*.c know it; without it its
  * functions do nothing and say so, and the library's own loops take over.
  */
 #ifndef ATTN_TENSOR_DNNL_H
@@ -8,6 +8,9 @@
 
 #include "tensor/gemm.h"
 #include "tensor/image.h"
+
+/* oneDNN takes OpenMP's number of threads, which is set for a call only; returns what it was. */
+int attn__dnnl_use_threads(int threads);
 
 /* The rows of the product that were done: all, or fewer where oneDNN refuses. */
 int64_t attn__dnnl_product(int threads, const attn__gemm_args *args);
