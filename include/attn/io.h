@@ -119,6 +119,10 @@ typedef struct attn_weights_options {
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
     bool allow_extra;   /* attn_weights_load: tensors of the file that nothing wants are passed over */
     size_t limit;       /* most bytes of tensors made; 0 means 64 GiB */
+    /* If not NULL: writes the name that a tensor goes by, from its name in the file, to `to` (at most `size` bytes, the
+     * final 0 among them); false: the tensor is passed over. */
+    bool (*rename)(void *user, const char *name, char *to, size_t size);
+    void *rename_user;
 } attn_weights_options;
 
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the

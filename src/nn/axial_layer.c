@@ -89,8 +89,7 @@ static int64_t tokens_of(const attn_tensor *x)
     return attn_tensor_size(x) / attn_tensor_dim(x, -1);
 }
 
-/* Heads taken together: the number of groups that the bound asks for, in equal parts. */
-static int64_t heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
+int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
 {
     if (max_tokens <= 0 || tokens <= max_tokens) {
         return heads;
@@ -125,7 +124,7 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
 static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_axial_run *run,
                             int64_t max_tokens)
 {
-    int64_t heads = p->attention->heads, each = heads_at_once(heads, tokens_of(x), max_tokens);
+    int64_t heads = p->attention->heads, each = attn__msa_heads_at_once(heads, tokens_of(x), max_tokens);
     bool fine = true;
     attn_scope_begin(tape);
     attn_tensor *h = attn_nn_layer_norm_forward(p->norm, tape, x);
