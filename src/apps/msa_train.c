@@ -6,6 +6,7 @@
 #include "attn/msa_training.h"
 
 #include "apps/directory.h"
+#include "apps/msa.h"
 #include "apps/msa_sample.h"
 #include "apps/run.h"
 #include "base/context.h"
@@ -262,21 +263,7 @@ static attn_status run_prepare(attn__run *run)
 
 static attn_status run_write(const attn__run *run)
 {
-    attn_config *config;
-    char path[ATTN__PATH];
-    attn_status status = attn_config_create(&config, run->context);
-    if (status != ATTN_OK)
-        return status;
-    status = attn_config_set_text(config, "architecture", "msa-transformer");
-    const attn_config *own = attn_model_config(run->model);
-    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
-        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
-    if (status == ATTN_OK)
-        status = attn__path(run->context, path, run->directory, "config.json");
-    if (status == ATTN_OK)
-        status = attn_config_write(run->context, config, path);
-    attn_config_destroy(config);
-    return status;
+    return attn__msa_write_config(run->model, "untrained", run->directory);
 }
 
 static void run_announce(const attn__run *run)
