@@ -19,6 +19,7 @@ typedef struct item {
     attn__narrow_scratch s;
     int64_t batch; /* of the group's first head */
     int64_t first, count, padded; /* queries */
+    attn__narrow_ahead ahead;
 } item;
 
 /* Where rows [from, from + rows) of the item's first head lie. */
@@ -74,15 +75,13 @@ static void pack_head(const item *t, int64_t head, int64_t rows, int64_t channel
 /* The largest magnitude in each channel.  Where the block holds what is not finite, no score has a bound. */
 static void find_reach(const attn__narrow *n, const float *k, int64_t keys, bool finite, float *reach)
 {
-    float most[ATTN__NARROW_MOST] = {0};
-    for (int64_t i = 0; i < keys * n->channels; i += n->channels) {
-        for (int64_t c = 0; c < n->channels; c++) {
-            float x = fabsf(k[i + c]);
-            most[c] = x > most[c] ? x : most[c];
-        }
-    }
-    for (int64_t c = 0; c < n->channels; c++)
+    float most[ATTN__NARROW_MOST];
+    n->kernel->reach(k, keys * n->channels, most);
+    for (int64_t c = 0; c < n->channels; c++) {
         reach[c] = finite ? most[c] : INFINITY;
+        for (int64_t i = c + n->channels; i < ATTN__NARROW_MOST; i += n->channels)
+            reach[c] = most[i] > reach[c] ? most[i] : reach[c];
+    }
 }
 
 static void pack_keys(const item *t, int64_t at, int64_t keys)
@@ -101,7 +100,7 @@ static void pack_keys(const item *t, int64_t at, int64_t keys)
         pack_head(t, h, keys, t->task->value.size, t->s.v + h * size);
 }
 
-static void see_keys(const item *t, int64_t keys)
+static void see_keys(item *t, int64_t keys)
 {
     const attn__narrow *n = t->narrow;
     int64_t size = n->key_block * n->channels;
@@ -112,6 +111,7 @@ static void see_keys(const item *t, int64_t keys)
                                       t->s.k + h * size, t->s.v + h * size, t->s.reach + h * n->channels, keys,
                                       t->s.p};
             n->kernel->see[n->size](&args);
+            attn__narrow_fetch_ahead(&t->ahead);
         }
     }
 }
@@ -158,6 +158,31 @@ typedef struct job {
     size_t each;
 } job;
 
+/* What to bring in while the keys before `at` are seen: the block that comes then or, after the last, the rows that
+ * outputs go to and what the item begins with that this thread will probably run next. */
+static void look_ahead(item *t, int64_t index, int64_t at)
+{
+    const attn__task *task = t->task;
+    const attn__narrow *n = t->narrow;
+    const attn__group *query = &task->query, *key = &task->key, *batch = &task->batch;
+    int64_t next = at < key->size ? index : index + task->threads, from = at < key->size ? at : 0;
+    int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
+    t->ahead = (attn__narrow_ahead){.calls = n->heads * (t->padded / n->width)};
+    if (b < batch->size) {
+        attn__narrow_look(n, task, &t->ahead, t->arrays->k, n->k_column, b, key, from, n->key_block,
+                          ATTN__STRIDE(dim.k));
+        attn__narrow_look(n, task, &t->ahead, t->arrays->v, n->v_column, b, key, from, n->key_block,
+                          ATTN__STRIDE(dim.v));
+    }
+    if (at < key->size)
+        return;
+    attn__narrow_look(n, task, &t->ahead, t->arrays->o, n->o_column, t->batch, query, t->first, t->count,
+                      ATTN__STRIDE(dim.o));
+    if (b < batch->size)
+        attn__narrow_look(n, task, &t->ahead, t->arrays->q, n->q_column, b, query, first, n->query_block,
+                          ATTN__STRIDE(dim.q));
+}
+
 static void run_item(void *user, int64_t index, int thread)
 {
     const job *j = user;
@@ -177,6 +202,7 @@ static void run_item(void *user, int64_t index, int thread)
     for (int64_t at = 0; at < j->task->key.size; at += n->key_block) {
         int64_t keys = j->task->key.size - at < n->key_block ? j->task->key.size - at : n->key_block;
         pack_keys(&t, at, keys);
+        look_ahead(&t, index, at + keys);
         see_keys(&t, keys);
     }
     write_outputs(&t);

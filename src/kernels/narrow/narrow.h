@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /* Channels are padded with zeros to 4, 8 or 16 = 4 << size. */
-enum { ATTN__NARROW_SIZES = 3, ATTN__NARROW_MOST = 16, ATTN__NARROW_STEP = 32, ATTN__NARROW_WIDEST = 64 };
+enum { ATTN__NARROW_SIZES = 3, ATTN__NARROW_MOST = 16, ATTN__NARROW_STEP = 32};
 
 typedef struct attn__narrow_args {
     const float *q;     /* [channels][ld] */
@@ -27,7 +27,7 @@ typedef struct attn__narrow_args {
     float *m, *l;       /* [width]: begin with -inf and 0, and o with 0 */
     int64_t ld;
     const float *k, *v; /* [keys][channels] */
-    const float *reach; /* [channels]: the largest |k|; infinity where k is not finite */
+    const float *reach; /* [channels]: the largest |k|; infinity where some of k is not finite */
     int64_t keys;
     float *p;           /* room for ATTN__NARROW_STEP x width numbers */
 } attn__narrow_args;
@@ -37,6 +37,8 @@ typedef struct attn__narrow_kernel {
     int lanes;
     int width[ATTN__NARROW_SIZES]; /* queries of one call: whole vectors */
     void (*see[ATTN__NARROW_SIZES])(const attn__narrow_args *args);
+    /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; a NaN counts for nothing. */
+    void (*reach)(const float *x, int64_t count, float reach[ATTN__NARROW_MOST]);
 } attn__narrow_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

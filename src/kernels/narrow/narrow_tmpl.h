@@ -185,5 +185,25 @@ static void see16(const attn__narrow_args *t)
     see(t, 16);
 }
 
+static void reach(const float *x, int64_t count, float most[ATTN__NARROW_MOST])
+{
+    enum { N = ATTN__NARROW_MOST / VF_LANES };
+    vf top[N];
+    VF_UNROLL
+    for (int i = 0; i < N; i++)
+        top[i] = vf_zero();
+    int64_t at = 0;
+    for (; at + ATTN__NARROW_MOST <= count; at += ATTN__NARROW_MOST) {
+        VF_UNROLL
+        for (int i = 0; i < N; i++)
+            top[i] = vf_max(vf_abs(vf_load(x + at + i * VF_LANES)), top[i]);
+    }
+    VF_UNROLL
+    for (int i = 0; i < N; i++)
+        vf_store(most + i * VF_LANES, top[i]);
+    for (int i = 0; at + i < count; i++)
+        most[i] = fabsf(x[at + i]) > most[i] ? fabsf(x[at + i]) : most[i];
+}
+
 const attn__narrow_kernel VF_NAME(attn__narrow) = {
-    VF_ISA, VF_LANES, {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES}, {see4, see8, see16}};
+    VF_ISA, VF_LANES, {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES}, {see4, see8, see16}, reach};
