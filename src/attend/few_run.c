@@ -51,7 +51,7 @@ static size_t divide(const attn__few *few, const attn__task *task, char *base, s
     attn__pile p = {base, 0};
     s->q = attn__pile_take(&p, task->query.size * few->channels, sizeof(float));
     s->s = attn__pile_take(&p, task->query.size * ATTN__FEW_BLOCK, sizeof(float));
-    s->at = attn__pile_take(&p, ATTN__FEW_BLOCK, sizeof(int64_t));
+    s->at = attn__pile_take(&p, 2 * ATTN__FEW_BLOCK, sizeof(int64_t));
     s->channel = attn__pile_take(&p, attn__most(task->contract.size, task->value.size), sizeof(int64_t));
     take_sums(&p, few, task, &s->sums);
     return p.used;
@@ -109,9 +109,12 @@ static attn__few_rows rows_at(const job *j, size_t stride, const void *base, int
                               int64_t channels, scratch *s)
 {
     int64_t start = attn__offsets_one(&j->task->batch, stride, batch);
-    attn__offsets_fill(&j->task->key, stride, at, keys, s->at);
-    for (int64_t i = 0; i < keys; i++)
+    int64_t ahead = attn__least(j->task->key.size - at, ATTN__FEW_BLOCK + ATTN__FEW_AHEAD);
+    attn__offsets_fill(&j->task->key, stride, at, ahead, s->at);
+    for (int64_t i = 0; i < ahead; i++)
         s->at[i] += start;
+    for (int64_t i = ahead; i < 2 * ATTN__FEW_BLOCK; i++)
+        s->at[i] = s->at[ahead - 1];
     return (attn__few_rows){base, j->task->problem.dtype, s->at, keys, channels};
 }
 

@@ -11,7 +11,10 @@
 
 #include <stdint.h>
 
-/* Rows of keys or values: element (j, c) at base[at[j] + c]. */
+/* Rows of keys or values: element (j, c) at base[at[j] + c].  `at` goes on for ATTN__FEW_AHEAD rows, which will be
+ * asked for next: a head's rows may lie pages apart, where the machine does not look ahead by itself. */
+enum { ATTN__FEW_AHEAD = 48 };
+
 typedef struct attn__few_rows {
     const void *base;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */

@@ -4,9 +4,6 @@
  */
 #include "simd/exp.h"
 
-/* How many bytes beyond a row its successors are asked for: the machine follows a few streams by itself, here are as
- * many as there are lanes. */
-#define AHEAD 8192
 /* Vectors of values under way at once. */
 #define CHUNK (VF_REGISTERS / 4)
 
@@ -22,31 +19,34 @@ VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
 
 VF_FN void row_fetch(const void *base, attn_dtype dtype, int64_t at)
 {
-    __builtin_prefetch((const char *)base + at * (dtype == ATTN_BF16 ? 2 : 4) + AHEAD, 0, 3);
+    __builtin_prefetch((const char *)base + at * (dtype == ATTN_BF16 ? 2 : 4), 0, 2);
 }
 
 /* As many keys as lanes: their sums side by side, transposed, add up to a vector of scores. */
-VF_FN vf score_lanes(const attn__few_rows *k, attn_dtype dtype, const int64_t *at, const float *q, bool first)
+VF_FN vf score_lanes(const attn__few_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *ahead,
+                      const float *q, bool first)
 {
     vf sum[VF_LANES];
+    int left = (int)(k->channels % VF_LANES);
     VF_UNROLL
-    for (int r = 0; r < VF_LANES; r++)
-        sum[r] = vf_zero();
-    int64_t c = 0;
-    for (; c + VF_LANES <= k->channels; c += VF_LANES) {
-        vf x = vf_load(q + c);
-        VF_UNROLL
-        for (int r = 0; r < VF_LANES; r++) {
-            if (first)
-                row_fetch(k->base, dtype, at[r] + c);
-            sum[r] = vf_fma(x, row_load(k->base, dtype, at[r] + c, VF_LANES), sum[r]);
+    for (int r = 0; r < VF_LANES; r++) {
+        vf even = vf_zero(), odd = even; /* row by row, in the order of memory */
+        int64_t c = 0;
+        for (; c + 2 * VF_LANES <= k->channels; c += 2 * VF_LANES) {
+            if (first) {
+                row_fetch(k->base, dtype, ahead[r] + c);
+                row_fetch(k->base, dtype, ahead[r] + c + VF_LANES);
+            }
+            even = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, VF_LANES), even);
+            odd = vf_fma(vf_load(q + c + VF_LANES), row_load(k->base, dtype, at[r] + c + VF_LANES, VF_LANES), odd);
         }
-    }
-    if (c < k->channels) {
-        vf x = vf_load(q + c);
-        VF_UNROLL
-        for (int r = 0; r < VF_LANES; r++)
-            sum[r] = vf_fma(x, row_load(k->base, dtype, at[r] + c, (int)(k->channels - c)), sum[r]);
+        if (c + VF_LANES <= k->channels) {
+            even = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, VF_LANES), even);
+            c += VF_LANES;
+        }
+        if (left)
+            odd = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, left), odd);
+        sum[r] = vf_add(even, odd);
     }
     vf_transpose(sum);
     VF_UNROLL
@@ -66,7 +66,7 @@ VF_FN void score_as(const attn__few_rows *k, attn_dtype dtype, const float *q, i
         for (int r = 0; r < VF_LANES; r++)
             at[r] = k->at[j + r < k->rows ? j + r : k->rows - 1];
         for (int64_t i = 0; i < queries; i++)
-            vf_store(s + i * lds + j, score_lanes(k, dtype, at, q + i * ldq, i == 0));
+            vf_store(s + i * lds + j, score_lanes(k, dtype, at, k->at + j + ATTN__FEW_AHEAD, q + i * ldq, i == 0));
     }
 }
 
@@ -118,7 +118,7 @@ VF_FN void add_chunk(const attn__few_rows *v, attn_dtype dtype, int64_t from, in
         vf x = vf_set1(p[j]);
         VF_UNROLL
         for (int i = 0; i < vectors; i++) {
-            row_fetch(v->base, dtype, v->at[j] + at + i * VF_LANES);
+            row_fetch(v->base, dtype, v->at[j + ATTN__FEW_AHEAD] + at + i * VF_LANES);
             sum[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), sum[i]);
         }
     }
