@@ -4,9 +4,9 @@
  * is replaced as a whole; model.safetensors is written before it, so that whatever moment a run is killed at,
  * resuming repeats at most work whose results are already there.
  */
-#include "apps/training_run.h"
+#include "apps/run_files.h"
 
-#include "apps/lock.h"
+#include "apps/directory.h"
 #include "base/context.h"
 
 #include <inttypes.h>
@@ -14,16 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char HISTORY_HEAD[] = "epoch\ttrain_loss\tvalid_loss\trate\n";
-
 static attn_status path_in(const attn__run *run, char *path, const char *name)
 {
-    return attn__path(run->context, path, run->job->directory, name);
+    return attn__path(run->context, path, run->directory, name);
 }
 
 /* ------------------------------------------------------------------------------------------- beginning */
 
-attn_status attn__run_check_directory(attn__run *run)
+attn_status attn__run_check_directory(const attn__run *run)
 {
     static const char *const names[] = {"model.safetensors", "checkpoint.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -54,7 +52,7 @@ static attn_status write_settings(const attn__run *run)
     /* From the root, so that the data is found again from anywhere. */
     char *whole = run->data ? realpath(run->data, NULL) : NULL;
     if (status == ATTN_OK)
-        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : "phrasebook");
+        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->kind->no_path);
     free(whole);
     if (status == ATTN_OK)
         status = attn_config_set_text(all, "fingerprint", hex);
@@ -78,23 +76,33 @@ static attn_status append_history(attn__run *run, const char *line)
     return ATTN_OK;
 }
 
+/* What the application measured comes last, so that the columns before it are the same for all. */
+static attn_status begin_history(attn__run *run)
+{
+    char head[160];
+    const char *measure = run->kind->measure;
+    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s\n", measure ? "\t" : "",
+             measure ? measure : "");
+    return append_history(run, head);
+}
+
 static attn_status save_checkpoint(attn__run *run);
 
 /* The first checkpoint comes before the first model: a run killed at any moment from here on can be resumed, one
  * killed before begins anew. */
 attn_status attn__run_begin_directory(attn__run *run)
 {
-    attn_status status = attn_directory_create(run->context, run->job->directory);
+    attn_status status = attn_directory_create(run->context, run->directory);
     if (status == ATTN_OK)
-        status = attn__directory_lock(run->context, run->job->directory, &run->lock);
+        status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
     if (status == ATTN_OK)
         status = attn__run_check_directory(run);
     if (status == ATTN_OK)
-        status = attn__translator_write(run->model, run->settings, run->source, run->target, run->job->directory);
+        status = run->kind->write(run);
     if (status == ATTN_OK)
         status = write_settings(run);
     if (status == ATTN_OK)
-        status = append_history(run, HISTORY_HEAD);
+        status = begin_history(run);
     if (status == ATTN_OK)
         status = save_checkpoint(run);
     return status == ATTN_OK ? attn__run_save(run, false) : status;
@@ -103,37 +111,30 @@ attn_status attn__run_begin_directory(attn__run *run)
 /* -------------------------------------------------------------------------------------------- resuming */
 
 /* What a resumed run may be told anew: how long to go on, and how often to save. */
-static attn_status overlay_settings(const attn__run *run, attn_config *given)
+static attn_status overlay_settings(const attn__run *run, attn_config *settings)
 {
     static const char *const keys[] = {"epochs", "patience", "save_every"};
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
-        const attn_value *value = run->job->settings ? attn_config_get(run->job->settings, keys[i]) : NULL;
+        const attn_value *value = run->given ? attn_config_get(run->given, keys[i]) : NULL;
         if (value)
-            status = attn_config_set(given, keys[i], value);
+            status = attn_config_set(settings, keys[i], value);
     }
     return status;
 }
 
-/* The settings among the keys of training.json. */
-static attn_status select_settings(attn__run *run)
+/* The settings among the keys of training.json, checked before and after the new ones come over them, so that what
+ * is wrong is said of the file or of the caller. */
+static attn_status select_settings(attn__run *run, const char *path)
 {
-    attn_config *given;
-    attn_status status = attn_config_create(&given, run->context);
-    if (status != ATTN_OK)
-        return status;
-    int n;
-    const attn_key *keys = attn_translator_keys(&n);
-    for (int i = 0; i < n && status == ATTN_OK; i++) {
-        const attn_value *value = attn_config_get(run->stored, keys[i].name);
-        if (value)
-            status = attn_config_set(given, keys[i].name, value);
-    }
+    attn_config *then;
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT, .select = true};
+    attn_status status = attn__keys_resolve(&then, run->context, run->kind->keys, run->stored, &of_file);
     if (status == ATTN_OK)
-        status = overlay_settings(run, given);
+        status = overlay_settings(run, then);
     if (status == ATTN_OK)
-        status = attn_translator_settings(&run->settings, run->context, given);
-    attn_config_destroy(given);
+        status = attn__keys_resolve(&run->settings, run->context, run->kind->keys, then, NULL);
+    attn_config_destroy(then);
     return status;
 }
 
@@ -148,16 +149,12 @@ attn_status attn__run_read_settings(attn__run *run)
     const char *data = attn_config_text(run->stored, "data", NULL);
     if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
         return attn__fail(run->context, ATTN_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
-    if (!run->data && !run->text) {
-        if (strcmp(data, "phrasebook") == 0)
-            run->text = attn_phrasebook(&run->text_size);
-        else
-            run->data = data;
-    }
-    return select_settings(run);
+    if (!run->data && !(run->kind->no_path && strcmp(data, run->kind->no_path) == 0))
+        run->data = data;
+    return select_settings(run, path);
 }
 
-attn_status attn__run_check_fingerprint(attn__run *run)
+attn_status attn__run_check_data(const attn__run *run)
 {
     if (!run->stored)
         return ATTN_OK;
@@ -165,7 +162,7 @@ attn_status attn__run_check_fingerprint(attn__run *run)
     if (then == run->fingerprint)
         return ATTN_OK;
     return attn__fail(run->context, ATTN_ARGUMENT, "%s: not the data that the training in %s began with",
-                      run->data ? run->data : "phrasebook", run->job->directory);
+                      run->data ? run->data : run->kind->no_path, run->directory);
 }
 
 /* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", the optimiser's
@@ -206,7 +203,7 @@ static attn_status restore_history(attn__run *run)
     char path[ATTN__PATH];
     attn_status status = path_in(run, path, "history.tsv");
     if (status != ATTN_OK || !attn_file_exists(path))
-        return status != ATTN_OK ? status : append_history(run, HISTORY_HEAD);
+        return status != ATTN_OK ? status : begin_history(run);
     status = attn_file_read(&run->history, run->context, path, 0);
     if (status != ATTN_OK)
         return status;
@@ -226,7 +223,7 @@ attn_status attn__run_restore(attn__run *run)
     attn_config *metadata = NULL;
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK)
-        status = attn__directory_lock(run->context, run->job->directory, &run->lock);
+        status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
     if (status == ATTN_OK)
         status = attn_config_create(&metadata, run->context);
     if (status == ATTN_OK)
@@ -246,15 +243,13 @@ attn_status attn__run_restore(attn__run *run)
 
 /* ---------------------------------------------------------------------------------------------- saving */
 
-int64_t attn__run_epoch(const attn__run *run)
-{
-    return attn_training_epoch(run->training);
-}
-
 void attn__run_note_epoch(attn__run *run, const attn_progress *p)
 {
-    char line[160];
-    snprintf(line, sizeof line, "%lld\t%.6f\t%.6f\t%.6g\n", (long long)p->epoch, p->loss, p->valid_loss, p->rate);
+    char line[200];
+    int n = snprintf(line, sizeof line, "%lld\t%.6f\t%.6f\t%.6g", (long long)p->epoch, p->loss, p->valid_loss, p->rate);
+    if (run->kind->measure)
+        n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
+    snprintf(line + n, sizeof line - (size_t)n, "\n");
     (void)append_history(run, line); /* without memory a line is lost; the training is not */
 }
 
