@@ -308,7 +308,7 @@ typedef enum attn_effort {
 } attn_effort;
 
 typedef struct attn_plan_options {
-    int threads;        /* 0: the context's */
+    int threads;        /* the most, fewer run what is too small to gain; with a `solver`, exactly these.  0: the context's */
     attn_effort effort;
     const char *solver; /* NULL: the best; else this one by name, or ATTN_UNSUPPORTED with its reason */
 } attn_plan_options;
