@@ -24,7 +24,7 @@ allowed() {
 header_floor() {
     case $1 in
     attn.h) echo base ;; config.h) echo base ;; tensor.h) echo tensor ;;
-    nn.h) echo nn ;; models.h) echo models ;; io.h) echo io ;; data.h) echo data ;; train.h) echo train ;;
+    nn.h) echo nn ;; models.h) echo models ;; io.h | image.h) echo io ;; data.h | image_data.h) echo data ;; train.h) echo train ;;
     plot.h) echo plot ;; *) echo apps ;;
     esac
 }
