@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", "attention.png", "the picture: its ending, .png .svg or .pdf, says which kind"),
+    CLI_TEXT("out", 'o', "FILE", "attention.png", "the picture: its ending says which kind; .png, .svg, .pdf, or .html for a page to explore"),
     CLI_TEXT("kinds", 'k', "LIST", "encoder,decoder,cross", "which attentions, with commas between"),
 };
 
@@ -22,6 +22,7 @@ static const char description[] =
 static const char *const examples[] = {
     "attn show out/demo \"Is the door open?\"",
     "attn show en-fr \"I'm home.\" --kinds cross -o home.svg",
+    "attn show en-fr \"I'm home.\" -o home.html",
     NULL,
 };
 

@@ -257,26 +257,10 @@ ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
 ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
-/* Along one axis of x [...,D], channels last; the axes but that one are batch.  Nothing is permuted. */
+/* Along `axis` of x, whose channels D stand at `channel_axis`; the other axes are batch.  Nothing is permuted or copied:
+ * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
-                                                  attn_tensor *x, int axis);
-
-/* Attention over the rows or the columns of alignments x [R,C,B,D] (Rao et al. 2021, MSA Transformer): parameters
- * {q,k,v,out}_proj.{weight,bias}.  Rows are tied: one map for all of them.  Weights are those after dropout. */
-typedef struct attn_nn_msa_attention {
-    attn_nn_linear q, k, v, out;
-    int64_t heads;
-    double dropout, fill; /* fill: the score of padded keys, -10000 in the original; 0: they are left out */
-} attn_nn_msa_attention;
-ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
-                                         int64_t heads, double dropout, double fill);
-/* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C].  Padded queries are left out of the
- * sum over rows; keys are those that the first row keeps. */
-ATTN_API attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
-                                                 const attn_tensor *keep, attn_tensor **weights);
-/* *weights [H,C,B,R,R].  One row alone: out_proj(v_proj(x)). */
-ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape,
-                                                    attn_tensor *x, const attn_tensor *keep, attn_tensor **weights);
+                                                  attn_tensor *x, int axis, int channel_axis);
 
 /* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
  * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in

@@ -245,7 +245,9 @@ void attn__local_tables_store(attn__local_work *work)
     const attn_problem *p = &work->task->problem;
     for (int i = 0; i < p->nrelatives; i++) {
         const attn_relative *r = &p->relatives[i];
-        double *to = work->sums.at[ATTN__SUM_TABLE + i], factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : p->scale;
+        double *to = work->sums.at[ATTN__SUM_TABLE + i], factor = p->scale;
+        if (r->kind == ATTN_RELATIVE_VALUE)
+            factor = (double)work->local->kept;
         const attn__local_axis *axis = NULL;
         int64_t row = first_row(work, i, &axis), batch = batch_offset(work, i), n = channels_of(work->local, r->kind);
         const int64_t *channel = work->local->table_channel[i];

@@ -8,6 +8,7 @@
 
 #include "attn/models.h"
 #include "attn/nn.h"
+#include "attn/nn_msa.h"
 
 /* One run of attn_model_forward. */
 typedef struct attn__call {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tied row attention and column attention over alignments. */
+ * Tied row attention and column attention over alignments, and the axial layer made of both. */
 #include "models/keys.h"
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -80,4 +80,63 @@ const attn__kind attn__kind_column_self_attention = {
     .size = sizeof(attn_nn_msa_attention),
     .build = build,
     .forward = columns_forward,
+};
+
+/* ------------------------------------------------------------------------------------------ axial layer */
+
+static void axial_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    attn_nn_axial_options options = {
+        .dim = attn_config_int(config, "embedding_dim", 0),
+        .ffn_dim = attn_config_int(config, "ffn_embedding_dim", 0),
+        .heads = attn_config_int(config, "num_attention_heads", 0),
+        .dropout = attn_config_real(config, "dropout", 0),
+        .activation_dropout = attn_config_real(config, "activation_dropout", 0),
+        .fill = attn_config_real(config, "mask_fill", 0),
+        .own_depth = attn_config_bool(config, "own_depth", false),
+        .max_tokens = attn_config_int(config, "max_tokens_per_msa", 0),
+    };
+    attn_nn_axial_layer_init(self, builder, &options);
+}
+
+static void axial_forward(const void *self, const attn__call *call)
+{
+    attn_tensor *rows = NULL, **wanted_rows = attn__wanted(call, "row_attention", &rows);
+    attn_tensor *columns = NULL, **wanted_columns = attn__wanted(call, "column_attention", &columns);
+    attn_tensor *x = attn__input(call, "x"), *keep = kept(call);
+    attn__output(call, "out",
+                 attn_nn_axial_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
+    attn__output(call, "row_attention", rows);
+    attn__output(call, "column_attention", columns);
+}
+
+static const attn_key axial_keys[] = {
+    ATTN__KEY_COUNT("embedding_dim", "768", "channels"),
+    ATTN__KEY_COUNT("ffn_embedding_dim", "3072", "hidden channels of the feed-forward block"),
+    ATTN__KEY_COUNT("num_attention_heads", "8", "heads; divides embedding_dim"),
+    {"dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL,
+     "share dropped in training, of attention weights and of each block's result"},
+    {"attention_dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL,
+     "taken but not used, as in the original: attention weights are dropped by dropout"},
+    {"activation_dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "share of hidden channels dropped in training"},
+    ATTN__KEY_COUNT("max_tokens_per_msa", "16384",
+                    "without gradients: most tokens whose projections are held at once; changes memory, not results"),
+    {"mask_fill", ATTN_VALUE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
+    ATTN__KEY_FLAG("own_depth", "false", "scale tied scores by each alignment's own rows, not the padded batch's"),
+    ATTN__KEY_INIT,
+};
+static const attn_port axial_outputs[] = {
+    ATTN__PORT("out", "(rows,cols,batch,embedding_dim)", ""),
+    ATTN__PORT_OPTIONAL("column_attention", "(heads,cols,batch,rows,rows)", "one map a column, after dropout"),
+    ATTN__PORT_OPTIONAL("row_attention", "(heads,batch,cols,cols)", "the one map of all rows, after dropout"),
+};
+
+const attn__kind attn__kind_axial_transformer_layer = {
+    .about = {.name = "axial-transformer-layer",
+              .summary = "row attention, column attention and feed-forward over alignments, each a residual block",
+              .source = "Rao et al. 2021, MSA Transformer; facebookresearch/esm",
+              ATTN__PORTS(axial_keys, inputs, axial_outputs)},
+    .size = sizeof(attn_nn_axial_layer),
+    .build = axial_build,
+    .forward = axial_forward,
 };

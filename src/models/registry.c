@@ -17,12 +17,22 @@
     X(transformer)                                                                                                     \
     X(seq2seq_attention)                                                                                               \
     X(self_attention)                                                                                                  \
+    X(axial_positional_embedding)                                                                                      \
+    X(axial_image_transformer)                                                                                         \
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \
     X(column_self_attention)                                                                                           \
+    X(axial_transformer_layer)                                                                                         \
+    X(msa_transformer)                                                                                                 \
     X(detr_multi_head_attention)                                                                                       \
     X(detr_ffn)                                                                                                        \
-    X(key_content_attention)
+    X(key_content_attention)                                                                                           \
+    X(stand_alone_self_attention)                                                                                      \
+    X(local_self_attention)                                                                                           \
+    X(non_local)                                                                                                       \
+    X(generalized_attention)                                                                                           \
+    X(sine_position_encoding)                                                                                          \
+    X(learned_position_encoding)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention over the rows and the columns of alignments, read where they lie. */
-#include "nn/check.h"
+#include "nn/msa_attention.h"
 
 #include "base/context.h"
+#include "nn/check.h"
+#include "tensor/linear_part.h"
+
+#include <math.h>
+#include <string.h>
 
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t dim)
 {
@@ -49,62 +54,55 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
     return true;
 }
 
-/* Zero for the queries [R,C,B] that are padding, else 1, as a factor for q [R,C,B,D]. */
-static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_tensor *keep, attn_dtype dtype)
+/* Rows of an alignment [R,C] that are not all padding. */
+static int64_t depth_of(const sizes *s, const uint8_t *kept)
+{
+    int64_t depth = 0;
+    for (int64_t row = 0; row < s->rows; row++) {
+        int64_t col = 0;
+        while (col < s->cols && !kept[row * s->cols + col]) {
+            col++;
+        }
+        depth += col < s->cols;
+    }
+    return depth;
+}
+
+/* A factor for q [R,C,B,D]: zero for the queries [R,C,B] that are padding, since the sum over rows must not see them;
+ * else 1, or what turns the batch's 1/sqrt(R) into the alignment's own. */
+static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_tensor *keep, bool own_depth,
+                                 attn_dtype dtype)
 {
     attn_tensor *factor = attn_tensor_make(tape, dtype, 4, (int64_t[]){s->rows, s->cols, s->batch, 1}, NULL);
     const uint8_t *kept = attn_tensor_data(keep);
     int64_t map = s->rows * s->cols;
-    for (int64_t i = 0; factor && i < s->batch * map; i++) {
-        int64_t to = i % map * s->batch + i / map;
-        if (dtype == ATTN_F64) {
-            ((double *)attn_tensor_data(factor))[to] = kept[i] != 0;
-        } else {
-            ((float *)attn_tensor_data(factor))[to] = kept[i] != 0;
+    for (int64_t b = 0; factor && b < s->batch; b++) {
+        int64_t depth = own_depth ? depth_of(s, kept + b * map) : s->rows;
+        double scale = depth > 0 ? sqrt((double)s->rows / (double)depth) : 1;
+        for (int64_t i = 0; i < map; i++) {
+            double value = kept[b * map + i] ? scale : 0;
+            if (dtype == ATTN_F64) {
+                ((double *)attn_tensor_data(factor))[i * s->batch + b] = value;
+            } else {
+                ((float *)attn_tensor_data(factor))[i * s->batch + b] = (float)value;
+            }
         }
     }
     return factor;
 }
 
-static attn_tensor *finish(const attn_nn_msa_attention *layer, attn_tape *tape, attn_attention *a, attn_tensor *x,
-                           attn_tensor *q)
+/* The engine sees the first row's padding, for keys; dims 1 and 3 of the problem are batch and key. */
+static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
-    a->q.tensor = q;
-    a->k.tensor = attn_nn_linear_forward(&layer->k, tape, x);
-    a->v.tensor = attn_nn_linear_forward(&layer->v, tape, x);
-    if (!a->q.tensor || !a->k.tensor || !a->v.tensor) {
-        return NULL;
-    }
-    if (a->mask) {
-        a->problem.with |= ATTN_WITH_MASK;
-    }
-    a->problem.dtype = attn_tensor_dtype(x);
-    a->problem.mask_fill = layer->fill;
-    a->problem.weights_dropped = true;
-    a->dropout = layer->dropout;
-    return attn_nn_linear_forward(&layer->out, tape, attn_attend(tape, a));
-}
-
-attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
-                                        const attn_tensor *keep, attn_tensor **weights)
-{
-    sizes s;
-    if (!measure(&s, tape, x, keep, layer->heads)) {
-        return NULL;
-    }
-    attn_attention a = {.mask = keep, .rank = 4, .shape = {s.rows, s.cols, s.batch, s.heads * s.dim},
-                        .weights = weights, .weights_rank = 4, .weights_shape = {s.heads, s.batch, s.cols, s.cols}};
-    if (attn_problem_tied_rows(&a.problem, s.rows, s.cols, s.batch, s.heads, s.dim) != ATTN_OK) {
+    if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE, "row attention: sizes out of range");
-        return NULL;
+        return false;
     }
-    attn_tensor *q = attn_nn_linear_forward(&layer->q, tape, x);
-    if (keep) { /* the engine sees the first row's padding, for keys; dims 1 and 3 are batch and key */
-        a.problem.dims[1].mask = s.rows * s.cols;
-        a.problem.dims[3].mask = 1;
-        q = attn_mul(tape, q, query_factor(tape, &s, keep, attn_tensor_dtype(x)));
+    if (masked) {
+        p->dims[1].mask = s->rows * s->cols;
+        p->dims[3].mask = 1;
     }
-    return finish(layer, tape, &a, x, q);
+    return true;
 }
 
 /* Heads, columns and batch are batch; rows ask rows. */
@@ -129,27 +127,79 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
     }
 }
 
+/* All channels through the tape, which may want their gradients; some of them only while it does not record. */
+static attn_tensor *project(const attn_nn_linear *linear, attn_tape *tape, attn_tensor *x, const attn__head_range *range,
+                            int64_t dim)
+{
+    if (range->n * dim == attn_tensor_dim(linear->weight, 0)) {
+        return attn_nn_linear_forward(linear, tape, x);
+    }
+    return attn__linear_rows(tape, x, linear->weight, linear->bias, range->first * dim, range->n * dim, ATTN_IDENTITY);
+}
+
 static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape)
 {
     return attn_affine(tape, attn_tensor_make(tape, dtype, rank, shape, NULL), 1, 1);
 }
 
-attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
-                                           const attn_tensor *keep, attn_tensor **weights)
+/* One row attends to itself alone, padded or not: no projection of queries and keys, no dropout. */
+static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x, const sizes *s,
+                               const attn__head_range *range, attn_tensor **weights)
+{
+    if (weights) {
+        *weights = ones(tape, attn_tensor_dtype(x), 5, (int64_t[]){s->heads, s->cols, s->batch, 1, 1});
+    }
+    return project(&layer->v, tape, x, range, s->dim);
+}
+
+attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                             const attn_tensor *keep, bool columns, const attn__head_range *range,
+                             attn_tensor **weights)
 {
     sizes s;
     if (!measure(&s, tape, x, keep, layer->heads)) {
         return NULL;
     }
-    attn_attention a = {.mask = keep, .rank = 4, .shape = {s.rows, s.cols, s.batch, s.heads * s.dim},
-                        .weights = weights, .weights_rank = 5,
-                        .weights_shape = {s.heads, s.cols, s.batch, s.rows, s.rows}};
-    if (s.rows == 1) { /* each row attends to itself alone, padded or not */
-        if (weights) {
-            *weights = ones(tape, attn_tensor_dtype(x), 5, a.weights_shape);
-        }
-        return attn_nn_linear_forward(&layer->out, tape, attn_nn_linear_forward(&layer->v, tape, x));
+    s.heads = range->n;
+    if (columns && s.rows == 1) {
+        return single_row(layer, tape, x, &s, range, weights);
     }
-    describe_columns(&a.problem, &s, keep != NULL);
-    return finish(layer, tape, &a, x, attn_nn_linear_forward(&layer->q, tape, x));
+    attn_attention a = {.mask = keep, .rank = 4, .shape = {s.rows, s.cols, s.batch, s.heads * s.dim},
+                        .weights = weights, .weights_rank = columns ? 5 : 4, .dropout = layer->dropout};
+    const int64_t row_maps[] = {s.heads, s.batch, s.cols, s.cols};
+    const int64_t column_maps[] = {s.heads, s.cols, s.batch, s.rows, s.rows};
+    memcpy(a.weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
+    if (columns) {
+        describe_columns(&a.problem, &s, keep != NULL);
+    } else if (!describe_rows(&a.problem, tape, &s, keep != NULL)) {
+        return NULL;
+    }
+    a.q.tensor = project(&layer->q, tape, x, range, s.dim);
+    if (!columns && keep) {
+        a.q.tensor = attn_mul(tape, a.q.tensor, query_factor(tape, &s, keep, layer->own_depth, attn_tensor_dtype(x)));
+    }
+    a.k.tensor = project(&layer->k, tape, x, range, s.dim);
+    a.v.tensor = project(&layer->v, tape, x, range, s.dim);
+    if (!a.q.tensor || !a.k.tensor || !a.v.tensor) {
+        return NULL;
+    }
+    a.problem.with |= keep ? ATTN_WITH_MASK : 0;
+    a.problem.dtype = attn_tensor_dtype(x);
+    a.problem.mask_fill = layer->fill;
+    a.problem.weights_dropped = true;
+    return attn_attend(tape, &a);
+}
+
+attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                        const attn_tensor *keep, attn_tensor **weights)
+{
+    attn__head_range all = {0, layer->heads};
+    return attn_nn_linear_forward(&layer->out, tape, attn__msa_heads(layer, tape, x, keep, false, &all, weights));
+}
+
+attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                           const attn_tensor *keep, attn_tensor **weights)
+{
+    attn__head_range all = {0, layer->heads};
+    return attn_nn_linear_forward(&layer->out, tape, attn__msa_heads(layer, tape, x, keep, true, &all, weights));
 }

@@ -27,7 +27,7 @@ from compare import TOLERANCE, compare_grads, distance, peak
 from draw import normal
 
 LAYERS = {**layers_book.LAYERS, **layers_axial.LAYERS, **layers_msa.LAYERS, **layers_spatial.LAYERS}
-INTEGERS = ("valid_lens", "self_attn_padding_mask")
+INTEGERS = ("valid_lens", "self_attn_padding_mask", "tokens")
 
 
 def evaluate(forward, weights, inputs, dout, dtype):

@@ -29,20 +29,41 @@ def msa_projections(w, x, heads):
     return (F.linear(x["x"], w[p + "_proj.weight"], w[p + "_proj.bias"]).unflatten(-1, (heads, -1)) for p in "qkv")
 
 
+def attend_rows(w, h, padding, heads, own_depth=False):
+    """Tied rows: out_proj of every row's context, and the one map; w has the projections' names."""
+    q, k, v = msa_projections(w, {"x": h}, heads)
+    rows = torch.tensor(float(q.shape[0]), dtype=h.dtype)
+    if padding is not None:
+        q = q * (1 - padding.permute(1, 2, 0))[..., None, None]
+        if own_depth:
+            rows = (1 - padding.amin(2)).sum(1)[None, :, None, None]
+    scores = torch.einsum("rinhd,rjnhd->hnij", q, k) / torch.sqrt(q.shape[-1] * rows)
+    if padding is not None:
+        scores = scores.masked_fill(padding[:, 0].bool()[None, :, None], -10000)
+    maps = torch.softmax(scores, -1)
+    out = torch.einsum("hnij,rjnhd->rinhd", maps, v).flatten(-2)
+    return F.linear(out, w["out_proj.weight"], w["out_proj.bias"]), maps
+
+
+def attend_columns(w, h, padding, heads, leave_out=False):
+    """The same for columns; a column that is all padding gets the mean of its rows, or with leave_out nothing."""
+    q, k, v = msa_projections(w, {"x": h}, heads)
+    scores = torch.einsum("icnhd,jcnhd->hcnij", q, k) / math.sqrt(q.shape[-1])
+    if padding is not None and q.shape[0] > 1:
+        scores = scores.masked_fill(padding.bool().permute(2, 0, 1)[None, :, :, None], -10000)
+    maps = torch.softmax(scores, -1)
+    if padding is not None and leave_out and q.shape[0] > 1:
+        maps = maps * (1 - padding.amin(1)).T[None, :, :, None, None]
+    out = torch.einsum("hcnij,jcnhd->icnhd", maps, v).flatten(-2)
+    return F.linear(out, w["out_proj.weight"], w["out_proj.bias"]), maps
+
+
 def row_case(rng):
     config, weights, inputs, heads = msa_case(rng)
 
     def forward(w, x):
-        q, k, v = msa_projections(w, x, heads)
-        padding = x.get("self_attn_padding_mask")
-        if padding is not None:
-            q = q * (1 - padding.permute(1, 2, 0))[..., None, None]
-        scores = torch.einsum("rinhd,rjnhd->hnij", q, k) / math.sqrt(q.shape[-1] * q.shape[0])
-        if padding is not None:
-            scores = scores.masked_fill(padding[:, 0].bool()[None, :, None], -10000)
-        maps = torch.softmax(scores, -1)
-        out = torch.einsum("hnij,rjnhd->rinhd", maps, v).flatten(-2)
-        return {"out": F.linear(out, w["out_proj.weight"], w["out_proj.bias"]), "attention": maps}
+        out, maps = attend_rows(w, x["x"], x.get("self_attn_padding_mask"), heads)
+        return {"out": out, "attention": maps}
     return config, weights, inputs, forward
 
 
@@ -50,15 +71,131 @@ def column_case(rng):
     config, weights, inputs, heads = msa_case(rng)
 
     def forward(w, x):
-        q, k, v = msa_projections(w, x, heads)
-        scores = torch.einsum("icnhd,jcnhd->hcnij", q, k) / math.sqrt(q.shape[-1])
-        if "self_attn_padding_mask" in x and q.shape[0] > 1:
-            padding = x["self_attn_padding_mask"].bool().permute(2, 0, 1)
-            scores = scores.masked_fill(padding[None, :, :, None], -10000)
-        maps = torch.softmax(scores, -1)
-        out = torch.einsum("hcnij,jcnhd->icnhd", maps, v).flatten(-2)
-        return {"out": F.linear(out, w["out_proj.weight"], w["out_proj.bias"]), "attention": maps}
+        out, maps = attend_columns(w, x["x"], x.get("self_attn_padding_mask"), heads)
+        return {"out": out, "attention": maps}
     return config, weights, inputs, forward
 
 
-LAYERS = {"row-self-attention": row_case, "column-self-attention": column_case}
+def part(w, prefix):
+    return {name[len(prefix):]: tensor for name, tensor in w.items() if name.startswith(prefix)}
+
+
+def norm(w, x):
+    return F.layer_norm(x, x.shape[-1:], w["layer_norm.weight"], w["layer_norm.bias"])
+
+
+def axial_layer(w, x, padding, heads, own_depth=False, leave_out=False):
+    """x and both maps, from the paper: three pre-norm residual blocks."""
+    rows, columns, ffn = (part(w, name + ".") for name in
+                          ("row_self_attention", "column_self_attention", "feed_forward_layer"))
+    out, row_maps = attend_rows(part(rows, "layer."), norm(rows, x), padding, heads, own_depth)
+    x = x + out
+    out, column_maps = attend_columns(part(columns, "layer."), norm(columns, x), padding, heads, leave_out)
+    x = x + out
+    h = F.gelu(F.linear(norm(ffn, x), ffn["layer.fc1.weight"], ffn["layer.fc1.bias"]))
+    return x + F.linear(h, ffn["layer.fc2.weight"], ffn["layer.fc2.bias"]), row_maps, column_maps
+
+
+def axial_weights(rng, dim, hidden):
+    weights = {}
+    for block in "row_self_attention", "column_self_attention", "feed_forward_layer":
+        weights[block + ".layer_norm.weight"] = 1 + normal(rng, dim) / 5
+        weights[block + ".layer_norm.bias"] = normal(rng, dim) / 5
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj") if block != "feed_forward_layer" else ():
+            weights[f"{block}.layer.{name}.weight"] = linear(rng, dim, dim)
+            weights[f"{block}.layer.{name}.bias"] = normal(rng, dim)
+    for name, out, into in ("fc1", hidden, dim), ("fc2", dim, hidden):
+        weights[f"feed_forward_layer.layer.{name}.weight"] = linear(rng, out, into)
+        weights[f"feed_forward_layer.layer.{name}.bias"] = normal(rng, out)
+    return weights
+
+
+def axial_case(rng):
+    config, _, inputs, heads = msa_case(rng)
+    dim, hidden = config["embed_dim"], size(rng)
+    own_depth = bool(rng.integers(2))
+
+    def forward(w, x):
+        out, rows, columns = axial_layer(w, x["x"], x.get("self_attn_padding_mask"), heads, own_depth)
+        return {"out": out, "row_attention": rows, "column_attention": columns}
+    return ({"embedding_dim": dim, "ffn_embedding_dim": hidden, "num_attention_heads": heads, "dropout": 0.0,
+             "attention_dropout": 0.0, "activation_dropout": 0.0, "own_depth": own_depth},
+            axial_weights(rng, dim, hidden), inputs, forward)
+
+
+def contact_probabilities(w, maps, columns):
+    """Logistic regression over maps [B,L*H,C,C]: <cls> off, symmetric, corrected; each alignment in its own size."""
+    out = torch.zeros(maps.shape[0], maps.shape[2] - 1, maps.shape[3] - 1, dtype=maps.dtype)
+    for b, cols in enumerate(columns):
+        s = maps[b, :, 1:cols, 1:cols]
+        s = s + s.mT
+        s = s - s.sum(-1, keepdim=True) * s.sum(-2, keepdim=True) / s.sum((-1, -2), keepdim=True)
+        logit = torch.einsum("f,fij->ij", w["contact_head.regression.weight"][0], s) + w["contact_head.regression.bias"]
+        out[b, :cols - 1, :cols - 1] = torch.sigmoid(logit)
+    return out
+
+
+def transformer(w, tokens, layers, heads, compat):
+    padding = (tokens == 1).to(w["embed_tokens.weight"].dtype)
+    positions = ((tokens != 1).cumsum(-1) * (tokens != 1) + 1)
+    x = w["embed_tokens.weight"][tokens] + w["embed_positions.weight"][positions]
+    x = x + w["msa_position_embedding"][:, :tokens.shape[1]] if "msa_position_embedding" in w else x
+    x = F.layer_norm(x, x.shape[-1:], w["emb_layer_norm_before.weight"], w["emb_layer_norm_before.bias"])
+    x = x * (1 - padding)[..., None]
+    hidden, row_maps, column_maps = [x], [], []
+    x = x.permute(1, 2, 0, 3)
+    for i in range(layers):
+        x, rows, columns = axial_layer(part(w, f"layers.{i}."), x, padding, heads, not compat, not compat)
+        hidden.append(x.permute(2, 0, 1, 3))
+        row_maps.append(rows.transpose(0, 1))
+        column_maps.append(columns.permute(2, 0, 1, 3, 4))
+    x = F.layer_norm(hidden[-1], x.shape[-1:], w["emb_layer_norm_after.weight"], w["emb_layer_norm_after.bias"])
+    hidden[-1] = x
+    h = F.gelu(F.linear(x, w["lm_head.dense.weight"], w["lm_head.dense.bias"]))
+    h = F.layer_norm(h, h.shape[-1:], w["lm_head.layer_norm.weight"], w["lm_head.layer_norm.bias"])
+    maps = torch.stack(row_maps, 1)
+    columns = (tokens[:, 0] != 1).sum(1).tolist() if not compat else [tokens.shape[2]] * tokens.shape[0]
+    return {"logits": h @ w["embed_tokens.weight"].T + w["lm_head.bias"], "representations": x,
+            "hidden": torch.stack(hidden), "row_attentions": maps, "col_attentions": torch.stack(column_maps, 1),
+            "contacts": contact_probabilities(w, maps.flatten(1, 2), columns).detach()}
+
+
+def transformer_weights(rng, config):
+    dim, vocabulary = config["embed_dim"], config["vocab_size"]
+    weights = {"embed_tokens.weight": normal(rng, vocabulary, dim) / 2,
+               "embed_positions.weight": normal(rng, config["max_positions"] + 2, dim) / 2,
+               "contact_head.regression.weight": 3 * normal(rng, 1, config["layers"] * config["attention_heads"]),
+               "contact_head.regression.bias": normal(rng, 1), "lm_head.bias": normal(rng, vocabulary),
+               "lm_head.dense.weight": linear(rng, dim, dim), "lm_head.dense.bias": normal(rng, dim)}
+    if config["embed_positions_msa"]:
+        weights["msa_position_embedding"] = normal(rng, 1, 1024, 1, config["embed_positions_msa_dim"])
+    for name in "emb_layer_norm_before", "emb_layer_norm_after", "lm_head.layer_norm":
+        weights[name + ".weight"], weights[name + ".bias"] = 1 + normal(rng, dim) / 5, normal(rng, dim) / 5
+    for i in range(config["layers"]):
+        for name, array in axial_weights(rng, dim, config["ffn_embed_dim"]).items():
+            # Sharp maps: of flat ones the gradients of queries and keys are differences that float32 cannot tell.
+            weights[f"layers.{i}.{name}"] = array * (3 if ".q_proj" in name or ".k_proj" in name else 1)
+    return weights
+
+
+def transformer_case(rng):
+    heads = int(rng.choice([1, 2, 3]))
+    dim, batch, rows, cols = heads * int(rng.choice([4, 8, 16])), int(rng.choice([1, 2])), int(rng.choice([1, 2, 5])), 9
+    config = {"layers": int(rng.choice([1, 2])), "embed_dim": dim, "ffn_embed_dim": 2 * dim, "attention_heads": heads,
+              "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "vocab_size": 13,
+              "max_positions": 12, "embed_positions_msa": bool(rng.integers(2)),
+              "embed_positions_msa_dim": int(rng.choice([1, dim])), "compat": str(rng.choice(["none", "esm"]))}
+    tokens = rng.integers(4, 13, (batch, rows, cols))
+    tokens[:, :, 0] = 0
+    for b in range(batch if rng.integers(2) else 0):
+        tokens[b, rows - int(rng.integers(rows)):] = 1
+        tokens[b, :, cols - int(rng.integers(cols - 3)):] = 1
+    inputs = {"tokens": tokens.astype(np.float32)}
+
+    def forward(w, x):
+        return transformer(w, x["tokens"].long(), config["layers"], heads, config["compat"] == "esm")
+    return config, transformer_weights(rng, config), inputs, forward
+
+
+LAYERS = {"row-self-attention": row_case, "column-self-attention": column_case, "axial-transformer-layer": axial_case,
+          "msa-transformer": transformer_case}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From tokens to the first layer's input. */
+#include "models/msa.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------- checks */
+
+/* Row attention masks keys by the first row's padding alone (so do the published weights' originals), which is right
+ * only if no other row is longer. */
+static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
+{
+    const uint8_t *keep = t->keep ? attn_tensor_data(t->keep) : NULL;
+    int64_t map = t->rows * t->cols;
+    for (int64_t i = 0; keep && i < t->batch * map; i++) {
+        if (keep[i] && !keep[i / map * map + i % t->cols]) {
+            attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
+                       "alignment %lld: column %lld is padding in the first row but not in row %lld",
+                       (long long)(i / map), (long long)(i % t->cols), (long long)(i % map / t->cols));
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool sizes_fit(const attn__msa *msa, attn_context *context, const attn__msa_tokens *t)
+{
+    if (t->rows < 1 || t->cols < 1 || t->batch < 1) {
+        attn__fail(context, ATTN_SHAPE, "an alignment needs at least one row and one token; found %lld x %lld x %lld",
+                   (long long)t->batch, (long long)t->rows, (long long)t->cols);
+    } else if (t->cols > msa->max_positions) {
+        attn__fail(context, ATTN_SHAPE, "%lld tokens a row; the model has positions for %lld, <cls> and %lld residues",
+                   (long long)t->cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
+    } else if (msa->msa_positions && t->rows > attn_tensor_dim(msa->msa_positions, 1)) {
+        attn__fail(context, ATTN_SHAPE, "%lld rows; the model was trained on, and has positions for, at most %lld: "
+                   "take a part of the alignment", (long long)t->rows,
+                   (long long)attn_tensor_dim(msa->msa_positions, 1));
+    } else {
+        return true;
+    }
+    return false;
+}
+
+bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, attn__msa_tokens *tokens)
+{
+    attn_context *context = attn_tape_context(tape);
+    *tokens = (attn__msa_tokens){.ids = ids};
+    if (!ids || attn_tensor_rank(ids) != 3 || attn_tensor_dtype(ids) != ATTN_I32) {
+        attn__fail(context, ATTN_SHAPE, "tokens: I32 [alignments,rows,columns] wanted");
+        return false;
+    }
+    tokens->batch = attn_tensor_dim(ids, 0);
+    tokens->rows = attn_tensor_dim(ids, 1);
+    tokens->cols = attn_tensor_dim(ids, 2);
+    if (!sizes_fit(msa, context, tokens)) {
+        return false;
+    }
+    const int32_t *id = attn_tensor_data(ids);
+    int64_t n = attn_tensor_size(ids), kept = 0;
+    attn_tensor *keep = attn_tensor_make(tape, ATTN_U8, 3, attn_tensor_shape(ids), NULL);
+    if (!keep) {
+        return false;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        kept += ((uint8_t *)attn_tensor_data(keep))[i] = id[i] != ATTN__MSA_PAD;
+    }
+    tokens->keep = kept < n ? keep : NULL; /* without padding nothing is masked, which is faster */
+    return first_rows_are_longest(tape, tokens);
+}
+
+int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b)
+{
+    int64_t cols = tokens->cols;
+    const uint8_t *keep = tokens->keep ? attn_tensor_data(tokens->keep) : NULL;
+    while (keep && cols > 0 && !keep[b * tokens->rows * tokens->cols + cols - 1]) {
+        cols--;
+    }
+    return cols;
+}
+
+/* ---------------------------------------------------------------------------------------------- embedding */
+
+/* fairseq's learned positions count the tokens that are no padding, from padding_idx + 1 on: <cls> stands at 2, padding
+ * at 1. */
+static attn_tensor *positions_of(attn_tape *tape, const attn_tensor *ids)
+{
+    attn_tensor *positions = attn_tensor_make(tape, ATTN_I32, attn_tensor_rank(ids), attn_tensor_shape(ids), NULL);
+    int64_t cols = attn_tensor_dim(ids, -1);
+    const int32_t *id = attn_tensor_data(ids);
+    int32_t *position = positions ? attn_tensor_data(positions) : NULL, count = 0;
+    for (int64_t i = 0; position && i < attn_tensor_size(ids); i++) {
+        count = i % cols ? count : 0;
+        count += id[i] != ATTN__MSA_PAD;
+        position[i] = id[i] == ATTN__MSA_PAD ? ATTN__MSA_PAD : count + ATTN__MSA_PAD;
+    }
+    return positions;
+}
+
+/* ids [B,n,C], the rows from `first` on -> [B,n,C,D], before padding is cleared. */
+static attn_tensor *embed_rows(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, int64_t first)
+{
+    attn_tensor *x = attn_nn_embedding_forward(&msa->embed_tokens, tape, ids);
+    x = attn_add(tape, x, attn_nn_embedding_forward(&msa->embed_positions, tape, positions_of(tape, ids)));
+    if (msa->msa_positions) {
+        x = attn_add(tape, x, attn_slice(tape, msa->msa_positions, 1, first, first + attn_tensor_dim(ids, 1)));
+    }
+    return attn_dropout(tape, attn_nn_layer_norm_forward(&msa->norm_before, tape, x), msa->dropout);
+}
+
+static attn_tensor *embed_all(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *t)
+{
+    attn_tensor *x = embed_rows(msa, tape, t->ids, 0);
+    if (x && t->keep) {
+        attn_tensor *factor = attn_cast(tape, t->keep, attn_tensor_dtype(x));
+        x = attn_mul(tape, x, attn_reshape(tape, factor, 4, (int64_t[]){t->batch, t->rows, t->cols, 1}));
+    }
+    return attn_permute(tape, x, (int[]){1, 2, 0, 3});
+}
+
+/* Row `row` of alignment `b`, y [1,1,C,D], to its tokens' places in x [R,C,B,D]. */
+static void put_row(const attn__msa_tokens *t, int64_t b, int64_t row, const attn_tensor *y, attn_tensor *x)
+{
+    size_t bytes = (size_t)attn_tensor_dim(x, 3) * attn_dtype_size(attn_tensor_dtype(x));
+    const int32_t *id = (const int32_t *)attn_tensor_data(t->ids) + (b * t->rows + row) * t->cols;
+    for (int64_t col = 0; col < t->cols; col++) {
+        char *to = (char *)attn_tensor_data(x) + (size_t)((row * t->cols + col) * t->batch + b) * bytes;
+        if (id[col] != ATTN__MSA_PAD) { /* x is zeros */
+            memcpy(to, (const char *)attn_tensor_data(y) + (size_t)col * bytes, bytes);
+        }
+    }
+}
+
+/* Row by row: the sums on the way would otherwise take five times the memory of their result. */
+static attn_tensor *embed_in_parts(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *t)
+{
+    attn_dtype dtype = attn_tensor_dtype(msa->embed_tokens.weight);
+    attn_tensor *x = attn_tensor_make(tape, dtype, 4, (int64_t[]){t->rows, t->cols, t->batch, msa->dim}, NULL);
+    bool fine = x != NULL;
+    for (int64_t i = 0; i < t->batch * t->rows && fine; i++) {
+        const int32_t *id = (const int32_t *)attn_tensor_data(t->ids) + i * t->cols;
+        attn_scope_begin(tape);
+        attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 3, (int64_t[]){1, 1, t->cols}, id);
+        attn_tensor *y = ids ? embed_rows(msa, tape, ids, i % t->rows) : NULL;
+        fine = y != NULL;
+        if (fine) {
+            put_row(t, i / t->rows, i % t->rows, y, x);
+        }
+        attn_scope_end(tape, NULL);
+    }
+    return fine ? x : NULL;
+}
+
+attn_tensor *attn__msa_embed(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *tokens)
+{
+    attn_tape_options mode = attn_tape_mode(tape);
+    return mode.record || mode.train ? embed_all(msa, tape, tokens) : embed_in_parts(msa, tape, tokens);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The axial layer of the MSA Transformer: row attention, column attention, feed-forward, each on normalised input and
+ * added to what came in.
+ *
+ * Without gradients it runs in place.  The originals save memory by cutting an alignment into chunks of rows, which for
+ * tied rows means partial scores that are summed, with masks added to each (and rounding with them).  Here the cut goes
+ * between heads instead: a head's scores are always whole sums over all rows, masked once; only the sum over heads in
+ * the output's projection, which is linear, is taken in parts. */
+#include "nn/msa_attention.h"
+
+#include "base/context.h"
+#include "nn/check.h"
+#include "tensor/linear_part.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------ building */
+
+static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, int64_t dim)
+{
+    attn_nn_push(builder, "layer_norm");
+    attn_nn_layer_norm_init(norm, builder, dim, 0);
+    attn_nn_pop(builder);
+}
+
+static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm *norm, attn_nn_builder *builder,
+                           const char *name, const attn_nn_axial_options *o)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, "layer");
+    attn_nn_msa_attention_init(attention, builder, o->dim, o->heads, o->dropout, o->fill);
+    attention->own_depth = o->own_depth;
+    attn_nn_pop(builder);
+    norm_init(norm, builder, o->dim);
+    attn_nn_pop(builder);
+}
+
+static void linear_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
+{
+    attn_nn_push(builder, "layer.%s", name);
+    attn_nn_linear_init(linear, builder, in, out, true);
+    attn_nn_pop(builder);
+}
+
+void attn_nn_axial_layer_init(attn_nn_axial_layer *layer, attn_nn_builder *builder,
+                              const attn_nn_axial_options *options)
+{
+    *layer = (attn_nn_axial_layer){.dropout = options->dropout, .activation_dropout = options->activation_dropout,
+                                   .max_tokens = options->max_tokens};
+    attention_init(&layer->rows, &layer->rows_norm, builder, "row_self_attention", options);
+    attention_init(&layer->columns, &layer->columns_norm, builder, "column_self_attention", options);
+    attn_nn_push(builder, "feed_forward_layer");
+    linear_init(&layer->fc1, builder, "fc1", options->dim, options->ffn_dim);
+    linear_init(&layer->fc2, builder, "fc2", options->ffn_dim, options->dim);
+    norm_init(&layer->ffn_norm, builder, options->dim);
+    attn_nn_pop(builder);
+}
+
+/* --------------------------------------------------------------------------------------------- on the tape */
+
+/* Each block is a scope, so that what its backward pass does not need goes at its end. */
+static attn_tensor *residual(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
+{
+    return attn_add(tape, x, attn_dropout(tape, y, layer->dropout));
+}
+
+static attn_tensor *feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *h = attn_nn_layer_norm_forward(&layer->ffn_norm, tape, x);
+    h = attn_linear(tape, h, layer->fc1.weight, layer->fc1.bias, ATTN_GELU_ERF);
+    return attn_nn_linear_forward(&layer->fc2, tape, attn_dropout(tape, h, layer->activation_dropout));
+}
+
+static attn_tensor *recorded(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
+                             attn_tensor **row_weights, attn_tensor **column_weights)
+{
+    attn_tensor *h = attn_nn_layer_norm_forward(&layer->rows_norm, tape, x);
+    x = residual(layer, tape, x, attn_nn_msa_attention_rows(&layer->rows, tape, h, keep, row_weights));
+    h = attn_nn_layer_norm_forward(&layer->columns_norm, tape, x);
+    x = residual(layer, tape, x, attn_nn_msa_attention_columns(&layer->columns, tape, h, keep, column_weights));
+    return residual(layer, tape, x, feed_forward(layer, tape, x));
+}
+
+/* ------------------------------------------------------------------------------------------------ in place */
+
+static int64_t tokens_of(const attn_tensor *x)
+{
+    return attn_tensor_size(x) / attn_tensor_dim(x, -1);
+}
+
+/* Heads taken together: the number of groups that the bound asks for, in equal parts. */
+static int64_t heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
+{
+    if (max_tokens <= 0 || tokens <= max_tokens) {
+        return heads;
+    }
+    int64_t most = (int64_t)((double)heads * (double)max_tokens / (double)tokens);
+    int64_t groups = most > 0 ? (heads + most - 1) / most : heads;
+    return (heads + groups - 1) / groups;
+}
+
+typedef struct attention_part {
+    const attn_nn_msa_attention *attention;
+    const attn_nn_layer_norm *norm;
+    bool columns;
+    attn_nn_take_maps take;
+} attention_part;
+
+/* x += context of these heads times their columns of the output's weights; its bias comes with the first ones. */
+static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, attn_tensor *h,
+                      const attn__head_range *range, const attn_nn_axial_run *run)
+{
+    const attn_nn_linear *out = &p->attention->out;
+    int64_t dim = attn_tensor_dim(x, -1) / p->attention->heads;
+    attn_tensor *maps = NULL, **wanted = p->take ? &maps : NULL;
+    attn_tensor *o = attn__msa_heads(p->attention, tape, h, run->keep, p->columns, range, wanted);
+    if (maps) {
+        p->take(run->user, range->first, maps);
+    }
+    return attn__linear_part_run(tape, &(attn__linear_part){.x = o, .w = out->weight, .column = range->first * dim,
+                                                            .b = range->first ? NULL : out->bias, .add = true, .y = x});
+}
+
+static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_axial_run *run,
+                            int64_t max_tokens)
+{
+    int64_t heads = p->attention->heads, each = heads_at_once(heads, tokens_of(x), max_tokens);
+    bool fine = true;
+    attn_scope_begin(tape);
+    attn_tensor *h = attn_nn_layer_norm_forward(p->norm, tape, x);
+    for (int64_t first = 0; first < heads && fine; first += each) {
+        attn__head_range range = {first, each < heads - first ? each : heads - first};
+        attn_scope_begin(tape);
+        fine = add_heads(p, tape, x, h, &range, run);
+        attn_scope_end(tape, NULL);
+    }
+    attn_scope_end(tape, NULL);
+    return fine;
+}
+
+/* Some tokens at a time in any case: their hidden channels, four times as many, then stay in the last cache. */
+static bool apply_feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, int64_t max_tokens)
+{
+    enum { TOKENS = 1024 };
+    int64_t tokens = tokens_of(x), each = max_tokens > 0 && max_tokens < TOKENS ? max_tokens : TOKENS;
+    bool fine = true;
+    attn_tensor *flat = attn_reshape(tape, x, 2, (int64_t[]){tokens, attn_tensor_dim(x, -1)});
+    for (int64_t at = 0; at < tokens && fine; at += each) {
+        attn_scope_begin(tape);
+        attn_tensor *part = flat ? attn__part_of(tape, flat, at, at + each < tokens ? at + each : tokens) : NULL;
+        attn_tensor *h = attn_nn_layer_norm_forward(&layer->ffn_norm, tape, part);
+        h = attn__linear_rows(tape, h, layer->fc1.weight, layer->fc1.bias, 0, attn_tensor_dim(layer->fc1.weight, 0),
+                              ATTN_GELU_ERF);
+        fine = attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = layer->fc2.weight, .b = layer->fc2.bias,
+                                                                .add = true, .y = part});
+        attn_scope_end(tape, NULL);
+    }
+    return fine;
+}
+
+bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
+                               const attn_nn_axial_run *run)
+{
+    int64_t max_tokens = run->max_tokens > 0 ? run->max_tokens : layer->max_tokens;
+    attention_part rows = {&layer->rows, &layer->rows_norm, false, run->rows};
+    attention_part columns = {&layer->columns, &layer->columns_norm, true, run->columns};
+    if (attn_tape_mode(tape).record || attn_tape_mode(tape).train) {
+        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
+                   "axial layer: in place only on a tape that neither records nor trains");
+        return false;
+    }
+    return x && apply_attention(&rows, tape, x, run, max_tokens) &&
+           apply_attention(&columns, tape, x, run, max_tokens) && apply_feed_forward(layer, tape, x, max_tokens);
+}
+
+/* ------------------------------------------------------------------------------------------------- either way */
+
+/* Maps of some heads go where those of all heads lie: heads are the first axis. */
+typedef struct gathered {
+    attn_tensor *rows, *columns;
+} gathered;
+
+static void keep_maps(attn_tensor *all, int64_t first, const attn_tensor *maps)
+{
+    int64_t each = attn_tensor_size(maps) / attn_tensor_dim(maps, 0);
+    size_t element = attn_dtype_size(attn_tensor_dtype(maps));
+    if (all) {
+        memcpy((char *)attn_tensor_data(all) + (size_t)(first * each) * element, attn_tensor_data(maps),
+               (size_t)attn_tensor_size(maps) * element);
+    }
+}
+
+static void keep_rows(void *user, int64_t first, const attn_tensor *maps)
+{
+    keep_maps(((gathered *)user)->rows, first, maps);
+}
+
+static void keep_columns(void *user, int64_t first, const attn_tensor *maps)
+{
+    keep_maps(((gathered *)user)->columns, first, maps);
+}
+
+static attn_tensor *applied(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
+                            attn_tensor **row_weights, attn_tensor **column_weights)
+{
+    gathered maps = {0};
+    int64_t heads = layer->rows.heads, r = attn_tensor_dim(x, 0), c = attn_tensor_dim(x, 1), b = attn_tensor_dim(x, 2);
+    attn_dtype dtype = attn_tensor_dtype(x);
+    attn_nn_axial_run run = {.keep = keep, .user = &maps};
+    if (row_weights) {
+        run.rows = keep_rows;
+        *row_weights = maps.rows = attn_tensor_make(tape, dtype, 4, (int64_t[]){heads, b, c, c}, NULL);
+    }
+    if (column_weights) {
+        run.columns = keep_columns;
+        *column_weights = maps.columns = attn_tensor_make(tape, dtype, 5, (int64_t[]){heads, c, b, r, r}, NULL);
+    }
+    attn_tensor *y = attn_tensor_make(tape, dtype, 4, attn_tensor_shape(x), attn_tensor_data(x));
+    return attn_nn_axial_layer_apply(layer, tape, y, &run) ? y : NULL;
+}
+
+attn_tensor *attn_nn_axial_layer_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
+                                         const attn_tensor *keep, attn_tensor **row_weights,
+                                         attn_tensor **column_weights)
+{
+    attn_tape_options mode = attn_tape_mode(tape);
+    if (!attn__nn_has_rank(tape, x, 4, "alignment")) {
+        return NULL;
+    }
+    if (mode.record || mode.train) {
+        return recorded(layer, tape, x, keep, row_weights, column_weights);
+    }
+    return applied(layer, tape, x, keep, row_weights, column_weights);
+}

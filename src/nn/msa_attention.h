@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * msa_attention.h - attention over alignments, some heads at a time. */
+#ifndef ATTN_NN_MSA_ATTENTION_H
+#define ATTN_NN_MSA_ATTENTION_H
+
+#include "attn/nn_msa.h"
+
+typedef struct attn__head_range {
+    int64_t first, n;
+} attn__head_range;
+
+/* The heads' contexts [R,C,B,n*D/H], before the output's projection; *weights as in attn/nn_msa.h, for these heads.
+ * Fewer than all heads only on a tape that does not record.  NULL (noted) on failure. */
+attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                             const attn_tensor *keep, bool columns, const attn__head_range *range,
+                             attn_tensor **weights);
+
+#endif

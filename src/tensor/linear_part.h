@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * linear_part.h - a linear layer, or some of its channels, into memory that is there: what inference on little memory
+ * needs, where the operations of attn/tensor.h would make a new tensor for each step.  Nothing is recorded.
+ */
+#ifndef ATTN_TENSOR_LINEAR_PART_H
+#define ATTN_TENSOR_LINEAR_PART_H
+
+#include "tensor/tensor.h"
+
+/* y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]), c and o over the last axes of x and y. */
+typedef struct attn__linear_part {
+    const attn_tensor *x, *w, *b; /* b NULL: none */
+    int64_t row, column;
+    attn_activation activation;   /* IDENTITY where `add` */
+    bool add;
+    attn_tensor *y;
+} attn__linear_part;
+
+/* False (noted) without memory, or where a tensor is NULL. */
+bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
+
+/* A new tensor, x's shape but for `out` channels at the end, filled with channels [row, row + out) of the layer. */
+attn_tensor *attn__linear_rows(attn_tape *tape, attn_tensor *x, const attn_tensor *w, const attn_tensor *b, int64_t row,
+                               int64_t out, attn_activation activation);
+
+/* Indices [begin, end) of axis 0 of x, sharing its memory. */
+attn_tensor *attn__part_of(attn_tape *tape, attn_tensor *x, int64_t begin, int64_t end);
+
+#endif
