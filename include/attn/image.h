@@ -53,6 +53,9 @@ ATTN_API attn_status attn_image_parse(attn_image *image, attn_context *context, 
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
+/* The image in 1 or 3 channels, a copy where it has them already. */
+ATTN_API attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels);
+
 /* As a PNG of 8 bits a sample.  The caller frees the bytes. */
 ATTN_API attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
 /* Writes .png, or .ppm, .pgm and .pnm, as the path ends.  ATTN_ARGUMENT: another ending. */

@@ -82,21 +82,31 @@ static void convert_pixel(const unsigned char *from, int channels, unsigned char
         to[0] = colour ? luma(c[0], c[1], c[2]) : c[0];
 }
 
+static attn_status convert(attn_image *to, attn_context *context, const attn__raster *from, int channels)
+{
+    attn_status status = attn_image_create(to, context, from->width, from->height, channels);
+    size_t pixels = (size_t)(from->width * from->height);
+    for (size_t i = 0; status == ATTN_OK && i < pixels; i++)
+        convert_pixel(from->pixels + i * (size_t)from->channels, from->channels, to->pixels + i * (size_t)channels,
+                      channels);
+    return status;
+}
+
+attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels)
+{
+    attn__raster raster = {from->width, from->height, from->channels, from->pixels};
+    return convert(to, context, &raster, channels);
+}
+
 /* The raster becomes the image, without a copy where the channels are those wanted. */
 static attn_status deliver(attn_image *image, attn_context *context, attn__raster *raster, int channels)
 {
     int wanted = channels ? channels : raster->channels > 2 ? 3 : 1;
-    if (wanted == raster->channels) {
-        *image = (attn_image){raster->width, raster->height, wanted, raster->pixels};
-        raster->pixels = NULL;
-        return ATTN_OK;
-    }
-    attn_status status = attn_image_create(image, context, raster->width, raster->height, wanted);
-    size_t pixels = (size_t)(raster->width * raster->height);
-    for (size_t i = 0; status == ATTN_OK && i < pixels; i++)
-        convert_pixel(raster->pixels + i * (size_t)raster->channels, raster->channels,
-                      image->pixels + i * (size_t)wanted, wanted);
-    return status;
+    if (wanted != raster->channels)
+        return convert(image, context, raster, wanted);
+    *image = (attn_image){raster->width, raster->height, wanted, raster->pixels};
+    raster->pixels = NULL;
+    return ATTN_OK;
 }
 
 /* --------------------------------------------------------------------------------------------- reading */
