@@ -32,7 +32,10 @@
     X(non_local)                                                                                                       \
     X(generalized_attention)                                                                                           \
     X(sine_position_encoding)                                                                                          \
-    X(learned_position_encoding)
+    X(learned_position_encoding)                                                                                       \
+    X(vit)                                                                                                             \
+    X(non_local_net)                                                                                                   \
+    X(sasa_resnet)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)
