@@ -45,6 +45,17 @@ same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json -
 expect 0 'vit: ' "$attn" info whole
 expect 0 '"classes": 3' "$attn" info whole --json
 
+# ---- what it attends to: a blob's own patch, in the end
+expect 0 'blob' "$attn" show whole data/test/blob/003.pgm -o rollout.png
+head -c 8 rollout.png | grep -q PNG || fail "rollout.png is no PNG"
+expect 0 'lying' "$attn" show whole data/test/lying/003.pgm --layer 2 --query 1,2 -o heads.svg
+expect 0 '"class": "lying"' "$attn" show whole data/test/lying/003.pgm --layer 2 --head 1 --json -o head.svg
+[ "$(wc -c < heads.svg)" -gt "$(wc -c < head.svg)" ] || fail "two heads take no more than one"
+expect 2 'layer 3 is asked for; there are 2' "$attn" show whole data/test/lying/003.pgm --layer 3
+expect 2 "the query's row 5 is asked for; there are 2" "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5,1
+expect 2 'no row and column' "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5
+expect 2 'is of one layer' "$attn" show whole data/test/lying/003.pgm --head 1
+
 # ---- the same seed gives the same bits; so does a training that was killed or stopped
 # begin DIR SECONDS: a training in the background that has written a checkpoint and gone on a little; $pid.
 begin() {
@@ -60,7 +71,7 @@ same_bits() {
         cmp -s "whole/$file" "$2/$file" || fail "$1: $file differs from that of an unbroken training"
     done
 }
-begin killed 0.1
+begin killed 0
 kill -9 $pid 2> /dev/null || echo "it had ended before it was killed"
 wait $pid 2> /dev/null
 expect 0 'classifier is in' "$attn" train classify --out killed --resume --threads 1 --quiet
@@ -80,6 +91,17 @@ expect 2 'there already' "$attn" train classify --data data --out whole
 expect 2 'keeps its settings' "$attn" train classify --out whole --resume --width 32
 pictures other/train 10 5
 expect 2 'not the data' "$attn" train classify --out whole --resume --data other
+
+# ---- the other models learn, each for a moment, and show what they have
+for model in nonlocal axial; do
+    expect 0 'classifier is in' "$attn" train classify --data data --model $model --out $model --width 16 --heads 2 \
+        --patch 2 --depth 1 --epochs 1 --shift 0 --threads 1 -q
+    expect 0 '^accuracy' "$attn" eval $model
+    expect 0 "$model.png" "$attn" show $model data/test/lying/003.pgm --query 2,1 -o $model.png
+done
+expect 0 'classifier is in' "$attn" train classify --data data --model sasa --out sasa --width 4 --heads 2 --window 3 \
+    --epochs 1 --shift 0 --threads 1 -q
+expect 2 'gives no weights to draw' "$attn" show sasa data/test/lying/003.pgm
 
 # ---- data that cannot be right: the file is named, and nothing is left behind
 # refused PATTERN FOLDER [OPTION...]
