@@ -23,7 +23,6 @@ allowed() {
 # The public header that each floor answers for.
 header_floor() {
     case $1 in
-<<<<<<< HEAD
     attn.h | config.h) echo base ;;
     tensor.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
@@ -33,12 +32,6 @@ header_floor() {
     train.h) echo train ;;
     plot.h) echo plot ;;
     *) echo apps ;;
-=======
-    attn.h) echo base ;; config.h) echo base ;; tensor.h) echo tensor ;;
-    nn.h | nn_axial.h | nn_spatial.h) echo nn ;; models.h) echo models ;; io.h) echo io ;;
-    data.h | alignment.h) echo data ;; train.h) echo train ;;
-    plot.h) echo plot ;; *) echo apps ;;
->>>>>>> spatial
     esac
 }
 
