@@ -27,8 +27,8 @@ header_floor() {
     tensor.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
     models.h | images.h) echo models ;;
-    io.h) echo io ;;
-    data.h | alignment.h) echo data ;;
+    io.h | image.h) echo io ;;
+    data.h | alignment.h | image_data.h) echo data ;;
     train.h) echo train ;;
     plot.h) echo plot ;;
     *) echo apps ;;

@@ -20,6 +20,7 @@
     X(axial_positional_embedding)                                                                                      \
     X(axial_transformer)                                                                                               \
     X(axial_image_transformer)                                                                                         \
+    X(axial_classifier)                                                                                                \
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \
     X(column_self_attention)                                                                                           \
