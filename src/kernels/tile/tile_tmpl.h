@@ -135,4 +135,6 @@ static void run(const attn__tile_args *t)
     }
 }
 
-const attn__tile_kernel VF_NAME(attn__tile) = {VF_ISA, VF_LANES, VECTORS, ROWS, run};
+#include "kernels/tile/tile_packed_tmpl.h"
+
+const attn__tile_kernel VF_NAME(attn__tile) = {VF_ISA, VF_LANES, VECTORS, WIDE, ROWS, GROUP, run, run_packed};
