@@ -60,9 +60,8 @@ typedef struct attn__flash_scratch {
     float *s;     /* [key_block][width] */
     float *top;   /* [width]: the largest score of each lane */
     float *extra; /* the same for bias or mask */
-    /* Panels in the tile kernel's groups: k [keys / group][channels][group], v [values / group][keys][group]; those of
-     * wide are [key_block][ldk], [key_block][ldv]. */
-    float *k, *v;
+    float *k, *v; /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
+                   * [key_block][ldv] */
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */

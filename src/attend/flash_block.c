@@ -22,19 +22,6 @@ void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *
         out[i] += base;
 }
 
-/* Keys as rows of A, one group after the other. */
-static void pack_keys(attn__flash_item *t, const attn__flash_keys *b)
-{
-    const attn__flash *f = t->flash;
-    int64_t group = f->tile->group;
-    attn__lanes_view view = {(void *)(uintptr_t)t->arrays->k, t->task->problem.dtype, t->s.k_at, f->k_channel,
-                             f->channels, group};
-    for (int64_t key = 0; key < b->keys; key += group, view.lane_offset += group) {
-        view.lanes = attn__least(b->keys - key, group);
-        f->lanes->gather(&view, t->s.k + key * f->channels, group, 1.0f);
-    }
-}
-
 /* Channels of values as rows of A.  False if any is not finite. */
 static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 {
@@ -63,7 +50,8 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
         finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
     } else {
-        pack_keys(t, b);
+        f->lanes->copy(t->arrays->k, task->problem.dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k,
+                       f->ldk);
         finite = pack_values(t, b);
     }
     b->careful = !finite && (task->has_bias || task->has_mask || f->nlimits || task->has_dropout);
@@ -231,16 +219,16 @@ bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__fla
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__packed_args args = {.k = f->channels, .vectors = (int)(sub.width / f->tile->lanes), .ak = f->tile->group,
-                              .group = f->channels * f->tile->group, .b = t->s.q + sub.lane * f->channels,
-                              .top = t->s.top};
+    attn__tile_args args = {.n = sub.width, .k = f->channels, .am = f->ldk, .ak = 1,
+                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .ldc = sub.width,
+                            .top = t->s.top};
     for (int64_t i = 0; i < sub.width; i++)
         t->s.top[i] = -INFINITY;
     for (int64_t key = 0; key < b->keys; key += STEP) {
         args.m = attn__least(b->keys - key, STEP);
-        args.a = t->s.k + key * f->channels;
+        args.a = t->s.k + key * f->ldk;
         args.c = t->s.s + key * sub.width;
-        f->tile->run_packed(&args);
+        f->tile->run(&args);
         attn__flash_fetch_ahead(&t->ahead);
     }
 }

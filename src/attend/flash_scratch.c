@@ -39,7 +39,7 @@ static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *tas
     s->top = attn__pile_take(p, f->tile->lanes * f->tile->vectors, sizeof(float));
     s->extra = attn__pile_take(p, task->has_bias || task->has_mask ? square : 0, sizeof(float));
     s->hidden = attn__pile_take(p, square, 1);
-    s->k = attn__pile_take(p, f->pairs ? 0 : attn__round_up(n, group) * f->ldk, sizeof(float));
+    s->k = attn__pile_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
     s->k_pairs = attn__pile_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
     s->v_pairs = attn__pile_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
     s->p_pairs = attn__pile_take(p, f->pairs ? square : 0, sizeof(uint32_t));

@@ -25,19 +25,6 @@ VF_FN void packed_step(vf sum[ROWS][WIDE], const float *a, const float *b, int r
     }
 }
 
-/* top = the larger of itself and each row.  Beside the multiply-adds of the next tile this is free. */
-VF_FN void raise_top(float *top, vf sum[ROWS][WIDE], int rows, int vectors)
-{
-    VF_UNROLL
-    for (int n = 0; n < vectors; n++) {
-        vf most = vf_load(top + n * VF_LANES);
-        VF_UNROLL
-        for (int m = 0; m < rows; m++)
-            most = vf_max(sum[m][n], most);
-        vf_store(top + n * VF_LANES, most);
-    }
-}
-
 VF_FN void packed_block(const attn__packed_args *t, const float *a, float *c, int rows, int vectors)
 {
     vf sum[ROWS][WIDE];
@@ -68,8 +55,6 @@ VF_FN void packed_block(const attn__packed_args *t, const float *a, float *c, in
         for (int n = 0; n < vectors; n++)
             vf_store(c + (m * vectors + n) * VF_LANES, sum[m][n]);
     }
-    if (t->top)
-        raise_top(t->top, sum, rows, vectors);
 }
 
 VF_FN void packed_strip(const attn__packed_args *t, int height, int vectors)
