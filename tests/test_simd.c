@@ -91,6 +91,60 @@ static void exp2_is_right_at_the_edges(void **state)
     }
 }
 
+static float power_error(const simd_probe *probe, float low, float m)
+{
+    double worst = 0;
+    for (int j = 0; j < 1 << 16; j += 64) {
+        float x[64], y[64], any[64];
+        for (int k = 0; k < 64; k++)
+            x[k] = m + low * (float)(j + k) / (float)(1 << 16);
+        probe->power(x, m, y, any, 64);
+        for (int k = 0; k < 64; k++) {
+            double want = exp2((double)x[k] - (double)m);
+            int exponent;
+            frexp(want, &exponent);
+            worst = fmax(worst, fabs((double)y[k] - want) / ldexp(1, exponent - 24));
+            assert_true(y[k] == any[k]);
+        }
+    }
+    return (float)worst;
+}
+
+/* Normal results below references of either sign, small and large. */
+static void powers_below_a_reference_are_within_their_bound(void **state)
+{
+    (void)state;
+    const float references[] = {0, 1, 7, 24, 50, -3, -40, 1000, -1000, 30000};
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        float worst = 0;
+        for (size_t r = 0; r < sizeof references / sizeof *references; r++)
+            worst = fmaxf(worst, power_error(probe, -118, references[r]));
+        print_message("  %s: worst %.3f ulps\n", attn__isa_text(probe->isa), (double)worst);
+        assert_true(worst <= BOUND);
+    }
+}
+
+static void powers_of_anything_are_right_at_the_edges(void **state)
+{
+    (void)state;
+    const float x[16] = {5,    4,    -INFINITY, NAN,   -115, -144, -160, -1e30f, 0, 1, 2, 3, -1, -2, -3, -4};
+    const float below[16] = {1,  0.5f, 0, NAN, 0x1p-120f, 0x1p-149f, 0, 0, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-6f,
+                             0x1p-7f, 0x1p-8f, 0x1p-9f};
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        float y[16], any[16], huge[16], far[16];
+        probe->power(x, 5, y, any, 16);
+        for (int j = 0; j < 16; j++) {
+            assert_true(any[j] == below[j] || (isnan(any[j]) && isnan(below[j])));
+            huge[j] = 1e8f - 8.0f * (float)j;
+        }
+        probe->power(huge, 1e8f, y, far, 16);
+        for (int j = 0; j < 16; j++)
+            assert_true(far[j] == ldexpf(1, -8 * j));
+    }
+}
+
 static void bf16_rounds_to_nearest_even(void **state)
 {
     (void)state;
@@ -181,6 +235,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp2_is_within_its_bound),     cmocka_unit_test(exp2_is_right_at_the_edges),
+        cmocka_unit_test(powers_below_a_reference_are_within_their_bound),
+        cmocka_unit_test(powers_of_anything_are_right_at_the_edges),
         cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(transposes_and_parts),
         cmocka_unit_test(folds_and_choices),           cmocka_unit_test(integers_wrap_and_compare),
     };
