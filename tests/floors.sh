@@ -26,9 +26,9 @@ header_floor() {
     attn.h | config.h) echo base ;;
     tensor.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
-    models.h) echo models ;;
-    io.h) echo io ;;
-    data.h | alignment.h) echo data ;;
+    models.h | images.h) echo models ;;
+    io.h | image.h) echo io ;;
+    data.h | alignment.h | image_data.h) echo data ;;
     train.h) echo train ;;
     plot.h) echo plot ;;
     *) echo apps ;;

@@ -166,6 +166,37 @@ ATTN_API void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, a
 ATTN_API attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape,
                                                         int64_t rows, int64_t cols);
 
+/* --------------------------------------------------------------------------------- Vision Transformer */
+
+/* x + attention(ln1(x)), then + dense2(gelu(dense1(ln2(x)))): parameters ln1.*, attention.{W_q,W_k,W_v,W_o}.*, ln2.*,
+ * mlp.dense1.*, mlp.dense2.* (Dosovitskiy et al. 2021, arXiv:2010.11929, with the names of Dive into Deep Learning). */
+typedef struct attn_nn_vit_block {
+    attn_nn_layer_norm ln1, ln2;
+    attn_nn_multi_head attention;
+    attn_nn_linear dense1, dense2;
+    attn_activation activation;
+    double dropout;
+} attn_nn_vit_block;
+typedef struct attn_nn_vit_block_options {
+    int64_t hidden, mlp_hidden, heads;
+    attn_activation activation;
+    double dropout, eps;
+    bool bias; /* of the attention's projections */
+} attn_nn_vit_block_options;
+ATTN_API void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
+                                     const attn_nn_vit_block_options *options);
+/* x [B,T,D] -> the same; *weights (may be NULL) gets [B,H,T,T]. */
+ATTN_API attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
+                                                attn_tensor **weights);
+
+/* An image cut into patches of kernel x kernel pixels, which a convolution of that stride projects: conv.weight
+ * [D,C,P,P], conv.bias [D].  The patches are laid out as rows and multiplied as one matrix. */
+ATTN_API void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
+                                   int64_t patch);
+/* x [B,C,Y,X] -> [B,(Y/P)*(X/P),D], row by row; what is left over of sides that P does not divide is cut off.
+ * ATTN_SHAPE: another number of channels, or less than a patch. */
+ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
+
 #ifdef __cplusplus
 }
 #endif

@@ -98,6 +98,26 @@ typedef struct attn_explorer {
  * is freed as a picture is.  ATTN_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_MEMORY. */
 ATTN_API attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer);
 
+/* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place. */
+typedef struct attn_overlay {
+    const char *title; /* NULL: none */
+    int64_t width, height;
+    int channels;                /* 1: grey, 3: red, green, blue */
+    const unsigned char *pixels; /* [height][width][channels]; drawn grey */
+    int64_t rows, cols;
+    const float *weights;         /* drawn from 0 to the map's largest; NaN and 0 leave the picture as it is; NULL: no map */
+    int64_t query_row, query_col; /* the cell that asks, framed; negative: none */
+} attn_overlay;
+typedef struct attn_overlays {
+    const char *title; /* NULL: none */
+    int64_t n;
+    const attn_overlay *items;
+    int64_t per_line; /* side by side before a row wraps; 0: 4 */
+} attn_overlays;
+/* ATTN_ARGUMENT (nothing to draw, a side not in 1 to 4,096, other channels), ATTN_UNSUPPORTED (ATTN_HTML), ATTN_MEMORY. */
+ATTN_API attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
+                                          attn_picture_format format);
+
 /* Lines over a common x: y[i] at x[i]; NaN leaves a gap. */
 typedef struct attn_curve {
     const char *name;

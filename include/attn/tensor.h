@@ -250,9 +250,12 @@ typedef struct attn_conv {
 /* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch). */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
-/* Max or average over windows `kernel` (stride 0: the kernel), no padding, incomplete windows left out. */
+/* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding, at most
+ * half a kernel on both sides, takes no part.  ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
+ATTN_API attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
+                                           const int64_t *stride, const int64_t *padding);
 ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
 /* Per channel (axis 1): batch statistics in training, running ones otherwise; running_* [C] are updated in

@@ -208,20 +208,31 @@ static void describe(attn_problem *p, const attn_nn_generalized *layer, const op
     p->dims[VALUE] = (attn_dim){.role = ATTN_VALUE, .n = d, .v = n, .o = asked};
 }
 
-static void add_tables(attn_problem *p, const attn_nn_generalized *layer, const operands *a, const int64_t shape[4])
+/* An axis of length 1 has one distance, which adds the same to all scores of a query: softmax does not see it. */
+static bool add_tables(attn_attention *a, const attn_nn_generalized *layer, attn_tape *tape, const operands *o,
+                       const int64_t shape[4])
 {
     for (int axis = 0; axis < 2; axis++) {
         int64_t n = shape[2 + axis];
-        attn_relative *r = &p->relatives[p->nrelatives++];
+        if (n == 1) {
+            continue;
+        }
+        int i = a->problem.nrelatives++;
+        attn_relative *r = &a->problem.relatives[i];
         *r = (attn_relative){.query_dim = QUERY_Y + axis, .key_dim = KEY_Y + axis, .offset = n - 1, .rows = 2 * n - 1,
                              .row_stride = layer->heads * layer->dim_head};
         r->stride[HEAD] = layer->dim_head;
         r->stride[CHANNEL] = 1;
-        if (a->split) {
+        if (o->split) {
             r->begin = layer->dim_head;
             r->end = 2 * layer->dim_head;
         }
+        a->table[i] = table_of(layer, tape, axis ? &layer->fc_x : &layer->fc_y, attn_tensor_dtype(o->q), n);
+        if (!a->table[i]) {
+            return false;
+        }
     }
+    return true;
 }
 
 static attn_tensor *attend(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x, const operands *o)
@@ -232,13 +243,8 @@ static attn_tensor *attend(const attn_nn_generalized *layer, attn_tape *tape, at
                         .shape = {shape[0], layer->heads * layer->dim_head, alone ? 1 : shape[2], alone ? 1 : shape[3]}};
     describe(&a.problem, layer, o, shape, alone);
     a.problem.dtype = attn_tensor_dtype(x);
-    if (layer->factors & PLACE) {
-        add_tables(&a.problem, layer, o, shape);
-        a.table[0] = table_of(layer, tape, &layer->fc_y, attn_tensor_dtype(x), shape[2]);
-        a.table[1] = table_of(layer, tape, &layer->fc_x, attn_tensor_dtype(x), shape[3]);
-        if (!a.table[0] || !a.table[1]) {
-            return NULL;
-        }
+    if ((layer->factors & PLACE) && !add_tables(&a, layer, tape, o, shape)) {
+        return NULL;
     }
     return attn_attend(tape, &a);
 }
