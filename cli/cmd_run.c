@@ -22,7 +22,8 @@ static const char description[] =
     "takes and gives. Prints the shape of each output.";
 
 static const char *const examples[] = {
-    "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' --input x=x.npy --output weights=w.npy",
+    "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' \\",
+    "         --input x=x.npy --output weights=weights.npy",
     "attn run --arch transformer --config config.json --weights model.safetensors \\",
     "         --input src=src.npy --input tgt=tgt.npy --output logits=logits.npy",
     NULL,

@@ -97,7 +97,8 @@ static int port_shape(filling *f, const char *text, int64_t shape[ATTN_MAX_RANK]
     int rank = 0;
     if (*text != '(') {
         const bool last = has(text, "num_dimensions");
-        const int64_t axes[] = {f->batch, last ? f->first : WIDTH, last ? f->others : f->first, last ? WIDTH : f->others};
+        const int64_t axes[] = {f->batch, last ? f->first : WIDTH, last ? f->others : f->first,
+                                last ? WIDTH : f->others};
         memcpy(shape, axes, sizeof axes);
         return 4;
     }
@@ -109,7 +110,7 @@ static int port_shape(filling *f, const char *text, int64_t shape[ATTN_MAX_RANK]
             continue;
         }
         for (int64_t i = 0, n = attn_config_int(f->config, "dimension", 3); i < n; i++)
-            shape[rank++] = i == 0 ? f->first : i == 1 ? f->others : f->batch; /* a third long one would take minutes */
+            shape[rank++] = i == 0 ? f->first : i == 1 ? f->others : f->batch; /* a third long one takes minutes */
     }
     return rank;
 }

@@ -324,8 +324,8 @@ class Model:
         """
         with self._context.lock:
             if not self._outputs:
-                raise ArgumentError("backward: there is no call to go back from (a failed one, one under no_grad, or one "
-                                    "that backward was done for, leaves none)")
+                raise ArgumentError("backward: there is no call to go back from (a failed one, one under no_grad, or "
+                                    "one that backward was done for, leaves none)")
             seeds = grad if isinstance(grad, Mapping) else {next(iter(self._outputs)): grad}
             arrays = {name: self._seed_array(name, value) for name, value in seeds.items()}
             try:

@@ -31,7 +31,8 @@ def cases(rng, t, s):
         "lens of queries": ({"valid_lens": lens_q}, within(lens_q, t, s), 0, None),
         "window": ({"window": 2}, abs(j - i) <= 2, 0, None),
         "window left": ({"window": (1, None)}, j >= i - 1, 0, None),
-        "causal window": ({"window": (1, 3), "causal": "bottom-right"}, (j <= i + s - t) & (j >= i + s - t - 1), 0, None),
+        "causal window": ({"window": (1, 3), "causal": "bottom-right"}, (j <= i + s - t) & (j >= i + s - t - 1), 0,
+                          None),
         "all": ({"mask": mask, "bias": bias, "causal": True, "valid_lens": lens_q, "scale": 0.5},
                 mask & (j <= i) & within(lens_q, t, s), bias, 0.5),
     }

@@ -20,8 +20,8 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
     int64_t hidden = options->hidden, heads = options->heads;
     *layer = (attn_nn_multi_head){.hidden = hidden, .heads = heads, .dropout = options->dropout};
     if (heads < 1 || hidden < 1 || hidden % heads != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
-                   (long long)heads, (long long)hidden);
+        attn__fail(builder->context, ATTN_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
+                   builder->prefix[0] ? ": " : "", (long long)heads, (long long)hidden);
         return;
     }
     project_init(&layer->w_q, builder, "W_q", options->query_size, hidden, options->bias);

@@ -13,8 +13,8 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
 {
     *layer = (attn_nn_self_attention){0};
     if (heads < 1 || dim < 1 || dim % heads != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
-                   (long long)heads, (long long)dim);
+        attn__fail(builder->context, ATTN_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
+                   builder->prefix[0] ? ": " : "", (long long)heads, (long long)dim);
         return;
     }
     layer->heads = heads;
