@@ -4,6 +4,7 @@
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 
+#include "attn/models.h"
 #include "attn/nn.h"
 #include "attn/nn_msa.h"
 
@@ -243,6 +244,66 @@ static void what_is_moved_is_counted(void **state)
     end(w);
 }
 
+/* ------------------------------------------------------------------------------------------- whole layers */
+
+typedef struct wrong {
+    const char *architecture, *key; /* of integers */
+    int64_t value;
+    int nshape;
+    int64_t shape[3];  /* of positions */
+    int64_t input[4];  /* 0: building fails already */
+    const char *said;
+} wrong;
+
+static void assert_refused(const wrong *c)
+{
+    world w = begin(false);
+    attn_config *config;
+    attn_model *model;
+    const bool positions = strcmp(c->architecture, "axial-positional-embedding") == 0;
+    const attn_value shape = {.type = ATTN_VALUE_INTS, .n = c->nshape, .integers = c->shape};
+    assert_int_equal(attn_config_create(&config, w.c), ATTN_OK);
+    attn_config_set_int(config, "dim", 8);
+    if (!positions)
+        attn_config_set_int(config, "depth", 1);
+    if (c->nshape)
+        attn_config_set(config, positions ? "shape" : "axial_pos_emb_shape", &shape);
+    if (c->key)
+        attn_config_set_int(config, c->key, c->value);
+    if (attn_model_create(&model, w.c, c->architecture, config, NULL) == ATTN_OK) {
+        attn_named_list inputs = {.context = w.c}, outputs = {.context = w.c};
+        assert_true(c->input[0] > 0);
+        attn_named_add(&inputs, "x", test_random(w.t, ATTN_F32, 4, c->input, 1));
+        assert_int_not_equal(attn_model_forward(model, w.t, &inputs, &outputs), ATTN_OK);
+        attn_named_clear(&inputs);
+        attn_named_clear(&outputs);
+    }
+    if (!strstr(attn_context_error(w.c), c->said))
+        fail_msg("%s", attn_context_error(w.c));
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    end(w);
+}
+
+static void layers_say_what_does_not_fit(void **state)
+{
+    (void)state;
+    static const char positions[] = "axial-positional-embedding", image[] = "axial-image-transformer";
+    static const wrong cases[] = {
+        {positions, "emb_dim_index", 4, 2, {4, 5}, {0}, "channels at axis 4; allowed: 1 to 3, -1 to -3"},
+        {positions, NULL, 0, 2, {4, 5}, {1, 8, 4, 6}, "axis 3 of the input is 6 long, there are positions for 5"},
+        {positions, NULL, 0, 2, {4, 5}, {1, 7, 4, 5}, "axis 1 being 8 channels"},
+        {image, "dim_index", 3, 0, {0}, {0}, "its convolutions want the channels at axis 1"},
+        {image, "depth", 65, 0, {0}, {0}, "depth is 65; allowed: 1 to 64"},
+        {image, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8 channels"},
+        {image, NULL, 0, 1, {4}, {0}, "axial_pos_emb_shape has 1 numbers; height and width wanted"},
+        {image, NULL, 0, 2, {4, 4}, {1, 8, 5, 4}, "axis 2 of the input is 5 long, there are positions for 4"},
+        {image, NULL, 0, 0, {0}, {1, 6, 4, 4}, "channel_norm: x [1,6,4,4], axis 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(&cases[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +315,7 @@ int main(void)
         cmocka_unit_test(attention_along_any_axis_moves_nothing),
         cmocka_unit_test(rows_and_columns_of_alignments_move_nothing),
         cmocka_unit_test(what_is_moved_is_counted),
+        cmocka_unit_test(layers_say_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
