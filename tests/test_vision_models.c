@@ -46,6 +46,7 @@ static void networks_have_the_published_sizes(void **state)
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"50\"}"), 18038632);
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"small\", \"num_classes\": 10}"), 8306442);
+    assert_int_equal(count("axial-resnet", "{}"), 5944936); /* Axial-ResNet-26-S */
 }
 
 /* ------------------------------------------------------------------------------------------- checkpoints */

@@ -197,6 +197,26 @@ ATTN_API void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder,
  * ATTN_SHAPE: another number of channels, or less than a patch. */
 ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
 
+/* -------------------------------------------------------------------- position-sensitive axial attention */
+
+/* Attention along one axis of an image whose scores and values have positions (Wang et al. 2020, arXiv:2003.07853):
+ * score = norm(q.k) + norm(q.Rq) + norm(k.Rk), result = norm(P v) + norm(P Rv).  Parameters with Axial-DeepLab's names:
+ * qkv_transform.weight [2*out,in,1] (each group's queries, keys, values), bn_qkv, bn_similarity [3*groups], bn_output
+ * [2*out], relative [2*out/groups,2*length-1], and the buffer flatten_index, which is not used. */
+typedef struct attn_nn_position_sensitive {
+    attn_nn_conv qkv;
+    attn_nn_batch_norm norm_qkv, norm_similarity, norm_output;
+    attn_tensor *relative;
+    int64_t groups, length;
+    int axis;
+} attn_nn_position_sensitive;
+/* axis 2: down the columns, 3: along the rows.  ATTN_ARGUMENT: out that 2*groups does not divide. */
+ATTN_API void attn_nn_position_sensitive_init(attn_nn_position_sensitive *layer, attn_nn_builder *builder, int64_t in,
+                                              int64_t out, int64_t groups, int64_t length, int axis);
+/* x [B,in,Y,X] -> [B,out,Y,X].  ATTN_SHAPE: an axis of another length. */
+ATTN_API attn_tensor *attn_nn_position_sensitive_forward(const attn_nn_position_sensitive *layer, attn_tape *tape,
+                                                         attn_tensor *x);
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,9 +35,11 @@
     X(generalized_attention)                                                                                           \
     X(sine_position_encoding)                                                                                          \
     X(learned_position_encoding)                                                                                       \
+    X(position_sensitive_attention)                                                                                    \
     X(vit)                                                                                                             \
     X(non_local_net)                                                                                                   \
-    X(sasa_resnet)
+    X(sasa_resnet)                                                                                                     \
+    X(axial_resnet)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)

@@ -180,4 +180,53 @@ def sasa_resnet_case(rng):
     return c | {"train": train}, weights, {"x": normal(rng, 3, c["in_channels"], side, side)}, forward
 
 
-LAYERS = {"vit": vit_case, "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case}
+
+# -------------------------------------------------------------------- position-sensitive axial attention
+
+def axial_weights(rng, name, d, groups, length):
+    each = d // groups
+    weights = {name + ".qkv_transform.weight": linear(rng, 2 * d, d)[..., None],
+               name + ".relative": normal(rng, 2 * each, 2 * length - 1) / 2,
+               name + ".flatten_index": normal(rng, length * length)}  # not used
+    for norm, n in (("bn_qkv", 2 * d), ("bn_similarity", 3 * groups), ("bn_output", 2 * d)):
+        weights |= batch_norm_weights(rng, f"{name}.{norm}", n)
+    return weights
+
+
+def position_sensitive(w, name, x, groups, train):
+    """x [n,c,l] along its last axis; tables are read at key - query for keys and the other way round for the rest."""
+    n, d, length = x.shape
+    each = d // groups
+    qkv = batch_norm(w, name + ".bn_qkv", conv1(w, name + ".qkv_transform", x), train)
+    q, k, v = qkv.unflatten(1, (groups, 2 * each)).split([each // 2, each // 2, each], 2)
+    at = torch.arange(length)
+    table = w[name + ".relative"][:, at[:, None] - at + length - 1]  # [c,i,j]
+    rq, rk, rv = table.split([each // 2, each // 2, each], 0)
+    parts = [torch.einsum("ngci,ngcj->ngij", q, k), torch.einsum("ngci,cij->ngij", q, rq),
+             torch.einsum("ngcj,cji->ngij", k, rk)]
+    scores = batch_norm(w, name + ".bn_similarity", torch.cat(parts, 1), train).unflatten(1, (3, groups)).sum(1)
+    maps = torch.softmax(scores, -1)
+    both = [torch.einsum("ngij,ngcj->ngci", maps, v), torch.einsum("ngij,cij->ngci", maps, rv)]
+    y = torch.stack([part.flatten(1, 2) for part in both], 2).flatten(1, 2)
+    return batch_norm(w, name + ".bn_output", y, train).unflatten(1, (d, 2)).sum(2)
+
+
+def position_sensitive_case(rng):
+    """The networks of it are not here: the gradients of their norms over scores are sums of many numbers that nearly
+    cancel, which no float32 finds.  Their logits agree as closely as any."""
+    groups, length, other = int(rng.choice([1, 2])), int(rng.choice([2, 3, 6])), int(rng.choice([1, 3, 4]))
+    d, width, train = groups * int(rng.choice([2, 4])), bool(rng.integers(2)), bool(rng.integers(2))
+    name = "layer"
+    weights = {key[len(name) + 1:]: array for key, array in axial_weights(rng, name, d, groups, length).items()}
+
+    def forward(w, x):
+        turned = (x["x"] if width else x["x"].mT).movedim(1, 2)  # [n,lines,c,l]
+        named = {f"{name}.{key}": array for key, array in w.items()}
+        y = position_sensitive(named, name, turned.flatten(0, 1), groups, train).unflatten(0, turned.shape[:2]).movedim(1, 2)
+        return {"out": y if width else y.mT}
+    c = {"in_planes": d, "out_planes": d, "groups": groups, "kernel_size": length, "axis": "width" if width else "height"}
+    return c | {"train": train}, weights, {"x": normal(rng, 3, d, *((other, length) if width else (length, other)))}, forward
+
+
+LAYERS = {"vit": vit_case, "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
+          "position-sensitive-attention": position_sensitive_case}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ResNets of position-sensitive axial attention, with the names of Axial-DeepLab ("hight_block" is one of them). */
+#include "models/vision_parts.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+enum { STAGES = 4, EXPANSION = 2, MAX_BLOCKS = 6 };
+
+static const char *const depths[] = {"26", "50", NULL};
+static const int blocks_of[][STAGES] = {{1, 2, 4, 1}, {3, 4, 6, 3}};
+
+static const attn_key keys[] = {
+    {"depth", ATTN_VALUE_TEXT, "26", 0, 0, depths, "layers"},
+    {"s", ATTN_VALUE_REAL, "0.5", 0.03125, 8, NULL, "width over that of the large model: 0.5 S, 0.75 M, 1 L"},
+    ATTN__KEY_COUNT("groups", "8", "heads"),
+    ATTN__KEY_COUNT("img_size", "224", "pixels of each side, a multiple of 32"),
+    ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
+    ATTN__KEY_COUNT("num_classes", "1000", "classes"),
+    ATTN__KEY_INIT,
+};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,img_size,img_size)", "images")};
+static const attn_port outputs[] = {ATTN__PORT("logits", "(b,num_classes)", "one score a class")};
+
+typedef struct axial_block {
+    attn_nn_conv down, up, downsample;
+    attn_nn_batch_norm norm1, norm2, downsample_norm;
+    attn_nn_position_sensitive height, width;
+    int64_t stride;
+    bool has_downsample;
+} axial_block;
+
+typedef struct axial_resnet {
+    attn_nn_conv stem;
+    attn_nn_batch_norm norm;
+    int blocks[STAGES];
+    axial_block block[STAGES][MAX_BLOCKS];
+    attn_nn_linear fc;
+} axial_resnet;
+
+static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, attn_nn_conv_options options)
+{
+    options.spatial = 2;
+    attn_nn_push(builder, "%s", name);
+    attn_nn_conv_init(conv, builder, &options);
+    attn_nn_pop(builder);
+}
+
+static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels, bool zero)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_batch_norm_init(norm, builder, channels, zero);
+    attn_nn_pop(builder);
+}
+
+/* The second norm starts at zero, so that a fresh block is its shortcut. */
+static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int64_t planes, int64_t groups,
+                       int64_t length, int64_t stride)
+{
+    int64_t out = EXPANSION * planes;
+    b->stride = stride;
+    b->has_downsample = stride != 1 || in != out;
+    conv_init(&b->down, builder, "conv_down", (attn_nn_conv_options){.in = in, .out = planes});
+    norm_init(&b->norm1, builder, "bn1", planes, false);
+    attn_nn_push(builder, "hight_block");
+    attn_nn_position_sensitive_init(&b->height, builder, planes, planes, groups, length, 2);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "width_block");
+    attn_nn_position_sensitive_init(&b->width, builder, planes, planes, groups, length, 3);
+    attn_nn_pop(builder);
+    conv_init(&b->up, builder, "conv_up", (attn_nn_conv_options){.in = planes, .out = out});
+    norm_init(&b->norm2, builder, "bn2", out, true);
+    if (b->has_downsample) {
+        conv_init(&b->downsample, builder, "downsample.0",
+                  (attn_nn_conv_options){.in = in, .out = out, .stride = {stride, stride}});
+        norm_init(&b->downsample_norm, builder, "downsample.1", out, false);
+    }
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    axial_resnet *r = self;
+    double s = attn_config_real(config, "s", 0.5);
+    int64_t in = (int64_t)(64 * s), size = attn_config_int(config, "img_size", 224), length = size / 4;
+    int depth = strcmp(attn_config_text(config, "depth", "26"), "50") == 0;
+    if (size % 32 != 0) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "axial-resnet: img_size %lld is no multiple of 32", (long long)size);
+        return;
+    }
+    conv_init(&r->stem, builder, "conv1",
+              (attn_nn_conv_options){.in = attn_config_int(config, "in_channels", 3), .out = in, .kernel = {7, 7},
+                                     .stride = {2, 2}, .padding = {3, 3}});
+    norm_init(&r->norm, builder, "bn1", in, false);
+    for (int stage = 0; stage < STAGES; stage++) {
+        int64_t planes = (int64_t)((128 << stage) * s);
+        r->blocks[stage] = blocks_of[depth][stage];
+        for (int i = 0; i < r->blocks[stage]; i++) {
+            int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+            attn_nn_push(builder, "layer%d.%d", stage + 1, i);
+            block_init(&r->block[stage][i], builder, in, planes, attn_config_int(config, "groups", 8), length, stride);
+            attn_nn_pop(builder);
+            in = EXPANSION * planes;
+            length /= stride;
+        }
+    }
+    attn_nn_push(builder, "fc");
+    attn_nn_linear_init(&r->fc, builder, in, attn_config_int(config, "num_classes", 1000), true);
+    attn_nn_pop(builder);
+}
+
+static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x)
+{
+    return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
+}
+
+static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *y = attn_activate(tape, normed(&b->down, &b->norm1, tape, x), ATTN_RELU);
+    y = attn_nn_position_sensitive_forward(&b->height, tape, y);
+    y = attn_nn_position_sensitive_forward(&b->width, tape, y);
+    if (b->stride > 1) {
+        y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
+    }
+    y = normed(&b->up, &b->norm2, tape, attn_activate(tape, y, ATTN_RELU));
+    x = b->has_downsample ? normed(&b->downsample, &b->downsample_norm, tape, x) : x;
+    return attn_activate(tape, attn_add(tape, y, x), ATTN_RELU);
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    const axial_resnet *r = self;
+    attn_tape *tape = call->tape;
+    attn_tensor *x = attn_activate(tape, normed(&r->stem, &r->norm, tape, attn__input(call, "x")), ATTN_RELU);
+    x = attn_max_pool_padded(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
+    for (int stage = 0; stage < STAGES; stage++) {
+        for (int i = 0; i < r->blocks[stage]; i++) {
+            x = block_forward(&r->block[stage][i], tape, x);
+        }
+    }
+    if (x) {
+        x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_dim(x, 0), attn_tensor_dim(x, 1), -1});
+        attn__output(call, "logits", attn_nn_linear_forward(&r->fc, tape, attn_mean(tape, x, 2)));
+    }
+}
+
+const attn__kind attn__kind_axial_resnet = {
+    .about = {.name = "axial-resnet",
+              .summary = "a ResNet of position-sensitive axial attention: classifies images",
+              .source = "Wang et al. 2020, arXiv:2003.07853",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(axial_resnet),
+    .build = build,
+    .forward = forward,
+};
