@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * attn eval: loss and BLEU of a translator on sentence pairs. */
+ * attn eval: loss and BLEU of a translator on sentence pairs, accuracy of a classifier on images. */
 #include "commands.h"
+#include "eval_images.h"
 #include "source.h"
+
+#include "attn/classify.h"
 
 #include <string.h>
 
 static const char *const parts[] = {"test", "valid", "train", "all", NULL};
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip, or \"phrasebook\"; default: those of the training"),
+    CLI_TEXT("data", 0, "FILE", "",
+             "sentence pairs, plain or gzip, or \"phrasebook\"; a classifier's folder of images; default: those of the "
+             "training"),
     CLI_CHOICE("part", parts, "test",
                "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
@@ -25,12 +30,16 @@ static const char description[] =
     "training use --part all.\n"
     "\n"
     "Prints the loss (nats per word, with the reference's words given), the mean over the sentences of BLEU as Dive "
-    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU as sacreBLEU computes it (13a, 0 to 100).";
+    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU as sacreBLEU computes it (13a, 0 to 100).\n"
+    "\n"
+    "Of a classifier: accuracy, loss, and for each class how many of its images were found (recall), how many of those "
+    "taken for it are of it (precision), and what each was taken for.";
 
 static const char *const examples[] = {
     "attn eval out/demo",
     "attn eval en-fr --data fra.txt.gz --part valid --beam 4 --samples 10",
     "attn eval en-fr --json",
+    "attn eval clothes --data fashion_mnist",
     NULL,
 };
 
@@ -132,24 +141,33 @@ static int evaluate(cli_call *cli, attn_translator *translator, cli_source sourc
     return CLI_OK;
 }
 
-static int run(cli_call *cli)
+static int evaluate_translator(cli_call *cli, const char *data)
 {
     attn_translator *translator;
-    attn_config *training = NULL;
     if (attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
-    if (!cli_given(cli, "data"))
-        training = training_of(cli);
-    cli_source source = cli_source_of(training ? attn_config_text(training, "data", "") : cli_text(cli, "data"));
-    int code =
-        source.path || source.text
-            ? evaluate(cli, translator, source)
-            : cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data FILE", cli->words[0]);
-    attn_config_destroy(training);
+    int code = evaluate(cli, translator, cli_source_of(data));
     attn_translator_destroy(translator);
     return code;
 }
 
+static int run(cli_call *cli)
+{
+    attn_config *training = cli_given(cli, "data") ? NULL : training_of(cli);
+    const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
+    const char *part = cli_text(cli, "part");
+    bool images = attn_classifier_is_one(cli->context, cli->words[0]);
+    char path[4096];
+    snprintf(path, sizeof path, "%.4000s/config.json", cli->words[0]);
+    int code;
+    if (!data[0] && attn_file_exists(path))
+        code = cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data", cli->words[0]);
+    else
+        code = images ? cli_eval_images(cli, data, part_of(part), part) : evaluate_translator(cli, data);
+    attn_config_destroy(training);
+    return code;
+}
+
 const cli_command cli_eval = {
-    "eval", "measure a translator's loss and BLEU", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
+    "eval", "measure a translator's BLEU or a classifier's accuracy", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
 };

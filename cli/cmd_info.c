@@ -3,10 +3,12 @@
 #include "commands.h"
 #include "parameters.h"
 
+#include "attn/classify.h"
+
 static const char *const usage[] = {"DIR", NULL};
 
 static const char description[] =
-    "Prints the architecture and settings of the translator in DIR, every parameter with its shape, and how much "
+    "Prints the architecture and settings of the translator or classifier in DIR, every parameter with its shape, and how much "
     "memory "
     "it takes: to be used, and to be trained with Adam (parameters, gradients and two moments; activations come on top "
     "and grow with the batch).";
@@ -25,9 +27,36 @@ static void print_config(const attn_config *config)
     }
 }
 
-static void print_info(const cli_call *cli, const attn_translator *translator)
+/* What is in the directory: one of the two. */
+typedef struct subject {
+    attn_translator *translator;
+    attn_classifier *classifier;
+    const attn_model *model;
+} subject;
+
+static void print_words(const attn_translator *translator)
 {
-    const attn_model *model = attn_translator_model(translator);
+    char a[32], b[32];
+    puts("\nVocabularies");
+    printf("  %-20s %s words\n  %-20s %s words\n", "source",
+           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SOURCE)), a), "target",
+           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_TARGET)), b));
+}
+
+static void print_classes(const attn_classifier *classifier)
+{
+    attn_image_shape shape = attn_classifier_shape(classifier);
+    puts("\nImages");
+    printf("  %-20s %lld x %lld, %s\n  %-20s", "pixels", (long long)shape.width, (long long)shape.height,
+           shape.channels == 1 ? "grey" : "in colour", "classes");
+    for (int64_t i = 0; i < attn_classifier_classes(classifier); i++)
+        printf("%s%s", i ? ", " : " ", attn_classifier_class(classifier, i));
+    putchar('\n');
+}
+
+static void print_info(const cli_call *cli, const subject *of)
+{
+    const attn_model *model = of->model;
     const attn_architecture *architecture = attn_model_architecture(model);
     const attn_named_list *list = attn_model_parameters(model);
     cli_totals totals = cli_parameters_total(list);
@@ -36,10 +65,10 @@ static void print_info(const cli_call *cli, const attn_translator *translator)
     attn_context_memory(cli->context, &held, NULL, NULL);
     printf("%s: %s\n%s\n\nSettings\n", architecture->name, architecture->summary, architecture->source);
     print_config(attn_model_config(model));
-    puts("\nVocabularies");
-    printf("  %-20s %s words\n  %-20s %s words\n", "source",
-           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SOURCE)), a), "target",
-           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_TARGET)), b));
+    if (of->translator)
+        print_words(of->translator);
+    else
+        print_classes(of->classifier);
     puts("\nParameters");
     cli_parameters_print(list);
     printf("\n  %s trained numbers in %lld tensors", cli_count(totals.trained, a), (long long)totals.tensors);
@@ -50,9 +79,9 @@ static void print_info(const cli_call *cli, const attn_translator *translator)
            cli_bytes(TRAINING_COPIES * totals.bytes, c));
 }
 
-static int print_json(const cli_call *cli, const attn_translator *translator)
+static int print_json(const cli_call *cli, const subject *of)
 {
-    const attn_model *model = attn_translator_model(translator);
+    const attn_model *model = of->model;
     cli_totals totals = cli_parameters_total(attn_model_parameters(model));
     attn_json json;
     size_t held;
@@ -61,8 +90,12 @@ static int print_json(const cli_call *cli, const attn_translator *translator)
     attn_json_object(&json, NULL);
     attn_json_text(&json, "architecture", attn_model_architecture(model)->name);
     attn_json_config(&json, "settings", attn_model_config(model));
-    attn_json_int(&json, "source_words", attn_vocab_size(attn_translator_vocab(translator, ATTN_SOURCE)));
-    attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(translator, ATTN_TARGET)));
+    if (of->translator) {
+        attn_json_int(&json, "source_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SOURCE)));
+        attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_TARGET)));
+    } else {
+        attn_json_int(&json, "classes", attn_classifier_classes(of->classifier));
+    }
     attn_json_int(&json, "trained", totals.trained);
     attn_json_int(&json, "not_trained", totals.buffers);
     attn_json_int(&json, "parameter_bytes", (int64_t)totals.bytes);
@@ -73,17 +106,33 @@ static int print_json(const cli_call *cli, const attn_translator *translator)
     return cli_print_json(cli, &json);
 }
 
+static attn_status load(const cli_call *cli, subject *of)
+{
+    const char *directory = cli->words[0];
+    attn_status status;
+    *of = (subject){0};
+    if (attn_classifier_is_one(cli->context, directory)) {
+        status = attn_classifier_load(&of->classifier, cli->context, directory);
+        of->model = status == ATTN_OK ? attn_classifier_model(of->classifier) : NULL;
+    } else {
+        status = attn_translator_load(&of->translator, cli->context, directory);
+        of->model = status == ATTN_OK ? attn_translator_model(of->translator) : NULL;
+    }
+    return status;
+}
+
 static int run(cli_call *cli)
 {
-    attn_translator *translator;
-    if (attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
+    subject of;
+    if (load(cli, &of) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (cli->json)
-        code = print_json(cli, translator);
+        code = print_json(cli, &of);
     else
-        print_info(cli, translator);
-    attn_translator_destroy(translator);
+        print_info(cli, &of);
+    attn_translator_destroy(of.translator);
+    attn_classifier_destroy(of.classifier);
     return code;
 }
 

@@ -11,9 +11,10 @@
 /* Seldom enough that drawing costs nothing beside the steps. */
 static const double EVERY_SECONDS = 0.1;
 
-void cli_progress_begin(cli_progress *progress, bool quiet)
+void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
 {
-    *progress = (cli_progress){.quiet = quiet, .terminal = isatty(STDERR_FILENO) != 0, .last = -1};
+    *progress = (cli_progress){
+        .quiet = quiet, .terminal = isatty(STDERR_FILENO) != 0, .things = things, .measure = measure, .last = -1};
 }
 
 static int columns(void)
@@ -37,25 +38,27 @@ static void time_text(double seconds, char *out, size_t size)
         snprintf(out, size, "%ld:%02ld", s / 60, s % 60);
 }
 
-static void rate_text(double rate, char *out, size_t size)
+static void rate_text(double rate, const char *things, char *out, size_t size)
 {
     if (rate >= 99950)
-        snprintf(out, size, "%.0fk tokens/s", rate / 1000);
+        snprintf(out, size, "%.0fk %s/s", rate / 1000, things);
     else if (rate >= 1000)
-        snprintf(out, size, "%.1fk tokens/s", rate / 1000);
+        snprintf(out, size, "%.1fk %s/s", rate / 1000, things);
     else
-        snprintf(out, size, "%.0f tokens/s", rate);
+        snprintf(out, size, "%.0f %s/s", rate, things);
 }
 
-/* "loss 1.234, valid 1.5, 12.3k tokens/s, 0:12 left" */
-static void figures(const attn_progress *at, char *out, size_t size)
+/* "loss 1.234, valid 1.5, accuracy 0.912, 12.3k images/s, 0:12 left" */
+static void figures(const cli_progress *progress, const attn_progress *at, char *out, size_t size)
 {
-    char left[32], rate[32], valid[32] = "";
+    char left[32], rate[48], valid[32] = "", measure[64] = "";
     time_text(at->seconds_left, left, sizeof left);
-    rate_text(at->tokens_per_second, rate, sizeof rate);
+    rate_text(at->tokens_per_second, progress->things, rate, sizeof rate);
     if (!isnan(at->valid_loss))
         snprintf(valid, sizeof valid, ", valid %.3f", at->valid_loss);
-    snprintf(out, size, "loss %.3f%s, %s%s%s%s", at->loss, valid, rate, left[0] ? ", " : "", left,
+    if (progress->measure && !isnan(at->measure))
+        snprintf(measure, sizeof measure, ", %s %.4f", progress->measure, at->measure);
+    snprintf(out, size, "loss %.3f%s%s, %s%s%s%s", at->loss, valid, measure, rate, left[0] ? ", " : "", left,
              left[0] ? " left" : "");
 }
 
@@ -69,9 +72,9 @@ static double share_done(const attn_progress *at)
 static void draw(cli_progress *progress, const attn_progress *at)
 {
     enum { LEAST = 4, MOST = 40 };
-    char text[160], bar[MOST + 1];
+    char text[240], bar[MOST + 1];
     double share = share_done(at);
-    figures(at, text, sizeof text);
+    figures(progress, at, text, sizeof text);
     char head[64];
     snprintf(head, sizeof head, "epoch %lld/%lld", (long long)at->epoch, (long long)at->epochs);
     int room = columns() - (int)strlen(head) - (int)strlen(text) - 12;
@@ -83,7 +86,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
         bar[width] = '\0';
         fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s", head, bar, 100 * share, text);
     } else { /* a narrow terminal: what fits on one line */
-        char line[240];
+        char line[320];
         snprintf(line, sizeof line, "%s %.0f%% %s", head, 100 * share, text);
         fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);
     }
@@ -92,10 +95,10 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = at->seconds;
 }
 
-static void print_epoch(const attn_progress *at)
+static void print_epoch(const cli_progress *progress, const attn_progress *at)
 {
-    char text[160];
-    figures(at, text, sizeof text);
+    char text[240];
+    figures(progress, at, text, sizeof text);
     fprintf(stderr, "epoch %lld/%lld: %s%s\n", (long long)at->epoch, (long long)at->epochs, text,
             at->improved && !isnan(at->valid_loss) ? ", best yet" : "");
 }
@@ -106,7 +109,7 @@ void cli_progress_show(cli_progress *progress, const attn_progress *at)
         return;
     if (!progress->terminal) {
         if (at->epoch_ends)
-            print_epoch(at);
+            print_epoch(progress, at);
         return;
     }
     if (at->epoch_ends || progress->last < 0 || at->seconds - progress->last >= EVERY_SECONDS)

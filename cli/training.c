@@ -41,26 +41,31 @@ static void forget_signals(void)
         signal(SIGHUP, SIG_DFL);
 }
 
-static void begin(void *user, const attn_translator_plan *plan)
+/* --------------------------------------------------------------------------------------------- a training */
+
+void cli_training_begin(cli_training *training, const cli_call *cli, const char *command, const char *things,
+                        const char *measure)
 {
-    cli_training *training = user;
-    const cli_call *cli = training->cli;
-    char train[32], valid[32], test[32], source[32], target[32], parameters[32];
-    training->plan = *plan;
-    training->keeps_last = strcmp(attn_config_text(plan->settings, "keep", "best"), "last") == 0;
-    training->plan.settings = NULL;
-    cli_note(cli, "%s pairs to train on, %s for validation, %s kept for testing", cli_count(plan->train_pairs, train),
-             cli_count(plan->valid_pairs, valid), cli_count(plan->test_pairs, test));
-    cli_note(cli, "%s source and %s target words known; the model has %s parameters",
-             cli_count(plan->source_words, source), cli_count(plan->target_words, target),
-             cli_count(plan->parameters, parameters));
-    if (plan->first_epoch > plan->epochs)
-        cli_note(cli, "all %lld epochs are done already", (long long)plan->epochs);
-    else if (plan->first_epoch > 1)
-        cli_note(cli, "going on in epoch %lld of %lld", (long long)plan->first_epoch, (long long)plan->epochs);
+    *training = (cli_training){.cli = cli, .command = command};
+    cli_progress_begin(&training->progress, cli->quiet, things, measure);
+    watch_signals();
 }
 
-static bool progress(void *user, const attn_progress *at)
+void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters,
+                           int64_t first_epoch, int64_t epochs)
+{
+    char count[32];
+    training->parameters = parameters;
+    training->epochs = epochs;
+    training->keeps_last = strcmp(attn_config_text(settings, "keep", "best"), "last") == 0;
+    cli_note(training->cli, "the model has %s parameters", cli_count(parameters, count));
+    if (first_epoch > epochs)
+        cli_note(training->cli, "all %lld epochs are done already", (long long)epochs);
+    else if (first_epoch > 1)
+        cli_note(training->cli, "going on in epoch %lld of %lld", (long long)first_epoch, (long long)epochs);
+}
+
+bool cli_training_progress(void *user, const attn_progress *at)
 {
     cli_training *training = user;
     training->last = *at;
@@ -70,21 +75,99 @@ static bool progress(void *user, const attn_progress *at)
     return !stop_asked;
 }
 
-int cli_train(cli_call *cli, attn_translator_job *job, cli_training *training)
+int cli_training_end(cli_training *training, attn_status status, const char *directory)
 {
-    *training = (cli_training){.cli = cli};
-    job->progress = progress;
-    job->begin = begin;
-    job->user = training;
-    cli_progress_begin(&training->progress, cli->quiet);
-    watch_signals();
-    attn_status status = attn_translator_train(cli->context, job);
     forget_signals();
     cli_progress_end(&training->progress);
     if (status == ATTN_OK)
         return CLI_OK;
     if (status == ATTN_INTERRUPTED)
-        return cli_fail(CLI_INTERRUPTED, "stopped and saved; go on with: attn train translate --out %s --resume",
-                        job->directory);
-    return cli_failed(cli, NULL);
+        return cli_fail(CLI_INTERRUPTED, "stopped and saved; go on with: attn %s --out %s --resume", training->command,
+                        directory);
+    return cli_failed(training->cli, NULL);
+}
+
+/* --------------------------------------------------------------------------------------------- settings */
+
+attn_status cli_training_settings(const cli_call *cli, attn_config **settings)
+{
+    int n;
+    const attn_key *keys = cli->command->settings(&n);
+    attn_status status = attn_config_create(settings, cli->context);
+    for (int i = 0; status == ATTN_OK && i < n; i++) {
+        const attn_value *value = attn_config_get(cli->given, keys[i].name);
+        if (value)
+            status = attn_config_set(*settings, keys[i].name, value);
+    }
+    return status;
+}
+
+static bool same_value(const attn_value *a, const attn_value *b)
+{
+    if (a->type == ATTN_VALUE_TEXT && b->type == ATTN_VALUE_TEXT)
+        return strcmp(a->text, b->text) == 0;
+    if (a->type == ATTN_VALUE_BOOL && b->type == ATTN_VALUE_BOOL)
+        return a->boolean == b->boolean;
+    bool numbers = (a->type == ATTN_VALUE_INT || a->type == ATTN_VALUE_REAL) &&
+                   (b->type == ATTN_VALUE_INT || b->type == ATTN_VALUE_REAL);
+    return numbers && !(a->real < b->real) && !(a->real > b->real);
+}
+
+/* How long to go on, and how often to save, may be said anew. */
+static bool may_change(const char *key)
+{
+    static const char *const keys[] = {"epochs", "patience", "save_every"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    }
+    return false;
+}
+
+int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory)
+{
+    char path[4096], name[64];
+    attn_config *stored;
+    snprintf(path, sizeof path, "%s/training.json", directory);
+    if (attn_config_read(&stored, cli->context, path) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int code = CLI_OK;
+    for (int64_t i = 0; code == CLI_OK && i < attn_config_size(settings); i++) {
+        const char *key = attn_config_key(settings, i);
+        const attn_value *then = attn_config_get(stored, key);
+        cli_option option = {.key = {.name = key}};
+        if (!may_change(key) && (!then || !same_value(then, attn_config_get(settings, key))))
+            code = cli_fail(CLI_BAD,
+                            "--%s: the training in %s began with another value, and a resumed training keeps "
+                            "its settings",
+                            cli_option_spell(&option, name), directory);
+    }
+    attn_config_destroy(stored);
+    return code;
+}
+
+/* ----------------------------------------------------------------------------------------------- results */
+
+void cli_training_print(const cli_training *training)
+{
+    if (training->keeps_last && training->last.valid_loss > 0)
+        printf(" (validation loss %.3f after the last epoch)", training->last.valid_loss);
+    else if (training->best_epoch > 0 && training->last.best_loss > 0)
+        printf(" (validation loss %.3f, epoch %lld)", training->last.best_loss, (long long)training->best_epoch);
+}
+
+/* NaN, where there was no validation, becomes null. */
+void cli_training_json(attn_json *json, const cli_training *training)
+{
+    const attn_progress *last = &training->last;
+    attn_json_int(json, "parameters", training->parameters);
+    attn_json_int(json, "epochs", training->epochs);
+    attn_json_int(json, "steps", last->all_steps);
+    attn_json_real(json, "loss", last->loss);
+    attn_json_real(json, "valid_loss", last->valid_loss);
+    attn_json_real(json, "best_loss", last->best_loss);
+    char rate[64];
+    snprintf(rate, sizeof rate, "%s_per_second", training->progress.things);
+    attn_json_real(json, rate, last->tokens_per_second);
+    attn_json_real(json, "seconds", last->seconds);
 }

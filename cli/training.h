@@ -1,22 +1,43 @@
 /* SPDX-License-Identifier: MIT
- * training.h - running a training from the command: progress, and stopping it by a signal. */
+ * training.h - running a training from the command, whatever is trained: progress, stopping it by a signal, and the
+ * settings of one that goes on. */
 #ifndef CLI_TRAINING_H
 #define CLI_TRAINING_H
 
 #include "command.h"
 #include "progress.h"
 
+/* The first member of what a command gives the library as `user`. */
 typedef struct cli_training {
-    cli_call *cli;
+    const cli_call *cli;
+    const char *command; /* as typed: "train translate" */
     cli_progress progress;
-    attn_translator_plan plan; /* its settings are not kept */
-    attn_progress last;        /* the latest news; all 0 if there was no step */
-    int64_t best_epoch;
+    attn_progress last; /* the latest news; all 0 if there was no step */
+    int64_t parameters, epochs, best_epoch;
     bool keeps_last; /* the model is that of the last epoch, not of the best one */
 } cli_training;
 
-/* Trains as `job` says (its callbacks are set here).  SIGINT, SIGTERM and SIGHUP finish the step and save; a second one
- * ends the program at once.  Errors have been said; returns an exit code. */
-int cli_train(cli_call *cli, attn_translator_job *job, cli_training *training);
+/* Signals are watched from here to cli_training_end: SIGINT, SIGTERM and SIGHUP finish the step and save; a second one
+ * ends the program at once.  `things` are what speed is counted in, `measure` is what a validation gives beside the
+ * loss (NULL: nothing). */
+void cli_training_begin(cli_training *training, const cli_call *cli, const char *command, const char *things,
+                        const char *measure);
+/* To be called from the library's `begin`, after what is particular to the training has been said. */
+void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters,
+                           int64_t first_epoch, int64_t epochs);
+/* The library's `progress`; `user` is a cli_training. */
+bool cli_training_progress(void *user, const attn_progress *at);
+/* Errors have been said; returns an exit code. */
+int cli_training_end(cli_training *training, attn_status status, const char *directory);
+
+/* The settings among the options given; the caller destroys them, on failure too. */
+attn_status cli_training_settings(const cli_call *cli, attn_config **settings);
+/* The same command line with --resume is fine; another value of most settings is not.  Errors have been said. */
+int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory);
+
+/* " (validation loss 1.234, epoch 5)", or nothing, on standard output. */
+void cli_training_print(const cli_training *training);
+/* Members that every training's JSON ends with. */
+void cli_training_json(attn_json *json, const cli_training *training);
 
 #endif

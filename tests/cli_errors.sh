@@ -54,6 +54,28 @@ for file in config.json model.safetensors source.vocab target.vocab; do
     rm -r missing cut noise
 done
 
+# Settings that a config.json may have from anywhere are held to the table of settings.
+# odd KEY VALUE MESSAGE
+odd() {
+    cp -r good odd
+    sed "s|^\\( *\"$1\":\\) [^,]*|\\1 $2|" good/config.json > odd/config.json
+    cmp -s good/config.json odd/config.json && fail "config.json has no $1 to change"
+    expect 2 "odd/config.json: $1 $3" "$attn" translate odd hello
+    rm -r odd
+}
+odd compat '"d3l"' 'is "d3l"; allowed: none, d2l'
+odd compat 7 'must be a text, not an integer'
+odd seed -1 'is -1; allowed: 0 to'
+odd seed '"one"' 'must be an integer, not a text'
+odd valid 1.5 'is 1.5; allowed: 0 to 0.9'
+odd test true 'must be a number, not true or false'
+odd space_before_marks 1 'must be true or false, not an integer'
+odd max_tokens 1 'is 1; allowed: 2 to 1000'
+cp -r good odd
+sed 's|^\( *"batch":\) [^,]*|\1 0|' good/training.json > odd/training.json
+expect 2 'odd/training.json: batch is 0; allowed: 1 to' "$attn" train translate --out odd --resume
+rm -r odd
+
 # ---- sentences
 printf 'Hello!\nbad \377\nI am here.\n' > bad.txt
 expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good -q < bad.txt"

@@ -23,9 +23,15 @@ allowed() {
 # The public header that each floor answers for.
 header_floor() {
     case $1 in
-    attn.h) echo base ;; config.h) echo base ;; tensor.h) echo tensor ;;
-    nn.h | nn_*.h) echo nn ;; models.h) echo models ;; io.h) echo io ;; data.h) echo data ;; train.h) echo train ;;
-    plot.h) echo plot ;; *) echo apps ;;
+    attn.h | config.h) echo base ;;
+    tensor.h) echo tensor ;;
+    nn.h | nn_*.h) echo nn ;;
+    models.h | images.h) echo models ;;
+    io.h | image.h) echo io ;;
+    data.h | alignment.h | image_data.h) echo data ;;
+    train.h) echo train ;;
+    plot.h) echo plot ;;
+    *) echo apps ;;
     esac
 }
 

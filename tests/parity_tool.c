@@ -172,7 +172,8 @@ static attn_status run(parity_case *c)
     if (status != ATTN_OK) {
         return status;
     }
-    attn_tape_reset(c->tape, &(attn_tape_options){.record = true});
+    /* "train" is the case's own key: batch statistics instead of running ones. */
+    attn_tape_reset(c->tape, &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
     return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);
 }
 

@@ -539,6 +539,47 @@ static void kernels_average_what_they_reach(void **state)
     attn_named_clear(&out);
 }
 
+/* Shares of the weights by class, a query out of reach, and labels that are none. */
+static void kernels_weigh_classes(void **state)
+{
+    fixture *f = *state;
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    float train[4] = {0, 1, 3, 0.5f}, labels[4] = {2, 0, 1, 2}, at[2] = {0.25f, 9};
+    int64_t four = 4, two = 2;
+    attn_tensor *classes = attn_tensor_make(f->tape, ATTN_F32, 1, &four, labels);
+    attn_named_add(&in, "x_train", attn_tensor_make(f->tape, ATTN_F32, 1, &four, train));
+    attn_named_add(&in, "y_train", classes);
+    attn_named_add(&in, "x_val", attn_tensor_make(f->tape, ATTN_F32, 1, &two, at));
+    attn_config_create(&config, f->context);
+    attn_config_set_text(config, "kernel", "epanechnikov");
+    attn_config_set_text(config, "task", "classification");
+    attn_config_set_text(config, "empty", "zero");
+    attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    const attn_tensor *y = attn_named_find(&out, "y_hat");
+    assert_int_equal(attn_tensor_dim(y, 1), 3);
+    const double sum = 0.75 + 0.25 + 0.75, wanted[6] = {0.25 / sum, 0, 1.5 / sum, 0, 0, 0};
+    for (int i = 0; i < 6; i++) {
+        assert_true(fabs(test_at(y, i) - wanted[i]) < 1e-6);
+    }
+    test_set(classes, 3, 1.5);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(f->context), "y_train[3] is 1.5"));
+    attn_context_clear(f->context);
+    attn_model_destroy(model);
+    attn_config_set_int(config, "num_classes", 2);
+    attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(f->context), "no class from 0 to 1"));
+    attn_context_clear(f->context);
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -558,6 +599,7 @@ int main(void)
         TEST(beams_find_likelier_translations),
         TEST(what_is_no_sequence_model_says_so),
         TEST(kernels_average_what_they_reach),
+        TEST(kernels_weigh_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

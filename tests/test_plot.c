@@ -27,6 +27,14 @@ static void keep(const attn_picture *picture, const char *name)
     fclose(file);
 }
 
+static int64_t count(const attn_picture *picture, const char *what)
+{
+    int64_t n = 0;
+    for (size_t i = 0, m = strlen(what); i + m <= picture->size; i++)
+        n += memcmp(picture->data + i, what, m) == 0;
+    return n;
+}
+
 /* Two rows of four heads; the second one is causal. */
 static attn_heatmaps example(attn_panel panels[8], float values[8][36], attn_panel_row rows[2])
 {
@@ -70,6 +78,40 @@ static void heatmaps_render_in_every_format(void **state)
     attn_context_destroy(context);
 }
 
+/* The page holds what the picture shows: two maps of one layer, four heads each, and their weights. */
+static void heatmaps_render_as_a_page(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_panel panels[8];
+    attn_panel_row rows[2];
+    float values[8][36];
+    attn_heatmaps maps = example(panels, values, rows);
+    attn_picture_format format;
+    attn_picture page;
+    assert_int_equal(attn_picture_format_of(&format, context, "a.HTML"), ATTN_OK);
+    maps.title = "a </script> \"b\"";
+    assert_int_equal(attn_heatmaps_render(&page, context, &maps, format), ATTN_OK);
+    assert_memory_equal(page.data, "<!doctype html>", 15);
+    assert_int_equal(count(&page, "\"title\":\"a \\u003c/script> \\u0022b\\u0022\""), 1);
+    assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
+    assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
+    assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
+    assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg")); /* names, no addresses */
+    keep(&page, "maps.html");
+    attn_picture_free(context, &page);
+    rows[1].title = "Encoder-decoder attention, layer 2";
+    rows[1].row_labels = rows[0].row_labels;
+    rows[1].col_labels = rows[0].col_labels;
+    assert_int_equal(attn_heatmaps_render(&page, context, &maps, format), ATTN_OK);
+    assert_int_equal(count(&page, "\"layers\":2,\"heads\":4,\"rows\":6,\"cols\":6"), 1);
+    attn_picture_free(context, &page);
+    attn_curves curves = {.n = 0};
+    assert_true(attn_curves_render(&page, context, &curves, ATTN_HTML) != ATTN_OK);
+    attn_context_destroy(context);
+}
+
 static void curves_render(void **state)
 {
     (void)state;
@@ -89,6 +131,44 @@ static void curves_render(void **state)
     attn_picture_free(context, &picture);
     curves.n = 0;
     assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PNG), ATTN_ARGUMENT);
+    attn_context_destroy(context);
+}
+
+/* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
+static int64_t crosses(const attn_picture *picture)
+{
+    return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
+}
+
+/* Five residues in a line, 3 apart; the best of the pairs at least two apart are (0,2), which touches, and (0,4),
+ * which does not: one cross more strokes two lines more. */
+static void contacts_render(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    float probabilities[25], distances[25];
+    for (int i = 0; i < 25; i++) {
+        probabilities[i] = 0.1f;
+        distances[i] = 3.0f * (float)abs(i / 5 - i % 5);
+    }
+    probabilities[2] = 0.9f;
+    probabilities[4] = 0.8f;
+    attn_contact_map map = {.title = "contacts", .n = 5, .probabilities = probabilities, .distances = distances,
+                            .top = 1, .least = 2};
+    attn_picture one, two;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_SVG), ATTN_OK);
+    map.top = 2;
+    assert_int_equal(attn_contact_map_render(&two, context, &map, ATTN_SVG), ATTN_OK);
+    assert_int_equal(crosses(&one), 0);
+    assert_int_equal(crosses(&two), 1);
+    keep(&two, "contacts.svg");
+    attn_picture_free(context, &one);
+    attn_picture_free(context, &two);
+    map.n = 0;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PNG), ATTN_ARGUMENT);
+    map.n = 4097;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PNG), ATTN_ARGUMENT);
     attn_context_destroy(context);
 }
 
@@ -122,7 +202,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heatmaps_render_in_every_format),
+        cmocka_unit_test(heatmaps_render_as_a_page),
         cmocka_unit_test(curves_render),
+        cmocka_unit_test(contacts_render),
         cmocka_unit_test(what_cannot_be_drawn_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

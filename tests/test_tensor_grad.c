@@ -377,8 +377,15 @@ static attn_tensor *build_pool(attn_tape *t, tensors in, const void *user)
     return attn_mul(t, largest, attn_avg_pool(t, in[0], 2, k, k + 2));
 }
 
+static attn_tensor *build_padded_pool(attn_tape *t, tensors in, const void *user)
+{
+    (void)user;
+    return attn_max_pool_padded(t, in[0], 2, (int64_t[]){3, 2}, (int64_t[]){2, 1}, (int64_t[]){1, 1});
+}
+
 static void pooling_over_windows(void **state)
 {
+    gradcheck(2, build_padded_pool, NULL, 1, IN({4, {2, 3, 5, 4}}));
     (void)state;
     gradcheck(2, build_pool, (int64_t[]){2, 3, 0, 0}, 1, IN({4, {2, 3, 5, 7}}));
     gradcheck(2, build_pool, (int64_t[]){3, 2, 1, 2}, 1, IN({4, {1, 2, 4, 6}}));

@@ -58,6 +58,18 @@ ATTN_API double attn_config_real(const attn_config *config, const char *key, dou
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool otherwise);
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *otherwise);
 
+/* What a key of a config may be: one line of the table that describes an architecture's or a training's settings.
+ * `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
+typedef struct attn_key {
+    const char *name;
+    attn_value_type type;
+    const char *otherwise;      /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
+                                 * NULL: the key is required */
+    double least, most;         /* of numbers; 0, 0: any */
+    const char *const *choices; /* of texts, NULL-terminated; NULL: any */
+    const char *doc;
+} attn_key;
+
 #ifdef __cplusplus
 }
 #endif

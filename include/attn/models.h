@@ -23,17 +23,6 @@ extern "C" {
 
 /* --------------------------------------------------------------------------------------- architectures */
 
-/* A config key.  `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
-typedef struct attn_key {
-    const char *name;
-    attn_value_type type;
-    const char *otherwise;      /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
-                                 * NULL: the key is required */
-    double least, most;         /* of numbers; 0, 0: any */
-    const char *const *choices; /* of texts, NULL-terminated; NULL: any */
-    const char *doc;
-} attn_key;
-
 /* A named input or output. */
 typedef struct attn_port {
     const char *name;

@@ -258,9 +258,10 @@ ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
 ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
-/* Along one axis of x [...,D], channels last; the axes but that one are batch.  Nothing is permuted. */
+/* Along `axis` of x, whose channels D stand at `channel_axis`; the other axes are batch.  Nothing is permuted or copied:
+ * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
-                                                  attn_tensor *x, int axis);
+                                                  attn_tensor *x, int axis, int channel_axis);
 
 /* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
  * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in

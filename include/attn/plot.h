@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plot.h - pictures: attention as heatmaps, training as curves.
+ * plot.h - pictures: attention as heatmaps and as a page to explore, contacts of a protein, training as curves.
  *
  * A picture is described by plain data of the caller's and rendered into memory as PNG, SVG or PDF, all the
  * same drawing.  Text is UTF-8.  Nothing is kept between calls; different contexts are independent.
@@ -14,9 +14,14 @@
 extern "C" {
 #endif
 
-typedef enum attn_picture_format { ATTN_PNG = 0, ATTN_SVG, ATTN_PDF } attn_picture_format;
+typedef enum attn_picture_format {
+    ATTN_PNG = 0,
+    ATTN_SVG,
+    ATTN_PDF,
+    ATTN_HTML /* a page to explore; of heatmaps only */
+} attn_picture_format;
 
-/* The format that a file's ending names (".png", ".svg", ".pdf", any case).  ATTN_ARGUMENT: another ending. */
+/* The format that a file's ending names (".png", ".svg", ".pdf", ".html", any case).  ATTN_ARGUMENT: another ending. */
 ATTN_API attn_status attn_picture_format_of(attn_picture_format *format, attn_context *context, const char *path);
 
 /* A rendered picture; release with attn_picture_free. */
@@ -51,9 +56,66 @@ typedef struct attn_heatmaps {
     int64_t per_line;   /* panels side by side before a row wraps; 0: 8 */
 } attn_heatmaps;
 
-/* ATTN_ARGUMENT (nothing to draw, more than 4,096 rows or columns in a map, text that is not UTF-8),
- * ATTN_MEMORY. */
+/* As ATTN_HTML it is a page to explore (attn_explorer_render below), in which rows of panels with the same labels are
+ * the layers of one map, called as the first one's title up to ", layer".  ATTN_ARGUMENT (nothing to draw, more than
+ * 4,096 rows or columns in a map, text that is not UTF-8), ATTN_MEMORY. */
 ATTN_API attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, const attn_heatmaps *heatmaps,
+                                          attn_picture_format format);
+
+/* Contacts of a protein: below the diagonal every probability, above it the best-scored pairs as dots; with known
+ * distances these are true (filled) or not (crossed), and the true contacts lie behind them in grey. */
+typedef struct attn_contact_map {
+    const char *title;          /* NULL: none */
+    int64_t n;                  /* residues */
+    const float *probabilities; /* [n,n] */
+    const float *distances;     /* [n,n] in angstrom, NaN where not known; NULL: no structure */
+    double cutoff;              /* of a true contact; 0: 8 */
+    int64_t top, least;         /* so many pairs (0: n) that are at least so far apart in the sequence (0: 6) */
+} attn_contact_map;
+/* ATTN_ARGUMENT (no residues, more than 4,096, text that is not UTF-8), ATTN_MEMORY. */
+ATTN_API attn_status attn_contact_map_render(attn_picture *picture, attn_context *context, const attn_contact_map *map,
+                                             attn_picture_format format);
+
+/* Maps of the same queries and keys: all layers and heads of one attention. */
+typedef struct attn_explorer_map {
+    const char *name;                   /* "Encoder self-attention"; NULL: "Attention" */
+    bool contacts;                      /* probabilities of pairs instead of weights that sum to 1 */
+    int64_t layers, heads, rows, cols;  /* queries are rows, keys columns */
+    const char *const *queries, *const *keys; /* labels; NULL: counted from 1 */
+    const float *const *weights;        /* [layers * heads] pointers to [rows, cols]; NaN is not there */
+} attn_explorer_map;
+typedef struct attn_explorer {
+    const char *title, *about; /* NULL: none */
+    int64_t n;
+    const attn_explorer_map *maps;
+    /* A PNG picture that the last grid_rows * grid_columns queries and keys lie on; png NULL: none. */
+    const unsigned char *png;
+    size_t png_size;
+    int64_t width, height, grid_rows, grid_columns;
+} attn_explorer;
+/* One HTML page without anything from a network: choose a map, a layer and a head, point at a query to see what it
+ * attends to, as lines, as a matrix or over the picture.  Weights are kept to 1/255 of their head's largest.  The page
+ * is freed as a picture is.  ATTN_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_MEMORY. */
+ATTN_API attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer);
+
+/* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place. */
+typedef struct attn_overlay {
+    const char *title; /* NULL: none */
+    int64_t width, height;
+    int channels;                /* 1: grey, 3: red, green, blue */
+    const unsigned char *pixels; /* [height][width][channels]; drawn grey */
+    int64_t rows, cols;
+    const float *weights;         /* drawn from 0 to the map's largest; NaN and 0 leave the picture as it is; NULL: no map */
+    int64_t query_row, query_col; /* the cell that asks, framed; negative: none */
+} attn_overlay;
+typedef struct attn_overlays {
+    const char *title; /* NULL: none */
+    int64_t n;
+    const attn_overlay *items;
+    int64_t per_line; /* side by side before a row wraps; 0: 4 */
+} attn_overlays;
+/* ATTN_ARGUMENT (nothing to draw, a side not in 1 to 4,096, other channels), ATTN_UNSUPPORTED (ATTN_HTML), ATTN_MEMORY. */
+ATTN_API attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
                                           attn_picture_format format);
 
 /* Lines over a common x: y[i] at x[i]; NaN leaves a gap. */

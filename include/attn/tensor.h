@@ -36,6 +36,16 @@ typedef struct attn_tensor attn_tensor;
 ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                         const int64_t *shape);
 ATTN_API void attn_tensor_destroy(attn_tensor *tensor); /* NULL is allowed; never for a tape's tensors */
+/* The same over memory of the caller's, contiguous and aligned to its elements, which is neither copied nor cleared nor
+ * freed: it must stay, and keep its numbers, until the tensor is destroyed (so until the tapes that used it were
+ * reset).  Operations read it only, but attn_weights_load and optimisers write where a parameter lies.  ATTN_ARGUMENT
+ * also if `data` is NULL and there are elements. */
+ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                                      const int64_t *shape, void *data);
+/* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
+ * tape itself, without a copy.  Has no gradient and wants none.  The next backward pass adds to a copy of a
+ * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_clear_grad clears it).  ATTN_ARGUMENT: NULL, or one that the end of a scope freed; ATTN_MEMORY. */
+ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
 ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
 ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);
@@ -89,12 +99,20 @@ ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
 ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 
+/* Bytes that operations moved only to have the same numbers elsewhere or in another order (attn_permute, attn_slice,
+ * attn_concat and their gradients), since the reset.  Attention finds its operands by strides: its layers leave this 0. */
+ATTN_API uint64_t attn_tape_moved(const attn_tape *tape);
+
 /* d loss / d everything that needs a gradient; `loss` has one element.  What the operations kept for it is
  * used up on the way, so this can be done once after each forward pass; results stay readable until the
  * reset (but see attn_cross_entropy, and scopes). */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same with a given gradient of `result` (same shape and type). */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
+/* The same for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
+ * error (ATTN_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
+ATTN_API attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results,
+                                        const attn_tensor *const *grads);
 
 /* Tensors made between begin and end are freed at the end, all but `keep` (which may be NULL); returns `keep`.
  * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
@@ -115,6 +133,15 @@ ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int6
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
+
+typedef enum attn_interpolation {
+    ATTN_LINEAR = 0,
+    ATTN_CUBIC /* Keys 1981 with a = -0.75 */
+} attn_interpolation;
+/* x with axis `axis` brought to length n (>= 1) by interpolation between its positions, which are taken as pixels whose
+ * outer edges stay where they are; pictures take one call for each of their axes.  The same numbers as PyTorch's
+ * interpolate with align_corners and antialias off.  x itself where the length is n already.  ATTN_SHAPE. */
+ATTN_API attn_tensor *attn_resize(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind);
 
 /* ------------------------------------------------------------------------------------------- arithmetic */
 
@@ -146,6 +173,8 @@ ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_t
 /* y[...,out] = activation(x[...,in] w[out,in]^T + b[out]); b may be NULL. */
 ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                   attn_activation activation);
+/* The same along any axis of x, which becomes w's first length: for images with their channels first, where they lie. */
+ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
 ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
 /* y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]); ids I32 of any shape [..., period];
@@ -155,6 +184,15 @@ ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const 
 ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
 /* Over the last axis: (x - mean) / sqrt(var + eps) * g + b; g, b [D]. */
 ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
+/* What a normalisation divides by. */
+typedef enum attn_norm {
+    ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as layer norm does */
+    ATTN_NORM_DEVIATION     /* sqrt(var) + eps; where var is 0 its derivative counts as 0 */
+} attn_norm;
+/* The same over any axis, without moving it: (x - mean) / divisor * g + b; g, b of as many elements as the axis is
+ * long.  attn_layer_norm is faster where the axis is the last one. */
+ATTN_API attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b,
+                                        double eps, attn_norm kind);
 /* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass. */
 ATTN_API attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
                                           attn_tensor *b, double eps);
@@ -212,15 +250,37 @@ typedef struct attn_conv {
 /* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch). */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
-/* Max or average over windows `kernel` (stride 0: the kernel), no padding, incomplete windows left out. */
+/* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding, at most
+ * half a kernel on both sides, takes no part.  ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
+ATTN_API attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
+                                           const int64_t *stride, const int64_t *padding);
 ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
 /* Per channel (axis 1): batch statistics in training, running ones otherwise; running_* [C] are updated in
  * training by `momentum` (PyTorch's meaning; the running variance is the unbiased one). */
 ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b,
                                       attn_tensor *running_mean, attn_tensor *running_var, double momentum, double eps);
+
+/* ------------------------------------------------------------------------------------------ reversible */
+
+/* A function of one tensor that returns one of the same shape.  It may read the caller's tensors (parameters), but of
+ * the tape's own only `x` and what it makes of it; it may be run twice, and must give the same both times: dropout does,
+ * batch normalisation too (its running statistics move once). */
+typedef struct attn_branch {
+    attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);
+    const void *self; /* alive until the backward pass is over */
+} attn_branch;
+typedef struct attn_reversible_block {
+    attn_branch f, g;
+} attn_reversible_block;
+/* A stack of reversible blocks (Gomez et al. 2017, arXiv:1707.04585): x1 = x2 = x; for each block x1 += f(x2), then
+ * x2 += g(x1); the result is (x1 + x2) / 2.  While recording only the last x1 and x2 are kept: the backward pass finds
+ * the inputs of each block again from its outputs, so that memory does not grow with n.  Costs one more forward pass;
+ * inputs found again differ from the first ones by rounding, which grows slowly with n.  `blocks` is copied.
+ * ATTN_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient; ATTN_SHAPE. */
+ATTN_API attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, int n, const attn_reversible_block *blocks);
 
 #ifdef __cplusplus
 }

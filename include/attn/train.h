@@ -77,6 +77,7 @@ typedef struct attn_progress {
     double tokens_per_second;      /* of this run so far */
     double seconds, seconds_left;  /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;               /* sent once after each epoch's validation */
+    double measure;                /* beside the loss at the last validation: an accuracy; NaN: there is none */
     bool improved;                 /* with epoch_ends: the best validation loss yet */
 } attn_progress;
 
@@ -120,6 +121,24 @@ ATTN_API attn_status attn_training_restore(attn_training *training, const attn_c
 /* Runs from where `training` is to the last epoch.  ATTN_INTERRUPTED if progress() asked to stop; what the
  * job's functions return otherwise. */
 ATTN_API attn_status attn_training_run(attn_training *training, const attn_job *job);
+
+/* ---------------------------------------------------------------------------------- logistic regression */
+
+/* The w[features] and b that minimise |w|_1 + |b| + C * sum_i log(1 + exp(-s_i (w.x_i + b))), s_i = 1 for label 1, else
+ * -1: L1-regularised logistic regression as liblinear poses it, the intercept penalised with the rest, solved by
+ * Newton steps along one coordinate after the other (Yuan, Ho and Lin 2010, JMLR 11:3183). */
+typedef struct attn_logistic {
+    int64_t rows, features;
+    const float *x;         /* [features, rows]: a feature lies together */
+    const uint8_t *labels;  /* [rows], 0 or 1 */
+    double c;               /* 0: 1 */
+    double tolerance;       /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
+    int64_t most;           /* sweeps over the coordinates; 0: 1000 */
+} attn_logistic;
+/* `w` and `b` are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
+ * sizes, labels that are all equal, features that are not finite; ATTN_MEMORY. */
+ATTN_API attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
+                                       int64_t *sweeps);
 
 /* -------------------------------------------------------------------------------------------- measures */
 

@@ -21,4 +21,8 @@ attn_status attn__msa_build(attn_msa *msa, const attn_config *config, const attn
 /* The parameters without the regression's, sharing tensors and names with the model's list; freed by attn_named_clear. */
 attn_status attn__msa_without_regression(const attn_msa *msa, attn_named_list *list);
 
+/* config.json of a directory; `regression` says what model.safetensors holds of it: "fitted", "untrained" (its start)
+ * or "none". */
+attn_status attn__msa_write_config(const attn_model *model, const char *regression, const char *directory);
+
 #endif

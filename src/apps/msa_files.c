@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * An MSA Transformer's life: made, loaded, kept in a directory. */
+#include "apps/directory.h"
 #include "apps/msa.h"
 
 #include "apps/translator.h"
@@ -98,23 +99,23 @@ void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias)
 
 /* ---------------------------------------------------------------------------------------------- directory */
 
-/* config.json says whether the regression is among the parameters. */
-static attn_status write_config(const attn_msa *msa, const char *directory)
+attn_status attn__msa_write_config(const attn_model *model, const char *regression, const char *directory)
 {
+    attn_context *context = attn_model_context(model);
     char path[ATTN__PATH];
     attn_config *config = NULL;
-    const attn_config *own = attn_model_config(msa->model);
-    attn_status status = attn_config_create(&config, msa->context);
+    const attn_config *own = attn_model_config(model);
+    attn_status status = attn_config_create(&config, context);
     if (status == ATTN_OK)
-        status = attn_config_set_text(config, "architecture", attn_model_architecture(msa->model)->name);
+        status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
     for (int64_t i = 0; i < attn_config_size(own) && status == ATTN_OK; i++)
         status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
     if (status == ATTN_OK)
-        status = attn_config_set_bool(config, "contact_regression", msa->has_regression);
+        status = attn_config_set_text(config, "contact_regression", regression);
     if (status == ATTN_OK)
-        status = attn__path(msa->context, path, directory, "config.json");
+        status = attn__path(context, path, directory, "config.json");
     if (status == ATTN_OK)
-        status = attn_config_write(msa->context, config, path);
+        status = attn_config_write(context, config, path);
     attn_config_destroy(config);
     return status;
 }
@@ -132,7 +133,7 @@ attn_status attn_msa_save(const attn_msa *msa, const char *directory)
     if (status == ATTN_OK)
         status = attn_safetensors_write(msa->has_regression ? all : &rest, path, NULL);
     if (status == ATTN_OK)
-        status = write_config(msa, directory);
+        status = attn__msa_write_config(msa->model, msa->has_regression ? "fitted" : "none", directory);
     attn_named_clear(&rest);
     return status;
 }
@@ -180,11 +181,13 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
                             config, attn_config_text(file, "architecture", ""));
     if (status == ATTN_OK)
         status = build_from(msa, file, options);
-    msa->has_regression = status == ATTN_OK && attn_config_bool(file, "contact_regression", false);
+    const char *regression = file ? attn_config_text(file, "contact_regression", "none") : "none";
+    bool stored = strcmp(regression, "none") != 0;
+    msa->has_regression = strcmp(regression, "fitted") == 0;
     if (status == ATTN_OK)
         status = attn__msa_without_regression(msa, &rest);
     if (status == ATTN_OK)
-        status = attn_weights_load(msa->has_regression ? attn_model_parameters(msa->model) : &rest, weights, NULL, NULL,
+        status = attn_weights_load(stored ? attn_model_parameters(msa->model) : &rest, weights, NULL, NULL,
                                    NULL);
     attn_config_destroy(file);
     attn_named_clear(&rest);

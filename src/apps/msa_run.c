@@ -98,8 +98,9 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
         return ATTN_SHAPE;
     if (n.o->contacts && !msa->has_regression)
         return attn__fail(msa->context, ATTN_ARGUMENT,
-                          "contacts need the contact regression, a second file of ESM's (its name ends in "
-                          "-contact-regression.pt): put it beside the checkpoint, or name it");
+                          "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "
+                          "-contact-regression.pt; put it beside the checkpoint, or name it), of other models one "
+                          "fitted to structures");
     if (n.o->nlayers > m->layers + 1)
         return attn__fail(msa->context, ATTN_ARGUMENT, "%lld representations of %lld layers", (long long)n.o->nlayers,
                           (long long)m->layers);

@@ -4,10 +4,12 @@
 #define ATTN_APPS_SETTINGS_H
 
 #include "attn/translate.h"
+#include "base/keys.h"
+
+extern const attn__keys attn__translator_keys;
 
 attn_compat attn__setting_compat(const attn_config *settings);
 /* How the pairs are divided, in training and ever after. */
 attn_split_options attn__setting_split(const attn_config *settings);
-attn_training_options attn__setting_training(const attn_config *settings, int64_t steps_per_epoch);
 
 #endif

@@ -14,10 +14,6 @@ struct attn_translator {
     attn_config *config; /* config.json as it is */
 };
 
-enum { ATTN__PATH = 4096 };
-/* directory/name, in a buffer of ATTN__PATH bytes.  ATTN_ARGUMENT: too long. */
-attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
-
 /* config.json of a new model trained with `settings`, and both vocabularies. */
 attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,
                                    attn_vocab *target, const char *directory);

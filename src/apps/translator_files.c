@@ -2,20 +2,13 @@
  * A translator's directory: writing it, and loading it back with every part checked against the others. */
 #include "apps/translator.h"
 
+#include "apps/directory.h"
 #include "apps/settings.h"
 #include "base/context.h"
 #include "base/rng.h"
 
 #include <stdio.h>
 #include <string.h>
-
-attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name)
-{
-    int length = snprintf(path, ATTN__PATH, "%s/%s", directory, name);
-    if (length < 0 || length >= ATTN__PATH)
-        return attn__fail(context, ATTN_ARGUMENT, "the path of %s in %.60s... is too long", name, directory);
-    return ATTN_OK;
-}
 
 /* --------------------------------------------------------------------------------------------- writing */
 
@@ -30,6 +23,10 @@ attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const ch
     return status == ATTN_OK ? attn_file_write(context, path, text, size) : status;
 }
 
+/* Settings of the training that the translator needs ever after: how text is prepared and how pairs were divided. */
+static const char *const kept[] = {"compat",       "max_tokens", "space_before_marks", "seed", "valid", "test",
+                                   "max_examples", NULL};
+
 static attn_status write_config(const attn_model *model, const attn_config *settings, const char *directory)
 {
     attn_context *context = attn_model_context(model);
@@ -42,9 +39,7 @@ static attn_status write_config(const attn_model *model, const attn_config *sett
     const attn_config *own = attn_model_config(model);
     for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
         status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
-    static const char *const kept[] = {"compat", "max_tokens", "space_before_marks", "seed", "valid", "test",
-                                       "max_examples"};
-    for (size_t i = 0; status == ATTN_OK && i < sizeof kept / sizeof *kept; i++)
+    for (int i = 0; status == ATTN_OK && kept[i]; i++)
         status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
     if (status == ATTN_OK)
         status = attn__path(context, path, directory, "config.json");
@@ -140,6 +135,25 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     return ATTN_OK;
 }
 
+/* The kept settings as the table allows them: config.json may come from anywhere. */
+static attn_status read_kept(attn_translator *t, const char *path)
+{
+    attn_config *given, *resolved = NULL;
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT};
+    attn_status status = attn_config_create(&given, t->context);
+    for (int i = 0; status == ATTN_OK && kept[i]; i++) {
+        const attn_value *value = attn_config_get(t->config, kept[i]);
+        status = value ? attn_config_set(given, kept[i], value) : ATTN_OK;
+    }
+    if (status == ATTN_OK)
+        status = attn__keys_resolve(&resolved, t->context, &attn__translator_keys, given, &of_file);
+    for (int i = 0; status == ATTN_OK && kept[i]; i++)
+        status = attn_config_set(t->config, kept[i], attn_config_get(resolved, kept[i]));
+    attn_config_destroy(given);
+    attn_config_destroy(resolved);
+    return status;
+}
+
 static attn_status load_parts(attn_translator *t, const char *directory)
 {
     char config[ATTN__PATH], weights[ATTN__PATH];
@@ -148,6 +162,8 @@ static attn_status load_parts(attn_translator *t, const char *directory)
         status = attn__path(t->context, weights, directory, "model.safetensors");
     if (status == ATTN_OK)
         status = attn_config_read(&t->config, t->context, config);
+    if (status == ATTN_OK)
+        status = read_kept(t, config);
     if (status == ATTN_OK)
         status = attn__vocab_read(&t->source, t->context, directory, "source.vocab");
     if (status == ATTN_OK)
@@ -160,8 +176,6 @@ static attn_status load_parts(attn_translator *t, const char *directory)
         return status;
     t->compat = attn__setting_compat(t->config);
     t->max_tokens = attn_config_int(t->config, "max_tokens", 64);
-    if (t->max_tokens < 2 || t->max_tokens > 1000)
-        return attn__fail(t->context, ATTN_FORMAT, "%s: \"max_tokens\" must lie between 2 and 1000", config);
     attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
     return attn_weights_load(attn_model_parameters(t->model), weights, &whole, NULL, NULL);
 }

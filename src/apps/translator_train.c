@@ -1,81 +1,97 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training a translator: data to batches, the job that the training loop asks for losses, and the run from
- * the first step or from a checkpoint.  Files are in checkpoint.c.
+ * Training a translator: data to batches, and what the run asks for: the model, the loss of a step, the loss
+ * in validation.  Going on later, files and stopping are the run's (run.h).
  */
-#include "apps/training_run.h"
+#include "apps/translator.h"
 
-#include "apps/lock.h"
+#include "apps/run.h"
 #include "apps/settings.h"
 #include "base/context.h"
 
 #include <math.h>
 #include <string.h>
 
+typedef struct training {
+    attn__run run;
+    const attn_translator_job *job;
+    const char *text; /* of the pairs, where there is no path */
+    size_t text_size;
+    attn_compat compat;
+    int64_t max_tokens;
+    attn_pairs *all, *train, *valid, *test;
+    attn_vocab *source, *target;
+    attn_corpus *train_corpus, *valid_corpus;
+    attn_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
+    int32_t pad;
+} training;
+
 /* ------------------------------------------------------------------------------------------------ data */
 
-static attn_status split_pairs(attn__run *run)
+static attn_status split_pairs(training *t)
 {
-    attn_split_options options = attn__setting_split(run->settings);
-    attn_status status = attn_pairs_split(run->all, &options, &run->train, &run->valid, &run->test);
-    if (status == ATTN_OK && attn_pairs_size(run->train) == 0)
-        return attn__fail(run->context, ATTN_ARGUMENT, "no pairs are left for training out of %lld",
-                          (long long)attn_pairs_size(run->all));
+    attn_split_options options = attn__setting_split(t->run.settings);
+    attn_status status = attn_pairs_split(t->all, &options, &t->train, &t->valid, &t->test);
+    if (status == ATTN_OK && attn_pairs_size(t->train) == 0)
+        return attn__fail(t->run.context, ATTN_ARGUMENT, "no pairs are left for training out of %lld",
+                          (long long)attn_pairs_size(t->all));
     return status;
 }
 
 /* A resumed run reads the vocabularies that it wrote. */
-static attn_status make_vocabularies(attn__run *run)
+static attn_status make_vocabularies(training *t)
 {
-    if (run->job->resume) {
-        attn_status status = attn__vocab_read(&run->source, run->context, run->job->directory, "source.vocab");
+    if (t->run.resume) {
+        attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, "source.vocab");
         return status != ATTN_OK
                    ? status
-                   : attn__vocab_read(&run->target, run->context, run->job->directory, "target.vocab");
+                   : attn__vocab_read(&t->target, t->run.context, t->run.directory, "target.vocab");
     }
     attn_vocab_options options = {
-        .compat = run->compat,
-        .min_frequency = attn_config_int(run->settings, "min_frequency", 2),
-        .max_size = attn_config_int(run->settings, "max_words", 0),
-        .steps = run->max_tokens,
+        .compat = t->compat,
+        .min_frequency = attn_config_int(t->run.settings, "min_frequency", 2),
+        .max_size = attn_config_int(t->run.settings, "max_words", 0),
+        .steps = t->max_tokens,
     };
-    const attn_pairs *from = run->compat == ATTN_COMPAT_D2L ? run->all : run->train;
-    attn_status status = attn_vocab_build(&run->source, from, ATTN_SOURCE, &options);
-    return status != ATTN_OK ? status : attn_vocab_build(&run->target, from, ATTN_TARGET, &options);
+    const attn_pairs *from = t->compat == ATTN_COMPAT_D2L ? t->all : t->train;
+    attn_status status = attn_vocab_build(&t->source, from, ATTN_SOURCE, &options);
+    return status != ATTN_OK ? status : attn_vocab_build(&t->target, from, ATTN_TARGET, &options);
 }
 
-static attn_status make_batches(attn__run *run, const attn_pairs *pairs, bool training, attn_corpus **corpus,
+static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuffled, attn_corpus **corpus,
                                 attn_batches **batches)
 {
-    attn_encode_options encoding = {.compat = run->compat, .steps = run->max_tokens};
-    attn_status status = attn_corpus_create(corpus, pairs, run->source, run->target, &encoding);
+    attn_encode_options encoding = {.compat = t->compat, .steps = t->max_tokens};
+    attn_status status = attn_corpus_create(corpus, pairs, t->source, t->target, &encoding);
     if (status != ATTN_OK)
         return status;
-    bool d2l = run->compat == ATTN_COMPAT_D2L;
+    bool d2l = t->compat == ATTN_COMPAT_D2L;
     attn_batches_options options = {
-        .size = attn_config_int(run->settings, "batch", 64),
-        .seed = (uint64_t)attn_config_int(run->settings, "seed", 1),
-        .in_order = !training,
+        .size = attn_config_int(t->run.settings, "batch", 64),
+        .seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1),
+        .in_order = !shuffled,
         .mixed_lengths = d2l,
-        .fixed_steps = d2l ? run->max_tokens : 0,
+        .fixed_steps = d2l ? t->max_tokens : 0,
     };
     return attn_batches_create(batches, *corpus, &options);
 }
 
-static attn_status prepare_data(attn__run *run)
+static attn_status prepare_data(training *t)
 {
-    attn_pairs_options options = {.compat = run->compat,
-                                  .max_examples = attn_config_int(run->settings, "max_examples", 0)};
-    attn_status status = attn__pairs_read(&run->all, run->context, run->data, run->text, run->text_size, &options,
-                                          &run->fingerprint);
+    attn_pairs_options options = {.compat = t->compat,
+                                  .max_examples = attn_config_int(t->run.settings, "max_examples", 0)};
+    attn_status status = attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options,
+                                          &t->run.fingerprint);
     if (status == ATTN_OK)
-        status = split_pairs(run);
+        status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
     if (status == ATTN_OK)
-        status = make_vocabularies(run);
+        status = split_pairs(t);
     if (status == ATTN_OK)
-        status = make_batches(run, run->train, true, &run->train_corpus, &run->train_batches);
-    if (status == ATTN_OK && attn_pairs_size(run->valid) > 0)
-        status = make_batches(run, run->valid, false, &run->valid_corpus, &run->valid_batches);
+        status = make_vocabularies(t);
+    if (status == ATTN_OK)
+        status = make_batches(t, t->train, true, &t->train_corpus, &t->train_batches);
+    if (status == ATTN_OK && attn_pairs_size(t->valid) > 0)
+        status = make_batches(t, t->valid, false, &t->valid_corpus, &t->valid_batches);
     return status;
 }
 
@@ -93,27 +109,27 @@ bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, attn__batch_t
 
 static int64_t job_steps(void *user)
 {
-    return attn_batches_count(((attn__run *)user)->train_batches);
+    return attn_batches_count(((const training *)user)->train_batches);
 }
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
 {
-    attn__run *run = user;
+    const training *t = user;
     attn_batch batch;
-    attn__batch_tensors t;
-    attn_batches_seek(run->train_batches, epoch, step);
-    if (!attn_batches_next(run->train_batches, &batch)) {
-        attn__fail(run->context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
+    attn__batch_tensors on;
+    attn_batches_seek(t->train_batches, epoch, step);
+    if (!attn_batches_next(t->train_batches, &batch)) {
+        attn__fail(t->run.context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
         return NULL;
     }
     *tokens = batch.target_tokens;
-    if (!attn__batch_on_tape(tape, &batch, &t))
+    if (!attn__batch_on_tape(tape, &batch, &on))
         return NULL;
-    attn_tensor *logits = attn_seq2seq_forward(run->model, tape, t.source, t.source_lens, t.input, NULL);
+    attn_tensor *logits = attn_seq2seq_forward(t->run.model, tape, on.source, on.source_lens, on.input, NULL);
     attn_cross_entropy_options options = {.has_ignore = true,
-                                          .ignore = run->pad,
-                                          .label_smoothing = attn_config_real(run->settings, "label_smoothing", 0)};
-    return attn_cross_entropy(tape, logits, t.labels, &options);
+                                          .ignore = t->pad,
+                                          .label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
+    return attn_cross_entropy(tape, logits, on.labels, &options);
 }
 
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
@@ -142,119 +158,97 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
-    attn__run *run = user;
-    return attn__translator_loss(run->model, tape, run->valid_batches, run->pad, run->compat == ATTN_COMPAT_D2L, loss);
-}
-
-static attn_status job_save(void *user, bool improved)
-{
-    return attn__run_save(user, improved);
-}
-
-static bool job_progress(void *user, const attn_progress *progress)
-{
-    attn__run *run = user;
-    if (progress->epoch_ends)
-        attn__run_note_epoch(run, progress);
-    return !run->job->progress || run->job->progress(run->job->user, progress);
+    const training *t = user;
+    return attn__translator_loss(t->run.model, tape, t->valid_batches, t->pad, t->compat == ATTN_COMPAT_D2L, loss);
 }
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-static int64_t count_parameters(const attn_model *model)
+static attn_status run_prepare(attn__run *run)
 {
-    const attn_named_list *list = attn_model_parameters(model);
-    int64_t count = 0;
-    for (int64_t i = 0; i < list->n; i++)
-        count += attn_tensor_needs_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
-    return count;
+    training *t = run->self;
+    if (run->resume && !run->data && !t->text)
+        t->text = attn_phrasebook(&t->text_size);
+    t->compat = attn__setting_compat(run->settings);
+    t->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
+    attn_status status = prepare_data(t);
+    if (status == ATTN_OK)
+        status = attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
+    if (status != ATTN_OK)
+        return status;
+    run->no_validation = !t->valid_batches;
+    t->pad = attn_vocab_special(t->target, ATTN_PAD);
+    return ATTN_OK;
 }
 
-static void announce(const attn__run *run, int64_t first_epoch, int64_t epochs)
+static attn_status run_write(const attn__run *run)
 {
-    if (!run->job->begin)
+    const training *t = run->self;
+    return attn__translator_write(run->model, run->settings, t->source, t->target, run->directory);
+}
+
+static void run_announce(const attn__run *run)
+{
+    const training *t = run->self;
+    if (!t->job->begin)
         return;
     attn_translator_plan plan = {
         .settings = run->settings,
-        .train_pairs = attn_pairs_size(run->train),
-        .valid_pairs = attn_pairs_size(run->valid),
-        .test_pairs = attn_pairs_size(run->test),
-        .source_words = attn_vocab_size(run->source),
-        .target_words = attn_vocab_size(run->target),
-        .parameters = count_parameters(run->model),
-        .steps_per_epoch = attn_batches_count(run->train_batches),
-        .epochs = epochs,
-        .first_epoch = first_epoch,
+        .train_pairs = attn_pairs_size(t->train),
+        .valid_pairs = attn_pairs_size(t->valid),
+        .test_pairs = attn_pairs_size(t->test),
+        .source_words = attn_vocab_size(t->source),
+        .target_words = attn_vocab_size(t->target),
+        .parameters = attn__run_parameters(run),
+        .steps_per_epoch = attn_batches_count(t->train_batches),
+        .epochs = run->epochs,
+        .first_epoch = attn__run_epoch(run) + 1,
     };
-    run->job->begin(run->job->user, &plan);
+    t->job->begin(t->job->user, &plan);
 }
 
-static attn_status prepare_model(attn__run *run, attn_training_options *options)
-{
-    attn_status status = attn__translator_model(&run->model, run->context, run->settings, run->source, run->target);
-    if (status != ATTN_OK)
-        return status;
-    run->pad = attn_vocab_special(run->target, ATTN_PAD);
-    *options = attn__setting_training(run->settings, attn_batches_count(run->train_batches));
-    return attn_training_create(&run->training, run->context, attn_model_parameters(run->model), options);
-}
+static const char *const own_files[] = {"source.vocab", "target.vocab", NULL};
 
-static attn_status prepare(attn__run *run, attn_training_options *options)
-{
-    attn_status status = run->job->resume ? attn__run_read_settings(run)
-                                          : attn_translator_settings(&run->settings, run->context, run->job->settings);
-    if (status != ATTN_OK)
-        return status;
-    run->compat = attn__setting_compat(run->settings);
-    run->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
-    status = prepare_data(run);
-    if (status == ATTN_OK)
-        status = attn__run_check_fingerprint(run);
-    if (status == ATTN_OK)
-        status = prepare_model(run, options);
-    if (status == ATTN_OK)
-        status = run->job->resume ? attn__run_restore(run) : attn__run_begin_directory(run);
-    return status;
-}
+static const attn__run_kind kind = {
+    .keys = &attn__translator_keys,
+    .no_path = "phrasebook",
+    .own_files = own_files,
+    .prepare = run_prepare,
+    .write = run_write,
+    .announce = run_announce,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+};
 
-static void release(attn__run *run)
+static void release(training *t)
 {
-    attn_training_destroy(run->training);
-    attn_model_destroy(run->model);
-    attn_batches_destroy(run->train_batches);
-    attn_batches_destroy(run->valid_batches);
-    attn_corpus_destroy(run->train_corpus);
-    attn_corpus_destroy(run->valid_corpus);
-    attn_vocab_destroy(run->source);
-    attn_vocab_destroy(run->target);
-    attn_pairs_destroy(run->train);
-    attn_pairs_destroy(run->valid);
-    attn_pairs_destroy(run->test);
-    attn_pairs_destroy(run->all);
-    attn_config_destroy(run->settings);
-    attn_config_destroy(run->stored);
-    attn_bytes_free(run->context, &run->history);
-    attn__directory_unlock(run->lock);
+    attn_model_destroy(t->run.model);
+    attn_batches_destroy(t->train_batches);
+    attn_batches_destroy(t->valid_batches);
+    attn_corpus_destroy(t->train_corpus);
+    attn_corpus_destroy(t->valid_corpus);
+    attn_vocab_destroy(t->source);
+    attn_vocab_destroy(t->target);
+    attn_pairs_destroy(t->train);
+    attn_pairs_destroy(t->valid);
+    attn_pairs_destroy(t->test);
+    attn_pairs_destroy(t->all);
 }
 
 attn_status attn_translator_train(attn_context *context, const attn_translator_job *job)
 {
-    attn__run run = {.context = context, .job = job, .data = job->data, .text = job->text, .text_size = job->text_size,
-                    .lock = -1};
-    attn_training_options options;
-    attn_status status = job->resume ? ATTN_OK : attn__run_check_directory(&run);
-    if (status == ATTN_OK)
-        status = prepare(&run, &options);
-    if (status == ATTN_OK) {
-        announce(&run, attn__run_epoch(&run) + 1, options.epochs);
-        attn_job loop = {.user = &run,
-                         .steps = job_steps,
-                         .loss = job_loss,
-                         .validate = run.valid_batches ? job_validate : NULL,
-                         .save = job_save,
-                         .progress = job_progress};
-        status = attn_training_run(run.training, &loop);
-    }
-    release(&run);
+    training t = {.job = job, .text = job->text, .text_size = job->text_size};
+    t.run = (attn__run){.context = context,
+                        .kind = &kind,
+                        .self = &t,
+                        .directory = job->directory,
+                        .data = job->data,
+                        .given = job->settings,
+                        .resume = job->resume,
+                        .progress = job->progress,
+                        .user = job->user};
+    attn_status status = attn__run_train(&t.run);
+    release(&t);
     return status;
 }

@@ -39,6 +39,10 @@ typedef struct attn__local_range {
     int64_t from, to, moved; /* moved: the virtual tap that is the window's tap 0 */
 } attn__local_range;
 
+/* The windows of the task, one for each KEY axis, into `windows`; fewer if some axis can have none.  Keys without a
+ * window that a table refers to are one that is shifted inwards and as wide as the axis: then a virtual tap is the
+ * relative position, as a table wants it. */
+int attn__local_windows(const attn__task *task, attn_window windows[ATTN__LOCAL_AXES]);
 attn__local_axis attn__local_axis_make(const attn__task *task, const attn_window *window);
 /* Empty ranges have from >= to. */
 attn__local_range attn__local_range_at(const attn__local_axis *axis, int64_t query);
@@ -74,6 +78,9 @@ typedef struct attn__local {
     int free_axis[ATTN_MAX_DIMS];            /* QUERY axes without a window */
     int64_t free;                            /* their product */
     int64_t channels, values;
+    bool masked, by_pairs;                   /* mask or lengths; they differ from query to query */
+    int lens_axis;                           /* that the lengths cut */
+    float kept;                              /* factor of weights that dropout keeps */
     bool has_table[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES]; /* of attn_relative_kind */
     const int64_t *channel[ATTN__OPERANDS];  /* offsets of channels, NULL where adjacent */
     attn__local_pass pass[2];                /* by query, by key */
@@ -101,6 +108,9 @@ typedef struct attn__local_pair {
     int64_t tap[ATTN__LOCAL_AXES]; /* of the outer axes */
     int64_t bias;                  /* offset of the line's bias, the lanes' axis left out */
     int64_t dbias;
+    int64_t mask, lens, position;  /* the same for these, and where the line of keys lies on lens_axis */
+    bool outside;                  /* no such line of keys: a zero border */
+    uint32_t column;               /* dropout's, of the outer axes */
 } attn__local_pair;
 
 /* One thread's memory, cut for one pass. */
@@ -111,6 +121,9 @@ typedef struct attn__local_scratch {
     int32_t *from, *to, *moved, *number;  /* of queries, by cell of the lanes or strips; of entries */
     int64_t *a_at, *b_at, *row_at;        /* of entries: in the strips, and among from and to */
     int64_t *rows_at;                     /* of entries: in `rows` */
+    int64_t *flag_at;                     /* of entries: in `flags` */
+    float *flags, *lane_flags;            /* 0 at masked keys: by query of each slot, by key of the lanes */
+    uint32_t *column, *drop_key;          /* dropout: of entries; low and high halves, like lse and delta */
     int64_t *shift, *phase;               /* of the block's taps: cells further in the strip, and which strip */
     int64_t *tag, *offset;
     float *a, *b;                         /* strips: k and v, or q and dout */
@@ -123,7 +136,7 @@ typedef struct attn__local_scratch {
     float *m, *l, *factor, *ones, *lse, *delta;
     float *line;                          /* strips under way */
     float *table;                         /* of the batch index: see table_at */
-    double *table_sums;                   /* their gradients, of the item */
+    double *table_sums;                   /* their gradients */
 } attn__local_scratch;
 
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
@@ -139,10 +152,16 @@ typedef struct attn__local_work {
     attn__local_scratch s;
     int64_t batch;
     int64_t batch_at[ATTN__OPERANDS]; /* offsets of the batch index */
+    int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
+    bool tables_read;
+    bool described;                   /* the tile, by an earlier item of the same one */
+    int64_t described_item;
+    uint64_t batch_row;               /* its part of dropout's row numbers */
     int64_t cell0, phase;             /* the tile's first cell, and the phase of its lanes */
     int64_t live;                     /* cells of the tile */
     int64_t line_at[ATTN__OPERANDS];  /* of the line in the lanes */
     int64_t index[ATTN_MAX_DIMS];     /* of its QUERY axes, or positions of the outer axes */
+    int64_t free;                     /* index of its free QUERY axes; by query */
     int64_t pairs;
     int64_t cell, lanes;              /* the block: first cell in the tile, lanes that live */
     attn__local_block now;
@@ -161,6 +180,22 @@ void attn__local_read(const attn__local_work *work, attn__operand op, const void
 void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor);
 int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane);
 
+void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
+
+/* Masks and lengths (local_mask.c). */
+void attn__local_masks_plan(attn__local *local, const attn__task *task);
+void attn__local_mask_of_slot(attn__local_work *work, int64_t slot, const int64_t *at);
+void attn__local_mask_of_pair(attn__local_work *work, attn__local_pair *pair, const int64_t *at, int64_t free);
+/* s = -infinity where keys are masked. */
+void attn__local_mask(attn__local_work *work, float *s);
+
+/* Dropout (local_dropout.c): keys of the rows in a slot, keys of the lanes, columns; marks what is dropped. */
+void attn__local_drop_of_slot(attn__local_work *work, int64_t slot, const int64_t *at, int64_t free);
+void attn__local_drop_of_lanes(attn__local_work *work);
+void attn__local_drop_of_pair(attn__local_work *work, attn__local_pair *pair, const int64_t *query);
+void attn__local_drop_of_entries(attn__local_work *work);
+void attn__local_drop(attn__local_work *work, float *s);
+
 /* Relative tables (local_tables.c). */
 void attn__local_tables_read(attn__local_work *work);
 void attn__local_tables_of_pairs(attn__local_work *work);
@@ -173,9 +208,9 @@ void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, fl
 void attn__local_margins(attn__local_work *work, attn_relative_kind kind, const float *weights);
 /* out[c] += sum over taps of weights * table: what a table gives to the operand that it is contracted with. */
 void attn__local_table_mix(attn__local_work *work, attn_relative_kind kind, float *out);
-/* Adds weights x tile to the item's gradients of the tables of the kind. */
+/* Adds weights x tile to the gradients of the tables of the kind. */
 void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile);
-/* Adds those of the item to the shared sums. */
+/* Adds those since the tables were read to the shared sums. */
 void attn__local_tables_store(attn__local_work *work);
 
 /* Biases (local_bias.c). */

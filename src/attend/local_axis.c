@@ -61,6 +61,58 @@ static void find_bands(attn__local_axis *axis, const attn__task *task)
     }
 }
 
+static bool is_taken(const attn_window *windows, int n, int query)
+{
+    for (int i = 0; i < n; i++)
+        if (windows[i].query_dim == query)
+            return true;
+    return false;
+}
+
+/* The QUERY axis that a table or a band sees beside the keys, or -1. */
+static int related_query(const attn_problem *p, int key)
+{
+    for (int i = 0; i < p->nrelatives; i++)
+        if (p->relatives[i].key_dim == key)
+            return p->relatives[i].query_dim;
+    for (int i = 0; i < p->nbands; i++)
+        if (p->bands[i].key_dim == key)
+            return p->bands[i].query_dim;
+    return -1;
+}
+
+static attn_window whole_axis(const attn__task *task, int query, int key)
+{
+    return (attn_window){.query_dim = query, .key_dim = key, .size = task->key.axis[key].dim.n, .step = 1,
+                         .dilation = 1, .border = ATTN_BORDER_SHIFT};
+}
+
+int attn__local_windows(const attn__task *task, attn_window windows[ATTN__LOCAL_AXES])
+{
+    const attn_problem *p = &task->problem;
+    bool done[ATTN_MAX_DIMS] = {false};
+    int n = 0;
+    for (int i = 0; i < p->nwindows; i++) {
+        windows[n++] = p->windows[i];
+        done[p->windows[i].key_dim] = true;
+    }
+    if (task->key.n > ATTN__LOCAL_AXES)
+        return n;
+    for (int round = 0; round < 2; round++) /* those that are bound to a QUERY axis choose first */
+        for (int key = 0; key < task->key.n; key++) {
+            int query = related_query(p, key);
+            if (done[key] || (query < 0 && round == 0))
+                continue;
+            for (int q = 0; query < 0 && q < task->query.n; q++)
+                query = is_taken(windows, n, q) ? -1 : q;
+            if (query < 0)
+                continue;
+            windows[n++] = whole_axis(task, query, key);
+            done[key] = true;
+        }
+    return n;
+}
+
 attn__local_axis attn__local_axis_make(const attn__task *task, const attn_window *window)
 {
     attn__local_axis axis = {.window = *window, .query = window->query_dim, .key = window->key_dim};

@@ -11,14 +11,6 @@ enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64 };
 
 /* ------------------------------------------------------------------------------------------------- axes */
 
-static bool slides(const attn__task *task, int query)
-{
-    for (int i = 0; i < task->problem.nwindows; i++)
-        if (task->problem.windows[i].query_dim == query)
-            return true;
-    return false;
-}
-
 /* Lanes want a long axis: the last one, unless it is shorter than a block and another one is not. */
 static void choose_lanes(attn__local *local)
 {
@@ -34,16 +26,20 @@ static void choose_lanes(attn__local *local)
 
 static void find_axes(attn__local *local, const attn__task *task)
 {
+    attn_window windows[ATTN__LOCAL_AXES];
+    int n = attn__local_windows(task, windows);
     local->free = 1;
     for (int q = 0; q < task->query.n; q++) {
-        if (!slides(task, q)) {
+        bool slides = false;
+        for (int i = 0; i < n; i++)
+            if (windows[i].query_dim == q) {
+                local->axis[local->naxes++] = attn__local_axis_make(task, &windows[i]);
+                slides = true;
+            }
+        if (!slides) {
             local->free_axis[local->nfree++] = q;
             local->free *= task->query.axis[q].dim.n;
-            continue;
         }
-        for (int i = 0; i < task->problem.nwindows; i++)
-            if (task->problem.windows[i].query_dim == q)
-                local->axis[local->naxes++] = attn__local_axis_make(task, &task->problem.windows[i]);
     }
     choose_lanes(local);
 }
@@ -152,6 +148,8 @@ static void find_all(attn__local *local, const attn__task *task)
     local->values = task->value.size;
     find_axes(local, task);
     find_tables(local, task);
+    attn__local_masks_plan(local, task);
+    local->kept = (float)(1 / (1 - task->problem.dropout));
     find_pass(&local->pass[0], local, task, false);
     find_pass(&local->pass[1], local, task, true);
 }
@@ -182,34 +180,50 @@ static const char *refuse_gradients(const attn__task *task)
     return NULL;
 }
 
+/* What slides, slides along a QUERY axis of its own, and bands and tables go with it. */
+static const char *refuse_windows(const attn__task *task, const attn_window *windows, int n)
+{
+    const attn_problem *p = &task->problem;
+    if (n != task->key.n)
+        return "keys without a window";
+    for (int i = 0; i < n; i++)
+        for (int other = 0; other < i; other++)
+            if (windows[i].query_dim == windows[other].query_dim)
+                return "two windows along one axis";
+    for (int w = 0; w < n; w++) {
+        for (int i = 0; i < p->nbands; i++)
+            if (p->bands[i].key_dim == windows[w].key_dim && p->bands[i].query_dim != windows[w].query_dim)
+                return "a band across axes";
+        for (int i = 0; i < p->nrelatives; i++)
+            if (p->relatives[i].key_dim == windows[w].key_dim && p->relatives[i].query_dim != windows[w].query_dim)
+                return "a table across axes";
+    }
+    return NULL;
+}
+
 static const char *refuse_features(const attn__task *task)
 {
     const attn_problem *p = &task->problem;
-    if (p->nwindows == 0)
-        return "no window";
-    if (p->nwindows != task->key.n)
-        return "keys without a window";
+    attn_window windows[ATTN__LOCAL_AXES];
+    if (p->nwindows == 0 && p->nrelatives == 0)
+        return "neither window nor table";
     if (p->dtype == ATTN_F64)
         return "f64 is the reference's";
     if (p->score != ATTN_SCORE_DOT || p->normalise != ATTN_SOFTMAX)
         return "neither dot product nor softmax";
-    if (task->has_mask || task->has_lens || task->has_dropout)
-        return "masks, lengths and dropout go by pairs";
-    if (p->nbands && p->mask_fill != 0)
+    if ((p->nbands || task->has_mask || task->has_lens) && p->mask_fill != 0)
         return "masked keys score";
-    for (int i = 0; i < p->nwindows; i++)
-        for (int other = 0; other < i; other++)
-            if (p->windows[i].query_dim == p->windows[other].query_dim)
-                return "two windows along one axis";
-    return NULL;
+    return refuse_windows(task, windows, attn__local_windows(task, windows));
 }
 
 /* Numbers of taps and cells that int32 and the scratch memory can hold. */
 static bool is_moderate(const attn__task *task)
 {
     const int64_t most = 1 << 28;
-    for (int i = 0; i < task->problem.nwindows; i++) {
-        const attn_window *w = &task->problem.windows[i];
+    attn_window windows[ATTN__LOCAL_AXES];
+    int count = attn__local_windows(task, windows);
+    for (int i = 0; i < count; i++) {
+        const attn_window *w = &windows[i];
         int64_t n = task->query.axis[w->query_dim].dim.n, taps = task->key.axis[w->key_dim].dim.n;
         if (n > most || w->step > 64 || w->size > most || taps > MOST_ENTRIES || w->dilation > most / taps ||
             w->offset < -most || w->offset > most || w->size < 1)

@@ -46,8 +46,12 @@ static void list_entries(attn__local_work *w)
             w->s.b_at[e] = row * w->local->values * ld + shift;
             w->s.row_at[e] = w->pass->by_key ? shift : 0;
             w->s.rows_at[e] = w->pass->by_key ? slot * 2 * ld + shift : 0;
+            if (w->local->masked)
+                w->s.flag_at[e] = row * ld + shift;
         }
     }
+    if (w->task->has_dropout)
+        attn__local_drop_of_entries(w);
 }
 
 /* Lists stay as they are while the line and the taps do. */
@@ -75,7 +79,7 @@ static void mix(attn__local_work *w, bool values, float *weights, float *out)
     int64_t channels = values ? w->local->values : w->local->channels;
     attn__taps_block b = {.taps = entries_of(w), .channels = channels, .strip = (values ? w->s.b : w->s.a) + w->cell,
                           .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights,
-                          .marked = w->now.ragged || w->task->has_bias};
+                          .marked = w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout};
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->local->taps->mix(&b);
 }
@@ -89,6 +93,8 @@ static void find_scores(attn__local_work *w)
     attn__local_strip_terms(w, attn__local_strip_kind(w->pass), w->s.s, factor);
     if (w->task->has_bias)
         attn__local_bias_add(w, w->s.s);
+    if (w->local->masked)
+        attn__local_mask(w, w->s.s);
     if (!w->now.ragged)
         return;
     attn__taps_limit limit = {.taps = entries_of(w), .number = w->s.number, .shift = w->s.row_at,
@@ -108,16 +114,31 @@ static void store_lse(attn__local_work *w)
     }
 }
 
+static void drop(attn__local_work *w, float *s)
+{
+    if (w->task->has_dropout)
+        attn__local_drop(w, s);
+}
+
+/* Of the queries in the lanes. */
+static void start_lanes(attn__local_work *w)
+{
+    if (w->task->has_dropout)
+        attn__local_drop_of_lanes(w);
+}
+
 static void forward_block(attn__local_work *w)
 {
     attn__local_read(w, ATTN__OP_Q, w->arrays->q, w->s.lane_a);
+    start_lanes(w);
     find_scores(w);
     w->local->taps->softmax(w->s.s, entries_of(w), w->s.m, w->s.l);
+    drop(w, w->s.s);
     mix(w, true, w->s.s, w->s.out_b);
     attn__local_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
     attn__local_table_mix(w, ATTN_RELATIVE_VALUE, w->s.out_b);
     for (int64_t i = 0; i < w->local->taps->width; i++)
-        w->s.factor[i] = w->s.l[i] == 0 ? 0 : 1 / w->s.l[i];
+        w->s.factor[i] = w->s.l[i] == 0 ? 0 : w->local->kept / w->s.l[i];
     attn__local_write(w, ATTN__OP_O, w->arrays->o, w->s.out_b, w->s.factor);
     if (w->task->problem.with & ATTN_WANT_LSE)
         store_lse(w);
@@ -156,9 +177,11 @@ static void query_block(attn__local_work *w)
     attn__local_read(w, ATTN__OP_O, a->o, w->s.lane_o);
     taps->dot(w->s.lane_o, w->s.lane_b, w->local->values, taps->width, taps->width, w->s.delta);
     read_lse(w);
+    start_lanes(w);
     find_scores(w);
-    add_scores(w, true, w->s.lane_b, 1, w->s.dp);
-    attn__local_lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lane_b, w->s.dp, 1);
+    add_scores(w, true, w->s.lane_b, w->local->kept, w->s.dp);
+    attn__local_lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lane_b, w->s.dp, w->local->kept);
+    drop(w, w->s.dp);
     taps->gradient(w->s.s, w->s.dp, entries_of(w), w->s.rows_at, w->s.lse, w->s.delta);
     attn__local_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
     if (wants(w, ATTN_WANT_DQ)) {
@@ -168,6 +191,7 @@ static void query_block(attn__local_work *w)
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
         attn__local_table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lane_a);
+        drop(w, w->s.s);
         attn__local_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
         attn__local_table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lane_b);
     }
@@ -181,8 +205,9 @@ static void key_block(attn__local_work *w)
     attn__local_read(w, ATTN__OP_K, a->k, w->s.lane_a);
     attn__local_read(w, ATTN__OP_V, a->v, w->s.lane_b);
     find_scores(w);
-    add_scores(w, true, w->s.lane_b, 1, w->s.dp);
-    attn__local_strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, 1);
+    add_scores(w, true, w->s.lane_b, w->local->kept, w->s.dp);
+    attn__local_strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, w->local->kept);
+    drop(w, w->s.dp);
     w->local->taps->gradient(w->s.s, w->s.dp, entries_of(w), w->s.rows_at, w->s.rows + w->cell,
                              w->s.rows + w->pass->ld + w->cell);
     attn__local_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
@@ -192,8 +217,9 @@ static void key_block(attn__local_work *w)
         write_gradient(w, ATTN__OP_DK, a->dk, w->s.out_a, w->task->problem.scale);
     }
     if (wants(w, ATTN_WANT_DV)) {
+        drop(w, w->s.s);
         mix(w, true, w->s.s, w->s.out_b);
-        write_gradient(w, ATTN__OP_DV, a->dv, w->s.out_b, 1);
+        write_gradient(w, ATTN__OP_DV, a->dv, w->s.out_b, (double)w->local->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
         attn__local_table_gradient(w, ATTN_RELATIVE_KEY, w->s.lane_a);
@@ -217,9 +243,12 @@ static void batch_start(attn__local_work *w)
     int64_t index[ATTN_MAX_DIMS];
     attn__split(&w->task->batch, w->batch, index);
     memset(w->batch_at, 0, sizeof w->batch_at);
-    for (int i = 0; i < w->task->batch.n; i++)
+    w->batch_row = 0;
+    for (int i = 0; i < w->task->batch.n; i++) {
+        w->batch_row += (uint64_t)index[i] * (uint64_t)w->task->batch.axis[i].drop;
         for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
             w->batch_at[op] += index[i] * attn__stride(&w->task->batch.axis[i].dim, op);
+    }
     attn__local_tables_read(w);
 }
 
@@ -241,8 +270,6 @@ static void run_item(attn__local_work *w, const job *j, int64_t item)
             j->block(w);
         }
     }
-    if (w->task->backward)
-        attn__local_tables_store(w);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
@@ -256,6 +283,7 @@ static void run_slot(void *user, int64_t slot, int thread)
         attn__sums_address(&w.sums, &j->shared, j->sums + (size_t)slot * j->local->slot_share);
     for (int64_t item = slot * j->items / j->slots; item < (slot + 1) * j->items / j->slots; item++)
         run_item(&w, j, item);
+    attn__local_tables_store(&w);
 }
 
 static void run_pass(job *j, int which, void (*block)(attn__local_work *))

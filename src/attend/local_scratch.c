@@ -30,6 +30,7 @@ static void take_lists(attn__pile *p, const attn__local *local, const attn__loca
     s->rows_at = attn__pile_take(p, pass->entries, sizeof(int64_t));
     s->shift = attn__pile_take(p, taps, sizeof(int64_t));
     s->phase = attn__pile_take(p, taps, sizeof(int64_t));
+    s->flag_at = attn__pile_take(p, local->masked ? pass->entries : 0, sizeof(int64_t));
     s->tag = attn__pile_take(p, pass->slots + 1, sizeof(int64_t));
     s->offset = attn__pile_take(p, pass->ld, sizeof(int64_t));
 }
@@ -47,6 +48,7 @@ static void take_strips(attn__pile *p, const attn__local *local, const attn__loc
         s->terms[i] = take_floats(p, own ? (pass->slots + 1) * taps * pass->ld : 0);
         s->pair_rows[i] = take_floats(p, outer ? pass->pairs * row : 0);
     }
+    s->flags = take_floats(p, local->masked && !pass->by_key ? (pass->slots + 1) * row : 0);
     s->line = take_floats(p, pass->ld * (local->channels + 2 * local->values));
 }
 
@@ -61,6 +63,7 @@ static void take_block(attn__pile *p, const attn__local *local, const attn__loca
         *tiles[i] = take_floats(p, most * width);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i] = take_floats(p, width);
+    s->lane_flags = take_floats(p, width);
     s->s = take_floats(p, pass->entries * width);
     s->dp = take_floats(p, pass->entries * width);
     s->lane_terms = take_floats(p, (taps + pass->pairs) * width);
@@ -70,6 +73,13 @@ static void take_block(attn__pile *p, const attn__local *local, const attn__loca
         s->pair_table[kind] = take_floats(p, local->table_floats ? pass->pairs * most : 0);
 }
 
+static void take_dropout(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+{
+    int64_t rows = pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 2 * local->taps->width;
+    s->column = attn__pile_take(p, pass->entries, sizeof(uint32_t));
+    s->drop_key = attn__pile_take(p, rows, sizeof(uint32_t));
+}
+
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
                           attn__local_scratch *scratch)
 {
@@ -77,6 +87,8 @@ size_t attn__local_divide(const attn__local *local, const attn__task *task, cons
     take_lists(&p, local, pass, scratch);
     take_strips(&p, local, pass, scratch);
     take_block(&p, local, pass, scratch);
+    if (task->has_dropout)
+        take_dropout(&p, local, pass, scratch);
     scratch->table = take_floats(&p, local->table_floats);
     scratch->table_sums = attn__pile_take(&p, task->backward ? local->table_floats : 0, sizeof(double));
     return p.used;

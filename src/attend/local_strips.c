@@ -103,8 +103,13 @@ void attn__local_tile_start(attn__local_work *work, int64_t item)
     work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
         work->s.tag[slot] = -1;
+    int64_t kind = item % (pass->tiles * pass->phases);
+    if (work->described && work->described_item == kind)
+        return;
     read_ranges(work);
     describe_blocks(work);
+    work->described = true;
+    work->described_item = kind;
 }
 
 /* ----------------------------------------------------------------------------------------------- strips */
@@ -129,8 +134,9 @@ static void read_strip(const attn__local_work *work, const strip *t, float *out)
         memset(out, 0, (size_t)(t->channels * ld) * sizeof *out);
         return;
     }
-    for (int64_t j = begin; j < end; j++)
-        work->s.offset[j - begin] = t->at + (t->low + j * t->step) * t->stride;
+    int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
+    for (int64_t j = 0; j < end - begin; j++)
+        work->s.offset[j] = first + j * step;
     attn__lanes_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
     float *to = begin ? work->s.line : out;
     lanes->gather(&view, to, ld, 1);
@@ -208,6 +214,8 @@ static void clear_slot(attn__local_work *work, int64_t slot)
     int64_t n = work->pass->strip_phases * work->pass->ld;
     memset(work->s.a + slot * n * local->channels, 0, (size_t)(n * local->channels) * sizeof(float));
     memset(work->s.b + slot * n * local->values, 0, (size_t)(n * local->values) * sizeof(float));
+    for (int64_t i = 0; work->local->masked && !work->pass->by_key && i < n; i++)
+        work->s.flags[slot * n + i] = 1; /* what does not exist is not masked */
     attn__local_tables_of_strip(work, slot);
 }
 
@@ -242,7 +250,7 @@ static void list_by_key(const attn__local_axis *axis, int64_t position, attn__lo
 }
 
 /* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
-static void line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
+void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
 {
     const attn__local *local = work->local;
     const attn__task *task = work->task;
@@ -275,8 +283,12 @@ static int64_t slot_of(attn__local_work *work, const int64_t *at, int64_t free)
     }
     if (work->s.tag[slot] == tag)
         return slot;
-    line_offsets(work, at, free, !pass->by_key, offsets);
+    attn__local_line_offsets(work, at, free, !pass->by_key, offsets);
     read_slot(work, slot, offsets);
+    if (pass->by_key && work->task->has_dropout)
+        attn__local_drop_of_slot(work, slot, at, free);
+    if (!pass->by_key && work->local->masked && !work->local->by_pairs)
+        attn__local_mask_of_slot(work, slot, at);
     work->s.tag[slot] = tag;
     return slot;
 }
@@ -286,7 +298,7 @@ static int64_t bias_of(const attn__local_work *work, const int64_t *query, int64
                        attn__operand op)
 {
     int64_t offsets[ATTN__OPERANDS] = {0};
-    line_offsets(work, query, free, false, offsets);
+    attn__local_line_offsets(work, query, free, false, offsets);
     for (int i = 0; i < work->local->naxes - 1; i++) {
         const attn__local_axis *axis = &work->local->axis[i];
         int64_t own = tap[i] - attn__local_range_at(axis, query[i]).moved; /* NOLINT: filled for every axis */
@@ -305,9 +317,13 @@ static void add_pair(attn__local_work *work, const int64_t *choice, int64_t free
         at[i] = work->s.list[i].at[choice[i]];
     }
     pair->slot = slot_of(work, at, free);
+    const int64_t *query = by_key ? at : work->index;
+    if (work->local->by_pairs)
+        attn__local_mask_of_pair(work, pair, at, free);
+    if (work->task->has_dropout)
+        attn__local_drop_of_pair(work, pair, query);
     if (!work->task->has_bias)
         return;
-    const int64_t *query = by_key ? at : work->index;
     pair->bias = bias_of(work, query, free, pair->tap, ATTN__OP_BIAS);
     pair->dbias = bias_of(work, query, free, pair->tap, ATTN__OP_DBIAS);
 }
@@ -341,11 +357,12 @@ void attn__local_line_start(attn__local_work *work, int64_t line)
         else
             list_by_query(axis, work->index[i], &work->s.list[i]);
     }
-    line_offsets(work, work->index, rest, pass->by_key, work->line_at);
+    attn__local_line_offsets(work, work->index, rest, pass->by_key, work->line_at);
     if (work->s.tag[pass->slots] == -1) /* zeros, for lines outside the border */
         clear_slot(work, pass->slots);
     work->s.tag[pass->slots] = 0;
     work->pairs = 0;
+    work->free = rest;
     for (int64_t free = 0; free < (pass->by_key ? local->free : 1); free++)
         make_pairs(work, pass->by_key ? free : rest);
     attn__local_tables_of_pairs(work);
@@ -406,8 +423,9 @@ void attn__local_fetch_ahead(const attn__local_work *work)
 static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, const void *base)
 {
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
+    int64_t first = attn__local_lane_offset(work, op, 0), step = attn__local_lane_offset(work, op, 1) - first;
     for (int64_t w = 0; w < work->lanes; w++)
-        work->s.offset[w] = attn__local_lane_offset(work, op, w);
+        work->s.offset[w] = first + w * step;
     return (attn__lanes_view){(void *)(uintptr_t)base, work->task->problem.dtype, work->s.offset,
                               work->local->channel[op], value ? work->local->values : work->local->channels,
                               work->lanes};

@@ -3,6 +3,7 @@
 #include "data/pairs.h"
 
 #include "base/utf8.h"
+#include "data/lines.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -66,20 +67,6 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
 }
 
-/* The next line without its end; false after the last one. */
-static bool next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
-{
-    if (*at >= size)
-        return false;
-    *line = text + *at;
-    const char *end = memchr(*line, '\n', size - *at);
-    *length = end ? (size_t)(end - *line) : size - *at;
-    *at += *length + (end != NULL);
-    if (*length > 0 && (*line)[*length - 1] == '\r')
-        --*length;
-    return true;
-}
-
 /* Writes one side behind the sentences so far; *text is NULL if nothing is left of it. */
 static attn_status take_side(reader *r, const char *from, size_t length, const char **text)
 {
@@ -132,7 +119,7 @@ static int64_t count_lines(const char *text, size_t size, int64_t most, size_t *
     const char *line;
     size_t length;
     *bytes = 0;
-    while (lines < most && next_line(text, size, bytes, &line, &length))
+    while (lines < most && attn__next_line(text, size, bytes, &line, &length))
         lines += length > 0;
     return lines;
 }
@@ -142,7 +129,7 @@ static attn_status read_lines(reader *r)
     const char *line;
     size_t length;
     attn_status status = ATTN_OK;
-    while (status == ATTN_OK && r->pairs->n < r->most && next_line(r->text, r->size, &r->at, &line, &length)) {
+    while (status == ATTN_OK && r->pairs->n < r->most && attn__next_line(r->text, r->size, &r->at, &line, &length)) {
         r->line++;
         if (length > 0)
             status = take_line(r, line, length);

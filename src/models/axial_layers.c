@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Self-attention, and self-attention along every axis of an array (axial attention). */
-#include "models/keys.h"
+ * Self-attention, self-attention along every axis of an array (axial attention), and positions along every axis. */
+#include "models/axial_parts.h"
 
+#include "attn/nn_axial.h"
 #include "base/context.h"
+
+#include <string.h>
 
 static void self_attention_build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
@@ -71,20 +74,6 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
     }
 }
 
-/* Brings the channels from axis `from` to axis `to`, the others staying in order. */
-static attn_tensor *move_axis(attn_tape *tape, attn_tensor *x, int from, int to)
-{
-    int axes[ATTN_MAX_RANK], rank = x ? attn_tensor_rank(x) : 0;
-    if (!x || from == to) {
-        return x;
-    }
-    for (int i = 0, next = 0; i < rank; i++) {
-        next += next == from;
-        axes[i] = i == to ? from : next++;
-    }
-    return attn_permute(tape, x, axes);
-}
-
 static void axial_forward(const void *self, const attn__call *call)
 {
     const axial *a = self;
@@ -98,13 +87,13 @@ static void axial_forward(const void *self, const attn__call *call)
                    a->channel, (long long)a->dim, attn_tensor_rank(x));
         return;
     }
-    x = move_axis(call->tape, x, a->channel, a->axes + 1);
-    for (int i = 0; i < a->axes; i++) {
-        attn_tensor *y = attn_nn_self_attention_axis(&a->layer[i], call->tape, x, i + 1);
+    for (int i = 0; i < a->axes; i++) { /* the axes but batch and channels, in order */
+        int axis = i + 1 < a->channel ? i + 1 : i + 2;
+        attn_tensor *y = attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel);
         sum = sum ? attn_add(call->tape, sum, y) : y;
         x = a->sum ? x : y;
     }
-    attn__output(call, "out", move_axis(call->tape, a->sum ? sum : x, a->axes + 1, a->channel));
+    attn__output(call, "out", a->sum ? sum : x);
 }
 
 static const attn_key axial_keys[] = {
@@ -127,4 +116,49 @@ const attn__kind attn__kind_axial_attention = {
     .size = sizeof(axial),
     .build = axial_build,
     .forward = axial_forward,
+};
+
+/* ------------------------------------------------------------------------------------------- positions */
+
+const char *const attn__resize_choices[] = {"none", "slice", "linear", "cubic", NULL};
+
+attn_nn_positions_fit attn__positions_fit(const attn_config *config)
+{
+    const char *fit = attn_config_text(config, "resize", "none");
+    int i = 0;
+    while (attn__resize_choices[i] && strcmp(fit, attn__resize_choices[i]) != 0) {
+        i++;
+    }
+    return (attn_nn_positions_fit)i; /* in the order of the choices */
+}
+
+static void positions_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    const attn_value *shape = attn_config_get(config, "shape");
+    attn_nn_axial_positions_init(self, builder, attn_config_int(config, "dim", 0), (int)shape->n, shape->integers,
+                                 (int)attn_config_int(config, "emb_dim_index", 1), attn__positions_fit(config));
+}
+
+static void positions_forward(const void *self, const attn__call *call)
+{
+    attn__output(call, "out", attn_nn_axial_positions_forward(self, call->tape, attn__input(call, "x")));
+}
+
+static const attn_key positions_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    {"shape", ATTN_VALUE_INTS, NULL, 0, 0, NULL, "lengths of the axes but batch and channels"},
+    {"emb_dim_index", ATTN_VALUE_INT, "1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
+    ATTN__KEY_RESIZE,
+};
+static const attn_port positions_inputs[] = {ATTN__PORT("x", "as many axes as shape, and 2", "batch first")};
+static const attn_port positions_outputs[] = {ATTN__PORT("out", "as x", "")};
+
+const attn__kind attn__kind_axial_positional_embedding = {
+    .about = {.name = "axial-positional-embedding",
+              .summary = "learned positions of an image or a video, one vector for each place along each axis",
+              .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention",
+              ATTN__PORTS(positions_keys, positions_inputs, positions_outputs)},
+    .size = sizeof(attn_nn_axial_positions),
+    .build = positions_build,
+    .forward = positions_forward,
 };

@@ -61,10 +61,6 @@ struct attn_decoding {
 /* The kind called `name`, or NULL. */
 const attn__kind *attn__kind_find(const char *name);
 
-/* A new config with every key of `architecture`: from `config` (checked) or its default.  NULL on failure. */
-attn_config *attn__config_resolve(attn_context *context, const attn_architecture *architecture,
-                                  const attn_config *config);
-
 /* The input `name`; of the model's float type, or I32 where the port says integer (converted where that loses
  * nothing).  NULL where an optional input is missing, or on failure. */
 attn_tensor *attn__input(const attn__call *call, const char *name);

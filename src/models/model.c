@@ -4,6 +4,7 @@
 #include "models/keys.h"
 
 #include "base/context.h"
+#include "base/keys.h"
 
 #include <string.h>
 
@@ -36,7 +37,9 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
     model->kind = kind;
     model->dtype = dtype;
     model->parameters = model->constants = (attn_named_list){.context = context, .owns = true};
-    model->config = attn__config_resolve(context, &kind->about, config);
+    attn__keys keys = {.keys = kind->about.keys, .n = kind->about.nkeys};
+    attn__keys_options named = {.name = kind->about.name};
+    (void)attn__keys_resolve(&model->config, context, &keys, config, &named);
     model->self = attn__alloc_zero(context, kind->size);
     if (!model->config || !model->self) {
         attn_model_destroy(model);

@@ -13,6 +13,7 @@
 static const char *const kernels[] = {"gaussian", "boxcar", "constant", "epanechnikov", NULL};
 static const attn_score scores[] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT,
                                     ATTN_SCORE_TRIANGULAR};
+static const char *const tasks[] = {"regression", "classification", NULL};
 static const char *const empties[] = {"error", "nan", "zero", NULL};
 
 static const attn_key keys[] = {
@@ -21,19 +22,24 @@ static const attn_key keys[] = {
     {"sigma", ATTN_VALUE_REAL, "1", 1e-30, 1e30, NULL, "width of the kernel"},
     {"empty", ATTN_VALUE_TEXT, "error", 0, 0, empties,
      "what a query without any training point in its kernel's reach gives: an error, NaN or zero"},
+    {"task", ATTN_VALUE_TEXT, "regression", 0, 0, tasks,
+     "classification: y_train are numbers of classes, y_hat the weight of each class, which sum to 1"},
+    ATTN__KEY_COUNT("num_classes", "", "with classification; default: the largest class, and one"),
 };
 static const attn_port inputs[] = {
     ATTN__PORT("x_train", "(n) or (n,d)", ""),
-    ATTN__PORT("y_train", "(n) or (n,c)", "numbers, or one-hot classes"),
+    ATTN__PORT("y_train", "(n) or (n,c)", "numbers; with classification, (n) classes from 0"),
     ATTN__PORT("x_val", "(m) or (m,d)", ""),
 };
 static const attn_port outputs[] = {
-    ATTN__PORT("y_hat", "(m) or (m,c)", "estimates"),
+    ATTN__PORT("y_hat", "(m) or (m,c)", "estimates, or weights of classes"),
     ATTN__PORT_OPTIONAL("weights", "(n,m)", "attention weights; each column sums to 1"),
 };
 
 typedef struct regression {
     int kernel, empty;
+    bool classify;
+    int64_t classes; /* 0: as many as there are */
     double sigma;
 } regression;
 
@@ -51,6 +57,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     (void)builder;
     *(regression *)self = (regression){.kernel = index_of(kernels, attn_config_text(config, "kernel", "gaussian")),
                                        .empty = index_of(empties, attn_config_text(config, "empty", "error")),
+                                       .classify = index_of(tasks, attn_config_text(config, "task", tasks[0])) == 1,
+                                       .classes = attn_config_int(config, "num_classes", 0),
                                        .sigma = attn_config_real(config, "sigma", 1)};
 }
 
@@ -77,13 +85,18 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_VALUE, .n = c, .v = 1, .o = 1};
 }
 
+static double number_at(const attn_tensor *x, int64_t i)
+{
+    return attn_tensor_dtype(x) == ATTN_F64 ? ((const double *)attn_tensor_data(x))[i]
+                                            : (double)((const float *)attn_tensor_data(x))[i];
+}
+
 static double weight_sum(const attn_tensor *weights, int64_t query)
 {
     int64_t train = attn_tensor_dim(weights, 0), val = attn_tensor_dim(weights, 1);
     double sum = 0;
     for (int64_t j = 0; j < train; j++) {
-        sum += attn_tensor_dtype(weights) == ATTN_F64 ? ((double *)attn_tensor_data(weights))[j * val + query]
-                                                      : ((float *)attn_tensor_data(weights))[j * val + query];
+        sum += number_at(weights, j * val + query);
     }
     return sum;
 }
@@ -119,10 +132,43 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
     return y;
 }
 
+/* Classes are values like any: one channel for each, 1 at the point's own, so that a query gets the share of weight
+ * that each class has.  Of the labels themselves there is no gradient. */
+static attn_tensor *one_hot(const attn__call *call, const regression *r, const attn_tensor *labels)
+{
+    attn_context *context = attn_tape_context(call->tape);
+    if (attn_tensor_rank(labels) != 1) {
+        attn__fail(context, ATTN_SHAPE, "y_train: (n) classes wanted, %d axes found", attn_tensor_rank(labels));
+        return NULL;
+    }
+    const int64_t n = attn_tensor_dim(labels, 0), limit = r->classes ? r->classes : 1 << 20;
+    int64_t classes = r->classes ? r->classes : 1;
+    for (int64_t i = 0; i < n; i++) {
+        double label = number_at(labels, i);
+        if (!(label >= 0 && label < (double)limit) || label != floor(label)) {
+            attn__fail(context, ATTN_ARGUMENT, "y_train[%" PRId64 "] is %g, no class from 0 to %" PRId64, i, label,
+                       limit - 1);
+            return NULL;
+        }
+        classes = (int64_t)label >= classes ? (int64_t)label + 1 : classes;
+    }
+    attn_tensor *hot = attn_tensor_make(call->tape, attn_tensor_dtype(labels), 2, (int64_t[]){n, classes}, NULL);
+    for (int64_t i = 0; hot && i < n; i++) {
+        int64_t place = i * classes + (int64_t)number_at(labels, i);
+        if (attn_tensor_dtype(hot) == ATTN_F64) {
+            ((double *)attn_tensor_data(hot))[place] = 1;
+        } else {
+            ((float *)attn_tensor_data(hot))[place] = 1;
+        }
+    }
+    return hot;
+}
+
 static void forward(const void *self, const attn__call *call)
 {
     const regression *r = self;
     attn_tensor *x = attn__input(call, "x_train"), *y = attn__input(call, "y_train"), *at = attn__input(call, "x_val");
+    y = y && r->classify ? one_hot(call, r, y) : y;
     attn_tensor *weights = NULL, *wanted = NULL;
     int64_t d = columns(call, x, "x_train"), c = columns(call, y, "y_train"), d_val = columns(call, at, "x_val");
     if (d < 1 || c < 1 || d_val < 1) {

@@ -17,6 +17,10 @@
     X(transformer)                                                                                                     \
     X(seq2seq_attention)                                                                                               \
     X(self_attention)                                                                                                  \
+    X(axial_positional_embedding)                                                                                      \
+    X(axial_transformer)                                                                                               \
+    X(axial_image_transformer)                                                                                         \
+    X(axial_classifier)                                                                                                \
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \
     X(column_self_attention)                                                                                           \
@@ -24,7 +28,16 @@
     X(msa_transformer)                                                                                                 \
     X(detr_multi_head_attention)                                                                                       \
     X(detr_ffn)                                                                                                        \
-    X(key_content_attention)
+    X(key_content_attention)                                                                                           \
+    X(stand_alone_self_attention)                                                                                      \
+    X(local_self_attention)                                                                                           \
+    X(non_local)                                                                                                       \
+    X(generalized_attention)                                                                                           \
+    X(sine_position_encoding)                                                                                          \
+    X(learned_position_encoding)                                                                                       \
+    X(vit)                                                                                                             \
+    X(non_local_net)                                                                                                   \
+    X(sasa_resnet)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)

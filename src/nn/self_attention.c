@@ -54,39 +54,45 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
     return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
 }
 
-/* The strides of keys and values over everything but the channels, which lie in rows twice as wide. */
-static void widen_rows(attn_problem *problem, int64_t hidden)
+/* Keys and values lie in one array with twice the channels, so whatever stands before the channels is twice as far
+ * apart.  `block` is how many elements the channels and all behind them take; strides of one head's channels or of what
+ * stands behind the channels are smaller, and that of a single head is not used. */
+static void widen(attn_problem *problem, int64_t block)
 {
     for (int i = 0; i < problem->ndims; i++) {
         attn_dim *dim = &problem->dims[i];
-        if (dim->k >= hidden) {
+        if (dim->k >= block) {
             dim->k *= 2;
         }
-        if (dim->v >= hidden) {
+        if (dim->v >= block) {
             dim->v *= 2;
         }
     }
 }
 
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
-                                         int axis)
+                                         int axis, int channel_axis)
 {
-    int64_t hidden = layer->heads * layer->dim_head;
-    attn_tensor *q = attn_nn_linear_forward(&layer->to_q, tape, x);
-    attn_tensor *both = attn_nn_linear_forward(&layer->to_kv, tape, x);
+    attn_tensor *q = attn_linear_axis(tape, x, channel_axis, layer->to_q.weight, NULL);
+    attn_tensor *both = attn_linear_axis(tape, x, channel_axis, layer->to_kv.weight, NULL);
     if (!q || !both) {
         return NULL;
     }
     int rank = attn_tensor_rank(q);
-    attn_axis description = {.rank = rank, .axis = axis, .channel_axis = rank - 1, .heads = layer->heads};
-    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = rank};
+    int64_t block = 1;
+    for (int i = channel_axis; i < rank; i++) {
+        block *= attn_tensor_dim(q, i);
+    }
+    attn_axis description = {.rank = rank, .axis = axis, .channel_axis = channel_axis, .heads = layer->heads};
+    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, block}, .rank = rank};
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "self-attention along axis %d of %d: not possible", axis, rank);
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "self-attention along axis %d of %d, channels at axis %d: not possible", axis, rank, channel_axis);
         return NULL;
     }
-    widen_rows(&a.problem, hidden);
+    widen(&a.problem, block);
     a.problem.dtype = attn_tensor_dtype(q);
-    return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
+    return attn_linear_axis(tape, attn_attend(tape, &a), channel_axis, layer->to_out.weight, layer->to_out.bias);
 }

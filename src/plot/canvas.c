@@ -2,6 +2,7 @@
 #include "plot/canvas.h"
 
 #include "base/context.h"
+#include "plot/sink.h"
 
 #include <cairo-pdf.h>
 #include <cairo-svg.h>
@@ -34,7 +35,7 @@ attn_status attn_picture_format_of(attn_picture_format *format, attn_context *co
     static const struct {
         const char *ending;
         attn_picture_format format;
-    } endings[] = {{".png", ATTN_PNG}, {".svg", ATTN_SVG}, {".pdf", ATTN_PDF}};
+    } endings[] = {{".png", ATTN_PNG}, {".svg", ATTN_SVG}, {".pdf", ATTN_PDF}, {".html", ATTN_HTML}};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++) {
         if (strcasecmp(dot, endings[i].ending) == 0) {
@@ -42,7 +43,7 @@ attn_status attn_picture_format_of(attn_picture_format *format, attn_context *co
             return ATTN_OK;
         }
     }
-    return attn__fail(context, ATTN_ARGUMENT, "%s: a picture's name must end in .png, .svg or .pdf", path);
+    return attn__fail(context, ATTN_ARGUMENT, "%s: a picture's name must end in .png, .svg, .pdf or .html", path);
 }
 
 void attn_picture_free(attn_context *context, attn_picture *picture)
@@ -53,34 +54,17 @@ void attn_picture_free(attn_context *context, attn_picture *picture)
 
 /* -------------------------------------------------------------------------------------------- rendering */
 
-/* Where cairo writes the finished picture. */
-typedef struct sink {
-    attn_context *context;
-    attn_picture *picture;
-    size_t capacity;
-} sink;
-
 static cairo_status_t append(void *user, const unsigned char *data, unsigned int length)
 {
-    sink *out = user;
-    attn_picture *picture = out->picture;
-    size_t size = picture->size + length;
-    if (size > out->capacity) {
-        size_t capacity = attn__size_add(size, size);
-        void *larger = attn__realloc(out->context, picture->data, capacity);
-        if (!larger)
-            return CAIRO_STATUS_WRITE_ERROR;
-        picture->data = larger;
-        out->capacity = capacity;
-    }
-    memcpy(picture->data + picture->size, data, length);
-    picture->size = size;
-    return CAIRO_STATUS_SUCCESS;
+    attn__sink *sink = user;
+    attn__sink_put(sink, data, length);
+    return sink->status == ATTN_OK ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
 
-static cairo_surface_t *make_surface(sink *out, attn_picture_format format, double width, double height)
+static cairo_surface_t *make_surface(attn__sink *out, attn_picture_format format, double width, double height)
 {
     switch (format) {
+    case ATTN_HTML: /* refused before */
     case ATTN_SVG:
         return cairo_svg_surface_create_for_stream(append, out, width, height);
     case ATTN_PDF:
@@ -92,7 +76,7 @@ static cairo_surface_t *make_surface(sink *out, attn_picture_format format, doub
                                       (int)ceil(height * PIXELS_PER_POINT));
 }
 
-static cairo_status_t draw_on(cairo_surface_t *surface, sink *out, attn_picture_format format,
+static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_picture_format format,
                               void (*draw)(void *user, cairo_t *cr), void *user)
 {
     cairo_t *cr = cairo_create(surface); /* carries the surface's error, if any */
@@ -113,7 +97,9 @@ attn_status attn__canvas_render(attn_picture *picture, attn_context *context, at
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user)
 {
     *picture = (attn_picture){0};
-    sink out = {context, picture, 0};
+    if (format == ATTN_HTML)
+        return attn__fail(context, ATTN_UNSUPPORTED, "there is no page to explore of this picture: take .png, .svg or .pdf");
+    attn__sink out = {.context = context, .picture = picture};
     cairo_surface_t *surface = make_surface(&out, format, width, height);
     cairo_status_t status = draw_on(surface, &out, format, draw, user);
     cairo_surface_destroy(surface);

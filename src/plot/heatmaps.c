@@ -11,6 +11,7 @@
 
 #include "base/context.h"
 #include "plot/canvas.h"
+#include "plot/heatmaps.h"
 
 #include <math.h>
 #include <string.h>
@@ -281,6 +282,8 @@ attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, c
     attn_status status = check(context, heatmaps);
     if (status != ATTN_OK)
         return status;
+    if (format == ATTN_HTML)
+        return attn__heatmaps_page(picture, context, heatmaps);
     bool given = heatmaps->high > heatmaps->low;
     layout l = {.maps = heatmaps,
                 .per_line = heatmaps->per_line > 0 ? heatmaps->per_line : 8,

@@ -29,7 +29,10 @@ static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
         x->grad = grad_handle(tape, x);
-    if (x->grad && attn__tensor_allocate(x->grad, tape->pool))
+    /* Inside a section gradients of parameters appear one by one between short-lived tensors: out of the pool they would
+     * cut up its memory for good, and more of it with each block. */
+    attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
+    if (x->grad && attn__tensor_allocate(x->grad, pool))
         return true;
     tape->failed = true;
     return false;
@@ -150,7 +153,7 @@ static attn_status check_result(attn_tape *tape, const attn_tensor *result)
     return ATTN_OK;
 }
 
-static attn_status run_nodes(attn_tape *tape)
+bool attn__section_backward(attn_tape *tape)
 {
     while (tape->nodes && !tape->failed) {
         attn__node *node = tape->nodes;
@@ -160,18 +163,19 @@ static attn_status run_nodes(attn_tape *tape)
         attn__node_release(node);
         tape->nodes = node->previous;
     }
-    if (!tape->failed)
+    return !tape->failed;
+}
+
+static attn_status run_nodes(attn_tape *tape)
+{
+    if (attn__section_backward(tape))
         return ATTN_OK;
     return attn__fail(tape->context, ATTN_MEMORY, "out of memory in the backward pass");
 }
 
-attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
+/* Where a result's gradient begins: what is given for it, added to what an earlier of the results left there. */
+static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
 {
-    attn_status status = check_result(tape, result);
-    if (status != ATTN_OK)
-        return status;
-    if (!grad || !attn__same_shape(result, grad) || grad->dtype != result->dtype)
-        return attn__fail(tape->context, ATTN_SHAPE, "backward: the gradient given is not like the result");
     attn__target target = attn__grad_target(tape, result);
     if (!target.data)
         return ATTN_MEMORY;
@@ -179,7 +183,26 @@ attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_
         add_to(tape, grad->dtype, grad->size, target.data, attn_tensor_data(grad), target.data);
     else
         memcpy(target.data, attn_tensor_data(grad), attn__tensor_bytes(grad));
-    return run_nodes(tape);
+    return ATTN_OK;
+}
+
+attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results, const attn_tensor *const *grads)
+{
+    attn_status status = n < 1 ? attn__fail(tape->context, ATTN_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
+    for (int i = 0; i < n && status == ATTN_OK; i++) {
+        status = check_result(tape, results[i]);
+        if (status == ATTN_OK &&
+            (!grads[i] || !attn__same_shape(results[i], grads[i]) || grads[i]->dtype != results[i]->dtype))
+            status = attn__fail(tape->context, ATTN_SHAPE, "backward: the gradient given is not like the result");
+    }
+    for (int i = 0; i < n && status == ATTN_OK; i++)
+        status = seed(tape, results[i], grads[i]);
+    return status == ATTN_OK ? run_nodes(tape) : status;
+}
+
+attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
+{
+    return attn_backward_many(tape, 1, &result, &grad);
 }
 
 attn_status attn_backward(attn_tape *tape, attn_tensor *loss)

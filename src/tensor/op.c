@@ -92,11 +92,27 @@ static bool some_need_grad(int n, attn_tensor *const *x)
     return false;
 }
 
-bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
-                     int nx, attn_tensor *const *x, int nsaved, size_t detail)
+/* A branch of a reversible block is forgotten before its surroundings are taken backwards: a gradient that it passed
+ * on to them would be lost. */
+static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
+{
+    for (int i = 0; i < n && tape->section > 0; i++) {
+        if (x[i] && x[i]->tape && x[i]->needs_grad && x[i]->section != tape->section) {
+            attn__fail(tape->context, ATTN_ARGUMENT,
+                       "reversible: a branch uses a tensor from outside that needs a gradient and is no parameter");
+            return false;
+        }
+    }
+    return true;
+}
+
+bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *),
+                            attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail)
 {
     *node = NULL;
-    if (!tape->options.record || !some_need_grad(nx, x))
+    if (!stays_inside(tape, nx, x))
+        return false;
+    if (!tape->options.record)
         return true;
     attn__node *made = attn__arena_take(tape, sizeof *made);
     attn_tensor **inputs = attn__arena_take(tape, (size_t)nx * sizeof(attn_tensor *));
@@ -111,6 +127,13 @@ bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_t
     y->needs_grad = y->computed = true;
     *node = made;
     return true;
+}
+
+bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
+                     int nx, attn_tensor *const *x, int nsaved, size_t detail)
+{
+    *node = NULL;
+    return some_need_grad(nx, x) ? attn__op_record_always(tape, node, backward, y, nx, x, nsaved, detail) : true;
 }
 
 void attn__node_save(attn__node *node, int i, const attn_tensor *tensor)

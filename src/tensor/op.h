@@ -39,6 +39,9 @@ attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int 
  * NULLs.  False if there is no memory for it. */
 bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
                      int nx, attn_tensor *const *x, int nsaved, size_t detail);
+/* The same whether or not some x needs a gradient: for operations that read parameters which are no x. */
+bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *),
+                            attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail);
 /* Keeps the data of `tensor`, or of a hold that is handed over, for the backward pass. */
 void attn__node_save(attn__node *node, int i, const attn_tensor *tensor);
 void attn__node_save_hold(attn__node *node, int i, attn__hold hold);

@@ -72,7 +72,7 @@ attn_tensor *attn__handle_take(attn_tape *tape)
         tensor = attn__arena_take(tape, sizeof *tensor);
     if (!tensor)
         return NULL;
-    *tensor = (attn_tensor){.context = tape->context, .tape = tape, .next = tape->tensors};
+    *tensor = (attn_tensor){.context = tape->context, .tape = tape, .section = tape->section, .next = tape->tensors};
     tape->tensors = tensor;
     return tensor;
 }
@@ -131,6 +131,9 @@ void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
     tape->arena.used = 0;
     tape->depth = 0;
     tape->stream = 0;
+    tape->moved = 0;
+    tape->section = tape->sections = 0;
+    tape->again = false;
     tape->failed = false;
     tape->options = options ? *options : (attn_tape_options){0};
 }
@@ -152,9 +155,46 @@ attn_context *attn_tape_context(const attn_tape *tape)
     return tape->context;
 }
 
+uint64_t attn_tape_moved(const attn_tape *tape)
+{
+    return tape->moved;
+}
+
 attn_tape_options attn_tape_mode(const attn_tape *tape)
 {
     return tape->options;
+}
+
+/* -------------------------------------------------------------------------------------------- sections */
+
+attn__section attn__section_begin(attn_tape *tape)
+{
+    attn__section outer = {tape->tensors, tape->idle,  tape->nodes, tape->arena.current, tape->arena.used,
+                           tape->section, tape->depth, tape->options.record, tape->again};
+    tape->idle = NULL; /* what becomes idle inside lies in memory that the end takes back */
+    tape->nodes = NULL;
+    tape->section = ++tape->sections;
+    return outer;
+}
+
+/* Nobody outside refers to what was made inside: its handles and nodes go too, or else a deep stack would pile them up. */
+void attn__section_end(attn_tape *tape, const attn__section *outer)
+{
+    for (attn__node *node = tape->nodes; node; node = node->previous)
+        attn__node_release(node);
+    for (attn_tensor *tensor = tape->tensors; tensor != outer->tensors; tensor = tensor->next) {
+        attn__grad_drop(tensor);
+        attn__handle_drop_data(tensor);
+    }
+    tape->tensors = outer->tensors;
+    tape->idle = outer->idle;
+    tape->nodes = outer->nodes;
+    tape->arena.current = outer->chunk;
+    tape->arena.used = outer->used;
+    tape->section = outer->section;
+    tape->depth = outer->depth;
+    tape->options.record = outer->record;
+    tape->again = outer->again;
 }
 
 /* ---------------------------------------------------------------------------------------------- scopes */

@@ -11,6 +11,21 @@
 void attn__handle_drop_data(attn_tensor *tensor);
 /* Frees the gradient of a tape's tensor. */
 void attn__grad_drop(attn_tensor *tensor);
+/* A part of the tape that is forgotten as a whole at its end, with its nodes, handles and their memory: what to go back
+ * to.  Recording may be switched in between; parameters keep the gradients that they got. */
+typedef struct attn__section {
+    attn_tensor *tensors, *idle;
+    attn__node *nodes;
+    attn__chunk *chunk;
+    size_t used;
+    unsigned section;
+    int depth;
+    bool record, again;
+} attn__section;
+attn__section attn__section_begin(attn_tape *tape);
+void attn__section_end(attn_tape *tape, const attn__section *outer);
+/* Runs the section's nodes backwards, after the gradient of its result was given.  False: tape->failed. */
+bool attn__section_backward(attn_tape *tape);
 /* Lets go of what the node saved for the backward pass. */
 void attn__node_release(attn__node *node);
 

@@ -39,24 +39,74 @@ bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool)
     return tensor->storage != NULL;
 }
 
+/* A handle of the caller's own without data; NULL on failure, with the reason in *status. */
+static attn_tensor *own_handle(attn_context *context, attn_dtype dtype, int rank, const int64_t *shape,
+                               attn_status *status)
+{
+    attn_tensor described = {0};
+    *status = attn__tensor_describe(context, &described, dtype, rank, shape);
+    attn_tensor *made = *status == ATTN_OK ? attn__alloc(context, sizeof *made) : NULL;
+    if (made)
+        *made = described;
+    else if (*status == ATTN_OK)
+        *status = ATTN_MEMORY;
+    return made;
+}
+
 attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                const int64_t *shape)
 {
+    attn_status status;
+    attn_tensor *made = own_handle(context, dtype, rank, shape, &status);
     *tensor = NULL;
-    attn_tensor described = {0};
-    attn_status status = attn__tensor_describe(context, &described, dtype, rank, shape);
-    if (status != ATTN_OK)
-        return status;
-    attn_tensor *made = attn__alloc(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
-    *made = described;
+        return status;
     if (!attn__tensor_allocate(made, NULL)) {
         attn__free(context, made);
         return ATTN_MEMORY;
     }
     memset(made->data, 0, attn__tensor_bytes(made));
     *tensor = made;
+    return ATTN_OK;
+}
+
+/* The storage is a header only: it counts who still refers to the memory, as for any other tensor. */
+attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                             const int64_t *shape, void *data)
+{
+    attn_status status;
+    attn_tensor *made = own_handle(context, dtype, rank, shape, &status);
+    *tensor = NULL;
+    if (!made)
+        return status;
+    if (!data && made->size > 0)
+        status = attn__fail(context, ATTN_ARGUMENT, "a tensor over given memory: the memory is NULL");
+    made->storage = status == ATTN_OK ? attn__storage_create(context, NULL, 0) : NULL;
+    if (!made->storage) {
+        attn__free(context, made);
+        return status == ATTN_OK ? ATTN_MEMORY : status;
+    }
+    made->data = data ? data : attn__storage_data(made->storage);
+    *tensor = made;
+    return ATTN_OK;
+}
+
+attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor)
+{
+    *shared = NULL;
+    if (!tensor)
+        return ATTN_ARGUMENT;
+    if (!tensor->storage)
+        return attn__fail(tensor->context, ATTN_ARGUMENT, "a tensor to share was freed by the end of a scope");
+    attn__tensor_settle((attn_tensor *)tensor);
+    attn_status status;
+    attn_tensor *made = own_handle(tensor->context, tensor->dtype, tensor->rank, tensor->shape, &status);
+    if (!made)
+        return status;
+    attn__storage_ref(tensor->storage);
+    made->storage = tensor->storage;
+    made->data = tensor->data;
+    *shared = made;
     return ATTN_OK;
 }
 

@@ -21,6 +21,7 @@ struct attn_tensor {
     bool needs_grad;
     bool computed;     /* a recorded operation made it: its gradient is freed once passed on */
     bool zero_pending; /* of a gradient: counts as zero, and is cleared when somebody looks */
+    unsigned section;  /* the tape's when it was made */
     attn_tensor *grad; /* may be a handle without storage, which counts as none */
     attn_tensor *next; /* in the tape's list, newest first */
 };
@@ -66,6 +67,10 @@ struct attn_tape {
     attn_tensor *scopes[ATTN__MAX_SCOPES]; /* the newest tensor when each scope began */
     int depth;
     uint64_t stream; /* dropout sites so far */
+    uint64_t moved;  /* bytes, see attn_tape_moved */
+    /* Branches of reversible blocks run in sections of their own, numbered from 1; 0: outside of all. */
+    unsigned section, sections;
+    bool again; /* a branch runs for the second time: what it changed outside has changed already */
     bool failed;     /* in the backward pass */
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);

@@ -129,6 +129,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
+    p->measure = NAN; /* the job's to fill in */
     p->seconds = now() - training->started;
     p->tokens_per_second = p->seconds > 0 ? training->tokens / p->seconds : 0;
     int64_t left = p->epochs * p->steps - at->all_steps;

@@ -62,4 +62,191 @@ def axial_case(rng):
     return config, weights, {"x": normal(rng, *shape)}, forward
 
 
-LAYERS = {"self-attention": self_attention_case, "axial-attention": axial_case}
+def resized(param, axis, n, how):
+    """A position table of another length along `axis`."""
+    if param.shape[axis] == n:
+        return param
+    if how == "slice":
+        return param.narrow(axis, 0, n)
+    lines = param.movedim(axis, -1)
+    if how == "linear":
+        new = F.interpolate(lines.reshape(-1, 1, lines.shape[-1]), size=n, mode="linear")
+    else:  # two equal rows of pixels interpolate to the same rows
+        flat = lines.reshape(-1, 1, 1, lines.shape[-1])
+        new = F.interpolate(flat, size=(1, n), mode="bicubic", align_corners=False, antialias=False)
+    return new.reshape(*lines.shape[:-1], n).movedim(-1, axis)
+
+
+def positions_weights(rng, dim, shape, channel, prefix=""):
+    axes = [i for i in range(1, len(shape) + 2) if i != channel]
+    return {f"{prefix}param_{i}": normal(rng, *(dim if j == channel else n if j == axis else 1
+                                                for j in range(len(shape) + 2)))
+            for i, (axis, n) in enumerate(zip(axes, shape))}
+
+
+def add_positions(w, x, channel, how, prefix=""):
+    axes = [i for i in range(1, x.dim()) if i != channel]
+    for i, axis in enumerate(axes):
+        x = x + resized(w[f"{prefix}param_{i}"], axis, x.shape[axis], how)
+    return x
+
+
+def positions_case(rng):
+    axes, dim = int(rng.integers(1, 4)), size(rng)
+    channel = int(rng.integers(1, axes + 2))
+    how = str(rng.choice(["none", "slice", "linear", "cubic"]))
+    trained = [int(rng.integers(1, 9)) for _ in range(axes)]
+    used = {"none": lambda n: n, "slice": lambda n: int(rng.integers(1, n + 1))}.get(how, lambda n: size(rng))
+    shape = [used(n) for n in trained]
+    shape.insert(channel - 1, dim)
+    config = {"dim": dim, "shape": trained, "emb_dim_index": channel, "resize": how}
+    return (config, positions_weights(rng, dim, trained, channel), {"x": normal(rng, 2, *shape)},
+            lambda w, x: {"out": add_positions(w, x["x"], channel, how)})
+
+
+def channel_norm(x, g, b, eps=1e-5):
+    deviation = x.var(1, unbiased=False, keepdim=True).sqrt()
+    return (x - x.mean(1, keepdim=True)) / (deviation + eps) * g + b
+
+
+def image_weights(rng, dim, depth, heads, hidden, reversible):
+    weights = {}
+    for i in range(2 * depth):
+        for j, half in enumerate("fg"):
+            name = f"layers.blocks.{i}.{half}.net." if reversible else f"layers.blocks.{i}.{j}."
+            if i % 2 == 0:
+                weights.update({name + "fn.norm.weight": normal(rng, dim), name + "fn.norm.bias": normal(rng, dim)})
+                weights.update(self_attention_weights(rng, dim, hidden, name + "fn.fn."))
+            else:
+                wide = 4 * dim
+                weights.update({
+                    name + "0.g": normal(rng, 1, dim, 1, 1), name + "0.b": normal(rng, 1, dim, 1, 1),
+                    name + "1.weight": normal(rng, wide, dim, 3, 3) / (3 * dim ** 0.5),
+                    name + "1.bias": normal(rng, wide),
+                    name + "3.weight": normal(rng, dim, wide, 3, 3) / (3 * wide ** 0.5),
+                    name + "3.bias": normal(rng, dim)})
+    return {name: array.astype("float32") for name, array in weights.items()}
+
+
+def image_case(rng):
+    heads, depth, reversible = int(rng.choice([1, 2])), int(rng.integers(1, 4)), bool(rng.integers(2))
+    dim, dim_heads = heads * int(rng.choice([2, 3, 4])), int(rng.choice([2, 3]))
+    height, width = int(rng.choice([1, 2, 3, 5, 8])), int(rng.choice([1, 2, 4, 7]))
+    config = {"dim": dim, "depth": depth, "heads": heads, "dim_heads": dim_heads, "reversible": reversible}
+    weights = image_weights(rng, dim, depth, heads, heads * dim_heads, reversible)
+    if rng.integers(2):
+        config["axial_pos_emb_shape"] = [height, width]
+        weights.update(positions_weights(rng, dim, (height, width), 1, "pos_emb."))
+
+    def branch(w, x, i, half):
+        name = f"layers.blocks.{i}.{'fg'[half]}.net." if reversible else f"layers.blocks.{i}.{half}."
+        if i % 2 == 0:
+            lines = x.movedim(1, -1).movedim(1 + half, -2)
+            normed = F.layer_norm(lines, (dim,), w[name + "fn.norm.weight"], w[name + "fn.norm.bias"])
+            out, _ = self_attention(w, normed.flatten(0, 1), normed.flatten(0, 1), heads, name + "fn.fn.")
+            return out.reshape(lines.shape).movedim(-2, 1 + half).movedim(-1, 1)
+        y = F.conv2d(channel_norm(x, w[name + "0.g"], w[name + "0.b"]), w[name + "1.weight"], w[name + "1.bias"],
+                     padding=1)
+        return F.conv2d(F.leaky_relu(y), w[name + "3.weight"], w[name + "3.bias"], padding=1)
+
+    def forward(w, x):
+        x = x["x"]
+        if "axial_pos_emb_shape" in config:
+            x = add_positions(w, x, 1, "none", "pos_emb.")
+        if not reversible:
+            for i in range(2 * depth):
+                x = x + branch(w, x, i, 0)
+                x = x + branch(w, x, i, 1)
+            return {"out": x}
+        x1 = x2 = x
+        for i in range(2 * depth):
+            x1 = x1 + branch(w, x2, i, 0)
+            x2 = x2 + branch(w, x1, i, 1)
+        return {"out": (x1 + x2) / 2}
+    return config, weights, {"x": normal(rng, 2, dim, height, width)}, forward
+
+
+def block_weights(rng, dim, name):
+    weights = {}
+    for layer in ("attention.W_q", "attention.W_k", "attention.W_v", "attention.W_o", "dense1", "dense2"):
+        weights.update({f"{name}{layer}.weight": linear(rng, dim, dim), f"{name}{layer}.bias": normal(rng, dim)})
+    for norm in ("ln1", "ln2"):
+        weights.update({f"{name}{norm}.weight": normal(rng, dim), f"{name}{norm}.bias": normal(rng, dim)})
+    return weights
+
+
+def block(w, x, name, heads, axis, masked):
+    """x [n,y,x,d]."""
+    def dense(layer, t):
+        return F.linear(t, w[f"{name}{layer}.weight"], w[f"{name}{layer}.bias"])
+
+    def norm(layer, t):
+        return F.layer_norm(t, t.shape[-1:], w[f"{name}{layer}.weight"], w[f"{name}{layer}.bias"])
+    h = norm("ln1", x).movedim(axis, -2)
+    q, k, v = (split(dense("attention." + part, h).flatten(0, -3), heads) for part in ("W_q", "W_k", "W_v"))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if masked:
+        mask = torch.ones(scores.shape[-2:], dtype=scores.dtype).tril()
+        scores = scores * mask - 1e9 * (1 - mask)
+    out = dense("attention.W_o", merge(torch.softmax(scores, -1) @ v))
+    x = x + out.reshape(h.shape).movedim(-2, axis)
+    h = dense("dense1", norm("ln2", x))
+    return x + dense("dense2", h * torch.sigmoid(1.702 * h))
+
+
+def shifted(x, axis):
+    return torch.cat((torch.zeros_like(x.narrow(axis, 0, 1)), x.narrow(axis, 0, x.shape[axis] - 1)), axis)
+
+
+def transformer_case(rng):
+    heads = int(rng.choice([1, 2]))
+    dim, levels = heads * int(rng.choice([2, 4])), int(rng.choice([2, 5, 256]))
+    height, width = int(rng.choice([1, 2, 4, 5])), int(rng.choice([1, 3, 5]))
+    channels, frames = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    count, batch = channels * frames, 2
+    stacks = {name: int(rng.integers(0, 4)) for name in ("exterior", "outer", "inner")}
+    config = {"height": height, "width": width, "channels": channels, "frames": frames, "levels": levels, "dim": dim,
+              "heads": heads, **{f"{name}_blocks": n for name, n in stacks.items()}}
+    weights = {"exterior.conv.weight": normal(rng, dim, 2 * count, 3, 3) / 3, "exterior.conv.bias": normal(rng, dim),
+               "embedding.weight": normal(rng, levels, dim), "norm.weight": normal(rng, dim),
+               "norm.bias": normal(rng, dim), "head.weight": linear(rng, levels, dim), "head.bias": normal(rng, levels)}
+    for name in ("exterior.", "positions."):
+        weights.update({name + "rows": normal(rng, height, 1, dim), name + "columns": normal(rng, width, dim)})
+    for name, n in stacks.items():
+        for i in range(n):
+            weights.update(block_weights(rng, dim, f"{name}.blocks.{i}." if name == "exterior" else f"{name}.{i}."))
+    shape = (batch, frames, channels, height, width) if frames > 1 else (batch, channels, height, width)
+    inputs = {"image": rng.integers(0, levels, shape).astype("float32")}
+    if rng.integers(2):
+        inputs["slices"] = rng.integers(0, count, batch).astype("float32")
+
+    def slice_logits(w, image, active):  # image [s,y,x] of one example
+        seen = image / (levels - 1) * (torch.arange(count) < active)[:, None, None]
+        mark = (torch.arange(count) == active).to(image.dtype)[:, None, None].expand_as(image)
+        h = F.conv2d(torch.cat((seen, mark))[None], w["exterior.conv.weight"], w["exterior.conv.bias"], padding=1)
+        h = h.movedim(1, -1) + w["exterior.rows"] + w["exterior.columns"]
+        for i in range(stacks["exterior"]):
+            h = block(w, h, f"exterior.blocks.{i}.", heads, 1 if i % 2 else 2, False)
+        base = h + w["positions.rows"] + w["positions.columns"]
+        h = w["embedding.weight"][image[active].long()][None]
+        outer = h + base
+        for i in range(stacks["outer"]):
+            outer = block(w, outer, f"outer.{i}.", heads, 1 if i % 2 else 2, bool(i % 2))
+        inner = shifted(h, 2) + shifted(outer, 1) + base
+        for i in range(stacks["inner"]):
+            inner = block(w, inner, f"inner.{i}.", heads, 2, True)
+        inner = F.layer_norm(inner, (dim,), w["norm.weight"], w["norm.bias"])
+        return F.linear(inner, w["head.weight"], w["head.bias"])[0]
+
+    def forward(w, x):
+        images = x["image"].flatten(1, -3)
+        if "slices" in x:
+            return {"logits": torch.stack([slice_logits(w, images[b], int(x["slices"][b])) for b in range(batch)])}
+        every = torch.stack([torch.stack([slice_logits(w, image, s) for s in range(count)]) for image in images])
+        return {"logits": every.reshape(*shape, levels)}
+    return config, weights, inputs, forward
+
+
+LAYERS = {"self-attention": self_attention_case, "axial-attention": axial_case,
+          "axial-positional-embedding": positions_case, "axial-image-transformer": image_case,
+          "axial-transformer": transformer_case}

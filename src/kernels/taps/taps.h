@@ -37,6 +37,17 @@ typedef struct attn__taps_limit {
     const int32_t *from, *to;
 } attn__taps_limit;
 
+/* Dropout's bits (base/rng.h): lane w of tap e has the key at w + key_at[e], its column is column[e] less
+ * weight * moved[w + shift[e]], since a window moved inwards numbers its taps from where it stands. */
+typedef struct attn__taps_drop {
+    int64_t taps;
+    const uint32_t *column;
+    uint32_t weight, threshold;
+    const int32_t *moved;
+    const int64_t *shift, *key_at;
+    const uint32_t *key_low, *key_high;
+} attn__taps_drop;
+
 typedef struct attn__taps_kernel {
     attn__isa isa;
     int width; /* of a block */
@@ -47,6 +58,8 @@ typedef struct attn__taps_kernel {
     void (*mix)(const attn__taps_block *block);
     /* s = -infinity outside the limits. */
     void (*limit)(float *s, const attn__taps_limit *limit);
+    /* Dropped weights get the mark. */
+    void (*drop)(float *s, const attn__taps_drop *drop);
     /* s[e][w] += factor * row[w], for `taps` rows of s. */
     void (*add_row)(float *s, int64_t taps, const float *row, float factor);
     /* sum[w] += s[e][w] over `taps` rows of s. */

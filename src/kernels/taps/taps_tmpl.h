@@ -132,6 +132,25 @@ static void limit(float *s, const attn__taps_limit *t)
     }
 }
 
+static void drop(float *s, const attn__taps_drop *t)
+{
+    vi m1 = vi_set1(0x7feb352d), m2 = vi_set1((int32_t)0x846ca68bu), weight = vi_set1((int32_t)t->weight);
+    vi threshold = vi_set1((int32_t)t->threshold);
+    for (int64_t e = 0; e < t->taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++) {
+            int64_t key = t->key_at[e] + n * VF_LANES;
+            vi moved = vi_mul(vi_load(t->moved + t->shift[e] + n * VF_LANES), weight);
+            vi x = vi_xor(vi_sub(vi_set1((int32_t)t->column[e]), moved), vi_load(t->key_low + key));
+            x = vi_xor(vi_mul(vi_xor(x, vi_shr(x, 16)), m1), vi_load(t->key_high + key));
+            x = vi_mul(vi_xor(x, vi_shr(x, 15)), m2);
+            x = vi_xor(x, vi_shr(x, 16));
+            float *at = s + e * WIDTH + n * VF_LANES;
+            vf_store(at, vf_select(vi_ltu(x, threshold), vf_set1(-0.0f), vf_load(at)));
+        }
+    }
+}
+
 static void add_row(float *s, int64_t taps, const float *row, float factor)
 {
     VF_UNROLL
@@ -219,4 +238,4 @@ static void outer(const float *rows, int64_t count, const float *tile, int64_t c
 }
 
 const attn__taps_kernel VF_NAME(attn__taps) = {VF_ISA,  WIDTH,    VF_LANES, scores,   mix,  limit,
-                                               add_row, sum_rows, softmax,  gradient, dot, outer};
+                                               drop,   add_row, sum_rows, softmax,  gradient, dot, outer};

@@ -61,6 +61,10 @@ static void settle_statistics(attn_tape *tape, const attn__image_args *args, att
         if (tape->options.train) {
             double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
             double m = get(running_mean->data, dtype, c), v = get(running_var->data, dtype, c);
+            if (tape->again) { /* they moved when this pass was run first */
+                put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + args->eps));
+                continue;
+            }
             put(running_mean->data, dtype, c, m + momentum * (get(mean, dtype, c) - m));
             put(running_var->data, dtype, c, v + momentum * (unbiased - v));
         } else {

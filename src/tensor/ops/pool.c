@@ -31,19 +31,23 @@ static void pool_backward(attn_tape *tape, attn__node *node)
 }
 
 static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spatial, const int64_t *kernel,
-                 const int64_t *stride, pool_detail *d)
+                 const int64_t *stride, const int64_t *padding, pool_detail *d)
 {
     bool fits = spatial >= 1 && spatial <= 3 && x->rank == spatial + 2;
     d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
     for (int i = 0; i < spatial && fits; i++) {
         int axis = 3 - spatial + i;
-        fits = kernel[i] >= 1 && kernel[i] <= x->shape[2 + i] && (!stride || stride[i] >= 0);
+        int64_t pad = padding ? padding[i] : 0;
+        /* At most half a window outside, so that every window has something inside. */
+        fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && kernel[i] <= x->shape[2 + i] + 2 * pad &&
+               (!stride || stride[i] >= 0);
         if (!fits)
             break;
         d->grid.in[axis] = x->shape[2 + i];
         d->grid.kernel[axis] = kernel[i];
         d->grid.stride[axis] = stride && stride[i] ? stride[i] : kernel[i];
-        d->grid.out[axis] = (x->shape[2 + i] - kernel[i]) / d->grid.stride[axis] + 1;
+        d->grid.padding[axis] = pad;
+        d->grid.out[axis] = (x->shape[2 + i] + 2 * pad - kernel[i]) / d->grid.stride[axis] + 1;
     }
     if (fits && attn__volume(d->grid.in) <= INT32_MAX) {
         d->planes = x->shape[0] * x->shape[1];
@@ -56,10 +60,10 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
 }
 
 static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int spatial, const int64_t *kernel,
-                         const int64_t *stride, bool largest)
+                         const int64_t *stride, const int64_t *padding, bool largest)
 {
     pool_detail d = {.largest = largest};
-    if (!attn__op_accepts(tape, op, 1, x) || !plan(tape, op, x, spatial, kernel, stride, &d))
+    if (!attn__op_accepts(tape, op, 1, x) || !plan(tape, op, x, spatial, kernel, stride, padding, &d))
         return NULL;
     int64_t shape[ATTN_MAX_RANK] = {x->shape[0], x->shape[1]};
     memcpy(shape + 2, d.grid.out + 3 - spatial, (size_t)spatial * sizeof *shape);
@@ -87,10 +91,16 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
 
 attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride)
 {
-    return pool(tape, "max_pool", x, spatial, kernel, stride, true);
+    return pool(tape, "max_pool", x, spatial, kernel, stride, NULL, true);
+}
+
+attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
+                                  const int64_t *stride, const int64_t *padding)
+{
+    return pool(tape, "max_pool", x, spatial, kernel, stride, padding, true);
 }
 
 attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride)
 {
-    return pool(tape, "avg_pool", x, spatial, kernel, stride, false);
+    return pool(tape, "avg_pool", x, spatial, kernel, stride, NULL, false);
 }

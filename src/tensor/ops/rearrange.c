@@ -23,6 +23,11 @@ static attn__rows_args permuted(const attn_tensor *x, const attn_tensor *y, cons
     return args;
 }
 
+static void count_moved(attn_tape *tape, const attn_tensor *x)
+{
+    tape->moved += attn__tensor_bytes(x);
+}
+
 static void permute_backward(attn_tape *tape, attn__node *node)
 {
     attn_tensor *x = node->x[0], *y = node->y;
@@ -35,6 +40,7 @@ static void permute_backward(attn_tape *tape, attn__node *node)
     back.x = y->grad->data;
     back.y = dx.data;
     back.add = dx.add;
+    count_moved(tape, x);
     attn__strided_run(tape, x->dtype, ATTN__ROWS_STRIDED, back);
 }
 
@@ -73,6 +79,7 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
     attn__rows_args args = permuted(x, y, axes);
     args.x = x->data;
     args.y = y->data;
+    count_moved(tape, x);
     attn__strided_run(tape, x->dtype, ATTN__ROWS_STRIDED, args);
     if (node)
         memcpy(((permute_detail *)node->detail)->axes, axes, (size_t)x->rank * sizeof *axes);
@@ -103,6 +110,7 @@ static void copy_part(attn_tape *tape, const attn_tensor *whole, const attn_tens
         args.y = (char *)to + offset;
     else
         args.x = (const char *)from + offset;
+    count_moved(tape, piece);
     attn__strided_run(tape, whole->dtype, ATTN__ROWS_STRIDED, args);
 }
 

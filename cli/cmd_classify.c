@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * attn classify: what is on a picture. */
+#include "commands.h"
+
+#include "attn/classify.h"
+
+#include <stdlib.h>
+
+static const cli_option options[] = {
+    CLI_INT("top", 't', "5", 1, 1e6, "so many classes, the likeliest first"),
+    CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are"),
+};
+
+static const char *const usage[] = {"DIR IMAGE...", NULL};
+
+static const char description[] =
+    "Reads PNG, JPEG and PNM pictures of any size, cuts out the middle in the proportions that the classifier was trained "
+    "with, resizes it (bicubic, anti-aliased), and prints the classes that it finds likeliest with their "
+    "probabilities: one line a picture, tabs between.";
+
+static const char *const examples[] = {"attn classify clothes shirt.png", "attn classify clothes *.png --top 1 --json",
+                                       NULL};
+
+static void print_one(const attn_classifier *classifier, const char *name, const attn_guess *guesses, int64_t top)
+{
+    printf("%s", name);
+    for (int64_t i = 0; i < top; i++)
+        printf("\t%s %.4f", attn_classifier_class(classifier, guesses[i].label), guesses[i].probability);
+    putchar('\n');
+}
+
+static void json_one(attn_json *json, const attn_classifier *classifier, const char *name, const attn_guess *guesses,
+                     int64_t top)
+{
+    attn_json_object(json, NULL);
+    attn_json_text(json, "image", name);
+    attn_json_array(json, "classes");
+    for (int64_t i = 0; i < top; i++) {
+        attn_json_object(json, NULL);
+        attn_json_text(json, "class", attn_classifier_class(classifier, guesses[i].label));
+        attn_json_int(json, "label", guesses[i].label);
+        attn_json_real(json, "probability", guesses[i].probability);
+        attn_json_end(json);
+    }
+    attn_json_end(json);
+    attn_json_end(json);
+}
+
+/* One picture after the other, so that those before a bad one are answered. */
+static int classify(cli_call *cli, attn_classifier *classifier, attn_guess *guesses, int64_t top, attn_json *json)
+{
+    attn_image_options how = {.channels = (int)cli_int(cli, "channels")};
+    for (int i = 1; i < cli->nwords; i++) {
+        attn_image image = {0};
+        attn_status status = attn_image_read(&image, cli->context, cli->words[i], &how);
+        if (status == ATTN_OK)
+            status = attn_classifier_classify(classifier, &image, 1, top, guesses);
+        attn_image_free(cli->context, &image);
+        if (status != ATTN_OK)
+            return cli_failed(cli, NULL);
+        if (json)
+            json_one(json, classifier, cli->words[i], guesses, top);
+        else
+            print_one(classifier, cli->words[i], guesses, top);
+    }
+    return CLI_OK;
+}
+
+static int answer(cli_call *cli, attn_classifier *classifier)
+{
+    int64_t top = cli_int(cli, "top"), classes = attn_classifier_classes(classifier);
+    top = top < classes ? top : classes;
+    attn_guess *guesses = calloc((size_t)top, sizeof *guesses);
+    attn_json json;
+    if (!guesses)
+        return cli_fail(CLI_FAILED, "out of memory");
+    attn_json_begin(&json, cli->context, true);
+    attn_json_array(&json, NULL);
+    int code = classify(cli, classifier, guesses, top, cli->json ? &json : NULL);
+    attn_json_end(&json);
+    free(guesses);
+    if (cli->json && code == CLI_OK)
+        return cli_print_json(cli, &json);
+    attn_json_free(&json);
+    return code;
+}
+
+static int run(cli_call *cli)
+{
+    attn_classifier *classifier;
+    if (cli_int(cli, "channels") == 2)
+        return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
+    if (attn_classifier_load(&classifier, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int code = answer(cli, classifier);
+    attn_classifier_destroy(classifier);
+    return code;
+}
+
+const cli_command cli_classify = {
+    "classify", "say what is on pictures", usage, description, CLI_OPTIONS(options), NULL, examples, 2, -1, run,
+};

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * eval_images.h - attn eval of a classifier. */
+#ifndef CLI_EVAL_IMAGES_H
+#define CLI_EVAL_IMAGES_H
+
+#include "command.h"
+
+/* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
+int cli_eval_images(const cli_call *cli, const char *data, attn_part part, const char *part_name);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * Training a translator from the command. */
+#include "translator_training.h"
+
+static void begin(void *user, const attn_translator_plan *plan)
+{
+    cli_translator_training *training = user;
+    const cli_call *cli = training->common.cli;
+    char train[32], valid[32], test[32], source[32], target[32];
+    training->plan = *plan;
+    training->plan.settings = NULL;
+    cli_note(cli, "%s pairs to train on, %s for validation, %s kept for testing", cli_count(plan->train_pairs, train),
+             cli_count(plan->valid_pairs, valid), cli_count(plan->test_pairs, test));
+    cli_note(cli, "%s source and %s target words known", cli_count(plan->source_words, source),
+             cli_count(plan->target_words, target));
+    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
+}
+
+int cli_train_translator(const cli_call *cli, attn_translator_job *job, cli_translator_training *training)
+{
+    *training = (cli_translator_training){0};
+    job->begin = begin;
+    job->progress = cli_training_progress; /* reads `common`, which stands first */
+    job->user = training;
+    cli_training_begin(&training->common, cli, "train translate", "tokens", NULL);
+    attn_status status = attn_translator_train(cli->context, job);
+    return cli_training_end(&training->common, status, job->directory);
+}

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * The PGM and PPM reader. */
+#include "fuzz_image.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return fuzz_image("P", 1, data, size);
+}

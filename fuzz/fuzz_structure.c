@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * PDB and mmCIF files, and the way from a query to their residues. */
+#include "fuzz.h"
+
+#include "attn/alignment.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    attn_context *context = fuzz_context();
+    attn_structure *structure = NULL;
+    if (attn_structure_parse(&structure, context, (const char *)data, size, "fuzz", NULL) == ATTN_OK) {
+        int64_t to[4];
+        float distances[16];
+        if (attn_structure_map(structure, "AG-M", 4, to, NULL) == ATTN_OK)
+            attn_structure_distances(structure, to, 4, size & 1 ? ATTN_BETA_ATOM : ATTN_BETA_IMPUTED, distances);
+    }
+    attn_structure_destroy(structure);
+    return fuzz_end(context);
+}

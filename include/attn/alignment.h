@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * alignment.h - multiple sequence alignments and protein structures: reading, choosing sequences, residues as ids,
+ * distances between residues.
+ *
+ *     attn_file_read(&file, context, "family.a3m.gz", 0);
+ *     attn_alignment_parse(&all, context, file.data, file.size, "family.a3m.gz", NULL);
+ *     attn_alignment_select(&some, all, &(attn_selection){.depth = 128, .how = ATTN_SELECT_DIVERSE});
+ *     attn_alignment_tokens(some, tokens);            // ids of the MSA Transformer, [rows, 1 + columns]
+ *
+ * Fixed letters: R rows (sequences, the first is the query), L columns.  Readers take (text, length, name); objects
+ * are not changed by reading them, from any number of threads.
+ */
+#ifndef ATTN_ALIGNMENT_H
+#define ATTN_ALIGNMENT_H
+
+#include "attn/attn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------ alignments */
+
+/* How a file says what stands in a column, and what is an insertion between two columns:
+ *   A3M        lower case, '.' and '*' are insertions and go; what is left must be equally long (HH-suite, Remmert et
+ *              al. 2012, doi:10.1038/nmeth.1818).  HH-suite's extra records (ss_pred, ss_conf, ss_dssp, ss_prob,
+ *              sa_*, aa_*, *_consensus) are passed over.
+ *   FASTA      rows are equally long as they stand; '.' and '~' are gaps, lower case is upper case, a '*' at the end
+ *              of a row goes (and inside is X).
+ *   A2M        rows are equally long as they stand; the columns are those in which the query has no '.'; lower case
+ *              is upper case there.  So insertions relative to the query go (SAM, HH-suite), and EVcouplings' columns
+ *              of low coverage, in lower case, stay.
+ *   STOCKHOLM  blocks of "name sequence"; the columns are those that the line "#=GC RF" marks (HMMER), without one
+ *              those in which the query has a residue. */
+typedef enum attn_alignment_format {
+    ATTN_ALIGNMENT_ANY = 0, /* by the content, and by .a3m and .a2m in the name where that leaves a choice */
+    ATTN_ALIGNMENT_A3M,
+    ATTN_ALIGNMENT_FASTA,
+    ATTN_ALIGNMENT_A2M,
+    ATTN_ALIGNMENT_STOCKHOLM
+} attn_alignment_format;
+
+/* Zero means the default in each field. */
+typedef struct attn_alignment_options {
+    attn_alignment_format format;
+    bool query_columns; /* keep only the columns in which the query has a residue */
+    int64_t max_rows;   /* rows after these are not read; 0: all */
+} attn_alignment_options;
+
+typedef struct attn_alignment attn_alignment;
+
+/* `options` may be NULL; `text` is not needed later.  ATTN_FORMAT, with `name:line:` and the reason: no sequence, an
+ * empty one, rows of different lengths, a character that is no residue (letters, '-' and the marks above), a format
+ * that cannot be told.  ATTN_MEMORY. */
+ATTN_API attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text,
+                                          size_t size, const char *name, const attn_alignment_options *options);
+ATTN_API void attn_alignment_destroy(attn_alignment *alignment); /* NULL is allowed */
+ATTN_API attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* what it was read as */
+ATTN_API int64_t attn_alignment_rows(const attn_alignment *alignment);
+ATTN_API int64_t attn_alignment_columns(const attn_alignment *alignment);
+/* The header of row i, without '>'; lives as long as the alignment. */
+ATTN_API const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
+/* L characters, 'A' to 'Z' and '-', then a 0. */
+ATTN_API const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
+
+/* ------------------------------------------------------------------------------------ choosing sequences */
+
+typedef enum attn_select {
+    ATTN_SELECT_DIVERSE = 0, /* greedily the row with the largest mean Hamming distance to those chosen, ties to the
+                              * first; the same rows as the notebook of facebookresearch/esm gives */
+    ATTN_SELECT_FIRST,
+    ATTN_SELECT_RANDOM       /* by seed */
+} attn_select;
+
+typedef struct attn_selection {
+    int64_t depth; /* rows wanted, the query always among them; 0 or more than R: all */
+    attn_select how;
+    uint64_t seed;
+} attn_selection;
+
+/* A new alignment with the chosen rows in their order.  ATTN_ARGUMENT: negative depth; ATTN_MEMORY. */
+ATTN_API attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all,
+                                           const attn_selection *selection);
+/* weights[R]: 1 / (rows that agree with row i in at least `identity` (0: 0.8) of all columns, itself included);
+ * their sum is the effective number of sequences.  Time R^2 L on all threads of the context. */
+ATTN_API attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
+
+/* ------------------------------------------------------------------------------------------- residue ids */
+
+/* The 33 symbols of the ESM models (Rives et al. 2021, doi:10.1073/pnas.2016239118). */
+enum { ATTN_RESIDUES = 33, ATTN_RESIDUE_CLS = 0, ATTN_RESIDUE_PAD = 1, ATTN_RESIDUE_EOS = 2, ATTN_RESIDUE_UNKNOWN = 3,
+       ATTN_RESIDUE_GAP = 30, ATTN_RESIDUE_MASK = 32 };
+/* The id of a letter, '-' or '.'; 'J' (leucine or isoleucine, not among the 33) is X.  -1: no residue. */
+ATTN_API int32_t attn_residue_id(char residue);
+/* "A", "<mask>" and so on; NULL if there is none. */
+ATTN_API const char *attn_residue_symbol(int32_t id);
+/* tokens [R, 1 + L]: <cls>, then the columns. */
+ATTN_API void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
+
+/* Residues hidden for masked language modelling (Devlin et al. 2018, arXiv:1810.04805): each residue or gap is chosen
+ * with probability `share`; of the chosen ones 80 % become <mask>, 10 % one of the twenty amino acids or a gap at random,
+ * 10 % stay.  labels[n] get the id where chosen, else -1; <cls> and <pad> are never chosen.  The choice is a function
+ * of (seed, stream, place) alone.  Returns how many were chosen. */
+typedef struct attn_masking {
+    double share; /* 0: 0.15 */
+    uint64_t seed, stream;
+} attn_masking;
+ATTN_API int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *tokens, int32_t *labels);
+
+/* -------------------------------------------------------------------------------------------- structures */
+
+typedef struct attn_residue {
+    char letter;       /* one-letter code; 'X' if it has none */
+    char insertion;    /* the PDB's insertion code; ' ' if none */
+    int64_t number;    /* as the file numbers it */
+    bool has_n, has_ca, has_c, has_cb;
+    double n[3], ca[3], c[3], cb[3]; /* angstrom */
+} attn_residue;
+
+typedef struct attn_structure attn_structure; /* one chain */
+
+/* Reads PDB or mmCIF text (told apart by the content): the first model, one chain, of alternative locations the first;
+ * selenomethionine and other common variants count as their parents.  `chain` NULL: the first chain with residues.
+ * ATTN_FORMAT: `name:line:` and the reason; ATTN_NOT_FOUND: no such chain (the message lists them); ATTN_MEMORY. */
+ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,
+                                          size_t size, const char *name, const char *chain);
+ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
+ATTN_API int64_t attn_structure_size(const attn_structure *structure);
+ATTN_API const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
+ATTN_API const char *attn_structure_chain(const attn_structure *structure);
+
+/* Which residue stands in which column: to[c] is an index into the structure, or -1 (a gap of the query, or not
+ * resolved).  A global alignment of the query with the chain (Needleman and Wunsch 1970; match 2, mismatch -1, gap -2).
+ * `query` has L characters with gaps.  *identity (may be NULL) gets the share of equal letters among the mapped.
+ * ATTN_FORMAT: less than half of the shorter of the two agrees: another protein; ATTN_MEMORY. */
+ATTN_API attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns,
+                                        int64_t *to, double *identity);
+
+typedef enum attn_beta {
+    ATTN_BETA_ATOM = 0, /* the C-beta where there is one, C-alpha else (glycine): CASP's rule */
+    ATTN_BETA_IMPUTED   /* C-beta placed from N, C-alpha, C for every residue, as ESM's notebook measures */
+} attn_beta;
+/* distances [L,L] in angstrom between the residues that `to` gives, NAN where one is missing. */
+ATTN_API void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns,
+                                       attn_beta beta, float *distances);
+
+/* Share of true contacts (distance below `cutoff`, 0: 8) among the `count` best-scored resolved pairs (i, j) with
+ * least <= j - i < most (most 0: no limit); ties keep the order of i, then j.  If fewer pairs exist, among those.
+ * *counted (may be NULL) gets how many.  scores and distances [L,L]; only i < j is read.  NAN if no pair is resolved.
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances,
+                                            int64_t columns, int64_t least, int64_t most, int64_t count, double cutoff,
+                                            double *precision, int64_t *counted);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * classify.h - the image classifier: trained from labelled images, kept in a directory, asked what is on a picture, for
+ * its accuracy and for what it attends to.
+ *
+ * A classifier's directory holds
+ *     config.json          the architecture, its settings, the size of images, mean and deviation, names of the classes
+ *     model.safetensors    the parameters that were best on the validation part
+ * and what a training needs to go on: training.json, checkpoint.safetensors and history.tsv, as a translator's does.
+ *
+ * Data is a folder, of one of three kinds:
+ *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST, Fashion-MNIST); of only
+ *     one such pair a part is kept for testing;
+ *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
+ *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG and PNM files, or CLASS/ alone, of which a part is
+ *     kept for testing.  Classes are sorted by name; other files and names that begin with a dot are passed over.
+ * classes.txt in the folder, a name a line, names the classes of the first two kinds.
+ */
+#ifndef ATTN_CLASSIFY_H
+#define ATTN_CLASSIFY_H
+
+#include "attn/image.h"
+#include "attn/image_data.h"
+#include "attn/models.h"
+#include "attn/plot.h"
+#include "attn/train.h"
+#include "attn/translate.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------- training */
+
+/* What a training can be told; see attn_translator_keys. */
+ATTN_API const attn_key *attn_classifier_keys(int *n);
+/* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ARGUMENT. */
+ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
+
+/* What a run is about to do. */
+typedef struct attn_classifier_plan {
+    const attn_config *settings; /* resolved */
+    attn_image_shape shape;
+    int64_t classes, train_images, valid_images, test_images;
+    int64_t parameters;
+    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
+} attn_classifier_plan;
+
+typedef struct attn_classifier_job {
+    const char *data;            /* a folder; when resuming NULL: that of the training */
+    const char *directory;       /* made if it is not there */
+    const attn_config *settings; /* when resuming only "epochs", "patience" and "save_every" count */
+    bool resume;
+    /* Called after each step and epoch; false stops the run, which can be resumed.  progress->measure is the accuracy in
+     * validation, 0 to 1.  May be NULL. */
+    bool (*progress)(void *user, const attn_progress *progress);
+    void (*begin)(void *user, const attn_classifier_plan *plan); /* once before the first step; may be NULL */
+    void *user;
+} attn_classifier_job;
+
+/* Trains and leaves the directory complete.  Statuses as of attn_translator_train. */
+ATTN_API attn_status attn_classifier_train(attn_context *context, const attn_classifier_job *job);
+
+/* -------------------------------------------------------------------------------------------- using one */
+
+typedef struct attn_classifier attn_classifier;
+
+/* Whether the directory's config.json is a classifier's; false also where it cannot be read. */
+ATTN_API bool attn_classifier_is_one(attn_context *context, const char *directory);
+ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory);
+ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
+ATTN_API attn_model *attn_classifier_model(const attn_classifier *classifier);
+ATTN_API attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
+ATTN_API int64_t attn_classifier_classes(const attn_classifier *classifier);
+ATTN_API const char *attn_classifier_class(const attn_classifier *classifier, int64_t i); /* 0 <= i < classes */
+
+typedef struct attn_guess {
+    int64_t label;
+    double probability;
+} attn_guess;
+/* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and number of
+ * channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ARGUMENT: top not in 1 to the number of classes. */
+ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
+                                              int64_t top, attn_guess *guesses);
+
+typedef struct attn_classifier_score {
+    int64_t images, right;
+    double loss; /* nats an image */
+    double images_per_second;
+    int64_t classes;
+    int64_t *confusion; /* [classes][classes]: of images of class (row), how many were taken for (column) */
+} attn_classifier_score;
+/* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free. */
+ATTN_API attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_part part,
+                                              attn_classifier_score *score);
+ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_score *score);
+
+/* Which attention is drawn.  Zero means the default in each field; all count from 1. */
+typedef struct attn_classifier_view {
+    int64_t layer;                /* 0: all of them (vit: rollout; else a panel each) */
+    int64_t head;                 /* 0: a panel for each */
+    int64_t query_row, query_col; /* the cell of the layer's grid that asks; 0: the class token, or the middle */
+} attn_classifier_view;
+/* Draws what the classifier attends to on a picture: panels with the picture in grey and the weights over it.
+ *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
+ *              (mean over heads + identity) / 2, its row of the class token; or the heads of one layer
+ *   nonlocal   the keys of one position in each non-local block
+ *   axial      the row and the column of one position in each block
+ * `guess` (may be NULL) gets what it takes the picture for.  `view` may be NULL.  ATTN_ARGUMENT: there is no such layer,
+ * head or cell; ATTN_UNSUPPORTED: the architecture gives no weights. */
+ATTN_API attn_status attn_classifier_show(attn_classifier *classifier, const attn_image *image,
+                                          const attn_classifier_view *view, attn_picture_format format,
+                                          attn_picture *picture, attn_guess *guess);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * nn_spatial.h - layers over signals, images and volumes [B,C,spatial...], channels before space as PyTorch has them:
+ * convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalised attention, DETR's
+ * positions, and the Vision Transformer's block.
+ *
+ * Built and run as nn.h says.  What has no parameters is in tensor.h: attn_max_pool, attn_avg_pool, attn_activate
+ * (ReLU, leaky ReLU, the three kinds of GELU), attn_dropout.  Letters: B batch, C channels, Y rows and X columns of an
+ * image, N their product, H heads, Dh channels of a head.
+ */
+#ifndef ATTN_NN_SPATIAL_H
+#define ATTN_NN_SPATIAL_H
+
+#include "attn/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --------------------------------------------------------------------------------- convolution and norms */
+
+typedef struct attn_nn_conv_options {
+    int spatial; /* axes: 1 to 3 */
+    int64_t in, out;
+    int64_t kernel[3], stride[3], padding[3]; /* kernel and stride 0: 1 */
+    int64_t groups;                           /* 0: 1; divides in and out */
+    bool bias;
+    attn_nn_fill fill; /* of the weight; all zero: as the builder's policy says, see `zero` */
+    bool zero;         /* weight and bias start at zero: a residual branch that begins as the identity */
+} attn_nn_conv_options;
+/* weight [out,in/groups,kernel...], bias [out]. */
+typedef struct attn_nn_conv {
+    attn_tensor *weight, *bias;
+    attn_conv geometry;
+} attn_nn_conv;
+/* ATTN_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels. */
+ATTN_API void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
+/* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - kernel) / stride + 1 */
+ATTN_API attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
+
+/* weight, bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked (a scalar that PyTorch saves;
+ * kept so that its files load, not used).  In training the batch's statistics are used and the running ones move
+ * towards them by `momentum` (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+typedef struct attn_nn_batch_norm {
+    attn_tensor *weight, *bias, *running_mean, *running_var;
+    double momentum, eps;
+} attn_nn_batch_norm;
+/* momentum 0.1, eps 1e-5: PyTorch's.  With `zero`, weight starts at zero instead of one. */
+ATTN_API void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero);
+/* x [B,C,...] -> the same */
+ATTN_API attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x);
+
+/* ------------------------------------------------------------------------- self-attention over an image */
+
+typedef struct attn_nn_image_attention_options {
+    int64_t in, mid, out, heads; /* mid: channels of each head */
+    int64_t max_positions;       /* without a window: the longest side that has relative positions */
+    int64_t window;              /* taps along each axis, odd; 0: every pixel attends every pixel */
+    int64_t stride;              /* of the windows' centres; 0: 1 */
+    attn_border border;
+    bool relative;    /* score += q . r, r the relative position's vector: row half, then column half */
+    bool whole;       /* the halves are of all channels together, so that the first heads see rows only */
+    bool head_major;  /* channel = head * mid + c; default c * heads + head */
+    bool per_channel; /* each channel is a head of its own */
+    bool bias, project; /* of the four projections; whether there is a `wout` (else out must be heads * mid) */
+    double scale;       /* of the scores; 0: 1 / sqrt(in) */
+} attn_nn_image_attention_options;
+/* Stand-alone self-attention (Ramachandran et al. 2019, arXiv:1906.05909): query, key, value [heads*mid,in,1,1], wout
+ * [out,heads*mid,1,1], each .weight and .bias; row_embedding.weight and col_embedding.weight [R,mid/2] (heads*mid/2 with
+ * `whole`), whose row is key - query + (R-1)/2 with R = 2*max_positions-1, or `window` (2*window-1 with
+ * ATTN_BORDER_SHIFT, where a window at the border reaches further to one side). */
+typedef struct attn_nn_image_attention {
+    attn_nn_conv query, key, value, wout;
+    attn_tensor *row, *col;
+    attn_nn_image_attention_options options;
+} attn_nn_image_attention;
+/* ATTN_ARGUMENT: an even window, an odd number of channels to halve, no `wout` though out differs from heads * mid. */
+ATTN_API void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builder *builder,
+                                           const attn_nn_image_attention_options *options);
+/* x [B,in,Y,X] -> [B,out,Y',X'] with Y' = ceil(Y / stride).  *weights (may be NULL) gets [B,H,Y',X',Ky,Kx], K the taps
+ * of the window or the whole image.  ATTN_SHAPE: no image, or one larger than max_positions. */
+ATTN_API attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *layer, attn_tape *tape,
+                                                      attn_tensor *x, attn_tensor **weights);
+
+/* ------------------------------------------------------------------------------------- non-local blocks */
+
+typedef enum attn_nn_pairwise {
+    ATTN_PAIRWISE_EMBEDDED = 0, /* softmax of theta(x) . phi(x), no scale */
+    ATTN_PAIRWISE_GAUSSIAN,     /* softmax of x . x */
+    ATTN_PAIRWISE_DOT,          /* theta(x) . phi(x) / N */
+    ATTN_PAIRWISE_CONCAT        /* relu(w . [theta(x), phi(x)]) / N */
+} attn_nn_pairwise;
+/* z = x + W(sum_j f(x_i, x_j) g(x_j)) (Wang et al. 2018, arXiv:1711.07971): parameters g, theta, phi, W, where sub-
+ * sampling makes g.0, phi.0 and batch norm W.0 (convolution), W.1 (norm); concat_project.0.weight [1,2*inter,1...],
+ * theta's half first.  W (or W.1) starts at zero, so that a fresh block is the identity.  N is the number of keys after
+ * sub-sampling (max pooling by 2; of volumes, only rows and columns). */
+typedef struct attn_nn_non_local {
+    attn_nn_conv g, theta, phi, w;
+    attn_nn_batch_norm norm;
+    attn_tensor *concat;
+    attn_nn_pairwise pairwise;
+    int spatial;
+    int64_t inter;
+    bool sub_sample, batch_norm;
+} attn_nn_non_local;
+/* inter 0: in / 2, at least 1.  spatial: 1 to 3 axes. */
+ATTN_API void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter,
+                                     int spatial, attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
+/* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Nothing of size N times Nk is built unless
+ * the weights are wanted.  ATTN_SHAPE: too small to sub-sample. */
+ATTN_API attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
+                                                attn_tensor **weights);
+
+/* ------------------------------------------------------------------------------- generalised attention */
+
+enum { /* bits, each on its own */
+    ATTN_FACTOR_QUERY_KEY = 1,
+    ATTN_FACTOR_QUERY_RELPOS = 2,
+    ATTN_FACTOR_KEY_ONLY = 4,
+    ATTN_FACTOR_RELPOS_ONLY = 8
+};
+/* x + gamma * proj(attention), scores q.k + q.R + u.k + v.R (Zhu et al. 2019, arXiv:1904.05873) with those terms that
+ * `factors` has.  R is (fc_x(sines of the column distance) + fc_y(of the row distance)) / sqrt(2).  Parameters as in
+ * mmcv: query_conv, key_conv, value_conv .weight [H*Dh,C,1,1], appr_geom_fc_x, appr_geom_fc_y .weight [H*Dh,P/2],
+ * appr_bias (u), geom_bias (v) [H*Dh], proj_conv.{weight,bias}, gamma [1], which starts at zero. */
+typedef struct attn_nn_generalized {
+    attn_nn_conv query, key, value, proj;
+    attn_nn_linear fc_x, fc_y;
+    attn_tensor *u, *v, *gamma;
+    unsigned factors;
+    int64_t heads, dim_head, position_dim;
+    double magnitude;
+} attn_nn_generalized;
+typedef struct attn_nn_generalized_options {
+    int64_t dim, heads, dim_head; /* dim_head 0: dim / heads, rounded down */
+    unsigned factors;             /* ATTN_FACTOR_...; 0: all four */
+    int64_t position_dim;         /* of the sines, a multiple of 4; 0: dim rounded down to one */
+    double magnitude;             /* of distances; 0: 1 */
+} attn_nn_generalized_options;
+ATTN_API void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *builder,
+                                       const attn_nn_generalized_options *options);
+/* x [B,C,Y,X] -> the same. */
+ATTN_API attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x);
+
+/* ------------------------------------------------------------------------------------ DETR's positions */
+
+/* Sines of rows and columns (Carion et al. 2020, arXiv:2005.12872, appendix): the first `feats` channels are the
+ * ROW's, then the column's; a position is the count of unpadded pixels up to it, from 1. */
+typedef struct attn_nn_sine_positions {
+    int64_t feats; /* even */
+    double temperature, scale; /* scale 0: positions are not normalised; else divided by the last one, times scale */
+} attn_nn_sine_positions;
+/* -> [B,Y,X,2*feats] of `dtype`; padding U8 [B,Y,X], nonzero where there is no image, or NULL. */
+ATTN_API attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer, attn_tape *tape,
+                                                     attn_dtype dtype, const int64_t shape[3],
+                                                     const attn_tensor *padding);
+
+/* Learned rows and columns: row_embed.weight, col_embed.weight [most,feats]; the first channels are the COLUMN's, the
+ * other way round than the sines. */
+typedef struct attn_nn_learned_positions {
+    attn_tensor *row, *col;
+} attn_nn_learned_positions;
+ATTN_API void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_builder *builder, int64_t feats,
+                                             int64_t most);
+/* -> [Y,X,2*feats].  ATTN_SHAPE: a side longer than `most`. */
+ATTN_API attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape,
+                                                        int64_t rows, int64_t cols);
+
+/* --------------------------------------------------------------------------------- Vision Transformer */
+
+/* x + attention(ln1(x)), then + dense2(gelu(dense1(ln2(x)))): parameters ln1.*, attention.{W_q,W_k,W_v,W_o}.*, ln2.*,
+ * mlp.dense1.*, mlp.dense2.* (Dosovitskiy et al. 2021, arXiv:2010.11929, with the names of Dive into Deep Learning). */
+typedef struct attn_nn_vit_block {
+    attn_nn_layer_norm ln1, ln2;
+    attn_nn_multi_head attention;
+    attn_nn_linear dense1, dense2;
+    attn_activation activation;
+    double dropout;
+} attn_nn_vit_block;
+typedef struct attn_nn_vit_block_options {
+    int64_t hidden, mlp_hidden, heads;
+    attn_activation activation;
+    double dropout, eps;
+    bool bias; /* of the attention's projections */
+} attn_nn_vit_block_options;
+ATTN_API void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
+                                     const attn_nn_vit_block_options *options);
+/* x [B,T,D] -> the same; *weights (may be NULL) gets [B,H,T,T]. */
+ATTN_API attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
+                                                attn_tensor **weights);
+
+/* An image cut into patches of kernel x kernel pixels, which a convolution of that stride projects: conv.weight
+ * [D,C,P,P], conv.bias [D].  The patches are laid out as rows and multiplied as one matrix. */
+ATTN_API void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
+                                   int64_t patch);
+/* x [B,C,Y,X] -> [B,(Y/P)*(X/P),D], row by row; what is left over of sides that P does not divide is cut off.
+ * ATTN_SHAPE: another number of channels, or less than a patch. */
+ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+"""Attention from the C library attn: the engine, every layer and model, on NumPy arrays.
+
+    o = attn.attend(q, k, v, causal=True)                        # q, k, v [B,T,H,D], any strides
+    layer = attn.build("multi-head-attention", {"num_hiddens": 64, "num_heads": 4})
+    y = layer(x, x, x)                                           # x [B,T,64]
+    grads = layer.backward(dy)                                   # {"queries": ..., "keys": ..., "values": ...}
+"""
+from ._architectures import Architecture, Key, Port, architectures
+from ._attend import attend, attend_backward
+from ._errors import (ArgumentError, BusyError, Error, FileError, FormatError, InternalError, InterruptError,
+                      NotFoundError, OutOfMemoryError, ShapeError, UnsupportedError)
+from ._library import lib as _lib
+from ._model import Model, build, load
+
+__version__: str = _lib.version().decode()
+
+__all__ = ["Architecture", "ArgumentError", "BusyError", "Error", "FileError", "FormatError", "InternalError",
+           "InterruptError", "Key", "Model", "NotFoundError", "OutOfMemoryError", "Port", "ShapeError",
+           "UnsupportedError", "architectures", "attend", "attend_backward", "build", "load"]

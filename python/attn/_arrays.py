@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""NumPy arrays over the library's memory, and the library's tensors over NumPy's."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Optional
+
+import numpy as np
+
+from . import _library as c
+from ._library import Context, lib
+
+_DTYPES = {c.F32: "<f4", c.F64: "<f8", c.F16: "<f2", c.I32: "<i4", c.I64: "<i8", c.U8: "|u1", c.BOOL: "|b1"}
+_CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
+
+
+def as_array(x: Any) -> np.ndarray:
+    """`x` as an array, without a copy where it is one or speaks DLPack (PyTorch's CPU tensors do)."""
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "__dlpack__"):
+        return np.from_dlpack(x)
+    return np.asarray(x)
+
+
+def fits(x: np.ndarray) -> np.ndarray:
+    """`x` in a type that the library has: other integers as the smallest type that holds them."""
+    if x.dtype in _CODES:
+        return x
+    if x.dtype.kind in "iu":
+        return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
+    return x.astype(x.dtype.newbyteorder("="))
+
+
+def dense(x: Any) -> np.ndarray:
+    """`x` C-contiguous and in a type that the library has; itself if it is so already."""
+    array = fits(as_array(x))
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def wrap(context: Context, array: np.ndarray) -> ctypes.c_void_p:
+    """A tensor over a C-contiguous array, which must outlive it.  The caller destroys it."""
+    tensor = ctypes.c_void_p()
+    code = _CODES.get(array.dtype)
+    if code is None:
+        raise TypeError(f"arrays of {array.dtype} are not taken; float32, float64, int32, int64 and bool are")
+    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    context.check(lib.tensor_wrap(ctypes.byref(tensor), context.pointer, code, array.ndim, shape, array.ctypes.data))
+    return tensor
+
+
+def share(context: Context, tensor: int) -> np.ndarray:
+    """An array over a tensor's memory, which lives as long as the array."""
+    shared = ctypes.c_void_p()
+    context.check(lib.tensor_share(ctypes.byref(shared), tensor))
+    return np.asarray(_Memory(context, shared.value))
+
+
+def view(context: Context, tensor: int, owner: Any) -> np.ndarray:
+    """An array over a tensor's memory that keeps `owner`, whose tensor it is, alive."""
+    return np.asarray(_Memory(context, tensor, owner))
+
+
+class _Memory:
+    """What NumPy asks for memory: the array interface, and somebody to keep alive."""
+
+    def __init__(self, context: Context, tensor: int, owner: Optional[Any] = None) -> None:
+        self._context, self._tensor, self._owner = context, tensor, owner
+        if owner is None:
+            context.hold(tensor)
+        shape = lib.tensor_shape(tensor)
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(shape[i] for i in range(lib.tensor_rank(tensor))),
+            "typestr": _DTYPES[lib.tensor_dtype(tensor)],
+            "data": (lib.tensor_data(tensor), False),
+        }
+
+    def __del__(self) -> None:
+        # A view of the owner's tensor lets go of the owner only.
+        if self._owner is None and lib is not None:
+            self._context.let_go(self._tensor)
+
+
+class NamedList:
+    """Names and tensors for one call; the names' memory goes back at the end of the `with`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.struct = c.NamedList(context=context.pointer)
+
+    def add(self, name: str, tensor: Optional[ctypes.c_void_p]) -> None:
+        self._context.check(lib.named_add(ctypes.byref(self.struct), name.encode(), tensor))
+
+    def tensor(self, name: str) -> Optional[int]:
+        wanted = name.encode()
+        return next((item.tensor for item in self.struct.items[:self.struct.n] if item.name == wanted), None)
+
+    def __enter__(self) -> "NamedList":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        lib.named_clear(ctypes.byref(self.struct))

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: MIT
+"""The attention engine on arrays of any strides."""
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from typing import Any, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _library as c
+from ._arrays import as_array
+from ._errors import ArgumentError, ShapeError
+from ._library import Context, lib
+
+_LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
+_DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
+_PLANS_KEPT = 32  # of each thread
+
+Window = Union[int, Sequence[Optional[int]]]
+
+
+class _Planner:
+    """A thread's context and the plans that it made last.
+
+    Planning is cheap beside an execution, but not beside one of a few tokens; and equal problems come again.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.context = Context(threads)
+        self.context.hold("planner")
+        self._plans: OrderedDict = OrderedDict()
+
+    def plan(self, problem: c.Problem) -> ctypes.c_void_p:
+        key = bytes(problem)
+        plan = self._plans.pop(key, None)
+        if plan is None:
+            plan = ctypes.c_void_p()
+            self.context.check(lib.plan_create(ctypes.byref(plan), self.context.pointer, ctypes.byref(problem), None))
+        self._plans[key] = plan
+        while len(self._plans) > _PLANS_KEPT:
+            lib.plan_destroy(self._plans.popitem(last=False)[1])
+        return plan
+
+    def __del__(self) -> None:
+        if lib is None or not hasattr(self, "_plans"):
+            return
+        for plan in self._plans.values():
+            lib.plan_destroy(plan)
+        self.context.drop("planner")
+
+
+_local = threading.local()
+
+
+def _planner(threads: int) -> _Planner:
+    """This thread's: two threads never share a context, so that their calls run side by side."""
+    planners = _local.__dict__.setdefault("planners", {})
+    if threads not in planners:
+        planners[threads] = _Planner(threads)
+    return planners[threads]
+
+
+# ------------------------------------------------------------------------------------------------ operands
+
+
+def _four_axes(x: np.ndarray, name: str, layout: str) -> np.ndarray:
+    """[B,T,H,D] whatever the layout, and axes of length 1 where there is no batch or head: a view."""
+    if x.ndim == 4:
+        return x if layout == "bthd" else x.transpose(0, 2, 1, 3)
+    if x.ndim == 3:
+        return x[:, :, None, :]
+    if x.ndim == 2:
+        return x[None, :, None, :]
+    raise ShapeError(f"{name} has the shape {x.shape}: [B,T,H,D], [B,H,T,D] (layout=\"bhtd\"), [B,T,D] or [T,D] is "
+                     "wanted")
+
+
+def _operand(x: Any, name: str, dtype: Optional[np.dtype] = None) -> np.ndarray:
+    """An array that the engine can read where it lies: whole steps between elements, the machine's byte order."""
+    array = as_array(x)
+    if dtype is None and array.dtype.name not in _DTYPES:
+        raise ArgumentError(f"{name} is of {array.dtype}; float32, float64 and bfloat16 are taken")
+    if dtype is not None and array.dtype != dtype:
+        array = array.astype(dtype)
+    whole = all(stride % array.itemsize == 0 for stride in array.strides) and array.dtype.isnative
+    return array if whole and array.flags.aligned else array.astype(array.dtype.newbyteorder("="), copy=True)
+
+
+def _steps(x: np.ndarray) -> tuple[int, ...]:
+    """Strides in elements; 0 along axes of length 1, whose strides NumPy leaves to chance."""
+    return tuple(0 if n == 1 else stride // x.itemsize for n, stride in zip(x.shape, x.strides))
+
+
+class _Call:
+    """One problem: its operands as [B,T,H,D] views, and the dims b, g (heads of k and v), r (query heads to each), q,
+    k, c, v that describe it."""
+
+    def __init__(self, q: Any, k: Any, v: Any, layout: str, direction: int) -> None:
+        if layout not in ("bthd", "bhtd"):
+            raise ArgumentError(f"layout is \"bthd\" or \"bhtd\", not {layout!r}")
+        self.layout, self.given_q = layout, _operand(q, "q")
+        self.dtype = self.given_q.dtype
+        self.given = {"q": self.given_q, "k": _operand(k, "k"), "v": _operand(v, "v")}
+        for name, x in self.given.items():
+            if x.dtype != self.dtype:
+                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}: one type is wanted")
+            if x.ndim != self.given_q.ndim:
+                raise ShapeError(f"{name} has the shape {x.shape}, q {self.given_q.shape}: as many axes are wanted")
+        self.q, self.k, self.v = (_four_axes(x, name, layout) for name, x in self.given.items())
+        self._check_sizes()
+        self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
+        self.arrays = c.Arrays()
+        self.kept: list[np.ndarray] = []  # what `arrays` points into
+        self.problem = c.Problem(ndims=7, dtype=_DTYPES[self.dtype.name], direction=direction, own_grad_strides=True,
+                                 lens_dim=4)
+        for i, (role, n) in enumerate(((c.BATCH, self.batch), (c.BATCH, self.kv_heads), (c.BATCH, self.group),
+                                       (c.QUERY, self.queries), (c.KEY, self.keys), (c.CONTRACT, self.q.shape[3]),
+                                       (c.VALUE, self.v.shape[3]))):
+            self.problem.dims[i].role, self.problem.dims[i].n = role, n
+        self.place_query("q", self.q, 5)
+        self.place_key("k", self.k, 5)
+        self.place_key("v", self.v, 6)
+
+    def _check_sizes(self) -> None:
+        self.batch, self.queries, self.heads = self.q.shape[:3]
+        self.keys, self.kv_heads = self.k.shape[1:3]
+        shapes = f"q {self.given['q'].shape}, k {self.given['k'].shape}, v {self.given['v'].shape}"
+        if self.k.shape[0] != self.batch or self.v.shape[:3] != self.k.shape[:3]:
+            raise ShapeError(f"batch, keys or heads differ: {shapes}")
+        if self.k.shape[3] != self.q.shape[3]:
+            raise ShapeError(f"the channels of q and k differ: {shapes}")
+        if self.heads != self.kv_heads and (self.kv_heads == 0 or self.heads % self.kv_heads):
+            raise ShapeError(f"the heads of k and v do not divide those of q: {shapes}")
+        self.group = self.heads // self.kv_heads if self.kv_heads else 1
+
+    # Where a stride of NumPy goes in the table of dims.
+
+    def _place(self, name: str, steps: Sequence[int]) -> None:
+        for i, step in enumerate(steps):
+            setattr(self.problem.dims[i], name, step)
+
+    def _point(self, name: str, x: np.ndarray) -> None:
+        setattr(self.arrays, name, x.ctypes.data)
+        self.kept.append(x)
+
+    def place_query(self, name: str, x: np.ndarray, channels: int) -> None:
+        """x [B,Tq,H,channels]: q, o and their gradients; `channels` is the dim of its last axis."""
+        b, t, h, d = _steps(x)
+        steps = [b, h * self.group, h, t, 0, 0, 0]
+        steps[channels] = d
+        self._place(name, steps)
+        self._point(name, x)
+
+    def place_key(self, name: str, x: np.ndarray, channels: int) -> None:
+        """x [B,Tk,Hkv,channels]: k, v and their gradients."""
+        b, t, h, d = _steps(x)
+        steps = [b, h, 0, 0, t, 0, 0]
+        steps[channels] = d
+        self._place(name, steps)
+        self._point(name, x)
+
+    def place_pairs(self, name: str, x: np.ndarray) -> None:
+        """x [B,H,Tq,Tk]: mask, bias, its gradient, weights."""
+        b, h, q, k = _steps(x)
+        self._place(name, [b, h * self.group, h, q, k, 0, 0])
+        self._point(name, x)
+
+    def place_rows(self, name: str, x: np.ndarray) -> None:
+        """x [B,H,Tq]: lse."""
+        b, h, q = _steps(x)
+        self._place(name, [b, h * self.group, h, q, 0, 0, 0])
+        self._point(name, x)
+
+    # ---- what else a problem may have
+
+    def pairs(self, x: np.ndarray, name: str) -> np.ndarray:
+        """Broadcast to [B,H,Tq,Tk], as a view."""
+        wanted = (self.batch, self.heads, self.queries, self.keys)
+        try:
+            return np.broadcast_to(x, wanted)
+        except ValueError:
+            raise ShapeError(f"{name} has the shape {x.shape}, which does not broadcast to [B,H,Tq,Tk] = "
+                             f"{list(wanted)}") from None
+
+    def mask(self, mask: Any) -> None:
+        array = as_array(mask)
+        if array.dtype not in (np.bool_, np.uint8):
+            raise ArgumentError(f"mask is of {array.dtype}: bool is wanted, True where a query attends a key")
+        self.place_pairs("mask", self.pairs(array, "mask"))
+        self.problem.with_ |= c.WITH_MASK
+
+    def bias(self, bias: Any) -> None:
+        self.given_bias = _operand(bias, "bias", self.sums)
+        self.place_pairs("bias", self.pairs(self.given_bias, "bias"))
+        self.problem.with_ |= c.WITH_BIAS
+
+    def valid_lens(self, lens: Any) -> None:
+        array = np.asarray(as_array(lens))
+        if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
+            raise ShapeError(f"valid_lens is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
+                             f"{self.batch} and Tq {self.queries}")
+        array = np.clip(array, -1, self.keys).astype(np.int32)  # so that no length leaves int32
+        steps = _steps(array)
+        self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
+        self._point("lens", array)
+        self.problem.with_ |= c.WITH_LENS
+
+    def band(self, causal: Union[bool, str, None], window: Optional[Window]) -> None:
+        """Key j is attended by query i if -left <= j - i - shift <= right."""
+        if causal not in (None, False, True, "top-left", "bottom-right"):
+            raise ArgumentError(f"causal is True, \"top-left\" or \"bottom-right\", not {causal!r}")
+        left = right = None
+        if window is not None:
+            left, right = (window, window) if isinstance(window, (int, np.integer)) else tuple(window)
+            if any(side is not None and side < 0 for side in (left, right)):
+                raise ArgumentError(f"window is (left, right), each at least 0 or None for no limit, not {window!r}")
+        if causal:
+            right = 0
+        if left is None and right is None:
+            return
+        shift = self.keys - self.queries if causal == "bottom-right" else 0
+        self.problem.nbands = 1
+        self.problem.bands[0] = c.Band(3, 4, _SMALLEST if left is None else shift - left,
+                                       _LARGEST if right is None else shift + right)
+
+    def options(self, causal: Any, mask: Any, bias: Any, scale: Optional[float], valid_lens: Any, window: Any,
+                mask_fill: float, dropout: float, seed: int) -> None:
+        self.band(causal, window)
+        if mask is not None:
+            self.mask(mask)
+        if bias is not None:
+            self.bias(bias)
+        if valid_lens is not None:
+            self.valid_lens(valid_lens)
+        if scale is not None and not scale:
+            raise ArgumentError("scale is 0: all scores would be equal")
+        self.problem.scale = scale or 0
+        self.problem.mask_fill, self.problem.dropout, self.problem.seed = mask_fill, dropout, seed % 2**64
+
+    # ---- results
+
+    def make(self, like: np.ndarray, channels: Optional[int] = None) -> np.ndarray:
+        """A fresh array [B,T,H,channels] whose memory lies as the caller's layout has it."""
+        b, t, h, d = like.shape
+        d = d if channels is None else channels
+        if self.layout == "bhtd":
+            return np.empty((b, h, t, d), self.dtype).transpose(0, 2, 1, 3)
+        return np.empty((b, t, h, d), self.dtype)
+
+    def outer(self, x: np.ndarray) -> np.ndarray:
+        """[B,T,H,D] with the axes of the caller's operands."""
+        if self.given_q.ndim == 4:
+            return x if self.layout == "bthd" else x.transpose(0, 2, 1, 3)
+        return x[:, :, 0] if self.given_q.ndim == 3 else x[0, :, 0]
+
+    def outer_rows(self, x: np.ndarray) -> np.ndarray:
+        """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands have not."""
+        return x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
+
+    def execute(self, threads: int) -> None:
+        planner = _planner(threads)
+        plan = planner.plan(self.problem)
+        planner.context.check(lib.plan_execute(plan, ctypes.byref(self.arrays), None))
+
+
+def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, str, None] = None, mask: Any = None,
+           bias: Any = None, scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
+           mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, return_lse: bool = False,
+           return_weights: bool = False, threads: int = 0) -> Union[np.ndarray, tuple[np.ndarray, ...]]:
+    """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
+
+    q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
+    with one head.  Hkv divides H (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks
+    DLPack; any strides, also negative and 0, are read where they lie.
+
+    causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
+    mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.
+    bias:        real, broadcast to [B,H,Tq,Tk]; added to the scaled scores.
+    scale:       default 1/sqrt(D).
+    valid_lens:  integers [B] or [B,Tq]: keys at or past the length are masked.
+    window:      (left, right) or one number for both: keys from i - left to i + right; None: no limit.  With
+                 causal="bottom-right" the window moves along.
+    mask_fill:   0: a masked key takes no part, a query without keys gives zeros; else the score of masked keys.
+    dropout:     of the weights, by (seed, position).
+    threads:     as in attn.build.
+
+    Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if asked
+    for, as a tuple.  Raises ShapeError, ArgumentError.
+    """
+    call = _Call(q, k, v, layout, c.FORWARD)
+    call.options(causal, mask, bias, scale, valid_lens, window, mask_fill, dropout, seed)
+    o = call.make(call.q, call.v.shape[3])
+    call.place_query("o", o, 6)
+    results = [call.outer(o)]
+    rows = (call.batch, call.heads, call.queries)
+    if return_lse:
+        lse = np.empty(rows, call.sums)
+        call.place_rows("lse", lse)
+        call.problem.with_ |= c.WANT_LSE
+        results.append(call.outer_rows(lse))
+    if return_weights:
+        weights = np.empty(rows + (call.keys,), call.sums)
+        call.place_pairs("weights", weights)
+        call.problem.with_ |= c.WANT_WEIGHTS
+        results.append(call.outer_rows(weights))
+    call.execute(threads)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layout: str = "bthd",
+                    causal: Union[bool, str, None] = None, mask: Any = None, bias: Any = None,
+                    scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
+                    mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0,
+                    want: Sequence[str] = ("q", "k", "v", "bias"), threads: int = 0) -> dict[str, np.ndarray]:
+    """The gradients of `attend` for dout, the gradient of o.
+
+    q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
+    gradients in `want` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
+    along which it was broadcast.
+    """
+    call = _Call(q, k, v, layout, c.BACKWARD)
+    call.options(causal, mask, bias, scale, valid_lens, window, mask_fill, dropout, seed)
+    shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
+    for name, x in (("o", o), ("dout", dout)):
+        array = _operand(x, name, call.dtype)
+        if array.shape != shape:
+            raise ShapeError(f"{name} has the shape {array.shape}; {shape} is wanted")
+        call.place_query(name, _four_axes(array, name, layout), 6)
+    rows = (call.batch, call.heads, call.queries)
+    log_sums = _operand(lse, "lse", call.sums)
+    if log_sums.size != int(np.prod(rows)):
+        raise ShapeError(f"lse has the shape {log_sums.shape}; [B,H,Tq] = {list(rows)} is wanted")
+    call.place_rows("lse", log_sums.reshape(rows))
+    grads: dict[str, np.ndarray] = {}
+    for name in want:
+        if name not in ("q", "k", "v", "bias"):
+            raise ArgumentError(f"want: there is no gradient of {name!r}; q, k, v and bias have one")
+        if name != "bias" or bias is not None:
+            grads[name] = _want(call, name)
+    call.execute(threads)
+    return grads
+
+
+def _want(call: _Call, name: str) -> np.ndarray:
+    """Gives the problem an array for the gradient of an operand; returns it in the operand's shape."""
+    if name == "bias":
+        # Broadcast axes have stride 0 in the gradient too: the engine sums over them.
+        grad = np.empty(call.given_bias.shape, call.sums)
+        call.place_pairs("dbias", np.lib.stride_tricks.as_strided(grad, *_broadcast(call, grad)))
+        call.problem.with_ |= c.WANT_DBIAS
+        return grad
+    like = getattr(call, name)
+    grad = call.make(like)
+    (call.place_query if name == "q" else call.place_key)("d" + name, grad, 6 if name == "v" else 5)
+    call.problem.with_ |= {"q": c.WANT_DQ, "k": c.WANT_DK, "v": c.WANT_DV}[name]
+    return call.outer(grad)
+
+
+def _broadcast(call: _Call, x: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of x broadcast to [B,H,Tq,Tk]; np.broadcast_to gives what must not be written to."""
+    view = np.broadcast_to(x, (call.batch, call.heads, call.queries, call.keys))
+    return view.shape, view.strides

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MIT
+"""The shared library: where it is, its structs and its functions.
+
+The structs repeat include/attn/*.h; tests/test_structs.py compares every offset with what a C compiler says.
+ctypes releases the interpreter's lock during each call.
+"""
+from __future__ import annotations
+
+import ctypes as c
+import ctypes.util
+import os
+import sys
+import threading
+from collections import deque
+
+from ._errors import error_of
+
+MAX_RANK, MAX_DIMS, MAX_BANDS, MAX_WINDOWS, MAX_RELATIVE, MAX_PICKS = 8, 16, 3, 3, 6, 4
+
+F32, BF16, F64, F16, I32, I64, U8, BOOL = range(8)
+BATCH, QUERY, KEY, CONTRACT, VALUE = range(5)
+FORWARD, BACKWARD = range(2)
+WITH_BIAS, WITH_MASK, WITH_LENS = 1 << 0, 1 << 1, 1 << 2
+WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(8, 14))
+VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_INTS, VALUE_TEXTS = range(7)
+STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "dq", "dk", "dv", "dout", "dbias")
+
+
+class Dim(c.Structure):
+    _fields_ = [("role", c.c_int), ("n", c.c_int64)] + [(name, c.c_int64) for name in STRIDES]
+
+
+class Band(c.Structure):
+    _fields_ = [("query_dim", c.c_int), ("key_dim", c.c_int), ("lo", c.c_int64), ("hi", c.c_int64)]
+
+
+class Window(c.Structure):
+    _fields_ = [("query_dim", c.c_int), ("key_dim", c.c_int), ("size", c.c_int64), ("step", c.c_int64),
+                ("dilation", c.c_int64), ("offset", c.c_int64), ("border", c.c_int)]
+
+
+class Relative(c.Structure):
+    _fields_ = [("kind", c.c_int), ("query_dim", c.c_int), ("key_dim", c.c_int), ("offset", c.c_int64),
+                ("rows", c.c_int64), ("row_stride", c.c_int64), ("stride", c.c_int64 * MAX_DIMS),
+                ("begin", c.c_int64), ("end", c.c_int64)]
+
+
+class Pick(c.Structure):
+    _fields_ = [("dim", c.c_int), ("n", c.c_int64), ("index", c.POINTER(c.c_int64))]
+
+
+class Problem(c.Structure):
+    _fields_ = [("ndims", c.c_int), ("dims", Dim * MAX_DIMS), ("dtype", c.c_int), ("direction", c.c_int),
+                ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("normalise", c.c_int),
+                ("with_", c.c_uint), ("lens_dim", c.c_int), ("nbands", c.c_int), ("bands", Band * MAX_BANDS),
+                ("nwindows", c.c_int), ("windows", Window * MAX_WINDOWS), ("nrelatives", c.c_int),
+                ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
+                ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
+                ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool)]
+
+
+class Arrays(c.Structure):
+    _fields_ = [(name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "w", "w2")] + [
+        ("table", c.c_void_p * MAX_RELATIVE)] + [
+        (name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")] + [
+        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64)]
+
+
+class PlanOptions(c.Structure):
+    _fields_ = [("threads", c.c_int), ("effort", c.c_int), ("solver", c.c_char_p)]
+
+
+class Allocator(c.Structure):
+    _fields_ = [("alloc", c.c_void_p), ("release", c.c_void_p), ("user", c.c_void_p)]
+
+
+class ContextOptions(c.Structure):
+    _fields_ = [("allocator", Allocator), ("threads", c.c_int), ("isa", c.c_char_p), ("log", c.c_void_p),
+                ("log_user", c.c_void_p), ("verbose", c.c_int)]
+
+
+class ConfigValue(c.Structure):
+    _fields_ = [("type", c.c_int), ("boolean", c.c_bool), ("integer", c.c_int64), ("real", c.c_double),
+                ("text", c.c_char_p), ("n", c.c_int64), ("integers", c.POINTER(c.c_int64)),
+                ("texts", c.POINTER(c.c_char_p))]
+
+
+class Named(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("tensor", c.c_void_p)]
+
+
+class NamedList(c.Structure):
+    _fields_ = [("context", c.c_void_p), ("items", c.POINTER(Named)), ("n", c.c_int64), ("capacity", c.c_int64),
+                ("owns", c.c_bool)]
+
+
+class TapeOptions(c.Structure):
+    _fields_ = [("record", c.c_bool), ("train", c.c_bool), ("seed", c.c_uint64)]
+
+
+class Bytes(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("size", c.c_size_t)]
+
+
+class WeightsOptions(c.Structure):
+    _fields_ = [("strict", c.c_bool), ("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
+                ("allow_extra", c.c_bool), ("limit", c.c_size_t)]
+
+
+class Key(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("type", c.c_int), ("otherwise", c.c_char_p), ("least", c.c_double),
+                ("most", c.c_double), ("choices", c.POINTER(c.c_char_p)), ("doc", c.c_char_p)]
+
+
+class Port(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("shape", c.c_char_p), ("integer", c.c_bool), ("optional", c.c_bool),
+                ("doc", c.c_char_p)]
+
+
+class Architecture(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("summary", c.c_char_p), ("source", c.c_char_p), ("nkeys", c.c_int),
+                ("ninputs", c.c_int), ("noutputs", c.c_int), ("keys", c.POINTER(Key)), ("inputs", c.POINTER(Port)),
+                ("outputs", c.POINTER(Port)), ("seq2seq", c.c_bool)]
+
+
+class ModelOptions(c.Structure):
+    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int)]
+
+
+# The C name of each struct above.
+STRUCTS = {
+    "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
+    "attn_problem": Problem, "attn_arrays": Arrays, "attn_plan_options": PlanOptions, "attn_allocator": Allocator,
+    "attn_context_options": ContextOptions, "attn_value": ConfigValue, "attn_named": Named,
+    "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
+    "attn_weights_options": WeightsOptions, "attn_key": Key, "attn_port": Port, "attn_architecture": Architecture,
+    "attn_model_options": ModelOptions,
+}
+
+_P, _PP, _S, _I, _L, _B = c.c_void_p, c.POINTER(c.c_void_p), c.c_char_p, c.c_int, c.c_int64, c.c_bool
+_SHAPE, _LIST, _ARCHITECTURE = c.POINTER(c.c_int64), c.POINTER(NamedList), c.POINTER(Architecture)
+
+# name without "attn_": (result, arguments)
+_FUNCTIONS = {
+    "version": (_S, []),
+    "status_text": (_S, [_I]),
+    "context_create": (_I, [_PP, c.POINTER(ContextOptions)]),
+    "context_destroy": (None, [_P]),
+    "context_status": (_I, [_P]),
+    "context_error": (_S, [_P]),
+    "context_clear": (None, [_P]),
+    "context_threads": (_I, [_P]),
+    "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
+    "plan_create": (_I, [_PP, _P, c.POINTER(Problem), c.POINTER(PlanOptions)]),
+    "plan_destroy": (None, [_P]),
+    "plan_describe": (c.c_size_t, [_P, _B, _P, c.c_size_t]),
+    "plan_execute": (_I, [_P, c.POINTER(Arrays), _P]),
+    "config_create": (_I, [_PP, _P]),
+    "config_destroy": (None, [_P]),
+    "config_parse": (_I, [_PP, _P, _S, c.c_size_t, _S]),
+    "config_read": (_I, [_PP, _P, _S]),
+    "config_write": (_I, [_P, _P, _S]),
+    "config_set_text": (_I, [_P, _S, _S]),
+    "config_size": (_L, [_P]),
+    "config_key": (_S, [_P, _L]),
+    "config_get": (c.POINTER(ConfigValue), [_P, _S]),
+    "config_text": (_S, [_P, _S, _S]),
+    "tensor_wrap": (_I, [_PP, _P, _I, _I, _SHAPE, _P]),
+    "tensor_share": (_I, [_PP, _P]),
+    "tensor_destroy": (None, [_P]),
+    "tensor_data": (_P, [_P]),
+    "tensor_dtype": (_I, [_P]),
+    "tensor_rank": (_I, [_P]),
+    "tensor_shape": (_SHAPE, [_P]),
+    "tensor_set_needs_grad": (None, [_P, _B]),
+    "tensor_needs_grad": (_B, [_P]),
+    "tensor_grad": (_P, [_P]),
+    "tensor_drop_grad": (None, [_P]),
+    "named_add": (_I, [_LIST, _S, _P]),
+    "named_clear": (None, [_LIST]),
+    "tape_create": (_I, [_PP, _P]),
+    "tape_destroy": (None, [_P]),
+    "tape_reset": (None, [_P, c.POINTER(TapeOptions)]),
+    "backward_many": (_I, [_P, _I, _PP, _PP]),
+    "bytes_free": (None, [_P, c.POINTER(Bytes)]),
+    "directory_create": (_I, [_P, _S]),
+    "weights_load": (_I, [_LIST, _S, c.POINTER(WeightsOptions), _P, c.POINTER(Bytes)]),
+    "weights_assign": (_I, [_LIST, _LIST, c.POINTER(WeightsOptions), c.POINTER(Bytes)]),
+    "safetensors_write": (_I, [_LIST, _S, _P]),
+    "architecture_count": (_I, []),
+    "architecture_at": (_ARCHITECTURE, [_I]),
+    "architecture_find": (_ARCHITECTURE, [_S]),
+    "architecture_select": (_I, [_ARCHITECTURE, _P, _P]),
+    "model_create": (_I, [_PP, _P, _S, _P, c.POINTER(ModelOptions)]),
+    "model_destroy": (None, [_P]),
+    "model_config": (_P, [_P]),
+    "model_parameters": (_LIST, [_P]),
+    "model_forward": (_I, [_P, _P, _LIST, _LIST]),
+}
+
+
+def _find() -> str:
+    given = os.environ.get("ATTN_LIBRARY")
+    if given:
+        return given
+    name = "libattn.dylib" if sys.platform == "darwin" else "libattn.so"
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    found = beside if os.path.exists(beside) else ctypes.util.find_library("attn")
+    if not found:
+        raise ImportError(f"attn: there is no {name}: neither beside the package nor installed; install the wheel, "
+                          "or set ATTN_LIBRARY to its path")
+    return found
+
+
+class _Library:
+    """attn_NAME as lib.NAME."""
+
+    def __init__(self) -> None:
+        path = _find()
+        try:
+            handle = c.CDLL(path)
+            for name, (result, arguments) in _FUNCTIONS.items():
+                function = getattr(handle, "attn_" + name)
+                function.restype, function.argtypes = result, arguments
+                setattr(self, name, function)
+        except (OSError, AttributeError) as error:
+            raise ImportError(f"attn: {path} is no library of this version: {error}") from error
+
+
+lib = _Library()
+
+
+class Context:
+    """A context of the library: its memory, threads and last error.  One thread at a time may use it: under `lock`.
+
+    What uses it holds it (`hold`, `drop`), and the last one closes it: Python's collector of cycles calls finalizers
+    in any order, so that an owner may go before what it owns.  Arrays over the library's memory may die in any thread
+    and while the context is in use; the tensors that they let go wait in a queue for whoever has the lock next.
+    """
+
+    def __init__(self, threads: int = 0) -> None:
+        self.pointer = c.c_void_p()
+        self.lock = threading.RLock()
+        self._gone: deque = deque()
+        self._users: set = set()
+        self._closed = False
+        status = lib.context_create(c.byref(self.pointer), c.byref(ContextOptions(threads=threads)))
+        if status:
+            raise error_of(status, f"no context: threads={threads}, ATTN_ISA={os.environ.get('ATTN_ISA', '')!r}: "
+                                   f"{lib.status_text(status).decode()}")
+
+    def check(self, status: int, more: str = "") -> None:
+        """Raises what went wrong, and makes the context usable again.  `more` follows the library's message."""
+        if status == 0:
+            return
+        text = lib.context_error(self.pointer).decode("utf-8", "replace") or lib.status_text(status).decode()
+        lib.context_clear(self.pointer)
+        raise error_of(status, f"{text}\n{more}" if more else text)
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes held now, and the most ever held."""
+        held, peak = c.c_size_t(), c.c_size_t()
+        lib.context_memory(self.pointer, c.byref(held), c.byref(peak), None)
+        return held.value, peak.value
+
+    def hold(self, user: object) -> None:
+        self._users.add(user)
+
+    def drop(self, user: object) -> None:
+        """Lets go of the context; the last one destroys it."""
+        self._users.discard(user)
+        if self._users:
+            return
+        with self.lock:
+            if not self._closed:
+                self._closed = True
+                self.sweep()
+                lib.context_destroy(self.pointer)
+
+    def let_go(self, tensor: int) -> None:
+        """Destroys a tensor of `hold`, now or soon."""
+        self._gone.append(tensor)
+        if self.lock.acquire(blocking=False):
+            try:
+                self.sweep()
+            finally:
+                self.lock.release()
+        self.drop(tensor)
+
+    def sweep(self) -> None:
+        """Destroys what arrays have let go; the lock is held."""
+        while self._gone:
+            lib.tensor_destroy(self._gone.popleft())

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: MIT
+"""Layers and models by name: built, loaded, run, and their gradients."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _architectures
+from . import _library as c
+from ._architectures import Architecture
+from ._arrays import NamedList, as_array, dense, share, view, wrap
+from ._errors import ArgumentError, NotFoundError
+from ._library import Context, lib
+
+Outputs = Union[np.ndarray, tuple]
+Config = Optional[Mapping[str, Any]]
+Path = Union[str, "os.PathLike[str]"]
+
+
+def _path(path: Path) -> bytes:
+    return os.fsencode(path)
+
+
+def _encode(value: Any) -> Any:
+    """NumPy's numbers and tuples for JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise ArgumentError(f"a config holds numbers, texts, booleans and lists of them, not {type(value).__name__}")
+
+
+def _list_of(value: c.ConfigValue) -> Any:
+    if value.type == c.VALUE_INTS:
+        return [value.integers[i] for i in range(value.n)]
+    return [value.texts[i].decode() for i in range(value.n)]
+
+
+def _python_value(value: c.ConfigValue) -> Any:
+    if value.type in (c.VALUE_INTS, c.VALUE_TEXTS):
+        return _list_of(value)
+    return {c.VALUE_NULL: None, c.VALUE_BOOL: value.boolean, c.VALUE_INT: value.integer, c.VALUE_REAL: value.real,
+            c.VALUE_TEXT: value.text.decode() if value.text else None}[value.type]
+
+
+class _Config:
+    """The library's config for the time of a `with`; from a dict, or a file."""
+
+    def __init__(self, context: Context, config: Config = None, path: Optional[Path] = None) -> None:
+        self._context, self.pointer = context, ctypes.c_void_p()
+        context.hold(id(self))
+        try:
+            self._fill(config, path)
+        except BaseException:
+            context.drop(id(self))
+            raise
+
+    def _fill(self, config: Config, path: Optional[Path]) -> None:
+        context = self._context
+        if path is not None:
+            context.check(lib.config_read(ctypes.byref(self.pointer), context.pointer, _path(path)))
+            return
+        try:
+            text = json.dumps(dict(config or {}), default=_encode, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"config: {error}") from None
+        context.check(lib.config_parse(ctypes.byref(self.pointer), context.pointer, text, len(text), b"config"))
+
+    def __enter__(self) -> ctypes.c_void_p:
+        return self.pointer
+
+    def __exit__(self, *_: Any) -> None:
+        lib.config_destroy(self.pointer)
+        self._context.drop(id(self))
+
+
+class Model:
+    """A layer or model of the library; made by `attn.build` and `attn.load`.
+
+    Calling it runs it.  Arrays that come out look into the library's memory: nothing is copied, and they stay valid
+    and unchanged whatever the model does later.  Several threads may use one model: their calls take turns (a
+    `backward` belongs to the latest call of any thread).  Different models run side by side.
+    """
+
+    def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any) -> None:
+        self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
+        self._training, self._recording, self._calls, self._seed = False, True, 0, seed
+        # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
+        self._inputs: dict[str, tuple[ctypes.c_void_p, np.ndarray]] = {}
+        self._outputs: dict[str, int] = {}
+        context.hold(id(self))
+        kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
+        if kind is None:
+            raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
+        options = c.ModelOptions(seed=seed % 2**64, dtype=kind)
+        context.check(lib.model_create(ctypes.byref(self._model), context.pointer, architecture.encode(), config,
+                                       ctypes.byref(options)))
+        context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
+        self._dtype = np.dtype(dtype)
+        self._architecture = _architectures.find(architecture)
+
+    def __del__(self) -> None:
+        if lib is None or not hasattr(self, "_context"):
+            return
+        with self._context.lock:
+            self._forget()
+            lib.tape_destroy(self._tape)
+            lib.model_destroy(self._model)
+        self._context.drop(id(self))
+
+    def __repr__(self) -> str:
+        return f"attn.Model({self.architecture.name!r}, {self.config!r})"
+
+    # ------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def architecture(self) -> Architecture:
+        """Config keys, inputs and outputs, with their shapes."""
+        assert self._architecture is not None
+        return self._architecture
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Every config key, defaults filled in."""
+        config = lib.model_config(self._model)
+        keys = (lib.config_key(config, i) for i in range(lib.config_size(config)))
+        return {key.decode(): _python_value(lib.config_get(config, key).contents) for key in keys}
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float32 or float64: of parameters, activations and outputs."""
+        return self._dtype
+
+    @property
+    def training(self) -> bool:
+        return self._training
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes that the library holds for this model now, and the most so far."""
+        return self._context.memory()
+
+    # ------------------------------------------------------------------------------------------ parameters
+
+    def _parameters(self) -> list[tuple[str, int]]:
+        items = lib.model_parameters(self._model).contents
+        return [(items.items[i].name.decode(), items.items[i].tensor) for i in range(items.n)]
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Parameters and buffers by their originals' names, as views: writing to one changes the model."""
+        return {name: view(self._context, tensor, self) for name, tensor in self._parameters()}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Those of `state_dict` that are trained."""
+        return {name: view(self._context, tensor, self) for name, tensor in self._parameters()
+                if lib.tensor_needs_grad(tensor)}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Copies arrays into the parameters.  What is missing, extra or misshapen raises ShapeError, which lists all
+        of it, and changes nothing; strict=False lets missing and extra ones pass."""
+        arrays = {name: dense(x) for name, x in state.items()}
+        report = c.Bytes()
+        options = c.WeightsOptions(allow_missing=not strict, allow_extra=not strict)
+        with self._context.lock, NamedList(self._context) as source:
+            source.struct.owns = True
+            for name, array in arrays.items():
+                source.add(name, wrap(self._context, array))
+            status = lib.weights_assign(lib.model_parameters(self._model), ctypes.byref(source.struct),
+                                        ctypes.byref(options), ctypes.byref(report))
+            self._check_with(status, report)
+
+    def _load_file(self, path: Path) -> None:
+        report = c.Bytes()
+        with self._context.lock:
+            status = lib.weights_load(lib.model_parameters(self._model), _path(path), None, None, ctypes.byref(report))
+            self._check_with(status, report)
+
+    def _check_with(self, status: int, report: c.Bytes) -> None:
+        text = ctypes.string_at(report.data, report.size).decode("utf-8", "replace") if report.data else ""
+        lib.bytes_free(self._context.pointer, ctypes.byref(report))
+        self._context.check(status, text.rstrip())
+
+    def grads(self) -> dict[str, np.ndarray]:
+        """The gradients of the trained parameters, added up since `zero_grad`; without those that have none yet.
+        The arrays stay as they are: a later backward pass adds to a copy."""
+        with self._context.lock:
+            found = ((name, lib.tensor_grad(tensor)) for name, tensor in self._parameters())
+            return {name: share(self._context, grad) for name, grad in found if grad}
+
+    def zero_grad(self) -> None:
+        """Forgets the parameters' gradients."""
+        with self._context.lock:
+            for _, tensor in self._parameters():
+                lib.tensor_drop_grad(tensor)
+
+    def save(self, directory: Path) -> None:
+        """Writes config.json and model.safetensors, which `attn.load` reads."""
+        folder = os.fspath(directory)
+        with self._context.lock, _Config(self._context, {"architecture": self.architecture.name, **self.config}) as own:
+            self._context.check(lib.directory_create(self._context.pointer, _path(folder)))
+            self._context.check(lib.safetensors_write(lib.model_parameters(self._model),
+                                                      _path(os.path.join(folder, "model.safetensors")), None))
+            self._context.check(lib.config_write(self._context.pointer, own, _path(os.path.join(folder,
+                                                                                               "config.json"))))
+
+    # -------------------------------------------------------------------------------------------- the mode
+
+    def train(self, mode: bool = True) -> "Model":
+        """Dropout and batch statistics on (True) or off; a fresh model is not in training.  Returns the model."""
+        self._training = bool(mode)
+        return self
+
+    def eval(self) -> "Model":
+        """train(False)."""
+        return self.train(False)
+
+    @contextlib.contextmanager
+    def no_grad(self) -> Iterator["Model"]:
+        """Calls inside keep nothing for `backward`, which saves memory."""
+        before, self._recording = self._recording, False
+        try:
+            yield self
+        finally:
+            self._recording = before
+
+    # --------------------------------------------------------------------------------------------- running
+
+    def __call__(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Outputs:
+        """Runs the model.
+
+        Inputs stand in the order of `architecture.inputs`, or by name; None leaves an optional one out.  C-contiguous
+        arrays of the model's type, and int32 for ids and lengths, are used where they lie: leave them unchanged until
+        `backward` is done.  `outputs` names what to return, optional ones (attention weights) too; the default is
+        every output that is not optional.  One name gives an array, several a tuple in that order.
+        """
+        wanted = self._wanted(outputs)
+        given = {name: dense(x) for name, x in self._by_name(inputs, named).items()}
+        with self._context.lock:
+            self._forget()
+            self._calls += 1
+            try:
+                self._run(given, wanted)
+                results = tuple(share(self._context, self._outputs[name]) for name in wanted)
+            except BaseException:
+                self._forget()
+                raise
+            if not self._recording:
+                self._forget()
+        return results[0] if len(results) == 1 else results
+
+    def _wanted(self, outputs: Optional[Sequence[str]]) -> list[str]:
+        ports = self.architecture.outputs
+        if outputs is None:
+            return [port.name for port in ports if not port.optional]
+        wanted = [outputs] if isinstance(outputs, str) else list(outputs)
+        known = [port.name for port in ports]
+        for name in wanted:
+            if name not in known:
+                raise ArgumentError(f"{self.architecture.name} has no output {name!r}; its outputs: {', '.join(known)}")
+        if not wanted:
+            raise ArgumentError("no output is asked for")
+        return wanted
+
+    def _by_name(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        ports = [port.name for port in self.architecture.inputs]
+        if len(inputs) > len(ports):
+            raise ArgumentError(f"{self.architecture.name} takes {len(ports)} inputs ({', '.join(ports)}), "
+                                f"not {len(inputs)}")
+        given = dict(zip(ports, inputs))
+        for name, x in named.items():
+            if name not in ports:
+                raise ArgumentError(f"{self.architecture.name} has no input {name!r}; its inputs: {', '.join(ports)}")
+            if name in given:
+                raise ArgumentError(f"input {name!r} is given twice")
+            given[name] = x
+        return {name: x for name, x in given.items() if x is not None}
+
+    def _run(self, given: Mapping[str, np.ndarray], wanted: Sequence[str]) -> None:
+        # Dropout draws from (seed, call): equal calls of equal models drop the same, and the factor, 2^64 over the
+        # golden ratio, keeps the calls of models with neighbouring seeds apart.
+        seed = (self._seed * 0x9E3779B97F4A7C15 + self._calls) % 2**64
+        mode = c.TapeOptions(record=self._recording, train=self._training, seed=seed)
+        lib.tape_reset(self._tape, ctypes.byref(mode))
+        with NamedList(self._context) as sources, NamedList(self._context) as results:
+            for name, array in given.items():
+                tensor = wrap(self._context, array)
+                self._inputs[name] = (tensor, array)
+                lib.tensor_set_needs_grad(tensor, self._recording and self._is_real(name, array))
+                sources.add(name, tensor)
+            for name in wanted:
+                results.add(name, None)
+            self._context.check(lib.model_forward(self._model, self._tape, ctypes.byref(sources.struct),
+                                                  ctypes.byref(results.struct)))
+            for name in wanted:
+                tensor = results.tensor(name)
+                if tensor is None:
+                    raise ArgumentError(f"{self.architecture.name} made no output {name!r} for these inputs")
+                self._outputs[name] = tensor
+
+    def _is_real(self, name: str, array: np.ndarray) -> bool:
+        """Whether an input has a gradient: ids and lengths have none, whatever type they come in."""
+        return array.dtype.kind == "f" and not any(port.name == name and port.integer
+                                                   for port in self.architecture.inputs)
+
+    def _forget(self) -> None:
+        """Frees what the latest call holds; the lock is held."""
+        lib.tape_reset(self._tape, None) if self._tape else None
+        for tensor, _ in self._inputs.values():
+            lib.tensor_destroy(tensor)
+        self._inputs, self._outputs = {}, {}
+        self._context.sweep()
+
+    # ------------------------------------------------------------------------------------------- backward
+
+    def backward(self, grad: Any = None) -> dict[str, np.ndarray]:
+        """The gradients of the latest call's real inputs, by name; those of the parameters are added to `grads`.
+
+        `grad` is the gradient of the first output that was returned, in its shape (None: 1, for an output of one
+        element), or a dict of gradients by output name.  Can be done once after each call.
+        """
+        with self._context.lock:
+            if not self._outputs:
+                raise ArgumentError("backward: there is no call to go back from (a failed one, one under no_grad, or one "
+                                    "that backward was done for, leaves none)")
+            seeds = grad if isinstance(grad, Mapping) else {next(iter(self._outputs)): grad}
+            arrays = {name: self._seed_array(name, value) for name, value in seeds.items()}
+            try:
+                return self._backward(arrays)
+            finally:
+                self._forget()
+
+    def _seed_array(self, name: str, grad: Any) -> np.ndarray:
+        tensor = self._outputs.get(name)
+        if tensor is None:
+            raise ArgumentError(f"backward: {name!r} is no output of the latest call; there are: "
+                                f"{', '.join(self._outputs)}")
+        shape = tuple(lib.tensor_shape(tensor)[i] for i in range(lib.tensor_rank(tensor)))
+        if grad is None:
+            if int(np.prod(shape)) != 1:
+                raise ArgumentError(f"backward: the output {name!r} has the shape {shape}: its gradient must be given")
+            grad = np.ones(shape)
+        array = np.ascontiguousarray(as_array(grad), dtype=self._dtype)
+        if array.shape != shape:
+            array = array.reshape(shape) if array.size == 1 == int(np.prod(shape)) else array
+        if array.shape != shape:
+            raise c.error_of(2, f"backward: the gradient of {name!r} has the shape {array.shape}, the output {shape}")
+        return array
+
+    def _backward(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        seeds = [wrap(self._context, array) for array in arrays.values()]
+        try:
+            pointers = ctypes.c_void_p * len(seeds)
+            results = pointers(*(self._outputs[name] for name in arrays))
+            self._context.check(lib.backward_many(self._tape, len(seeds), results, pointers(*seeds)))
+            return {name: self._input_grad(tensor, array) for name, (tensor, array) in self._inputs.items()
+                    if self._is_real(name, array)}
+        finally:
+            for seed in seeds:
+                lib.tensor_destroy(seed)
+
+    def _input_grad(self, tensor: ctypes.c_void_p, array: np.ndarray) -> np.ndarray:
+        grad = lib.tensor_grad(tensor)
+        return share(self._context, grad) if grad else np.zeros_like(array)
+
+
+def build(architecture: str, config: Config = None, weights: Optional[Union[Path, Mapping[str, Any]]] = None,
+          seed: int = 0, dtype: Any = np.float32, threads: int = 0) -> Model:
+    """A model of `architecture` (see `attn.architectures()`) with the settings in `config`.
+
+    weights: a .safetensors or .pt file, or a dict of arrays, for the parameters; None: fresh ones from `seed`.
+    dtype:   float32, or float64 for checking.
+    threads: of the library; 0: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores.
+    Raises NotFoundError (no such architecture), ArgumentError (config), ShapeError (weights that do not fit).
+    """
+    context = Context(threads)
+    with _Config(context, config) as own:
+        model = Model(architecture, own, context, seed, dtype)
+    if isinstance(weights, Mapping):
+        model.load_state_dict(weights)
+    elif weights is not None:
+        model._load_file(weights)
+    return model
+
+
+def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
+         dtype: Any = np.float32, threads: int = 0) -> Model:
+    """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
+    `attn train` write it), or from a .safetensors or .pt file and a `config`: a dict, or the path of a JSON file.
+
+    The architecture is the argument's, or the config's key "architecture".  Keys that the architecture does not have
+    are passed over where the config is a file.  Raises as `build`, and FileError, FormatError, NotFoundError.
+    """
+    folder = os.fspath(path)
+    weights = folder
+    if not os.path.exists(folder):
+        raise NotFoundError(f"{folder}: there is no such file or directory")
+    if os.path.isdir(folder):
+        weights = os.path.join(folder, "model.safetensors")
+        config = os.path.join(folder, "config.json") if config is None else config
+    context = Context(threads)
+    from_file = isinstance(config, (str, bytes, os.PathLike))
+    with _Config(context, None if from_file else config, config if from_file else None) as given:
+        name = architecture or lib.config_text(given, b"architecture", b"").decode()
+        if not name:
+            raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")
+        with _Config(context) as own:
+            pointer = lib.architecture_find(name.encode())
+            if pointer and from_file:
+                context.check(lib.architecture_select(pointer, given, own))
+            model = Model(name, own if from_file else given, context, 0, dtype)
+    model._load_file(weights)
+    return model

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""Models against NumPy formulas: outputs, weights on demand, gradients; modes, state, errors."""
+import unittest
+
+import attn
+import numpy as np
+from formulas import differences, distance
+from layers import LAYERS
+
+
+class Formulas(unittest.TestCase):
+    def test_outputs(self):
+        for name, (config, inputs, formula) in LAYERS.items():
+            for dtype, tolerance in ((np.float32, 2e-6), (np.float64, 1e-12)):
+                model = attn.build(name, config, seed=3, dtype=dtype)
+                wanted = formula(model.state_dict(), inputs)
+                given = {k: x.astype(dtype) if x.dtype.kind == "f" else x for k, x in inputs.items()}
+                got = model(**given, outputs=list(wanted))
+                got = got if isinstance(got, tuple) else (got,)
+                for (output, w), g in zip(wanted.items(), got):
+                    with self.subTest(layer=name, output=output, dtype=np.dtype(dtype).name):
+                        self.assertEqual(g.dtype, dtype)
+                        self.assertLess(distance(g, w), tolerance)
+
+    def test_gradients(self):
+        """Against differences of the formula, not of the model."""
+        for name, (config, inputs, formula) in LAYERS.items():
+            model = attn.build(name, config, seed=4, dtype=np.float64)
+            state = {k: v.copy() for k, v in model.state_dict().items()}
+            out = model(**inputs)
+            dout = np.random.default_rng(1).standard_normal(out.shape)
+            grads = {**model.backward(dout), **model.grads()}
+            self.assertEqual(set(model.grads()), set(state))
+
+            def loss(**changed):
+                w = {k: changed.get(k, v) for k, v in state.items()}
+                x = {k: changed.get(k, v) for k, v in inputs.items()}
+                return (next(iter(formula(w, x).values())) * dout).sum()
+            for part in (state, {k: x for k, x in inputs.items() if x.dtype.kind == "f"}):
+                for key, value in part.items():
+                    with self.subTest(layer=name, gradient=key):
+                        wanted = differences(lambda x, key=key: loss(**{key: x}), value)
+                        self.assertLess(np.abs(grads[key] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()))
+
+    def test_the_gradient_may_be_given_by_output(self):
+        model = attn.build("self-attention", {"dim": 6, "heads": 2}, seed=1)
+        x = np.ones((1, 3, 6), np.float32) * np.arange(3, dtype=np.float32)[None, :, None]
+        model(x)
+        wanted = model.backward(np.ones_like(x))["x"]
+        out, weights = model(x, outputs=("out", "weights"))
+        np.testing.assert_array_equal(model.backward({"out": np.ones_like(x)})["x"], wanted)
+        model(x, outputs=("weights", "out"))
+        with self.assertRaisesRegex(attn.ArgumentError, "no output of the latest call; there are: weights, out"):
+            model.backward({"y": np.ones_like(x)})
+        with self.assertRaisesRegex(attn.ArgumentError, "nothing that leads to the result"):
+            model.backward(np.ones_like(weights))  # no gradient flows through attention weights
+
+
+class Calls(unittest.TestCase):
+    def setUp(self):
+        self.model = attn.build("self-attention", {"dim": 6, "heads": 2}, seed=1)
+        self.x = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
+
+    def test_inputs_by_place_and_name(self):
+        one = self.model(self.x)
+        np.testing.assert_array_equal(one, self.model(x=self.x))
+        np.testing.assert_array_equal(one, self.model(self.x, None))
+        np.testing.assert_array_equal(one, self.model(self.x.tolist()))
+        np.testing.assert_array_equal(one, self.model(np.asfortranarray(self.x)))
+        self.assertGreater(distance(self.model(self.x, self.x[:, :2]), one), 0.01)
+
+    def test_wrong_calls_are_named(self):
+        for error, text, call in (
+                (attn.ArgumentError, "has no input 'y'; its inputs: x, kv", lambda: self.model(y=self.x)),
+                (attn.ArgumentError, "given twice", lambda: self.model(self.x, x=self.x)),
+                (attn.ArgumentError, "takes 2 inputs", lambda: self.model(self.x, self.x, self.x)),
+                (attn.ArgumentError, "input x .* is missing", lambda: self.model()),
+                (attn.ArgumentError, "has no output 'w'; its outputs: out, weights",
+                 lambda: self.model(self.x, outputs=["w"])),
+                (attn.ArgumentError, "real numbers wanted", lambda: self.model(np.ones((1, 2, 6), int))),
+                (attn.ShapeError, "6", lambda: self.model(self.x[..., :5])),
+                (attn.Error, "", lambda: self.model(self.x[0, 0])),
+                (TypeError, "complex", lambda: self.model(self.x + 0j))):
+            with self.assertRaisesRegex(error, text):
+                call()
+        self.assertEqual(self.model(self.x).shape, self.x.shape)  # works on
+
+    def test_backward_needs_a_call(self):
+        with self.assertRaisesRegex(attn.ArgumentError, "no call"):
+            self.model.backward(self.x)
+        with self.model.no_grad():
+            self.model(self.x)
+        with self.assertRaisesRegex(attn.ArgumentError, "no_grad"):
+            self.model.backward(self.x)
+        y = self.model(self.x)
+        with self.assertRaisesRegex(attn.ShapeError, r"\(2, 4, 5\), the output \(2, 4, 6\)"):
+            self.model.backward(y[..., :5])
+        with self.assertRaisesRegex(attn.ArgumentError, "must be given"):
+            self.model.backward()
+        self.model.backward(y)
+        with self.assertRaisesRegex(attn.ArgumentError, "no call"):
+            self.model.backward(y)
+
+    def test_gradients_add_up_until_cleared(self):
+        def step():
+            self.model.backward(np.ones_like(self.model(self.x)))
+            return self.model.grads()["to_q.weight"]
+        once = step()
+        before = once.copy()
+        twice = step()
+        np.testing.assert_array_equal(once, before)  # an array that was given out stays
+        np.testing.assert_allclose(twice, 2 * before, rtol=1e-6)
+        self.model.zero_grad()
+        self.assertEqual(self.model.grads(), {})
+        np.testing.assert_array_equal(step(), before)
+
+    def test_an_input_that_takes_no_part_has_a_gradient_of_zeros(self):
+        model = attn.build("dot-product-attention", {})
+        q = self.x[:, :1]
+        out = model(q, q[:, :1], q[:, :1])  # one key: its weight is 1 whatever the query
+        self.assertEqual(np.abs(model.backward(np.ones_like(out))["queries"]).max(), 0)
+
+    def test_lengths_given_as_reals_have_no_gradient(self):
+        model = attn.build("dot-product-attention", {})
+        out = model(self.x, self.x, self.x, np.array([2.0, 4.0]))
+        np.testing.assert_array_equal(out, model(self.x, self.x, self.x, np.array([2, 4], np.int8)))
+        self.assertEqual(list(model.backward(out)), ["queries", "keys", "values"])
+
+    def test_training_drops_and_repeats(self):
+        config = {"num_hiddens": 8, "num_heads": 2, "dropout": 0.5}
+        x = np.ones((1, 40, 8), np.float32) * np.arange(40, dtype=np.float32)[None, :, None] / 40
+
+        def runs(seed, train):
+            model = attn.build("multi-head-attention", config, seed=seed).train(train)
+            return [model(x, x, x).copy() for _ in range(2)]
+        quiet, dropped, again = runs(1, False), runs(1, True), runs(1, True)
+        np.testing.assert_array_equal(quiet[0], quiet[1])
+        self.assertGreater(distance(dropped[0], quiet[0]), 1e-3)
+        self.assertGreater(distance(dropped[1], dropped[0]), 1e-3)
+        np.testing.assert_array_equal(dropped, again)
+        self.assertFalse(attn.build("detr-ffn", {"d": 3}).train().eval().training)
+
+    def test_seeds(self):
+        weights = [attn.build("self-attention", {"dim": 6, "heads": 2}, seed=s).state_dict()["to_q.weight"]
+                   for s in (1, 1, 2)]
+        np.testing.assert_array_equal(weights[0], weights[1])
+        self.assertGreater(distance(weights[2], weights[0]), 0.1)
+
+
+class State(unittest.TestCase):
+    config = {"dim": 6, "heads": 2}
+
+    def test_writing_to_a_parameter_changes_the_model(self):
+        model = attn.build("self-attention", self.config)
+        x = np.ones((1, 2, 6), np.float32)
+        state = model.state_dict()
+        state["to_out.weight"][:] = 0
+        state["to_out.bias"][:] = np.arange(6)
+        np.testing.assert_array_equal(model(x)[0, 1], np.arange(6))
+
+    def test_parameters_outlive_the_model_in_hand(self):
+        state = attn.build("self-attention", self.config, seed=5).state_dict()
+        other = attn.build("self-attention", self.config, weights=state)
+        for name, array in other.state_dict().items():
+            np.testing.assert_array_equal(array, state[name])
+
+    def test_everything_that_does_not_fit_is_listed_and_nothing_changed(self):
+        model = attn.build("self-attention", self.config, seed=5)
+        before = {k: v.copy() for k, v in model.state_dict().items()}
+        wrong = {"to_q.weight": np.zeros((6, 5)), "to_kv.weight": np.zeros((12, 6)), "other": np.zeros(2), "b.c": 1.0}
+        with self.assertRaises(attn.ShapeError) as caught:
+            model.load_state_dict(wrong)
+        text = str(caught.exception)
+        for part in ("to_q.weight", "[6,6]", "[6,5]", "to_out.weight", "to_out.bias", "other [2]", "b.c"):
+            self.assertIn(part, text)
+        for name, array in model.state_dict().items():
+            np.testing.assert_array_equal(array, before[name])
+        model.load_state_dict({"to_kv.weight": np.ones((12, 6)), "other": np.zeros(2)}, strict=False)
+        self.assertEqual(model.state_dict()["to_kv.weight"].min(), 1)
+
+    def test_float64_arrays_become_the_parameters_type(self):
+        model = attn.build("detr-ffn", {"d": 3, "hidden": 2})
+        model.load_state_dict({k: np.full(v.shape, 0.1) for k, v in model.state_dict().items()})
+        self.assertEqual(model.state_dict()["ffn_layers.0.weight"][0, 0], np.float32(0.1))
+
+
+class Building(unittest.TestCase):
+    def test_the_table_of_architectures(self):
+        table = attn.architectures()
+        self.assertGreater(len(table), 15)
+        a = table["multi-head-attention"]
+        self.assertEqual([p.name for p in a.inputs], ["queries", "keys", "values", "valid_lens"])
+        self.assertTrue(a.inputs[3].optional and a.inputs[3].integer)
+        keys = {key.name: key for key in a.keys}
+        self.assertEqual((keys["dropout"].type, keys["dropout"].default), ("float", "0"))
+        self.assertEqual(set(table["nadaraya-watson"].keys[0].choices) >= {"gaussian", "boxcar"}, True)
+
+    def test_config_comes_back_with_defaults(self):
+        model = attn.build("axial-attention", {"dim": np.int64(8), "heads": 2})
+        self.assertEqual(model.config["dim"], 8)
+        self.assertEqual(model.config["num_dimensions"], 2)
+        self.assertIs(model.config["sum_axial_out"], True)
+        self.assertEqual(model.architecture.name, "axial-attention")
+
+    def test_wrong_configs_say_what_is_allowed(self):
+        for error, text, name, config in (
+                (attn.NotFoundError, "no architecture \"selfattention\"", "selfattention", {}),
+                (attn.ArgumentError, "no key \"dims\"; the keys are: dim, heads", "self-attention", {"dims": 3}),
+                (attn.ArgumentError, "must be an integer, not a text", "self-attention", {"dim": "3"}),
+                (attn.ArgumentError, "must be an integer, not a number", "self-attention", {"dim": 3.5}),
+                (attn.ArgumentError, "allowed: gaussian", "nadaraya-watson", {"kernel": "epanechnikow"}),
+                (attn.ArgumentError, "allowed: 0 to 0.99", "dot-product-attention", {"dropout": 2}),
+                (attn.ArgumentError, "heads", "self-attention", {"dim": 6, "heads": 4}),
+                (attn.ArgumentError, "set", "self-attention", {"dim": {3}}),
+                (attn.ArgumentError, "config", "self-attention", {"dim": float("nan")})):
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                attn.build(name, config)
+        with self.assertRaisesRegex(attn.ArgumentError, "float32 or float64"):
+            attn.build("detr-ffn", {"d": 3}, dtype=np.float16)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT
+ * Images in folders, one a class. */
+#include "apps/image_source.h"
+
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+static bool is_folder(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+static bool is_image(const char *name)
+{
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pnm"};
+    const char *ending = strrchr(name, '.');
+    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++) {
+        if (strcasecmp(ending, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* By class and name, so that an image keeps its part wherever the folder stands and whatever else is in it. */
+static uint64_t key_of(const char *class_name, const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *p = class_name; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
+    for (const char *p = name; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
+    return attn__mix64(hash);
+}
+
+/* One reading of a folder of class folders. */
+typedef struct walk {
+    attn__image_source *source;
+    const attn__image_wish *wish;
+    attn_image_set **set;
+    char *first; /* the file that made the set */
+} walk;
+
+static attn_status add_file(walk *w, const char *folder, const char *name, const char *class_name, int32_t label)
+{
+    attn_context *context = w->source->context;
+    attn_image image = {0};
+    char *path = attn__join(context, folder, name);
+    if (!path)
+        return ATTN_MEMORY;
+    attn_image_options options = {.channels = (int)w->wish->shape.channels};
+    attn_status status = attn_image_read(&image, context, path, &options);
+    if (status == ATTN_OK)
+        status = attn__image_source_add(w->source, w->set, w->wish, &image, label, key_of(class_name, name), path,
+                                        w->first);
+    attn_image_free(context, &image);
+    if (status == ATTN_OK && !w->first)
+        w->first = path;
+    else
+        attn__free(context, path);
+    return status;
+}
+
+static attn_status add_class(walk *w, const char *folder, const char *class_name, int32_t label)
+{
+    attn_context *context = w->source->context;
+    attn__names names = {0};
+    char *path = attn__join(context, folder, class_name);
+    attn_status status = path ? attn__names_read(&names, context, path) : ATTN_MEMORY;
+    int64_t count = 0;
+    for (int64_t i = 0; status == ATTN_OK && i < names.n; i++) {
+        if (!is_image(names.names[i]))
+            continue;
+        count++;
+        status = add_file(w, path, names.names[i], class_name, label);
+    }
+    if (status == ATTN_OK && count == 0)
+        status = attn__fail(context, ATTN_FORMAT, "%s: no .png, .jpg, .jpeg, .ppm, .pgm or .pnm files", path);
+    attn__names_free(&names, context);
+    attn__free(context, path);
+    return status;
+}
+
+/* The folders in a folder. */
+static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder)
+{
+    attn_status status = attn__names_read(classes, context, folder);
+    int64_t kept = 0;
+    for (int64_t i = 0; status == ATTN_OK && i < classes->n; i++) {
+        char *path = attn__join(context, folder, classes->names[i]), *name = classes->names[i];
+        if (!path)
+            return ATTN_MEMORY;
+        if (is_folder(path)) {
+            classes->names[i] = classes->names[kept];
+            classes->names[kept++] = name;
+        }
+        attn__free(context, path);
+    }
+    for (int64_t i = kept; status == ATTN_OK && i < classes->n; i++)
+        attn__free(context, classes->names[i]);
+    classes->n = status == ATTN_OK ? kept : classes->n;
+    return status;
+}
+
+/* Which class is missing on one of the sides. */
+static attn_status compare_classes(attn__image_source *s, const attn__names *classes, const char *folder)
+{
+    for (int64_t i = 0; i < s->nclasses || i < classes->n; i++) {
+        const char *known = i < s->nclasses ? s->classes[i] : NULL, *here = i < classes->n ? classes->names[i] : NULL;
+        int order = !known ? 1 : !here ? -1 : strcmp(known, here);
+        if (order < 0)
+            return attn__fail(s->context, ATTN_FORMAT, "%s: the class folder \"%.80s\" is missing, which training has",
+                              folder, known);
+        if (order > 0)
+            return attn__fail(s->context, ATTN_FORMAT, "%s/%s: a class that training does not have", folder, here);
+    }
+    return ATTN_OK;
+}
+
+static attn_status read_part(attn__image_source *s, const char *folder, const attn__image_wish *wish,
+                             attn_image_set **set)
+{
+    attn__names classes;
+    walk w = {.source = s, .wish = wish, .set = set};
+    attn_status status = classes_of(&classes, s->context, folder);
+    if (status == ATTN_OK && classes.n == 0)
+        status = attn__fail(s->context, ATTN_FORMAT, "%s: no class folders", folder);
+    if (status == ATTN_OK && s->nclasses > 0)
+        status = compare_classes(s, &classes, folder);
+    bool first = s->nclasses == 0;
+    for (int64_t i = 0; status == ATTN_OK && first && i < classes.n; i++)
+        status = attn__class_add(s, classes.names[i], strlen(classes.names[i]));
+    for (int64_t i = 0; status == ATTN_OK && i < classes.n; i++)
+        status = add_class(&w, folder, classes.names[i], (int32_t)i);
+    attn__names_free(&classes, s->context);
+    attn__free(s->context, w.first);
+    return status;
+}
+
+/* train/ with test/ or val/ beside it, or class folders at once. */
+attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
+                               const attn__image_wish *wish, bool *found)
+{
+    char *train = attn__join(s->context, path, "train"), *test = attn__join(s->context, path, "test");
+    char *val = attn__join(s->context, path, "val");
+    attn_status status = train && test && val ? ATTN_OK : ATTN_MEMORY;
+    if (status == ATTN_OK && is_folder(train)) {
+        const char *held = is_folder(test) ? test : is_folder(val) ? val : NULL;
+        *found = true;
+        status = read_part(s, train, wish, &s->train);
+        if (status == ATTN_OK && held)
+            status = read_part(s, held, wish, &s->test);
+    } else if (status == ATTN_OK) {
+        for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
+            char *folder = attn__join(s->context, path, names->names[i]);
+            *found = folder && is_folder(folder);
+            attn__free(s->context, folder);
+        }
+        if (*found)
+            status = read_part(s, path, wish, &s->train);
+    }
+    attn__free(s->context, train);
+    attn__free(s->context, test);
+    attn__free(s->context, val);
+    return status;
+}

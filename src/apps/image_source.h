@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ * image_source.h - labelled images from a folder, whatever kind of data it holds. */
+#ifndef ATTN_APPS_IMAGE_SOURCE_H
+#define ATTN_APPS_IMAGE_SOURCE_H
+
+#include "attn/image.h"
+#include "attn/image_data.h"
+
+/* What the images must become.  Zero means: as they are, which must then be alike. */
+typedef struct attn__image_wish {
+    attn_image_shape shape;
+    const char *const *classes; /* names that the folder must have, in this order; NULL: any */
+    int64_t nclasses;           /* labels must be less; 0: any */
+} attn__image_wish;
+
+typedef struct attn__image_source {
+    attn_context *context;
+    attn_image_set *train, *test; /* test: NULL where the data is not divided */
+    char **classes;
+    int64_t nclasses;
+} attn__image_source;
+
+/* Every error names the file. */
+attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
+                                    const attn__image_wish *wish);
+void attn__image_source_free(attn__image_source *source);
+
+/* ----------------------------------------------------------------------- between the files of this reader */
+
+/* Names in a folder, sorted; those that begin with a dot are not there. */
+typedef struct attn__names {
+    char **names;
+    int64_t n;
+} attn__names;
+attn_status attn__names_read(attn__names *names, attn_context *context, const char *folder);
+void attn__names_free(attn__names *names, attn_context *context);
+
+/* "folder/name", the caller's; NULL without memory. */
+char *attn__join(attn_context *context, const char *folder, const char *name);
+attn_status attn__class_add(attn__image_source *source, const char *name, size_t length);
+/* Adds an image to *set, brought to the wish; the first one makes the set and its shape.  `first` names the file that
+ * did, for messages. */
+attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
+                                   attn_image *image, int32_t label, uint64_t key, const char *name,
+                                   const char *first);
+
+/* The three kinds; *found is false where the folder is of another. */
+attn_status attn__read_idx(attn__image_source *source, const char *path, const attn__names *names,
+                           const attn__image_wish *wish, bool *found);
+attn_status attn__read_cifar(attn__image_source *source, const char *path, const attn__names *names,
+                             const attn__image_wish *wish, bool *found);
+attn_status attn__read_folders(attn__image_source *source, const char *path, const attn__names *names,
+                               const attn__image_wish *wish, bool *found);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training run from its first step or from its checkpoint.  The order matters: settings before data, because they
+ * say how to read it; the lock before anything is written; the first checkpoint before the first step.
+ */
+#include "apps/run.h"
+
+#include "apps/directory.h"
+#include "apps/run_files.h"
+#include "base/context.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------------------------- settings */
+
+const char *const attn__run_optimisers[] = {"adam", "adamw", "sgd", NULL};
+const char *const attn__run_schedules[] = {"constant", "cosine", "inverse-sqrt", NULL};
+const char *const attn__run_keeps[] = {"best", "last", NULL};
+
+static int choice(const char *const *choices, const char *value)
+{
+    int i = 0;
+    while (choices[i + 1] && strcmp(choices[i], value) != 0)
+        i++;
+    return i;
+}
+
+attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_epoch)
+{
+    static const attn_optimiser_kind kinds[] = {ATTN_ADAM, ATTN_ADAMW, ATTN_SGD};
+    static const attn_schedule_kind falls[] = {ATTN_CONSTANT_RATE, ATTN_COSINE, ATTN_INVERSE_SQUARE_ROOT};
+    int64_t epochs = attn_config_int(s, "epochs", 0);
+    return (attn_training_options){
+        .epochs = epochs,
+        .seed = (uint64_t)attn_config_int(s, "seed", 1),
+        .patience = attn_config_int(s, "patience", 0),
+        .save_every = attn_config_int(s, "save_every", 0),
+        .schedule = {.kind = falls[choice(attn__run_schedules, attn_config_text(s, "schedule", ""))],
+                     .peak = attn_config_real(s, "rate", 0),
+                     .warmup = attn_config_int(s, "warmup", 0),
+                     .total = epochs * steps_per_epoch,
+                     .floor = 0.01},
+        .optimiser = {.kind = kinds[choice(attn__run_optimisers, attn_config_text(s, "optimiser", ""))],
+                      .momentum = attn_config_real(s, "momentum", 0),
+                      .weight_decay = attn_config_real(s, "weight_decay", 0),
+                      .clip_norm = attn_config_real(s, "clip", 0)},
+    };
+}
+
+/* ------------------------------------------------------------------------------------------------- job */
+
+static int64_t job_steps(void *user)
+{
+    const attn__run *run = user;
+    return run->kind->steps(run->self);
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    const attn__run *run = user;
+    return run->kind->loss(run->self, tape, epoch, step, counted);
+}
+
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    const attn__run *run = user;
+    return run->kind->validate(run->self, tape, loss);
+}
+
+static attn_status job_save(void *user, bool improved)
+{
+    return attn__run_save(user, improved);
+}
+
+static bool job_progress(void *user, const attn_progress *progress)
+{
+    attn__run *run = user;
+    attn_progress told = *progress;
+    if (progress->epoch_ends)
+        attn__run_note_epoch(run, progress);
+    told.measure = run->measure;
+    return !run->progress || run->progress(run->user, &told);
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+int64_t attn__run_epoch(const attn__run *run)
+{
+    return attn_training_epoch(run->training);
+}
+
+int64_t attn__run_parameters(const attn__run *run)
+{
+    const attn_named_list *list = attn_model_parameters(run->model);
+    int64_t count = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        count += attn_tensor_needs_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
+    return count;
+}
+
+static attn_status prepare(attn__run *run)
+{
+    attn_status status = run->resume ? attn__run_read_settings(run)
+                                     : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given,
+                                                          NULL);
+    if (status == ATTN_OK)
+        status = run->kind->prepare(run);
+    if (status != ATTN_OK)
+        return status;
+    attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
+    run->epochs = options.epochs;
+    status = attn_training_create(&run->training, run->context, attn_model_parameters(run->model), &options);
+    if (status == ATTN_OK)
+        status = run->resume ? attn__run_restore(run) : attn__run_begin_directory(run);
+    return status;
+}
+
+static void release(attn__run *run)
+{
+    attn_training_destroy(run->training);
+    attn_config_destroy(run->settings);
+    attn_config_destroy(run->stored);
+    attn_bytes_free(run->context, &run->history);
+    attn__directory_unlock(run->lock);
+    run->training = NULL;
+    run->settings = run->stored = NULL;
+    run->lock = -1;
+}
+
+attn_status attn__run_train(attn__run *run)
+{
+    run->lock = -1;
+    run->measure = NAN;
+    attn_status status = run->resume ? ATTN_OK : attn__run_check_directory(run);
+    if (status == ATTN_OK)
+        status = prepare(run);
+    if (status == ATTN_OK) {
+        if (run->kind->announce)
+            run->kind->announce(run);
+        attn_job loop = {.user = run,
+                         .steps = job_steps,
+                         .loss = job_loss,
+                         .validate = run->no_validation ? NULL : job_validate,
+                         .save = job_save,
+                         .progress = job_progress};
+        status = attn_training_run(run->training, &loop);
+    }
+    release(run);
+    return status;
+}

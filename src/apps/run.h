@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run.h - one training run in a directory, whatever is trained: its lock, its settings, its checkpoint, its history,
+ * going on later, and stopping.  An application gives a kind (what to read, which model, the loss of a step); the
+ * rest is the same for all, and is here.
+ *
+ * The directory holds, beside the application's own files,
+ *     training.json           the settings, every one, and which data they were used on
+ *     checkpoint.safetensors  parameters ("p.NAME"), the optimiser's state and the counters: all that must fit
+ *                             together is one file, which is replaced as a whole
+ *     history.tsv             a line an epoch
+ *     model.safetensors       the parameters that are best so far, or the last
+ */
+#ifndef ATTN_APPS_RUN_H
+#define ATTN_APPS_RUN_H
+
+#include "attn/io.h"
+#include "attn/models.h"
+#include "attn/train.h"
+#include "base/keys.h"
+
+typedef struct attn__run attn__run;
+
+typedef struct attn__run_kind {
+    const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
+    const char *no_path;    /* what training.json calls data that came without a path; NULL: there is no such data */
+    const char *measure;    /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
+    const char *const *own_files; /* names of files that `write` writes; NULL-terminated; may be NULL */
+    /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
+     * then asks attn__run_check_data whether it is the data to go on with. */
+    attn_status (*prepare)(attn__run *run);
+    /* Writes what does not change in training: config.json and what belongs to it. */
+    attn_status (*write)(const attn__run *run);
+    /* Once before the first step; may be NULL. */
+    void (*announce)(const attn__run *run);
+    int64_t (*steps)(void *self);
+    attn_tensor *(*loss)(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted);
+    /* The mean loss on data that is not trained on; not called where run->no_validation. */
+    attn_status (*validate)(void *self, attn_tape *tape, double *loss);
+} attn__run_kind;
+
+struct attn__run {
+    /* Set by the application before attn__run_train. */
+    attn_context *context;
+    const attn__run_kind *kind;
+    void *self; /* the application's */
+    const char *directory;
+    const char *data;         /* path, or NULL; a resumed run without one gets that of training.json */
+    const attn_config *given; /* settings; may be NULL */
+    bool resume;
+    bool (*progress)(void *user, const attn_progress *progress); /* may be NULL */
+    void *user;
+    /* Set by prepare(). */
+    uint64_t fingerprint; /* of the data */
+    attn_model *model;    /* the application's to destroy */
+    bool no_validation;   /* there is nothing to validate on */
+    double measure;       /* of the last validation: what kind->measure names */
+    /* The run's own. */
+    attn_config *settings; /* resolved */
+    attn_config *stored;   /* training.json of a resumed run */
+    attn_training *training;
+    int64_t epochs;
+    int lock;           /* the directory's, once it is taken; else -1 */
+    attn_bytes history; /* lines of history.tsv, one for each epoch done */
+};
+
+/* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the
+ * fields, `model` is still there.  ATTN_INTERRUPTED: progress() stopped it; ATTN_ARGUMENT: settings, a directory that
+ * has a model already, other data than the run to go on with began with; ATTN_BUSY: another process trains there. */
+attn_status attn__run_train(attn__run *run);
+
+/* ATTN_ARGUMENT if run->fingerprint is not what a resumed run began with. */
+attn_status attn__run_check_data(const attn__run *run);
+int64_t attn__run_epoch(const attn__run *run); /* epochs done */
+int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */
+
+/* Optimiser, schedule and length of a training, from settings that have the keys of ATTN__RUN_KEYS. */
+attn_training_options attn__run_options(const attn_config *settings, int64_t steps_per_epoch);
+
+/* ------------------------------------------------------------------------------------- tables of settings */
+
+#define ATTN__TEXT(name, otherwise, choices, doc) {name, ATTN_VALUE_TEXT, otherwise, 0, 0, choices, doc}
+#define ATTN__INT(name, otherwise, least, most, doc) {name, ATTN_VALUE_INT, otherwise, least, most, NULL, doc}
+#define ATTN__REAL(name, otherwise, least, most, doc) {name, ATTN_VALUE_REAL, otherwise, least, most, NULL, doc}
+#define ATTN__BOOL(name, otherwise, doc) {name, ATTN_VALUE_BOOL, otherwise, 0, 0, NULL, doc}
+
+extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *const attn__run_keeps[];
+
+/* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
+ * others are the defaults. */
+#define ATTN__RUN_KEYS(things, labels, epochs, batch, optimiser, rate, schedule, warmup, decay)                        \
+    ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
+        ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \
+        ATTN__TEXT("optimiser", optimiser, attn__run_optimisers, "adam, adamw or sgd with momentum"),                  \
+        ATTN__REAL("rate", rate, 1e-12, 100, "highest learning rate"),                                                 \
+        ATTN__TEXT("schedule", schedule, attn__run_schedules, "how the rate falls after the warm-up"),                 \
+        ATTN__INT("warmup", warmup, 0, 1e9, "steps in which the rate rises from 0"),                                   \
+        ATTN__REAL("weight_decay", decay, 0, 10, "pull of the weights towards 0"),                                     \
+        ATTN__REAL("momentum", "0.9", 0, 0.9999, "of sgd"),                                                            \
+        ATTN__REAL("clip", "1", 0, 1e9, "largest global norm of the gradient; 0: no limit"),                           \
+        ATTN__REAL("label_smoothing", "0.1", 0, 0.9, "share of each label spread over all " labels),                   \
+        ATTN__INT("patience", "0", 0, 1e6, "stop after so many epochs without a better validation loss; 0: never"),    \
+        ATTN__TEXT("keep", "best", attn__run_keeps,                                                                    \
+                   "which parameters are the model's: those best on the validation part, or the last"),                \
+        ATTN__INT("save_every", "0", 0, 1e9, "steps between checkpoints inside an epoch; 0: at its end only")
+
+#endif

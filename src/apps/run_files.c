@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The files of a training run.  All that must fit together (parameters, moments, counters) is one file, which
+ * is replaced as a whole; model.safetensors is written before it, so that whatever moment a run is killed at,
+ * resuming repeats at most work whose results are already there.
+ */
+#include "apps/run_files.h"
+
+#include "apps/directory.h"
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_status path_in(const attn__run *run, char *path, const char *name)
+{
+    return attn__path(run->context, path, run->directory, name);
+}
+
+/* ------------------------------------------------------------------------------------------- beginning */
+
+attn_status attn__run_check_directory(const attn__run *run)
+{
+    static const char *const names[] = {"model.safetensors", "checkpoint.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[ATTN__PATH];
+        attn_status status = path_in(run, path, names[i]);
+        if (status != ATTN_OK)
+            return status;
+        if (attn_file_exists(path))
+            return attn__fail(run->context, ATTN_ARGUMENT,
+                              "%s is there already: go on with it (resume) or choose another directory", path);
+    }
+    return ATTN_OK;
+}
+
+/* training.json: every setting, and which data they were used on. */
+static attn_status write_settings(const attn__run *run)
+{
+    char path[ATTN__PATH], hex[20];
+    attn_config *all;
+    attn_status status = attn_config_create(&all, run->context);
+    if (status != ATTN_OK)
+        return status;
+    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(run->settings); i++) {
+        const char *key = attn_config_key(run->settings, i);
+        status = attn_config_set(all, key, attn_config_get(run->settings, key));
+    }
+    snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
+    /* From the root, so that the data is found again from anywhere. */
+    char *whole = run->data ? realpath(run->data, NULL) : NULL;
+    if (status == ATTN_OK)
+        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->kind->no_path);
+    free(whole);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(all, "fingerprint", hex);
+    if (status == ATTN_OK)
+        status = path_in(run, path, "training.json");
+    if (status == ATTN_OK)
+        status = attn_config_write(run->context, all, path);
+    attn_config_destroy(all);
+    return status;
+}
+
+static attn_status append_history(attn__run *run, const char *line)
+{
+    size_t length = strlen(line);
+    char *longer = attn__realloc(run->context, run->history.data, run->history.size + length + 1);
+    if (!longer)
+        return ATTN_MEMORY;
+    memcpy(longer + run->history.size, line, length + 1);
+    run->history.data = longer;
+    run->history.size += length;
+    return ATTN_OK;
+}
+
+/* What the application measured comes last, so that the columns before it are the same for all. */
+static attn_status begin_history(attn__run *run)
+{
+    char head[160];
+    const char *measure = run->kind->measure;
+    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s\n", measure ? "\t" : "",
+             measure ? measure : "");
+    return append_history(run, head);
+}
+
+static attn_status save_checkpoint(attn__run *run);
+
+/* The first checkpoint comes before the first model: a run killed at any moment from here on can be resumed, one
+ * killed before begins anew. */
+attn_status attn__run_begin_directory(attn__run *run)
+{
+    attn_status status = attn_directory_create(run->context, run->directory);
+    if (status == ATTN_OK)
+        status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
+    if (status == ATTN_OK)
+        status = attn__run_check_directory(run);
+    if (status == ATTN_OK)
+        status = run->kind->write(run);
+    if (status == ATTN_OK)
+        status = write_settings(run);
+    if (status == ATTN_OK)
+        status = begin_history(run);
+    if (status == ATTN_OK)
+        status = save_checkpoint(run);
+    return status == ATTN_OK ? attn__run_save(run, false) : status;
+}
+
+/* -------------------------------------------------------------------------------------------- resuming */
+
+/* What a resumed run may be told anew: how long to go on, and how often to save. */
+static attn_status overlay_settings(const attn__run *run, attn_config *settings)
+{
+    static const char *const keys[] = {"epochs", "patience", "save_every"};
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
+        const attn_value *value = run->given ? attn_config_get(run->given, keys[i]) : NULL;
+        if (value)
+            status = attn_config_set(settings, keys[i], value);
+    }
+    return status;
+}
+
+/* The settings among the keys of training.json, checked before and after the new ones come over them, so that what
+ * is wrong is said of the file or of the caller. */
+static attn_status select_settings(attn__run *run, const char *path)
+{
+    attn_config *then;
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT, .select = true};
+    attn_status status = attn__keys_resolve(&then, run->context, run->kind->keys, run->stored, &of_file);
+    if (status == ATTN_OK)
+        status = overlay_settings(run, then);
+    if (status == ATTN_OK)
+        status = attn__keys_resolve(&run->settings, run->context, run->kind->keys, then, NULL);
+    attn_config_destroy(then);
+    return status;
+}
+
+attn_status attn__run_read_settings(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_status status = path_in(run, path, "training.json");
+    if (status == ATTN_OK)
+        status = attn_config_read(&run->stored, run->context, path);
+    if (status != ATTN_OK)
+        return status;
+    const char *data = attn_config_text(run->stored, "data", NULL);
+    if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
+        return attn__fail(run->context, ATTN_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
+    if (!run->data && !(run->kind->no_path && strcmp(data, run->kind->no_path) == 0))
+        run->data = data;
+    return select_settings(run, path);
+}
+
+attn_status attn__run_check_data(const attn__run *run)
+{
+    if (!run->stored)
+        return ATTN_OK;
+    uint64_t then = strtoull(attn_config_text(run->stored, "fingerprint", ""), NULL, 16);
+    if (then == run->fingerprint)
+        return ATTN_OK;
+    return attn__fail(run->context, ATTN_ARGUMENT, "%s: not the data that the training in %s began with",
+                      run->data ? run->data : run->kind->no_path, run->directory);
+}
+
+/* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", the optimiser's
+ * under their own names. */
+static attn_status checkpoint_list(const attn__run *run, attn_named_list *list)
+{
+    const attn_named_list *parameters = attn_model_parameters(run->model);
+    const attn_named_list *state = attn_optimiser_state(attn_training_optimiser(run->training));
+    attn_status status = ATTN_OK;
+    *list = (attn_named_list){.context = run->context};
+    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
+        char name[512];
+        snprintf(name, sizeof name, "p.%s", parameters->items[i].name);
+        status = attn_named_add(list, name, parameters->items[i].tensor);
+    }
+    for (int64_t i = 0; i < state->n && status == ATTN_OK; i++)
+        status = attn_named_add(list, state->items[i].name, state->items[i].tensor);
+    return status;
+}
+
+static attn_status restore_counters(attn__run *run, const attn_config *metadata, const char *path)
+{
+    const char *text = attn_config_text(metadata, "training", NULL);
+    if (!text)
+        return attn__fail(run->context, ATTN_FORMAT, "%s: its metadata lacks \"training\"", path);
+    attn_config *counters;
+    attn_status status = attn_config_parse(&counters, run->context, text, strlen(text), path);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_training_restore(run->training, counters);
+    attn_config_destroy(counters);
+    return status;
+}
+
+/* The head and the lines of the epochs that the checkpoint knows; later ones are made again. */
+static attn_status restore_history(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_status status = path_in(run, path, "history.tsv");
+    if (status != ATTN_OK || !attn_file_exists(path))
+        return status != ATTN_OK ? status : begin_history(run);
+    status = attn_file_read(&run->history, run->context, path, 0);
+    if (status != ATTN_OK)
+        return status;
+    int64_t lines = attn__run_epoch(run) + 1;
+    size_t keep = 0;
+    while (lines > 0 && keep < run->history.size)
+        lines -= run->history.data[keep++] == '\n';
+    run->history.size = keep;
+    run->history.data[keep] = '\0';
+    return ATTN_OK;
+}
+
+attn_status attn__run_restore(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_named_list list = {0};
+    attn_config *metadata = NULL;
+    attn_status status = path_in(run, path, "checkpoint.safetensors");
+    if (status == ATTN_OK)
+        status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
+    if (status == ATTN_OK)
+        status = attn_config_create(&metadata, run->context);
+    if (status == ATTN_OK)
+        status = checkpoint_list(run, &list);
+    if (status == ATTN_OK)
+        status = attn_weights_load(&list, path, NULL, metadata, NULL);
+    if (status == ATTN_OK)
+        status = restore_counters(run, metadata, path);
+    if (status == ATTN_OK)
+        status = restore_history(run);
+    if (status == ATTN_OK)
+        status = write_settings(run); /* with what the run was told anew */
+    attn_named_clear(&list);
+    attn_config_destroy(metadata);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- saving */
+
+void attn__run_note_epoch(attn__run *run, const attn_progress *p)
+{
+    char line[200];
+    int n = snprintf(line, sizeof line, "%lld\t%.6f\t%.6f\t%.6g", (long long)p->epoch, p->loss, p->valid_loss, p->rate);
+    if (run->kind->measure)
+        n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
+    snprintf(line + n, sizeof line - (size_t)n, "\n");
+    (void)append_history(run, line); /* without memory a line is lost; the training is not */
+}
+
+static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
+{
+    attn_config *counters;
+    attn_json json;
+    const char *text;
+    attn_status status = attn_config_create(&counters, run->context);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_training_store(run->training, counters);
+    attn_json_begin(&json, run->context, false);
+    attn_json_config(&json, NULL, counters);
+    if (status == ATTN_OK)
+        status = attn_json_finish(&json, &text);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(metadata, "training", text);
+    attn_json_free(&json);
+    attn_config_destroy(counters);
+    return status;
+}
+
+static attn_status save_checkpoint(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_named_list list = {0};
+    attn_config *metadata = NULL;
+    attn_status status = path_in(run, path, "checkpoint.safetensors");
+    if (status == ATTN_OK)
+        status = attn_config_create(&metadata, run->context);
+    if (status == ATTN_OK)
+        status = counters_as_text(run, metadata);
+    if (status == ATTN_OK)
+        status = checkpoint_list(run, &list);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(&list, path, metadata);
+    attn_named_clear(&list);
+    attn_config_destroy(metadata);
+    return status;
+}
+
+attn_status attn__run_save(attn__run *run, bool improved)
+{
+    char model[ATTN__PATH], history[ATTN__PATH];
+    attn_status status = path_in(run, model, "model.safetensors");
+    if (status == ATTN_OK)
+        status = path_in(run, history, "history.tsv");
+    /* Until the first validation there is no best: the model is what there is. */
+    bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
+    if (status == ATTN_OK && (improved || latest))
+        status = attn_safetensors_write(attn_model_parameters(run->model), model, NULL);
+    /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
+    if (status == ATTN_OK)
+        status = attn_file_write(run->context, history, run->history.data, run->history.size);
+    return status == ATTN_OK ? save_checkpoint(run) : status;
+}

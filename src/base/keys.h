@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * keys.h - settings checked against the table of what they may be, and completed with the defaults.
+ *
+ * Architectures, trainings and files that settings are read back from are all checked here, so that a value is
+ * refused in the same words wherever it comes from.
+ */
+#ifndef ATTN_BASE_KEYS_H
+#define ATTN_BASE_KEYS_H
+
+#include "attn/config.h"
+
+/* A default that depends on other settings: it holds where the selectors have these values (NULL: any). */
+typedef struct attn__preset {
+    const char *values[2];
+    const char *key, *otherwise;
+} attn__preset;
+
+typedef struct attn__keys {
+    const attn_key *keys;
+    int n;
+    const char *selectors[2];    /* keys of TEXT type whose values choose among presets; NULL: none */
+    const attn__preset *presets; /* later ones win: write the more special ones behind */
+    int npresets;
+} attn__keys;
+
+/* How what is wrong is said.  Zero means the default. */
+typedef struct attn__keys_options {
+    const char *name;    /* of what is described: an architecture, a file; NULL: the message begins with the key */
+    attn_status refusal; /* 0: ATTN_ARGUMENT */
+    bool select;         /* keys that the table lacks are passed over; default: they are refused */
+} attn__keys_options;
+
+const attn_key *attn__key_find(const attn__keys *keys, const char *name); /* NULL: there is none */
+
+/* A new config with every key of the table in its order: from `given` (may be NULL; null values count as not given)
+ * or its default.  A REAL given as an INT becomes one.  A key with an empty default is left out.  *to is NULL on
+ * failure.  `options` may be NULL. */
+attn_status attn__keys_resolve(attn_config **to, attn_context *context, const attn__keys *keys,
+                               const attn_config *given, const attn__keys_options *options);
+
+#endif

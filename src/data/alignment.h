@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * alignment.h - alignments as the files of this floor see them: records as read, then rows of equal length.
+ */
+#ifndef ATTN_DATA_ALIGNMENT_H
+#define ATTN_DATA_ALIGNMENT_H
+
+#include "attn/alignment.h"
+#include "base/context.h"
+
+struct attn_alignment {
+    attn_context *context;
+    attn_alignment_format format;
+    int64_t rows, columns;
+    char **names;
+    char *cells; /* rows of columns + 1 characters, each ended by 0 */
+};
+
+/* A sequence as it stands in the file, marks of insertions and all. */
+typedef struct attn__record {
+    char *name, *text; /* text is not ended by 0 */
+    size_t length, capacity;
+    int64_t line; /* where it begins */
+} attn__record;
+
+typedef struct attn__records {
+    attn_context *context;
+    const char *source; /* the file's name, for errors */
+    attn__record *items;
+    int64_t n, capacity;
+    attn__record marks; /* Stockholm's #=GC RF; length 0: none */
+} attn__records;
+
+/* A new record at the end; NULL on failure. */
+attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
+/* Adds the residues of a line to a record; white space is passed over.  ATTN_FORMAT for what cannot stand there. */
+attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
+                                int64_t line);
+void attn__records_clear(attn__records *records);
+
+/* The two kinds of file: records that begin with '>', and Stockholm's blocks. */
+attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
+attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
+bool attn__is_stockholm(const char *text, size_t size);
+
+/* Which of the '>' formats the records are in. */
+attn_alignment_format attn__records_format(const attn__records *records);
+/* An alignment with room for that many rows, no names yet.  NULL on failure. */
+attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
+                                       int64_t columns);
+
+static inline char *attn__alignment_cells(const attn_alignment *alignment, int64_t row)
+{
+    return alignment->cells + row * (alignment->columns + 1);
+}
+
+#endif

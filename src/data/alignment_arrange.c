@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ * From sequences as they stand in a file to rows of equal length: what is a column is the format's to say. */
+#include "data/alignment.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool is_lower(char c)
+{
+    return c >= 'a' && c <= 'z';
+}
+
+static bool is_gap(char c)
+{
+    return c == '-' || c == '.' || c == '~' || c == '_';
+}
+
+static char upper(char c)
+{
+    return is_gap(c) ? '-' : c == '*' ? 'X' : is_lower(c) ? (char)(c - 'a' + 'A') : c;
+}
+
+static bool is_insertion(char c)
+{
+    return is_lower(c) || c == '.' || c == '*';
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool name_says(const char *source, const char *end)
+{
+    char zipped[16];
+    size_t n = strlen(end);
+    memcpy(zipped, end, n);
+    memcpy(zipped + n, ".gz", 4);
+    return ends_with(source, end) || ends_with(source, zipped);
+}
+
+/* Rows of different lengths can only be A3M; rows of one length with '.' are A2M (or FASTA whose gaps are dots, for
+ * which A2M's rule gives the same columns unless the query has gaps). */
+attn_alignment_format attn__records_format(const attn__records *records)
+{
+    if (name_says(records->source, ".a3m"))
+        return ATTN_ALIGNMENT_A3M;
+    if (name_says(records->source, ".a2m"))
+        return ATTN_ALIGNMENT_A2M;
+    bool dots = false, lower = false;
+    for (int64_t i = 0; i < records->n; i++) {
+        const attn__record *r = &records->items[i];
+        if (r->length != records->items[0].length)
+            return ATTN_ALIGNMENT_A3M;
+        for (size_t c = 0; c < r->length; c++) {
+            dots |= r->text[c] == '.';
+            lower |= is_lower(r->text[c]);
+        }
+    }
+    return dots && lower ? ATTN_ALIGNMENT_A2M : ATTN_ALIGNMENT_FASTA;
+}
+
+/* Takes the insertions out of each record. */
+static void drop_insertions(attn__records *records)
+{
+    for (int64_t i = 0; i < records->n; i++) {
+        attn__record *r = &records->items[i];
+        size_t kept = 0;
+        for (size_t c = 0; c < r->length; c++) {
+            if (!is_insertion(r->text[c]))
+                r->text[kept++] = r->text[c];
+        }
+        r->length = kept;
+    }
+}
+
+static void drop_final_stops(attn__records *records)
+{
+    for (int64_t i = 0; i < records->n; i++) {
+        attn__record *r = &records->items[i];
+        while (r->length > 0 && r->text[r->length - 1] == '*')
+            r->length--;
+    }
+}
+
+static attn_status check_lengths(const attn__records *records, attn_alignment_format format)
+{
+    const attn__record *first = &records->items[0];
+    for (int64_t i = 0; i < records->n; i++) {
+        const attn__record *r = &records->items[i];
+        if (r->length == 0)
+            return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": sequence '%.60s' is empty",
+                              records->source, r->line, r->name);
+        if (r->length != first->length)
+            return attn__fail(records->context, ATTN_FORMAT,
+                              "%s:%" PRId64 ": sequence '%.60s' has %zu columns, the first one %zu%s", records->source,
+                              r->line, r->name, r->length, first->length,
+                              format == ATTN_ALIGNMENT_A3M ? " (lower case, '.' and '*' are insertions and do not count)"
+                                                           : ": the sequences are not aligned");
+    }
+    return ATTN_OK;
+}
+
+/* Is raw column c one of the alignment's? */
+static bool is_column(const attn__records *records, attn_alignment_format format, bool query_columns, size_t c)
+{
+    char query = records->items[0].text[c];
+    if (query_columns && is_gap(query))
+        return false;
+    switch (format) {
+    case ATTN_ALIGNMENT_A2M: return query != '.';
+    case ATTN_ALIGNMENT_STOCKHOLM: return records->marks.length ? records->marks.text[c] == 'X' : !is_gap(query);
+    default: return true;
+    }
+}
+
+static attn_status check_marks(const attn__records *records)
+{
+    if (records->marks.length == 0 || records->marks.length == records->items[0].length)
+        return ATTN_OK;
+    return attn__fail(records->context, ATTN_FORMAT, "%s: the line #=GC RF has %zu columns, the sequences %zu",
+                      records->source, records->marks.length, records->items[0].length);
+}
+
+static attn_status check(attn__records *records, attn_alignment_format format)
+{
+    if (records->n == 0)
+        return attn__fail(records->context, ATTN_FORMAT, "%s: no sequence in it", records->source);
+    if (format == ATTN_ALIGNMENT_A3M)
+        drop_insertions(records);
+    else
+        drop_final_stops(records);
+    attn_status status = check_lengths(records, format);
+    return status == ATTN_OK ? check_marks(records) : status;
+}
+
+attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
+                                       int64_t columns)
+{
+    attn_alignment *a = attn__alloc_zero(context, sizeof *a);
+    if (!a)
+        return NULL;
+    *a = (attn_alignment){.context = context, .format = format, .rows = rows, .columns = columns};
+    a->names = attn__alloc_zero(context, attn__size_mul((size_t)rows, sizeof *a->names));
+    a->cells = attn__alloc_zero(context, attn__size_mul((size_t)rows, (size_t)columns + 1));
+    if (!a->names || !a->cells) {
+        attn_alignment_destroy(a);
+        return NULL;
+    }
+    return a;
+}
+
+/* Fills a row with the raw columns that count. */
+static void fill(attn_alignment *a, attn__records *records, bool query_columns, int64_t row)
+{
+    char *to = attn__alignment_cells(a, row);
+    const char *from = records->items[row].text;
+    for (size_t c = 0; c < records->items[0].length; c++) {
+        if (is_column(records, a->format, query_columns, c))
+            *to++ = upper(from[c]);
+    }
+    a->names[row] = records->items[row].name;
+    records->items[row].name = NULL;
+}
+
+static attn_status arrange(attn_alignment **alignment, attn__records *records, attn_alignment_format format,
+                           bool query_columns)
+{
+    attn_status status = check(records, format);
+    if (status != ATTN_OK)
+        return status;
+    int64_t columns = 0;
+    for (size_t c = 0; c < records->items[0].length; c++)
+        columns += is_column(records, format, query_columns, c);
+    if (columns == 0)
+        return attn__fail(records->context, ATTN_FORMAT, "%s: no column is left of the query '%.60s'", records->source,
+                          records->items[0].name);
+    attn_alignment *a = attn__alignment_create(records->context, format, records->n, columns);
+    if (!a)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < records->n; i++)
+        fill(a, records, query_columns, i);
+    *alignment = a;
+    return ATTN_OK;
+}
+
+attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
+                                 const char *name, const attn_alignment_options *options)
+{
+    static const attn_alignment_options defaults;
+    const attn_alignment_options *o = options ? options : &defaults;
+    *alignment = NULL;
+    if (o->max_rows < 0)
+        return attn__fail(context, ATTN_ARGUMENT, "max_rows is negative: %" PRId64, o->max_rows);
+    attn__records records = {.context = context, .source = name};
+    int64_t most = o->max_rows ? o->max_rows : INT64_MAX;
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3, size -= 3;
+    bool blocks = o->format == ATTN_ALIGNMENT_STOCKHOLM || (!o->format && attn__is_stockholm(text, size));
+    attn_status status = blocks ? attn__records_read_stockholm(&records, text, size, most)
+                                : attn__records_read(&records, text, size, most);
+    attn_alignment_format format = blocks ? ATTN_ALIGNMENT_STOCKHOLM : o->format;
+    if (status == ATTN_OK && format == ATTN_ALIGNMENT_ANY && records.n > 0)
+        format = attn__records_format(&records);
+    if (status == ATTN_OK)
+        status = arrange(alignment, &records, format, o->query_columns);
+    attn__records_clear(&records);
+    return status;
+}
+
+void attn_alignment_destroy(attn_alignment *alignment)
+{
+    if (!alignment)
+        return;
+    for (int64_t i = 0; alignment->names && i < alignment->rows; i++)
+        attn__free(alignment->context, alignment->names[i]);
+    attn__free(alignment->context, alignment->names);
+    attn__free(alignment->context, alignment->cells);
+    attn__free(alignment->context, alignment);
+}
+
+attn_alignment_format attn_alignment_origin(const attn_alignment *alignment)
+{
+    return alignment->format;
+}
+
+int64_t attn_alignment_rows(const attn_alignment *alignment)
+{
+    return alignment->rows;
+}
+
+int64_t attn_alignment_columns(const attn_alignment *alignment)
+{
+    return alignment->columns;
+}
+
+const char *attn_alignment_name(const attn_alignment *alignment, int64_t i)
+{
+    return alignment->names[i];
+}
+
+const char *attn_alignment_row(const attn_alignment *alignment, int64_t i)
+{
+    return attn__alignment_cells(alignment, i);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT
+ * Sequences as they stand in a file. */
+#include "data/alignment.h"
+#include "data/lines.h"
+
+#include <inttypes.h>
+
+static char *copy_text(attn_context *context, const char *text, size_t length)
+{
+    char *copy = attn__alloc(context, length + 1);
+    if (copy) {
+        memcpy(copy, text, length);
+        copy[length] = 0;
+    }
+    return copy;
+}
+
+attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line)
+{
+    if (records->n == records->capacity) {
+        int64_t capacity = 2 * records->capacity + 16;
+        attn__record *items =
+            attn__realloc(records->context, records->items, attn__size_mul((size_t)capacity, sizeof *items));
+        if (!items)
+            return NULL;
+        records->items = items;
+        records->capacity = capacity;
+    }
+    attn__record *record = &records->items[records->n];
+    *record = (attn__record){.name = copy_text(records->context, name, length), .line = line};
+    if (!record->name)
+        return NULL;
+    records->n++;
+    return record;
+}
+
+static bool is_residue(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '.' || c == '*' || c == '~' || c == '_';
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\v' || c == '\f' || c == '\r';
+}
+
+static attn_status fail_character(const attn__records *records, char c, int64_t line, size_t column)
+{
+    unsigned char code = (unsigned char)c;
+    if (code > ' ' && code < 127)
+        return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": '%c' at column %zu is no residue",
+                          records->source, line, c, column + 1);
+    return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": byte 0x%02x at column %zu is no residue",
+                      records->source, line, code, column + 1);
+}
+
+static attn_status reserve(attn__records *records, attn__record *record, size_t more)
+{
+    size_t need = attn__size_add(record->length, more);
+    if (need <= record->capacity)
+        return ATTN_OK;
+    size_t capacity = attn__size_add(need, need / 2);
+    char *text = attn__realloc(records->context, record->text, capacity);
+    if (!text)
+        return ATTN_MEMORY;
+    record->text = text;
+    record->capacity = capacity;
+    return ATTN_OK;
+}
+
+attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
+                                int64_t line)
+{
+    attn_status status = reserve(records, record, length);
+    if (status != ATTN_OK)
+        return status;
+    for (size_t i = 0; i < length; i++) {
+        if (is_residue(text[i]))
+            record->text[record->length++] = text[i];
+        else if (!is_space(text[i]))
+            return fail_character(records, text[i], line, i);
+    }
+    return ATTN_OK;
+}
+
+void attn__records_clear(attn__records *records)
+{
+    for (int64_t i = 0; i < records->n; i++) {
+        attn__free(records->context, records->items[i].name);
+        attn__free(records->context, records->items[i].text);
+    }
+    attn__free(records->context, records->items);
+    attn__free(records->context, records->marks.text);
+    *records = (attn__records){.context = records->context, .source = records->source};
+}
+
+static bool begins(const char *text, size_t length, const char *with)
+{
+    size_t n = strlen(with);
+    return length >= n && memcmp(text, with, n) == 0;
+}
+
+/* HH-suite writes predicted structure, confidences and a consensus as records among the sequences. */
+static bool is_extra(const char *name, size_t length)
+{
+    static const char *const kinds[] = {"ss_pred", "ss_conf", "ss_dssp", "ss_prob", "sa_dssp",
+                                        "sa_pred", "aa_dssp", "aa_pred"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (begins(name, length, kinds[i]))
+            return true;
+    size_t word = 0;
+    while (word < length && !is_space(name[word]))
+        word++;
+    size_t n = strlen("_consensus");
+    return word >= n && begins(name + word - n, n, "_consensus");
+}
+
+/* A cursor over a file of records. */
+typedef struct reading {
+    attn__records *records;
+    attn__record *record; /* the one that lines belong to; NULL in one that is passed over */
+    bool began;           /* a '>' has been seen */
+    int64_t line, most;
+} reading;
+
+static attn_status take_header(reading *r, const char *line, size_t length)
+{
+    line++, length--;
+    while (length > 0 && is_space(line[length - 1]))
+        length--;
+    r->began = true;
+    r->record = NULL;
+    if (is_extra(line, length))
+        return ATTN_OK;
+    r->record = attn__record_add(r->records, line, length, r->line);
+    return r->record ? ATTN_OK : ATTN_MEMORY;
+}
+
+static attn_status take_line(reading *r, const char *line, size_t length)
+{
+    if (length == 0 || (line[0] == '#' && !r->began))
+        return ATTN_OK;
+    if (line[0] == '>')
+        return take_header(r, line, length);
+    if (!r->began)
+        return attn__fail(r->records->context, ATTN_FORMAT,
+                          "%s:%" PRId64 ": neither '>' nor \"# STOCKHOLM\" before the first sequence", r->records->source,
+                          r->line);
+    return r->record ? attn__record_extend(r->records, r->record, line, length, r->line) : ATTN_OK;
+}
+
+attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most)
+{
+    reading r = {.records = records, .most = most};
+    const char *line;
+    size_t length, at = 0;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+        r.line++;
+        if (length > 0 && line[0] == '>' && records->n == most)
+            break;
+        status = take_line(&r, line, length);
+    }
+    return status;
+}

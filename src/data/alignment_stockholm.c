@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ * Stockholm files: blocks of "name sequence", in which a sequence may go on from block to block. */
+#include "data/alignment.h"
+#include "data/lines.h"
+
+#include <inttypes.h>
+
+static const char begin[] = "# STOCKHOLM", marks[] = "#=GC RF";
+
+bool attn__is_stockholm(const char *text, size_t size)
+{
+    return size >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
+}
+
+typedef struct reading {
+    attn__records *records;
+    int64_t line, most;
+    int64_t at;         /* which sequence of the block comes next */
+    bool first, inside; /* in the first block; behind a sequence of this block */
+} reading;
+
+/* Blocks keep their order in every known writer, so that the sequence sought is nearly always the next. */
+static attn__record *find(reading *r, const char *name, size_t length)
+{
+    attn__records *all = r->records;
+    for (int64_t tried = 0; tried < all->n; tried++) {
+        attn__record *record = &all->items[(r->at + tried) % all->n];
+        if (strlen(record->name) == length && memcmp(record->name, name, length) == 0) {
+            r->at = record - all->items + 1;
+            return record;
+        }
+    }
+    return NULL;
+}
+
+/* Once `most` sequences are there, the others are passed over in every block. */
+static attn_status take_sequence(reading *r, const char *line, size_t length)
+{
+    size_t name = 0;
+    while (name < length && line[name] != ' ' && line[name] != '\t')
+        name++;
+    size_t rest = name;
+    while (rest < length && (line[rest] == ' ' || line[rest] == '\t'))
+        rest++;
+    r->inside = true;
+    if (rest >= length)
+        return attn__fail(r->records->context, ATTN_FORMAT, "%s:%" PRId64 ": a name without a sequence",
+                          r->records->source, r->line);
+    attn__record *record = NULL;
+    if (r->first && r->records->n < r->most) {
+        record = attn__record_add(r->records, line, name, r->line);
+        if (!record)
+            return ATTN_MEMORY;
+    } else if (!r->first) {
+        record = find(r, line, name);
+        if (!record && r->records->n < r->most)
+            return attn__fail(r->records->context, ATTN_FORMAT, "%s:%" PRId64 ": '%.*s' is not in the first block",
+                              r->records->source, r->line, (int)(name < 60 ? name : 60), line);
+    }
+    return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
+}
+
+/* RF may hold any mark; what matters is whether it is a gap, so marks are kept as 'X' and '.'. */
+static attn_status take_marks(reading *r, const char *line, size_t length)
+{
+    attn_status status = ATTN_OK;
+    for (size_t i = sizeof marks - 1; i < length && status == ATTN_OK; i++) {
+        if (line[i] != ' ' && line[i] != '\t') {
+            char mark = strchr(".-_~", line[i]) ? '.' : 'X';
+            status = attn__record_extend(r->records, &r->records->marks, &mark, 1, r->line);
+        }
+    }
+    return status;
+}
+
+static attn_status take_line(reading *r, const char *line, size_t length)
+{
+    if (length == 0) {
+        r->first = r->first && !r->inside;
+        r->inside = false;
+        r->at = 0;
+        return ATTN_OK;
+    }
+    if (line[0] != '#')
+        return take_sequence(r, line, length);
+    bool marked = length > sizeof marks - 1 && memcmp(line, marks, sizeof marks - 1) == 0;
+    return marked ? take_marks(r, line, length) : ATTN_OK;
+}
+
+attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most)
+{
+    reading r = {.records = records, .most = most, .first = true};
+    const char *line;
+    size_t length, at = 0;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+        r.line++;
+        if (length >= 2 && line[0] == '/' && line[1] == '/')
+            break; /* a second alignment may follow; the first is taken */
+        status = take_line(&r, line, length);
+    }
+    return status;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ * How many of the best-scored pairs of residues touch. */
+#include "data/alignment.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct pair {
+    float score;
+    bool touches;
+    int64_t place; /* i * L + j, which breaks ties */
+} pair;
+
+/* Best first; a score that is no number comes last. */
+static int compare(const void *left, const void *right)
+{
+    const pair *a = left, *b = right;
+    float x = isnan(a->score) ? -INFINITY : a->score, y = isnan(b->score) ? -INFINITY : b->score;
+    if (x != y)
+        return x < y ? 1 : -1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* The resolved pairs whose separation counts, into `pairs`; returns how many. */
+static int64_t collect(pair *pairs, const float *scores, const float *distances, int64_t columns, int64_t least,
+                       int64_t most, double cutoff)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < columns; i++) {
+        for (int64_t j = i + (least > 1 ? least : 1); j < columns && (most == 0 || j - i < most); j++) {
+            int64_t at = i * columns + j;
+            if (!isnan(distances[at]))
+                pairs[n++] = (pair){scores[at], distances[at] < cutoff, at};
+        }
+    }
+    return n;
+}
+
+attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
+                                   int64_t least, int64_t most, int64_t count, double cutoff, double *precision,
+                                   int64_t *counted)
+{
+    size_t cells = attn__size_mul((size_t)columns, (size_t)columns);
+    pair *pairs = attn__alloc(context, attn__size_mul(cells, sizeof *pairs));
+    if (!pairs)
+        return ATTN_MEMORY;
+    int64_t n = collect(pairs, scores, distances, columns, least, most, cutoff > 0 ? cutoff : 8), touching = 0;
+    qsort(pairs, (size_t)n, sizeof *pairs, compare);
+    n = n < count ? n : count;
+    for (int64_t i = 0; i < n; i++)
+        touching += pairs[i].touches;
+    *precision = n > 0 ? (double)touching / (double)n : NAN;
+    if (counted)
+        *counted = n;
+    attn__free(context, pairs);
+    return ATTN_OK;
+}

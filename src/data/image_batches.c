@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ * Batches of images in an order that (seed, epoch) fixes, augmented as (seed, epoch, index) says. */
+#include "attn/image_data.h"
+
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <string.h>
+
+/* Streams of the seed, so that the order and what is done to an image know nothing of each other. */
+enum { STREAM_ORDER = 0x6f72, STREAM_AUGMENT = 0x6175 };
+
+struct attn_image_batches {
+    attn_context *context;
+    const attn_image_set *set;
+    attn_image_shape shape;
+    attn_image_batches_options options;
+    int64_t count, epoch, position;
+    int64_t *order; /* [n] */
+    float *x;
+    int32_t *labels;
+    float level[3][256]; /* what a sample becomes, by channel */
+};
+
+/* The n-th epoch is made anew from one generator: it can be entered without those before it. */
+static void order_epoch(attn_image_batches *b)
+{
+    int64_t n = attn_image_set_size(b->set);
+    for (int64_t i = 0; i < n; i++)
+        b->order[i] = i;
+    attn__rng rng = {.seed = b->options.seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)b->epoch))};
+    if (!b->options.in_order)
+        attn__rng_shuffle(&rng, b->order, n);
+}
+
+static attn_status allocate(attn_image_batches *b)
+{
+    int64_t n = attn_image_set_size(b->set), size = b->options.size < n ? b->options.size : n;
+    size_t image = (size_t)(b->shape.width * b->shape.height * b->shape.channels);
+    b->order = attn__alloc(b->context, attn__size_mul((size_t)n, sizeof *b->order));
+    b->labels = attn__alloc(b->context, attn__size_mul((size_t)size, sizeof *b->labels));
+    b->x = attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)size, image), sizeof *b->x));
+    return b->order && b->labels && b->x ? ATTN_OK : ATTN_MEMORY;
+}
+
+static void fill_levels(attn_image_batches *b)
+{
+    for (int c = 0; c < 3; c++) {
+        float std = b->options.std[c] > 0 ? b->options.std[c] : 1;
+        for (int v = 0; v < 256; v++)
+            b->level[c][v] = ((float)v / 255 - b->options.mean[c]) / std;
+    }
+}
+
+attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
+                                      const attn_image_batches_options *options)
+{
+    attn_image_batches_options o = options ? *options : (attn_image_batches_options){0};
+    attn_image_shape shape = attn_image_set_shape(set);
+    *batches = NULL;
+    o.size = o.size ? o.size : 64;
+    if (o.size < 0 || o.size > INT32_MAX || o.shift < 0 || o.shift >= shape.width || o.shift >= shape.height)
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "batches of %lld images, shifted by up to %lld pixels; images are %lld x %lld",
+                          (long long)o.size, (long long)o.shift, (long long)shape.width, (long long)shape.height);
+    attn_image_batches *b = attn__alloc_zero(context, sizeof *b);
+    if (!b)
+        return ATTN_MEMORY;
+    *b = (attn_image_batches){.context = context, .set = set, .shape = shape, .options = o};
+    b->count = (attn_image_set_size(set) + o.size - 1) / o.size;
+    attn_status status = allocate(b);
+    if (status != ATTN_OK) {
+        attn_image_batches_destroy(b);
+        return status;
+    }
+    fill_levels(b);
+    order_epoch(b);
+    *batches = b;
+    return ATTN_OK;
+}
+
+void attn_image_batches_destroy(attn_image_batches *b)
+{
+    if (!b)
+        return;
+    attn__free(b->context, b->order);
+    attn__free(b->context, b->labels);
+    attn__free(b->context, b->x);
+    attn__free(b->context, b);
+}
+
+int64_t attn_image_batches_count(const attn_image_batches *b)
+{
+    return b->count;
+}
+
+void attn_image_batches_seek(attn_image_batches *b, int64_t epoch, int64_t position)
+{
+    if (epoch != b->epoch) {
+        b->epoch = epoch;
+        order_epoch(b);
+    }
+    b->position = position;
+}
+
+/* Where the pixel at (0, 0) of the augmented image comes from, and which way its rows are read. */
+typedef struct view {
+    int64_t x, y;
+    bool flipped;
+} view;
+
+static view view_of(const attn_image_batches *b, int64_t index)
+{
+    const attn_image_batches_options *o = &b->options;
+    attn__rng rng = {.seed = attn__mix64(o->seed ^ attn__mix64((uint64_t)b->epoch + STREAM_AUGMENT)),
+                     .stream = (uint64_t)index};
+    uint64_t places = 2 * (uint64_t)o->shift + 1;
+    view v = {0};
+    if (o->shift > 0) {
+        v.x = (int64_t)attn__rng_below(&rng, places) - o->shift;
+        v.y = (int64_t)attn__rng_below(&rng, places) - o->shift;
+    }
+    v.flipped = o->flip && attn__rng_below(&rng, 2) == 1;
+    return v;
+}
+
+static void fill_image(const attn_image_batches *b, int64_t index, float *to)
+{
+    const unsigned char *pixels = attn_image_set_pixels(b->set, index);
+    attn_image_shape s = b->shape;
+    view v = view_of(b, index);
+    for (int64_t c = 0; c < s.channels; c++) {
+        for (int64_t y = 0; y < s.height; y++) {
+            int64_t row = y + v.y;
+            for (int64_t x = 0; x < s.width; x++, to++) {
+                int64_t column = (v.flipped ? s.width - 1 - x : x) + v.x;
+                bool inside = row >= 0 && row < s.height && column >= 0 && column < s.width;
+                *to = b->level[c][inside ? pixels[(row * s.width + column) * s.channels + c] : 0];
+            }
+        }
+    }
+}
+
+bool attn_image_batches_next(attn_image_batches *b, attn_image_batch *batch)
+{
+    int64_t n = attn_image_set_size(b->set), begin = b->position * b->options.size;
+    if (b->position >= b->count)
+        return false;
+    int64_t size = n - begin < b->options.size ? n - begin : b->options.size;
+    size_t image = (size_t)(b->shape.width * b->shape.height * b->shape.channels);
+    for (int64_t i = 0; i < size; i++) {
+        int64_t index = b->order[begin + i];
+        b->labels[i] = attn_image_set_label(b->set, index);
+        fill_image(b, index, b->x + (size_t)i * image);
+    }
+    b->position++;
+    *batch = (attn_image_batch){.size = size, .x = b->x, .labels = b->labels, .indices = b->order + begin};
+    return true;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * PDB files: fixed columns (wwPDB, "Atomic Coordinate Entry Format" 3.3). */
+#include "data/lines.h"
+#include "data/structure.h"
+
+#include <inttypes.h>
+
+/* Columns [begin, end) of a line, counted from 0, without spaces; what does not fit is cut. */
+static void cut(char *out, size_t room, const char *line, size_t length, size_t begin, size_t end)
+{
+    size_t n = 0;
+    for (size_t i = begin; i < end && i < length; i++) {
+        if (line[i] != ' ' && n + 1 < room)
+            out[n++] = line[i];
+    }
+    out[n] = 0;
+}
+
+static attn_status fail(const attn__structure_reading *r, const char *what)
+{
+    return attn__fail(r->structure->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->source, r->line, what);
+}
+
+static attn_status take_atom(attn__structure_reading *r, const char *line, size_t length)
+{
+    attn__atom atom = {.hetero = line[0] == 'H', .insertion = ' '};
+    double number;
+    if (length < 54)
+        return fail(r, "an atom's record of less than 54 columns");
+    cut(atom.name, sizeof atom.name, line, length, 12, 16);
+    cut(atom.residue, sizeof atom.residue, line, length, 17, 20);
+    cut(atom.chain, sizeof atom.chain, line, length, 21, 22);
+    atom.insertion = line[26];
+    if (!attn__decimal(line + 22, 4, &number))
+        return fail(r, "columns 23 to 26 are no residue number");
+    atom.number = (int64_t)number;
+    for (size_t i = 0; i < 3; i++) {
+        if (!attn__decimal(line + 30 + 8 * i, 8, &atom.at[i]))
+            return fail(r, "columns 31 to 54 are no coordinates");
+    }
+    return attn__structure_add(r, &atom);
+}
+
+static bool is(const char *line, size_t length, const char *record)
+{
+    size_t n = strlen(record);
+    return length >= n && memcmp(line, record, n) == 0;
+}
+
+attn_status attn__structure_read_pdb(attn__structure_reading *r, const char *text, size_t size)
+{
+    const char *line;
+    size_t length, at = 0;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+        r->line++;
+        if (is(line, length, "ENDMDL"))
+            break; /* the first model of several */
+        if (is(line, length, "ATOM  ") || is(line, length, "HETATM"))
+            status = take_atom(r, line, length);
+    }
+    return status;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * image.h - the decoders behind attn_image_parse. */
+#ifndef ATTN_IO_IMAGE_H
+#define ATTN_IO_IMAGE_H
+
+#include "attn/image.h"
+#include "io/input.h"
+
+/* What a file holds: 1 to 4 channels, where 2 and 4 have alpha behind grey or RGB. */
+typedef struct attn__raster {
+    int64_t width, height;
+    int channels;
+    unsigned char *pixels; /* the context's, on failure too */
+} attn__raster;
+
+enum { ATTN__IMAGE_SIDE = 1000000 };
+
+/* Whether a size that a file says is one that is read.  ATTN_FORMAT: no pixels; ATTN_UNSUPPORTED: beyond the limit
+ * (0: the default one). */
+attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_t height, int64_t limit);
+/* Checks, and takes memory. */
+attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, uint64_t width, uint64_t height,
+                               int channels, int64_t limit);
+
+bool attn__png_matches(const attn__input *input);
+attn_status attn__png_read(attn__raster *raster, const attn__input *input, int64_t limit);
+bool attn__jpeg_matches(const attn__input *input);
+attn_status attn__jpeg_read(attn__raster *raster, const attn__input *input, int64_t limit);
+bool attn__pnm_matches(const attn__input *input);
+attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64_t limit);
+
+/* The orientation (1 to 8) in an EXIF block; 1 if it has none or is damaged. */
+int attn__exif_orientation(const uint8_t *data, size_t size);
+/* Turns and mirrors as an EXIF orientation asks. */
+attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int orientation);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A classifier of axial attention: patches, a position for each row and each column, blocks that attend along the rows
+ * and then along the columns, the mean over all patches, a head.  Where a Vision Transformer compares N^2 pairs of
+ * patches this one compares N^1.5, and two blocks together still reach every patch.
+ */
+#include "models/vision_parts.h"
+
+#include "base/context.h"
+#include "attn/nn_axial.h"
+
+static const attn_key keys[] = {
+    ATTN__KEY_COUNT("img_size", "28", "pixels of each side"),
+    ATTN__KEY_COUNT("patch_size", "2", "pixels of each side of a patch"),
+    ATTN__KEY_COUNT("in_channels", "1", "channels of an image"),
+    ATTN__KEY_COUNT("num_hiddens", "64", "channels; num_heads divides it"),
+    ATTN__KEY_COUNT("mlp_num_hiddens", "128", "channels inside the feed-forward networks"),
+    ATTN__KEY_COUNT("num_heads", "4", "attention heads"),
+    {"num_blks", ATTN_VALUE_INT, "4", 1, ATTN__MAX_BLOCKS, NULL, "blocks, each of a row and a column part"},
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_COUNT("num_classes", "10", "classes"),
+    ATTN__KEY_INIT,
+};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,img_size,img_size)", "images")};
+static const attn_port outputs[] = {
+    ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
+    ATTN__PORT_OPTIONAL("rows", "(num_blks,b*y,num_heads,x,x)", "attention along each row of patches"),
+    ATTN__PORT_OPTIONAL("columns", "(num_blks,b*x,num_heads,y,y)", "attention along each column of patches"),
+};
+
+enum { ROWS, COLUMNS, AXES };
+
+typedef struct network {
+    attn_nn_conv patches;
+    attn_nn_axial_positions positions;
+    attn_nn_vit_block block[ATTN__MAX_BLOCKS][AXES];
+    attn_nn_layer_norm norm;
+    attn_nn_linear head;
+    int64_t side; /* patches */
+    int blocks;
+} network;
+
+static void build_embedding(network *n, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
+{
+    int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
+    n->side = size / patch;
+    if (n->side < 1) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "axial-classifier: patch_size %lld is larger than img_size %lld",
+                   (long long)patch, (long long)size);
+        return;
+    }
+    attn_nn_push(builder, "patch_embedding");
+    attn_nn_patches_init(&n->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "positions");
+    attn_nn_axial_positions_init(&n->positions, builder, hidden, 2, (int64_t[]){n->side, n->side}, 3,
+                                 ATTN_POSITIONS_EXACT);
+    attn_nn_pop(builder);
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    static const char *const names[AXES] = {"rows", "columns"};
+    network *n = self;
+    int64_t hidden = attn_config_int(config, "num_hiddens", 0);
+    attn_nn_vit_block_options options = {.hidden = hidden,
+                                         .mlp_hidden = attn_config_int(config, "mlp_num_hiddens", 0),
+                                         .heads = attn_config_int(config, "num_heads", 0),
+                                         .activation = ATTN_GELU_ERF,
+                                         .dropout = attn_config_real(config, "dropout", 0),
+                                         .eps = 1e-5};
+    n->blocks = (int)attn_config_int(config, "num_blks", 0);
+    build_embedding(n, builder, config, hidden);
+    for (int i = 0; i < n->blocks; i++) {
+        for (int axis = 0; axis < AXES; axis++) {
+            attn_nn_push(builder, "blks.%d.%s", i, names[axis]);
+            attn_nn_vit_block_init(&n->block[i][axis], builder, &options);
+            attn_nn_pop(builder);
+        }
+    }
+    attn_nn_push(builder, "head.0");
+    attn_nn_layer_norm_init(&n->norm, builder, hidden, 1e-5);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "head.1");
+    attn_nn_linear_init(&n->head, builder, hidden, attn_config_int(config, "num_classes", 0), true);
+    attn_nn_pop(builder);
+}
+
+/* x [B,side,side,D]: each line along `axis` is a sequence of its own.  Columns are brought behind each other first. */
+static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, attn_tensor *x, attn_tensor **map)
+{
+    static const int swapped[] = {0, 2, 1, 3};
+    if (!x) {
+        return NULL;
+    }
+    int64_t whole[] = {attn_tensor_dim(x, 0), n->side, n->side, attn_tensor_dim(x, 3)};
+    int64_t lines[] = {whole[0] * n->side, n->side, whole[3]};
+    x = axis == COLUMNS ? attn_permute(tape, x, swapped) : x;
+    x = attn_nn_vit_block_forward(&n->block[i][axis], tape, attn_reshape(tape, x, 3, lines), map);
+    x = attn_reshape(tape, x, 4, whole);
+    return axis == COLUMNS ? attn_permute(tape, x, swapped) : x;
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    static const char *const names[AXES] = {"rows", "columns"};
+    const network *n = self;
+    attn_tape *tape = call->tape;
+    attn_named_list maps[AXES] = {{.context = attn_tape_context(tape)}, {.context = attn_tape_context(tape)}};
+    attn_tensor *x = attn_nn_patches_forward(&n->patches, tape, attn__input(call, "x")), *wanted = NULL;
+    if (!x) {
+        return;
+    }
+    int64_t batch = attn_tensor_dim(x, 0), hidden = attn_tensor_dim(x, 2);
+    x = attn_reshape(tape, x, 4, (int64_t[]){batch, n->side, n->side, hidden});
+    x = attn_nn_axial_positions_forward(&n->positions, tape, x);
+    for (int i = 0; i < n->blocks; i++) {
+        for (int axis = 0; axis < AXES; axis++) {
+            attn_tensor *map = NULL;
+            bool keep = attn__wanted(call, names[axis], &wanted) != NULL;
+            x = attend(n, i, axis, tape, x, keep ? &map : NULL);
+            attn__weights_add(keep ? &maps[axis] : NULL, names[axis], i, map);
+        }
+    }
+    x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->side * n->side, hidden}), 1);
+    attn__output(call, "logits", attn_nn_linear_forward(&n->head, tape, attn_nn_layer_norm_forward(&n->norm, tape, x)));
+    for (int axis = 0; x && axis < AXES; axis++) {
+        if (attn__wanted(call, names[axis], &wanted)) {
+            attn__output(call, names[axis], attn__stack(tape, &maps[axis], names[axis]));
+        }
+    }
+    attn_named_clear(&maps[ROWS]);
+    attn_named_clear(&maps[COLUMNS]);
+}
+
+const attn__kind attn__kind_axial_classifier = {
+    .about = {.name = "axial-classifier",
+              .summary = "attention along rows and columns of patches: classifies images",
+              .source = "Ho et al. 2019, arXiv:1912.12180, with the blocks of Dosovitskiy et al. 2021",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(network),
+    .build = build,
+    .forward = forward,
+};

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The axial image transformer: attention along columns and rows, then convolutions, reversible or not.
+ *
+ * Two traps of the original are kept, since weights depend on them: the reversible and the plain network are different
+ * functions (the first works on two copies of its input and averages them), and so are their parameters' names. */
+#include "attn/nn_spatial.h"
+#include "base/context.h"
+#include "models/axial_parts.h"
+
+/* Norm, then attention along one axis of [B,C,Y,X]. */
+typedef struct line_branch {
+    attn_nn_layer_norm norm;
+    attn_nn_self_attention attention;
+    int axis;
+    double dropout;
+} line_branch;
+
+/* Norm, two 3x3 convolutions with a leaky ReLU between. */
+typedef struct conv_branch {
+    attn_nn_channel_norm norm;
+    attn_nn_conv widen, narrow;
+    double dropout;
+} conv_branch;
+
+enum { MOST_BLOCKS = 2 * ATTN__MAX_BLOCKS };
+
+typedef struct axial_image {
+    bool reversible, has_positions;
+    int depth;
+    attn_nn_axial_positions positions;
+    line_branch line[ATTN__MAX_BLOCKS][2];
+    conv_branch conv[ATTN__MAX_BLOCKS][2];
+} axial_image;
+
+enum { CHANNELS = 1 }; /* the axis that convolutions want them at */
+
+static attn_tensor *run_line(const void *self, attn_tape *tape, attn_tensor *x)
+{
+    const line_branch *b = self;
+    attn_scope_begin(tape);
+    attn_tensor *y = attn_channel_norm(tape, x, CHANNELS, b->norm.weight, b->norm.bias, b->norm.eps,
+                                       ATTN_NORM_VARIANCE);
+    y = attn_nn_self_attention_axis(&b->attention, tape, y, b->axis, CHANNELS);
+    return attn_scope_end(tape, attn_dropout(tape, y, b->dropout));
+}
+
+static attn_tensor *run_conv(const void *self, attn_tape *tape, attn_tensor *x)
+{
+    const conv_branch *b = self;
+    attn_scope_begin(tape);
+    attn_tensor *y = attn_nn_conv_forward(&b->widen, tape, attn_nn_channel_norm_forward(&b->norm, tape, x));
+    y = attn_nn_conv_forward(&b->narrow, tape, attn_activate(tape, y, ATTN_LEAKY_RELU));
+    return attn_scope_end(tape, attn_dropout(tape, y, b->dropout));
+}
+
+/* ------------------------------------------------------------------------------------------------ build */
+
+static void build_line(line_branch *b, attn_nn_builder *builder, const attn_config *config, int axis)
+{
+    b->axis = axis;
+    b->dropout = attn_config_real(config, "dropout", 0);
+    attn_nn_push(builder, "fn.norm");
+    attn_nn_layer_norm_init(&b->norm, builder, attn_config_int(config, "dim", 0), 0);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "fn.fn");
+    attn_nn_self_attention_init(&b->attention, builder, attn_config_int(config, "dim", 0),
+                                attn_config_int(config, "heads", 0), attn_config_int(config, "dim_heads", 0));
+    attn_nn_pop(builder);
+}
+
+static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_config *config)
+{
+    int64_t dim = attn_config_int(config, "dim", 0), wide = 4 * dim;
+    attn_nn_conv_options options = {.spatial = 2, .in = dim, .out = wide, .kernel = {3, 3}, .padding = {1, 1},
+                                    .bias = true};
+    b->dropout = attn_config_real(config, "dropout", 0);
+    attn_nn_push(builder, "0");
+    attn_nn_channel_norm_init(&b->norm, builder, dim, 0);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "1");
+    attn_nn_conv_init(&b->widen, builder, &options);
+    attn_nn_pop(builder);
+    options.in = wide;
+    options.out = dim;
+    attn_nn_push(builder, "3"); /* 2 is the leaky ReLU */
+    attn_nn_conv_init(&b->narrow, builder, &options);
+    attn_nn_pop(builder);
+}
+
+static void build_blocks(axial_image *m, attn_nn_builder *builder, const attn_config *config)
+{
+    static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};
+    for (int i = 0; i < 2 * m->depth; i++) { /* attention and convolutions take turns */
+        for (int half = 0; half < 2; half++) {
+            attn_nn_push(builder, "layers.blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
+            if (i % 2 == 0) {
+                build_line(&m->line[i / 2][half], builder, config, 2 + half);
+            } else {
+                build_conv(&m->conv[i / 2][half], builder, config);
+            }
+            attn_nn_pop(builder);
+        }
+    }
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    axial_image *m = self;
+    int64_t index = attn_config_int(config, "dim_index", 1);
+    const attn_value *shape = attn_config_get(config, "axial_pos_emb_shape");
+    m->reversible = attn_config_bool(config, "reversible", true);
+    m->depth = (int)attn_config_int(config, "depth", 0);
+    m->has_positions = shape != NULL;
+    if (index != CHANNELS && index != CHANNELS - 4) {
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "axial-image-transformer: dim_index is %d; its convolutions want the channels at axis 1",
+                   (int)index);
+        return;
+    }
+    if (shape && shape->n != 2) {
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "axial-image-transformer: axial_pos_emb_shape has %d numbers; height and width wanted",
+                   (int)shape->n);
+        return;
+    }
+    if (shape) {
+        attn_nn_push(builder, "pos_emb");
+        attn_nn_axial_positions_init(&m->positions, builder, attn_config_int(config, "dim", 0), 2, shape->integers,
+                                     CHANNELS, attn__positions_fit(config));
+        attn_nn_pop(builder);
+    }
+    build_blocks(m, builder, config);
+}
+
+/* ---------------------------------------------------------------------------------------------- forward */
+
+static attn_reversible_block block_at(const axial_image *m, int i)
+{
+    const line_branch *line = m->line[i / 2];
+    const conv_branch *conv = m->conv[i / 2];
+    if (i % 2 == 0) {
+        return (attn_reversible_block){{run_line, &line[0]}, {run_line, &line[1]}};
+    }
+    return (attn_reversible_block){{run_conv, &conv[0]}, {run_conv, &conv[1]}};
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    const axial_image *m = self;
+    attn_reversible_block blocks[MOST_BLOCKS];
+    attn_tensor *x = attn__input(call, "x");
+    if (x && attn_tensor_rank(x) != 4) {
+        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE, "axial-image-transformer: x (b,dim,h,w) wanted, %d axes "
+                   "found", attn_tensor_rank(x));
+        return;
+    }
+    if (m->has_positions) {
+        x = attn_nn_axial_positions_forward(&m->positions, call->tape, x);
+    }
+    for (int i = 0; i < 2 * m->depth; i++) {
+        blocks[i] = block_at(m, i);
+        if (!m->reversible) {
+            x = x ? attn_add(call->tape, x, blocks[i].f.run(blocks[i].f.self, call->tape, x)) : NULL;
+            x = x ? attn_add(call->tape, x, blocks[i].g.run(blocks[i].g.self, call->tape, x)) : NULL;
+        }
+    }
+    attn__output(call, "out", m->reversible ? attn_reversible(call->tape, x, 2 * m->depth, blocks) : x);
+}
+
+static const attn_key keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    {"depth", ATTN_VALUE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
+    ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
+    {"dim_index", ATTN_VALUE_INT, "1", 0, 0, NULL, "the axis of the channels: 1, where convolutions want them"},
+    ATTN__KEY_FLAG("reversible", "true", "train with memory that does not grow with depth; another function"),
+    {"axial_pos_emb_shape", ATTN_VALUE_INTS, "", 0, 0, NULL, "height and width of learned positions; default none"},
+    ATTN__KEY_RESIZE,
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_INIT,
+};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,dim,h,w)", "")};
+static const attn_port outputs[] = {ATTN__PORT("out", "(b,dim,h,w)", "")};
+
+const attn__kind attn__kind_axial_image_transformer = {
+    .about = {.name = "axial-image-transformer",
+              .summary = "attention along columns and rows of an image, and 3x3 convolutions",
+              .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention; Gomez et al. 2017, "
+                        "arXiv:1707.04585",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(axial_image),
+    .build = build,
+    .forward = forward,
+};

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * axial_parts.h - what the axial architectures share. */
+#ifndef ATTN_MODELS_AXIAL_PARTS_H
+#define ATTN_MODELS_AXIAL_PARTS_H
+
+#include "attn/nn_axial.h"
+#include "models/keys.h"
+
+extern const char *const attn__resize_choices[];
+
+#define ATTN__KEY_RESIZE                                                                                               \
+    {"resize", ATTN_VALUE_TEXT, "none", 0, 0, attn__resize_choices,                                                    \
+     "positions for another size than `shape`: none (an error, as in the original), slice (the first ones), linear or " \
+     "cubic (interpolated)"}
+
+/* What the key `resize` says. */
+attn_nn_positions_fit attn__positions_fit(const attn_config *config);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ResNets whose 3 x 3 convolutions are windows of self-attention (Ramachandran et al. 2019): 26, 38 and 50 layers.
+ *
+ * Names are those of the well-known PyTorch model (init, layerI.J.conv1..3, shortcut, dense); inside conv2.0 they are
+ * this library's, since that model's attention is another function (a softmax for each channel) whose weights would
+ * mean nothing here. */
+#include "models/vision_parts.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+enum { STAGES = 4, EXPANSION = 4, MAX_BLOCKS = 6 };
+
+static const char *const depths[] = {"26", "38", "50", NULL};
+static const int blocks_of[][STAGES] = {{1, 2, 4, 1}, {2, 3, 5, 2}, {3, 4, 6, 3}};
+static const char *const stems[] = {"conv", "small", NULL};
+static const char *const paddings[] = {"zero", "mask", "shift", NULL};
+
+static const attn_key keys[] = {
+    {"depth", ATTN_VALUE_TEXT, "26", 0, 0, depths, "layers"},
+    {"stem", ATTN_VALUE_TEXT, "conv", 0, 0, stems,
+     "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels"},
+    ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
+    ATTN__KEY_COUNT("width", "64", "channels of the first stage; a multiple of num_heads"),
+    ATTN__KEY_COUNT("kernel_size", "7", "pixels of a window along each axis, odd"),
+    ATTN__KEY_COUNT("num_heads", "8", "heads"),
+    {"padding", ATTN_VALUE_TEXT, "zero", 0, 0, paddings, "pixels outside, as in local-self-attention"},
+    ATTN__KEY_COUNT("num_classes", "1000", "classes"),
+    ATTN__KEY_INIT,
+};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of any size")};
+static const attn_port outputs[] = {ATTN__PORT("logits", "(b,num_classes)", "one score a class")};
+
+typedef struct bottleneck {
+    attn_nn_conv conv1, conv3, shortcut;
+    attn_nn_batch_norm norm1, norm2, norm3, shortcut_norm;
+    attn_nn_image_attention attention;
+    int64_t stride;
+    bool has_shortcut;
+} bottleneck;
+
+typedef struct resnet {
+    attn_nn_conv stem;
+    attn_nn_batch_norm stem_norm;
+    bool pools;
+    int blocks[STAGES];
+    bottleneck block[STAGES][MAX_BLOCKS];
+    attn_nn_linear dense;
+} resnet;
+
+static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, attn_nn_conv_options options)
+{
+    options.spatial = 2;
+    attn_nn_push(builder, "%s", name);
+    attn_nn_conv_init(conv, builder, &options);
+    attn_nn_pop(builder);
+}
+
+static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_batch_norm_init(norm, builder, channels, false);
+    attn_nn_pop(builder);
+}
+
+static int index_of(const char *const *choices, const char *text)
+{
+    int i = 0;
+    while (choices[i + 1] && strcmp(choices[i], text) != 0) {
+        i++;
+    }
+    return i;
+}
+
+/* Relative positions span all channels (the first heads see rows, the last ones columns): with tables of that width
+ * the models have the 10.3, 14.1 and 18.0 million parameters of the paper.  Scores are not scaled, as in its eq. 2. */
+static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *builder, const attn_config *config,
+                           int64_t width)
+{
+    static const attn_border borders[] = {ATTN_BORDER_ZERO, ATTN_BORDER_MASK, ATTN_BORDER_SHIFT};
+    int64_t heads = attn_config_int(config, "num_heads", 8);
+    if (width % heads != 0) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
+                   (long long)heads, (long long)width);
+        return;
+    }
+    attn_nn_push(builder, "conv2.0");
+    attn_nn_image_attention_init(attention, builder,
+                                 &(attn_nn_image_attention_options){
+                                     .in = width, .mid = width / heads, .out = width, .heads = heads,
+                                     .window = attn_config_int(config, "kernel_size", 7), .relative = true,
+                                     .whole = true, .head_major = true, .scale = 1,
+                                     .border = borders[index_of(paddings, attn_config_text(config, "padding", "zero"))]});
+    attn_nn_pop(builder);
+}
+
+static void block_init(bottleneck *b, attn_nn_builder *builder, const attn_config *config, int64_t in, int64_t width,
+                       int64_t stride)
+{
+    int64_t out = EXPANSION * width;
+    b->stride = stride;
+    b->has_shortcut = stride != 1 || in != out;
+    conv_init(&b->conv1, builder, "conv1.0", (attn_nn_conv_options){.in = in, .out = width});
+    norm_init(&b->norm1, builder, "conv1.1", width);
+    attention_init(&b->attention, builder, config, width);
+    norm_init(&b->norm2, builder, "conv2.1", width);
+    conv_init(&b->conv3, builder, "conv3.0", (attn_nn_conv_options){.in = width, .out = out});
+    norm_init(&b->norm3, builder, "conv3.1", out);
+    if (b->has_shortcut) {
+        conv_init(&b->shortcut, builder, "shortcut.0",
+                  (attn_nn_conv_options){.in = in, .out = out, .stride = {stride, stride}});
+        norm_init(&b->shortcut_norm, builder, "shortcut.1", out);
+    }
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    resnet *r = self;
+    int64_t width = attn_config_int(config, "width", 64), in = width;
+    int depth = index_of(depths, attn_config_text(config, "depth", "26"));
+    r->pools = index_of(stems, attn_config_text(config, "stem", "conv")) == 0;
+    int64_t k = r->pools ? 7 : 3, step = r->pools ? 2 : 1;
+    conv_init(&r->stem, builder, "init.0",
+              (attn_nn_conv_options){.in = attn_config_int(config, "in_channels", 3), .out = width, .kernel = {k, k},
+                                     .stride = {step, step}, .padding = {k / 2, k / 2}});
+    norm_init(&r->stem_norm, builder, "init.1", width);
+    for (int s = 0; s < STAGES; s++) {
+        r->blocks[s] = blocks_of[depth][s];
+        for (int i = 0; i < r->blocks[s]; i++) {
+            attn_nn_push(builder, "layer%d.%d", s + 1, i);
+            block_init(&r->block[s][i], builder, config, in, width << s, s > 0 && i == 0 ? 2 : 1);
+            attn_nn_pop(builder);
+            in = EXPANSION * (width << s);
+        }
+    }
+    attn_nn_push(builder, "dense");
+    attn_nn_linear_init(&r->dense, builder, in, attn_config_int(config, "num_classes", 1000), true);
+    attn_nn_pop(builder);
+}
+
+/* ---------------------------------------------------------------------------------------------- forward */
+
+static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x)
+{
+    return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
+}
+
+/* Attention sees the full resolution; halving it is the mean of 2 x 2 behind it.  An odd side loses its last row, which
+ * the shortcut's convolution of stride 2 would keep: its result is cut to the same. */
+static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_RELU);
+    y = attn_nn_image_attention_forward(&b->attention, tape, y, NULL);
+    y = attn_activate(tape, attn_nn_batch_norm_forward(&b->norm2, tape, y), ATTN_RELU);
+    y = normed(&b->conv3, &b->norm3, tape, y);
+    if (b->stride > 1) {
+        y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
+    }
+    if (b->has_shortcut) {
+        x = normed(&b->shortcut, &b->shortcut_norm, tape, x);
+    }
+    if (!x || !y) {
+        return NULL;
+    }
+    x = attn_slice(tape, attn_slice(tape, x, 2, 0, attn_tensor_dim(y, 2)), 3, 0, attn_tensor_dim(y, 3));
+    return attn_activate(tape, attn_add(tape, y, x), ATTN_RELU);
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    const resnet *r = self;
+    attn_tape *tape = call->tape;
+    attn_tensor *x = normed(&r->stem, &r->stem_norm, tape, attn__input(call, "x"));
+    x = attn_activate(tape, x, ATTN_RELU);
+    if (r->pools) {
+        x = attn_max_pool_padded(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
+    }
+    for (int s = 0; s < STAGES; s++) {
+        for (int i = 0; i < r->blocks[s]; i++) {
+            x = block_forward(&r->block[s][i], tape, x);
+        }
+    }
+    if (x) {
+        x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_dim(x, 0), attn_tensor_dim(x, 1), -1});
+        attn__output(call, "logits", attn_nn_linear_forward(&r->dense, tape, attn_mean(tape, x, 2)));
+    }
+}
+
+const attn__kind attn__kind_sasa_resnet = {
+    .about = {.name = "sasa-resnet",
+              .summary = "a ResNet of self-attention in windows: classifies images",
+              .source = "Ramachandran et al. 2019, arXiv:1906.05909",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(resnet),
+    .build = build,
+    .forward = forward,
+};

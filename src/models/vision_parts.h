@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vision_parts.h - what several architectures over images share. */
+#ifndef ATTN_MODELS_VISION_PARTS_H
+#define ATTN_MODELS_VISION_PARTS_H
+
+#include "attn/nn_spatial.h"
+#include "models/keys.h"
+
+/* The key "mode" of non-local blocks: its values, and which one a config has. */
+extern const char *const attn__pairwise_modes[];
+attn_nn_pairwise attn__pairwise_of(const attn_config *config);
+
+#define ATTN__KEY_PAIRWISE                                                                                             \
+    {"mode", ATTN_VALUE_TEXT, "embedded-gaussian", 0, 0, attn__pairwise_modes,                                         \
+     "how pairs are weighted: by softmax of dot products, embedded or not, or by dot products or relu(w . [theta, "    \
+     "phi]) divided by the number of keys"}
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The Vision Transformer: patches, a class token, learned positions, blocks, a head over the class token. */
+#include "models/vision_parts.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+/* Names as in the configs of Hugging Face, where "gelu" is the exact one. */
+static const char *const activations[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", NULL};
+static const attn_activation kinds[] = {ATTN_GELU_ERF, ATTN_GELU_TANH, ATTN_GELU_TANH, ATTN_GELU_SIGMOID, ATTN_RELU};
+
+static const attn_key keys[] = {
+    ATTN__KEY_COUNT("img_size", "96", "pixels of each side"),
+    ATTN__KEY_COUNT("patch_size", "16", "pixels of each side of a patch"),
+    ATTN__KEY_COUNT("num_hiddens", "512", "channels; num_heads divides it"),
+    ATTN__KEY_COUNT("mlp_num_hiddens", "2048", "channels inside the feed-forward network"),
+    ATTN__KEY_COUNT("num_heads", "8", "attention heads"),
+    {"num_blks", ATTN_VALUE_INT, "2", 0, ATTN__MAX_BLOCKS, NULL, "blocks"},
+    {"emb_dropout", ATTN_VALUE_REAL, "0", 0, 0.99, NULL, "share of the embedding dropped in training"},
+    {"blk_dropout", ATTN_VALUE_REAL, "0", 0, 0.99, NULL, "share dropped inside the blocks in training"},
+    ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
+    ATTN__KEY_COUNT("num_classes", "10", "classes"),
+    ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
+    {"layer_norm_eps", ATTN_VALUE_REAL, "1e-5", 1e-30, 1, NULL, "of the norms"},
+    {"hidden_act", ATTN_VALUE_TEXT, "gelu", 0, 0, activations, "between the two layers of a feed-forward network"},
+    ATTN__KEY_FLAG("interpolate_positions", "false",
+                   "take images of other sizes, for which the positions are interpolated (bicubic)"),
+    ATTN__KEY_INIT,
+};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images; h = w = img_size")};
+static const attn_port outputs[] = {
+    ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
+    ATTN__PORT_OPTIONAL("weights", "(num_blks,b,num_heads,1+n,1+n)", "attention, class token first, then patches"),
+};
+
+typedef struct vit {
+    attn_nn_conv patches;
+    attn_tensor *cls_token, *positions;
+    attn_nn_vit_block block[ATTN__MAX_BLOCKS];
+    attn_nn_layer_norm norm;
+    attn_nn_linear head;
+    int64_t grid; /* patches along a side of the table of positions */
+    int blocks;
+    double dropout;
+    bool interpolate;
+} vit;
+
+static attn_nn_vit_block_options block_options(const attn_config *config)
+{
+    const char *name = attn_config_text(config, "hidden_act", "gelu");
+    int activation = 0;
+    while (activations[activation + 1] && strcmp(activations[activation], name) != 0) {
+        activation++;
+    }
+    return (attn_nn_vit_block_options){
+        .hidden = attn_config_int(config, "num_hiddens", 0),
+        .mlp_hidden = attn_config_int(config, "mlp_num_hiddens", 0),
+        .heads = attn_config_int(config, "num_heads", 0),
+        .activation = kinds[activation],
+        .dropout = attn_config_real(config, "blk_dropout", 0),
+        .eps = attn_config_real(config, "layer_norm_eps", 1e-5),
+        .bias = attn_config_bool(config, "use_bias", false),
+    };
+}
+
+static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
+{
+    int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
+    /* The book starts positions with variance 1; much smaller ones (the paper's 0.02) train better. */
+    double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
+    v->grid = size / patch;
+    if (v->grid < 1) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
+                   (long long)patch, (long long)size);
+        return;
+    }
+    attn_nn_push(builder, "patch_embedding");
+    attn_nn_patches_init(&v->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch);
+    attn_nn_pop(builder);
+    v->cls_token = attn_nn_parameter(builder, "cls_token", 3, (int64_t[]){1, 1, hidden},
+                                     (attn_nn_fill){.start = ATTN_START_ZEROS});
+    v->positions = attn_nn_parameter(builder, "pos_embedding", 3, (int64_t[]){1, 1 + v->grid * v->grid, hidden},
+                                     (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = spread});
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    vit *v = self;
+    attn_nn_vit_block_options options = block_options(config);
+    v->blocks = (int)attn_config_int(config, "num_blks", 0);
+    v->dropout = attn_config_real(config, "emb_dropout", 0);
+    v->interpolate = attn_config_bool(config, "interpolate_positions", false);
+    build_embedding(v, builder, config, options.hidden);
+    for (int i = 0; i < v->blocks; i++) {
+        attn_nn_push(builder, "blks.%d", i);
+        attn_nn_vit_block_init(&v->block[i], builder, &options);
+        attn_nn_pop(builder);
+    }
+    attn_nn_push(builder, "head.0");
+    attn_nn_layer_norm_init(&v->norm, builder, options.hidden, options.eps);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "head.1");
+    attn_nn_linear_init(&v->head, builder, options.hidden, attn_config_int(config, "num_classes", 0), true);
+    attn_nn_pop(builder);
+}
+
+/* -------------------------------------------------------------------------------------------- positions */
+
+/* The table of a grid of rows x cols patches; the class token's position stays as it is. */
+static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, int64_t cols)
+{
+    if (rows == v->grid && cols == v->grid) {
+        return v->positions;
+    }
+    if (!v->interpolate) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "vit: images of %lld x %lld patches, positions for %lld x %lld "
+                   "(interpolate_positions=true would fit them)", (long long)rows, (long long)cols, (long long)v->grid,
+                   (long long)v->grid);
+        return NULL;
+    }
+    int64_t hidden = attn_tensor_dim(v->positions, 2);
+    attn_tensor *first = attn_slice(tape, v->positions, 1, 0, 1);
+    attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid * v->grid);
+    map = attn_reshape(tape, map, 4, (int64_t[]){1, v->grid, v->grid, hidden});
+    map = attn_resize(tape, attn_resize(tape, map, 1, rows, ATTN_CUBIC), 2, cols, ATTN_CUBIC);
+    map = attn_reshape(tape, map, 3, (int64_t[]){1, rows * cols, hidden});
+    return attn_concat(tape, (attn_tensor *[]){first, map}, 2, 1);
+}
+
+/* [B,1+N,D] */
+static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
+    if (!patches) {
+        return NULL;
+    }
+    int64_t batch = attn_tensor_dim(x, 0), patch = attn_tensor_dim(v->patches.weight, 2);
+    int64_t hidden = attn_tensor_dim(patches, 2);
+    attn_tensor *none = attn_tensor_make(tape, attn_tensor_dtype(x), 3, (int64_t[]){batch, 1, hidden}, NULL);
+    attn_tensor *tokens = attn_concat(tape, (attn_tensor *[]){attn_add(tape, none, v->cls_token), patches}, 2, 1);
+    attn_tensor *places = positions_for(v, tape, attn_tensor_dim(x, 2) / patch, attn_tensor_dim(x, 3) / patch);
+    return attn_dropout(tape, attn_add(tape, tokens, places), v->dropout);
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    const vit *v = self;
+    attn_tape *tape = call->tape;
+    attn_named_list maps = {.context = attn_tape_context(tape)};
+    attn_tensor *wanted = NULL, *y = embed(v, tape, attn__input(call, "x"));
+    bool keep = attn__wanted(call, "weights", &wanted) != NULL;
+    for (int i = 0; y && i < v->blocks; i++) {
+        attn_tensor *map = NULL;
+        y = attn_nn_vit_block_forward(&v->block[i], tape, y, keep ? &map : NULL);
+        attn__weights_add(keep ? &maps : NULL, "weights", i, map);
+    }
+    if (y) { /* the norm is of each token alone: the class token's is all that is needed */
+        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_dim(y, 0), -1});
+        y = attn_nn_layer_norm_forward(&v->norm, tape, y);
+        attn__output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
+    }
+    if (keep && y) {
+        attn__output(call, "weights", attn__stack(tape, &maps, "weights"));
+    }
+    attn_named_clear(&maps);
+}
+
+const attn__kind attn__kind_vit = {
+    .about = {.name = "vit",
+              .summary = "the Vision Transformer: classifies images",
+              .source = "Dosovitskiy et al. 2021, arXiv:2010.11929; Dive into Deep Learning, 11.8",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(vit),
+    .build = build,
+    .forward = forward,
+};

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Positions as a sum of one learned vector for each axis. */
+#include "attn/nn_axial.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* The i-th axis of x that is neither batch nor channels. */
+static int axis_of(const attn_nn_axial_positions *layer, int i)
+{
+    return i + 1 < layer->channel ? i + 1 : i + 2;
+}
+
+void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builder *builder, int64_t dim, int axes,
+                                  const int64_t *shape, int channel, attn_nn_positions_fit fit)
+{
+    int from_front = channel < 0 ? channel + axes + 2 : channel;
+    *layer = (attn_nn_axial_positions){.axes = axes, .channel = from_front, .fit = fit};
+    if (axes < 1 || axes + 2 > ATTN_MAX_RANK) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%saxial positions of %d axes: 1 to %d are possible",
+                   builder->prefix, axes, ATTN_MAX_RANK - 2);
+        return;
+    }
+    if (from_front < 1 || from_front > axes + 1) {
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "%saxial positions: channels at axis %d; allowed: 1 to %d, -1 to %d", builder->prefix, channel,
+                   axes + 1, -axes - 1);
+        return;
+    }
+    for (int i = 0; i < axes; i++) {
+        char name[16];
+        int64_t full[ATTN_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+        full[from_front] = dim;
+        full[axis_of(layer, i)] = shape[i];
+        snprintf(name, sizeof name, "param_%d", i);
+        layer->param[i] =
+            attn_nn_parameter(builder, name, axes + 2, full, (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 1});
+    }
+}
+
+static attn_tensor *too_long(attn_tape *tape, int axis, int64_t n, int64_t have, const char *allowed)
+{
+    attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+               "axial positions: axis %d of the input is %" PRId64 " long, there are positions for %" PRId64 "; %s",
+               axis, n, have, allowed);
+    return NULL;
+}
+
+/* A parameter for an axis of length n. */
+static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *param, int axis,
+                           int64_t n)
+{
+    int64_t have = attn_tensor_dim(param, axis);
+    if (n == have) {
+        return param;
+    }
+    switch (layer->fit) {
+    case ATTN_POSITIONS_EXACT:
+        return too_long(tape, axis, n, have, "resize (slice, linear or cubic) would fit them");
+    case ATTN_POSITIONS_SLICE:
+        return n < have ? attn_slice(tape, param, axis, 0, n)
+                        : too_long(tape, axis, n, have, "slice can only shorten them");
+    default:
+        return attn_resize(tape, param, axis, n, layer->fit == ATTN_POSITIONS_CUBIC ? ATTN_CUBIC : ATTN_LINEAR);
+    }
+}
+
+attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *x)
+{
+    if (!x || !layer->param[0]) {
+        return NULL;
+    }
+    int64_t dim = attn_tensor_dim(layer->param[0], layer->channel);
+    if (attn_tensor_rank(x) != layer->axes + 2 || attn_tensor_dim(x, layer->channel) != dim) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "axial positions: %d axes wanted, axis %d being %" PRId64 " channels; found %d axes",
+                   layer->axes + 2, layer->channel, dim, attn_tensor_rank(x));
+        return NULL;
+    }
+    for (int i = 0; x && i < layer->axes; i++) {
+        int axis = axis_of(layer, i);
+        x = attn_add(tape, x, fitted(layer, tape, layer->param[i], axis, attn_tensor_dim(x, axis)));
+    }
+    return x;
+}

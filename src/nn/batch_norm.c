@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Batch normalisation with its parameters and running statistics. */
+#include "attn/nn_spatial.h"
+
+void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero)
+{
+    const attn_nn_fill zeros = {.start = ATTN_START_ZEROS}, ones = {.start = ATTN_START_ONES};
+    *layer = (attn_nn_batch_norm){.momentum = 0.1, .eps = 1e-5};
+    layer->weight = attn_nn_parameter(builder, "weight", 1, &channels, zero ? zeros : ones);
+    layer->bias = attn_nn_parameter(builder, "bias", 1, &channels, zeros);
+    layer->running_mean = attn_nn_buffer(builder, "running_mean", 1, &channels, zeros);
+    layer->running_var = attn_nn_buffer(builder, "running_var", 1, &channels, ones);
+    /* PyTorch counts batches for a momentum of None; without this, every file of its would have an extra tensor. */
+    (void)attn_nn_buffer(builder, "num_batches_tracked", 0, &channels, zeros);
+}
+
+attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x)
+{
+    return attn_batch_norm(tape, x, layer->weight, layer->bias, layer->running_mean, layer->running_var,
+                           layer->momentum, layer->eps);
+}

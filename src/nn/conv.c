@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Convolution with its parameters. */
+#include "attn/nn_spatial.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+static int64_t or_one(int64_t x)
+{
+    return x ? x : 1;
+}
+
+static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
+{
+    int64_t groups = or_one(o->groups);
+    if (o->spatial < 1 || o->spatial > 3) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%sconvolution over %d axes: 1 to 3 are possible", builder->prefix,
+                   o->spatial);
+        return false;
+    }
+    if (o->in < 1 || o->out < 1 || groups < 1 || o->in % groups != 0 || o->out % groups != 0) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%s%lld groups do not divide %lld and %lld channels",
+                   builder->prefix, (long long)groups, (long long)o->in, (long long)o->out);
+        return false;
+    }
+    return true;
+}
+
+/* PyTorch draws weight and bias within 1/sqrt(fan in), the fan counted over the kernel. */
+static attn_nn_fill weight_fill(const attn_nn_builder *builder, const attn_nn_conv_options *o)
+{
+    if (o->zero) {
+        return (attn_nn_fill){.start = ATTN_START_ZEROS};
+    }
+    if (o->fill.start != ATTN_START_ZEROS) {
+        return o->fill;
+    }
+    bool torch = builder->policy == ATTN_POLICY_TORCH;
+    return (attn_nn_fill){.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_XAVIER_UNIFORM};
+}
+
+void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options)
+{
+    *layer = (attn_nn_conv){0};
+    if (!options_fit(builder, options)) {
+        return;
+    }
+    layer->geometry = (attn_conv){.spatial = options->spatial, .groups = options->groups};
+    memcpy(layer->geometry.stride, options->stride, sizeof options->stride);
+    memcpy(layer->geometry.padding, options->padding, sizeof options->padding);
+    int64_t shape[5] = {options->out, options->in / or_one(options->groups)}, fan_in = shape[1];
+    for (int i = 0; i < options->spatial; i++) {
+        shape[2 + i] = or_one(options->kernel[i]);
+        fan_in *= shape[2 + i];
+    }
+    layer->weight = attn_nn_parameter(builder, "weight", 2 + options->spatial, shape, weight_fill(builder, options));
+    if (options->bias) {
+        bool random = builder->policy == ATTN_POLICY_TORCH && !options->zero;
+        attn_nn_fill fill = {.start = random ? ATTN_START_KAIMING_UNIFORM : ATTN_START_ZEROS, .fan_in = fan_in};
+        layer->bias = attn_nn_parameter(builder, "bias", 1, &options->out, fill);
+    }
+}
+
+attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x)
+{
+    return attn_convolve(tape, x, layer->weight, layer->bias, &layer->geometry);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Generalised attention: content and relative positions, each with a query or with a vector learned in its place.
+ *
+ * The relative terms are tables of the engine, one for columns and one for rows.  Where the query of the content and
+ * that of the positions differ (q + u and q + v), they stand one after the other in the contraction, with keys of zero
+ * against the second half, which the tables serve alone. */
+#include "nn/check.h"
+
+#include "attn/nn_spatial.h"
+#include "base/context.h"
+
+#include <math.h>
+
+enum { CONTENT = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_KEY_ONLY,
+       PLACE = ATTN_FACTOR_QUERY_RELPOS | ATTN_FACTOR_RELPOS_ONLY,
+       WITH_QUERY = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_QUERY_RELPOS };
+
+static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
+                      bool bias)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out, .bias = bias});
+    attn_nn_pop(builder);
+}
+
+static void place_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_linear_init(linear, builder, in, out, false);
+    attn_nn_pop(builder);
+}
+
+static void parameters_init(attn_nn_generalized *layer, attn_nn_builder *builder, int64_t dim)
+{
+    int64_t all = layer->heads * layer->dim_head;
+    /* mmcv's start of u and v. */
+    attn_nn_fill stand_in = {.start = ATTN_START_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
+    if (layer->factors & WITH_QUERY) {
+        conv_init(&layer->query, builder, "query_conv", dim, all, false);
+    }
+    if (layer->factors & CONTENT) {
+        conv_init(&layer->key, builder, "key_conv", dim, all, false);
+    }
+    conv_init(&layer->value, builder, "value_conv", dim, all, false);
+    if (layer->factors & PLACE) {
+        place_init(&layer->fc_x, builder, "appr_geom_fc_x", layer->position_dim / 2, all);
+        place_init(&layer->fc_y, builder, "appr_geom_fc_y", layer->position_dim / 2, all);
+    }
+    if (layer->factors & ATTN_FACTOR_KEY_ONLY) {
+        layer->u = attn_nn_parameter(builder, "appr_bias", 1, &all, stand_in);
+    }
+    if (layer->factors & ATTN_FACTOR_RELPOS_ONLY) {
+        layer->v = attn_nn_parameter(builder, "geom_bias", 1, &all, stand_in);
+    }
+    conv_init(&layer->proj, builder, "proj_conv", all, dim, true);
+    layer->gamma = attn_nn_parameter(builder, "gamma", 1, (int64_t[]){1}, (attn_nn_fill){.start = ATTN_START_ZEROS});
+}
+
+void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *builder,
+                              const attn_nn_generalized_options *options)
+{
+    const attn_nn_generalized_options *o = options;
+    *layer = (attn_nn_generalized){.heads = o->heads, .factors = o->factors ? o->factors : CONTENT | PLACE,
+                                   .magnitude = o->magnitude > 0 ? o->magnitude : 1};
+    layer->dim_head = o->dim_head ? o->dim_head : o->heads > 0 ? o->dim / o->heads : 0;
+    layer->position_dim = o->position_dim ? o->position_dim : o->dim - o->dim % 4;
+    bool places = !(layer->factors & PLACE) || (layer->position_dim > 0 && layer->position_dim % 4 == 0);
+    if (o->dim < 1 || o->heads < 1 || layer->dim_head < 1 || !places) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%sgeneralised attention: %lld channels, %lld heads of %lld, sines "
+                   "of %lld channels (a multiple of 4): impossible", builder->prefix, (long long)o->dim,
+                   (long long)o->heads, (long long)layer->dim_head, (long long)layer->position_dim);
+        return;
+    }
+    parameters_init(layer, builder, o->dim);
+}
+
+/* -------------------------------------------------------------------------------------------- positions */
+
+static void put(attn_tensor *x, int64_t i, double value)
+{
+    if (attn_tensor_dtype(x) == ATTN_F64) {
+        ((double *)attn_tensor_data(x))[i] = value;
+    } else {
+        ((float *)attn_tensor_data(x))[i] = (float)value;
+    }
+}
+
+/* Row r is of the distance key - query = r - (n - 1); the formula's is the other way round.  Wavelengths go to 1000,
+ * as in mmcv, not to 10000. */
+static attn_tensor *distance_sines(const attn_nn_generalized *layer, attn_tape *tape, attn_dtype dtype, int64_t n)
+{
+    int64_t quarter = layer->position_dim / 4;
+    attn_tensor *table = attn_tensor_make(tape, dtype, 2, (int64_t[]){2 * n - 1, 2 * quarter}, NULL);
+    for (int64_t r = 0; table && r < 2 * n - 1; r++) {
+        for (int64_t j = 0; j < quarter; j++) {
+            double angle = (double)(n - 1 - r) * layer->magnitude / pow(1000, (double)j / (double)quarter);
+            put(table, r * 2 * quarter + j, sin(angle));
+            put(table, r * 2 * quarter + quarter + j, cos(angle));
+        }
+    }
+    return table;
+}
+
+/* [2n-1, H*Dh] */
+static attn_tensor *table_of(const attn_nn_generalized *layer, attn_tape *tape, const attn_nn_linear *fc,
+                             attn_dtype dtype, int64_t n)
+{
+    attn_tensor *sines = distance_sines(layer, tape, dtype, n);
+    return attn_affine(tape, attn_nn_linear_forward(fc, tape, sines), sqrt(0.5), 0);
+}
+
+/* -------------------------------------------------------------------------------------------- operands */
+
+/* What asks: [B,H,Dh,N], or, without the image's own query, [1,H,Dh,1] for everyone. */
+static attn_tensor *asking(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *q, attn_tensor *stand_in)
+{
+    int64_t shape[4] = {1, layer->heads, layer->dim_head, 1};
+    attn_tensor *constant = stand_in ? attn_reshape(tape, stand_in, 4, shape) : NULL;
+    if (stand_in && !constant) {
+        return NULL;
+    }
+    return q && constant ? attn_add(tape, q, constant) : q ? q : constant;
+}
+
+typedef struct operands {
+    attn_tensor *q, *k, *v;
+    bool split; /* content and positions have queries of their own, in two halves */
+} operands;
+
+/* x with zeros behind each head's channels: [B,H,2*Dh,N]. */
+static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *zeros =
+        x ? attn_tensor_make(tape, attn_tensor_dtype(x), attn_tensor_rank(x), attn_tensor_shape(x), NULL) : NULL;
+    return attn_concat(tape, (attn_tensor *[]){x, zeros}, 2, 2);
+}
+
+/* Two queries side by side; one that is the same for all is spread first. */
+static attn_tensor *both_queries(attn_tape *tape, attn_tensor *content, attn_tensor *place)
+{
+    if (!content || !place) {
+        return NULL;
+    }
+    bool wide = attn_tensor_size(content) >= attn_tensor_size(place);
+    attn_tensor *larger = wide ? content : place;
+    attn_tensor *zeros =
+        attn_tensor_make(tape, attn_tensor_dtype(larger), attn_tensor_rank(larger), attn_tensor_shape(larger), NULL);
+    if (attn_tensor_size(content) != attn_tensor_size(place)) {
+        content = wide ? content : attn_add(tape, zeros, content);
+        place = wide ? attn_add(tape, zeros, place) : place;
+    }
+    return attn_concat(tape, (attn_tensor *[]){content, place}, 2, 2);
+}
+
+static attn_tensor *heads_of(const attn_nn_generalized *layer, attn_tape *tape, const attn_nn_conv *conv, attn_tensor *x)
+{
+    attn_tensor *y = attn_nn_conv_forward(conv, tape, x);
+    return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_dim(x, 0), layer->heads, layer->dim_head, -1}) : NULL;
+}
+
+static bool operands_make(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x, operands *a)
+{
+    unsigned f = layer->factors;
+    attn_tensor *q = f & WITH_QUERY ? heads_of(layer, tape, &layer->query, x) : NULL;
+    if ((f & WITH_QUERY) && !q) {
+        return false;
+    }
+    attn_tensor *content = f & CONTENT ? asking(layer, tape, f & ATTN_FACTOR_QUERY_KEY ? q : NULL, layer->u) : NULL;
+    attn_tensor *place = f & PLACE ? asking(layer, tape, f & ATTN_FACTOR_QUERY_RELPOS ? q : NULL, layer->v) : NULL;
+    *a = (operands){.q = content ? content : place, .v = heads_of(layer, tape, &layer->value, x)};
+    if (f & CONTENT) {
+        a->k = heads_of(layer, tape, &layer->key, x);
+    } else { /* the score is the tables' alone: one zero, read with strides of 0 */
+        a->k = attn_tensor_make(tape, attn_tensor_dtype(x), 1, (int64_t[]){1}, NULL);
+    }
+    if (content && place && content != place) {
+        a->split = true;
+        a->q = both_queries(tape, content, place);
+        a->k = beside_zeros(tape, a->k);
+    }
+    return a->q && a->k && a->v && !((f & CONTENT) && !content) && !((f & PLACE) && !place);
+}
+
+/* -------------------------------------------------------------------------------------------- problem */
+
+enum { BATCH, HEAD, QUERY_Y, QUERY_X, KEY_Y, KEY_X, CHANNEL, VALUE, DIMS };
+
+/* `alone`: nothing depends on the query's place, so that one query speaks for all. */
+static void describe(attn_problem *p, const attn_nn_generalized *layer, const operands *a, const int64_t shape[4],
+                     bool alone)
+{
+    int64_t n = shape[2] * shape[3], width = shape[3], h = layer->heads, d = layer->dim_head;
+    int64_t c = a->split ? 2 * d : d, asked = alone ? 1 : n;
+    bool spread = attn_tensor_dim(a->q, 3) == 1 && n > 1, has_keys = layer->factors & CONTENT;
+    int64_t qn = spread ? 1 : n, kn = has_keys ? n : 0, key = has_keys ? 1 : 0;
+    *p = (attn_problem){.ndims = DIMS, .scale = 1};
+    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH, .n = shape[0], .q = attn_tensor_dim(a->q, 0) == 1 ? 0 : h * c * qn,
+                                .k = h * c * kn, .v = h * d * n, .o = h * d * asked, .lse = h * asked};
+    p->dims[HEAD] = (attn_dim){.role = ATTN_BATCH, .n = h, .q = c * qn, .k = c * kn, .v = d * n, .o = d * asked,
+                               .lse = asked};
+    p->dims[QUERY_Y] = (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : shape[2], .q = spread ? 0 : width, .o = width,
+                                  .lse = width};
+    p->dims[QUERY_X] = (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : width, .q = spread ? 0 : 1, .o = 1, .lse = 1};
+    p->dims[KEY_Y] = (attn_dim){.role = ATTN_KEY, .n = shape[2], .k = key * width, .v = width};
+    p->dims[KEY_X] = (attn_dim){.role = ATTN_KEY, .n = width, .k = key, .v = 1};
+    p->dims[CHANNEL] = (attn_dim){.role = ATTN_CONTRACT, .n = c, .q = qn, .k = kn};
+    p->dims[VALUE] = (attn_dim){.role = ATTN_VALUE, .n = d, .v = n, .o = asked};
+}
+
+/* An axis of length 1 has one distance, which adds the same to all scores of a query: softmax does not see it. */
+static bool add_tables(attn_attention *a, const attn_nn_generalized *layer, attn_tape *tape, const operands *o,
+                       const int64_t shape[4])
+{
+    for (int axis = 0; axis < 2; axis++) {
+        int64_t n = shape[2 + axis];
+        if (n == 1) {
+            continue;
+        }
+        int i = a->problem.nrelatives++;
+        attn_relative *r = &a->problem.relatives[i];
+        *r = (attn_relative){.query_dim = QUERY_Y + axis, .key_dim = KEY_Y + axis, .offset = n - 1, .rows = 2 * n - 1,
+                             .row_stride = layer->heads * layer->dim_head};
+        r->stride[HEAD] = layer->dim_head;
+        r->stride[CHANNEL] = 1;
+        if (o->split) {
+            r->begin = layer->dim_head;
+            r->end = 2 * layer->dim_head;
+        }
+        a->table[i] = table_of(layer, tape, axis ? &layer->fc_x : &layer->fc_y, attn_tensor_dtype(o->q), n);
+        if (!a->table[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static attn_tensor *attend(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x, const operands *o)
+{
+    const int64_t *shape = attn_tensor_shape(x);
+    bool alone = layer->factors == ATTN_FACTOR_KEY_ONLY;
+    attn_attention a = {.q = {o->q, 0}, .k = {o->k, 0}, .v = {o->v, 0}, .rank = 4,
+                        .shape = {shape[0], layer->heads * layer->dim_head, alone ? 1 : shape[2], alone ? 1 : shape[3]}};
+    describe(&a.problem, layer, o, shape, alone);
+    a.problem.dtype = attn_tensor_dtype(x);
+    if ((layer->factors & PLACE) && !add_tables(&a, layer, tape, o, shape)) {
+        return NULL;
+    }
+    return attn_attend(tape, &a);
+}
+
+attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x)
+{
+    operands o;
+    if (!attn__nn_has_rank(tape, x, 4, "generalised attention: x") || !operands_make(layer, tape, x, &o)) {
+        return NULL;
+    }
+    /* With the keys' content alone the result is one vector an image, and all that follows is as cheap. */
+    attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o));
+    if (!y) {
+        return NULL;
+    }
+    /* gamma once for each channel: its gradient, a sum of products of any sign, is then taken in two steps, which
+     * rounds less than one over all of them. */
+    attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_dim(y, 1), 1, 1}, NULL);
+    return attn_add(tape, x, attn_mul(tape, y, attn_add(tape, zeros, layer->gamma)));
+}

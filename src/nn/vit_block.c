@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a Vision Transformer is made of: patches of an image, and blocks with their norms in front. */
+#include "nn/check.h"
+
+#include "attn/nn_spatial.h"
+#include "base/context.h"
+
+static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim, double eps)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_layer_norm_init(norm, builder, dim, eps);
+    attn_nn_pop(builder);
+}
+
+static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_linear_init(dense, builder, in, out, true);
+    attn_nn_pop(builder);
+}
+
+void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder, const attn_nn_vit_block_options *options)
+{
+    const attn_nn_vit_block_options *o = options;
+    *block = (attn_nn_vit_block){.activation = o->activation, .dropout = o->dropout};
+    norm_init(&block->ln1, builder, "ln1", o->hidden, o->eps);
+    attn_nn_push(builder, "attention");
+    attn_nn_multi_head_init(&block->attention, builder,
+                            &(attn_nn_multi_head_options){.hidden = o->hidden, .heads = o->heads, .bias = o->bias,
+                                                          .dropout = o->dropout});
+    attn_nn_pop(builder);
+    norm_init(&block->ln2, builder, "ln2", o->hidden, o->eps);
+    attn_nn_push(builder, "mlp");
+    dense_init(&block->dense1, builder, "dense1", o->hidden, o->mlp_hidden);
+    dense_init(&block->dense2, builder, "dense2", o->mlp_hidden, o->hidden);
+    attn_nn_pop(builder);
+}
+
+attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
+                                       attn_tensor **weights)
+{
+    attn_tensor *y = attn_nn_layer_norm_forward(&block->ln1, tape, x);
+    x = attn_add(tape, x, attn_nn_multi_head_forward(&block->attention, tape, y, y, y, NULL, weights));
+    y = attn_nn_layer_norm_forward(&block->ln2, tape, x);
+    y = attn_linear(tape, y, block->dense1.weight, block->dense1.bias, block->activation);
+    y = attn_nn_linear_forward(&block->dense2, tape, attn_dropout(tape, y, block->dropout));
+    return attn_add(tape, x, attn_dropout(tape, y, block->dropout));
+}
+
+/* ---------------------------------------------------------------------------------------------- patches */
+
+void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden, int64_t patch)
+{
+    attn_nn_push(builder, "conv");
+    attn_nn_conv_init(conv, builder,
+                      &(attn_nn_conv_options){.spatial = 2, .in = channels, .out = hidden, .kernel = {patch, patch},
+                                              .stride = {patch, patch}, .bias = true});
+    attn_nn_pop(builder);
+}
+
+attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)
+{
+    if (!attn__nn_has_rank(tape, x, 4, "patches: x") || !conv->weight) {
+        return NULL;
+    }
+    int64_t batch = attn_tensor_dim(x, 0), c = attn_tensor_dim(x, 1), patch = attn_tensor_dim(conv->weight, 2);
+    int64_t rows = attn_tensor_dim(x, 2) / patch, cols = attn_tensor_dim(x, 3) / patch;
+    if (c != attn_tensor_dim(conv->weight, 1) || rows < 1 || cols < 1) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "patches: an image of %lld channels, at least %lld x %lld, "
+                   "wanted; found [%lld,%lld,%lld,%lld]", (long long)attn_tensor_dim(conv->weight, 1), (long long)patch,
+                   (long long)patch, (long long)batch, (long long)c, (long long)attn_tensor_dim(x, 2),
+                   (long long)attn_tensor_dim(x, 3));
+        return NULL;
+    }
+    x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * patch), 3, 0, cols * patch);
+    /* [B,C,rows,P,cols,P] -> [B,rows,cols,C,P,P]: a row of the matrix is a patch as the kernel lies. */
+    x = attn_reshape(tape, x, 6, (int64_t[]){batch, c, rows, patch, cols, patch});
+    x = attn_permute(tape, x, (int[]){0, 2, 4, 1, 3, 5});
+    x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * patch * patch});
+    attn_tensor *w = attn_reshape(tape, conv->weight, 2, (int64_t[]){-1, c * patch * patch});
+    return attn_linear(tape, x, w, conv->bias, ATTN_IDENTITY);
+}

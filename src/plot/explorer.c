@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The explorer: one HTML page that needs no network.  The page itself is explorer.html; what is written here is its
+ * data, put where that file says so:
+ *
+ *     a JSON object of names, labels and sizes
+ *     for each map and layer, all heads' weights: one byte a weight, round(255 w / peak of the head), deflated and in
+ *     base64, which the page opens when the layer is looked at
+ *     the picture, where there is one */
+#include "attn/plot.h"
+
+#include "base/utf8.h"
+#include "plot/sink.h"
+
+#include <math.h>
+#include <string.h>
+#include <zlib.h>
+
+extern const unsigned char attn__explorer_page[];
+extern const size_t attn__explorer_page_size;
+
+static const char mark[] = "<!-- data -->\n";
+enum { MOST = 4096 };
+
+/* ---------------------------------------------------------------------------------------------- checking */
+
+static attn_status check_text(attn_context *context, const char *what, const char *text)
+{
+    if (text && attn__utf8_first_invalid(text, strlen(text)) != SIZE_MAX)
+        return attn__fail(context, ATTN_ARGUMENT, "explorer: %s is not UTF-8", what);
+    return ATTN_OK;
+}
+
+static attn_status check_labels(attn_context *context, const char *const *labels, int64_t n)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; labels && i < n && status == ATTN_OK; i++)
+        status = check_text(context, "a label", labels[i]);
+    return status;
+}
+
+static attn_status check_map(attn_context *context, const attn_explorer_map *m)
+{
+    if (m->layers < 1 || m->heads < 1 || m->rows < 1 || m->cols < 1 || m->rows > MOST || m->cols > MOST)
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "explorer: %lld layers of %lld heads of %lld x %lld weights; each side must be 1 to %d",
+                          (long long)m->layers, (long long)m->heads, (long long)m->rows, (long long)m->cols, MOST);
+    attn_status status = check_text(context, "a map's name", m->name);
+    if (status == ATTN_OK)
+        status = check_labels(context, m->queries, m->rows);
+    return status == ATTN_OK ? check_labels(context, m->keys, m->cols) : status;
+}
+
+static attn_status check(attn_context *context, const attn_explorer *e)
+{
+    if (e->n < 1)
+        return attn__fail(context, ATTN_ARGUMENT, "explorer: nothing to show");
+    if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_columns < 1))
+        return attn__fail(context, ATTN_ARGUMENT, "explorer: a picture without sizes");
+    attn_status status = check_text(context, "the title", e->title);
+    if (status == ATTN_OK)
+        status = check_text(context, "the text below it", e->about);
+    for (int64_t i = 0; i < e->n && status == ATTN_OK; i++)
+        status = check_map(context, &e->maps[i]);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------- the object */
+
+static void put_labels(attn__sink *sink, const char *name, const char *const *labels, int64_t n)
+{
+    attn__sink_text(sink, name);
+    attn__sink_text(sink, "[");
+    for (int64_t i = 0; labels && i < n; i++) {
+        attn__sink_text(sink, i ? "," : "");
+        attn__sink_json(sink, labels[i]);
+    }
+    attn__sink_text(sink, "]");
+}
+
+static void put_count(attn__sink *sink, const char *name, int64_t n)
+{
+    attn__sink_text(sink, name);
+    attn__sink_number(sink, (double)n);
+}
+
+static double peak_of(const float *weights, int64_t n)
+{
+    double peak = 0;
+    for (int64_t i = 0; i < n; i++)
+        peak = fmax(peak, (double)weights[i]); /* passes over NaN: what may not be seen */
+    return peak;
+}
+
+static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
+{
+    attn__sink_text(sink, ",\"peaks\":[");
+    for (int64_t i = 0; i < m->layers * m->heads; i++) {
+        attn__sink_text(sink, i == 0 ? "[" : i % m->heads == 0 ? "],[" : ",");
+        attn__sink_number(sink, peak_of(m->weights[i], m->rows * m->cols));
+    }
+    attn__sink_text(sink, "]]");
+}
+
+static void put_map(attn__sink *sink, const attn_explorer_map *m)
+{
+    attn__sink_text(sink, "{\"name\":");
+    attn__sink_json(sink, m->name ? m->name : "Attention");
+    attn__sink_text(sink, m->contacts ? ",\"kind\":\"contacts\"" : ",\"kind\":\"attention\"");
+    put_count(sink, ",\"layers\":", m->layers);
+    put_count(sink, ",\"heads\":", m->heads);
+    put_count(sink, ",\"rows\":", m->rows);
+    put_count(sink, ",\"cols\":", m->cols);
+    put_labels(sink, ",\"queries\":", m->queries, m->rows);
+    put_labels(sink, ",\"keys\":", m->keys, m->cols);
+    put_peaks(sink, m);
+    attn__sink_text(sink, "}");
+}
+
+static void put_object(attn__sink *sink, const attn_explorer *e)
+{
+    attn__sink_text(sink, "<script type=\"application/json\" id=\"attn-page\">{\"title\":");
+    attn__sink_json(sink, e->title ? e->title : "Attention");
+    attn__sink_text(sink, ",\"about\":");
+    attn__sink_json(sink, e->about);
+    if (e->png) {
+        put_count(sink, ",\"image\":{\"width\":", e->width);
+        put_count(sink, ",\"height\":", e->height);
+        put_count(sink, ",\"rows\":", e->grid_rows);
+        put_count(sink, ",\"columns\":", e->grid_columns);
+        attn__sink_text(sink, "}");
+    }
+    attn__sink_text(sink, ",\"maps\":[");
+    for (int64_t i = 0; i < e->n; i++) {
+        attn__sink_text(sink, i ? "," : "");
+        put_map(sink, &e->maps[i]);
+    }
+    attn__sink_text(sink, "]}</script>\n");
+}
+
+/* -------------------------------------------------------------------------------------------- the weights */
+
+static void quantise(unsigned char *to, const float *weights, int64_t n)
+{
+    double peak = peak_of(weights, n);
+    for (int64_t i = 0; i < n; i++) {
+        double share = peak > 0 ? (double)weights[i] / peak : 0;
+        to[i] = share > 0 ? (unsigned char)lrint(255 * fmin(share, 1)) : 0;
+    }
+}
+
+static void put_id(attn__sink *sink, int64_t map, int64_t layer)
+{
+    put_count(sink, "<script type=\"text/plain\" id=\"w", map);
+    put_count(sink, "-", layer);
+    attn__sink_text(sink, "\">");
+}
+
+/* All heads of one layer. */
+static void put_layer(attn__sink *sink, const attn_explorer_map *m, int64_t map, int64_t layer)
+{
+    int64_t size = m->rows * m->cols;
+    size_t bytes = attn__size_mul((size_t)size, (size_t)m->heads);
+    uLongf packed = compressBound((uLong)bytes);
+    unsigned char *plain = attn__alloc(sink->context, bytes), *deflated = attn__alloc(sink->context, packed);
+    if (!plain || !deflated) {
+        sink->status = ATTN_MEMORY;
+    } else {
+        for (int64_t h = 0; h < m->heads; h++)
+            quantise(plain + h * size, m->weights[layer * m->heads + h], size);
+        if (compress2(deflated, &packed, plain, (uLong)bytes, 6) != Z_OK)
+            sink->status = attn__fail_memory(sink->context, packed);
+        put_id(sink, map, layer);
+        attn__sink_base64(sink, deflated, packed);
+        attn__sink_text(sink, "</script>\n");
+    }
+    attn__free(sink->context, deflated);
+    attn__free(sink->context, plain);
+}
+
+static void put_data(attn__sink *sink, const attn_explorer *e)
+{
+    put_object(sink, e);
+    for (int64_t i = 0; i < e->n; i++) {
+        for (int64_t layer = 0; layer < e->maps[i].layers && sink->status == ATTN_OK; layer++)
+            put_layer(sink, &e->maps[i], i, layer);
+    }
+    if (e->png) {
+        attn__sink_text(sink, "<script type=\"text/plain\" id=\"attn-image\">");
+        attn__sink_base64(sink, e->png, e->png_size);
+        attn__sink_text(sink, "</script>\n");
+    }
+}
+
+attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer)
+{
+    *page = (attn_picture){0};
+    attn_status status = check(context, explorer);
+    if (status != ATTN_OK)
+        return status;
+    const char *html = (const char *)attn__explorer_page, *place = strstr(html, mark);
+    size_t before = place ? (size_t)(place - html) : attn__explorer_page_size;
+    attn__sink sink = {.context = context, .picture = page};
+    attn__sink_put(&sink, html, before);
+    put_data(&sink, explorer);
+    if (place)
+        attn__sink_text(&sink, place + sizeof mark - 1);
+    if (sink.status != ATTN_OK)
+        attn_picture_free(context, page);
+    return sink.status;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * heatmaps.h - the same heatmaps as a page to explore. */
+#ifndef ATTN_PLOT_HEATMAPS_H
+#define ATTN_PLOT_HEATMAPS_H
+
+#include "attn/plot.h"
+
+/* `heatmaps` has been checked. */
+attn_status attn__heatmaps_page(attn_picture *page, attn_context *context, const attn_heatmaps *heatmaps);
+
+#endif

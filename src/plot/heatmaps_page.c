@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ * Heatmaps as a page to explore: rows of panels with the same labels are the layers of one map. */
+#include "plot/heatmaps.h"
+
+#include "base/context.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 96 };
+
+typedef struct gathered {
+    attn_explorer_map *maps;
+    const float **weights; /* of all panels, row after row */
+    char (*names)[NAME];
+    int64_t n, used;
+} gathered;
+
+static bool same_size(const attn_panel_row *row, const attn_explorer_map *map)
+{
+    for (int64_t i = 0; i < row->n; i++) {
+        if (row->panels[i].rows != map->rows || row->panels[i].cols != map->cols)
+            return false;
+    }
+    return true;
+}
+
+static bool continues(const attn_panel_row *row, const attn_explorer_map *map)
+{
+    return row->n == map->heads && row->row_labels == map->queries && row->col_labels == map->keys &&
+           same_size(row, map);
+}
+
+static void name_of(char *name, const char *title)
+{
+    const char *layer = title ? strstr(title, ", layer") : NULL;
+    snprintf(name, NAME, "%.*s", layer ? (int)(layer - title) : NAME - 1, title ? title : "Attention");
+}
+
+/* A map of so many heads, of which `first` is one. */
+static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
+{
+    name_of(g->names[g->n], row->title);
+    g->maps[g->n] = (attn_explorer_map){.name = g->names[g->n],
+                                        .heads = heads,
+                                        .rows = first->rows,
+                                        .cols = first->cols,
+                                        .queries = row->row_labels,
+                                        .keys = row->col_labels,
+                                        .weights = g->weights + g->used};
+    g->n++;
+}
+
+/* Panels of different sizes side by side are maps of their own. */
+static void add_row(gathered *g, const attn_panel_row *row)
+{
+    const attn_explorer_map first = {.rows = row->panels[0].rows, .cols = row->panels[0].cols};
+    bool even = same_size(row, &first);
+    if (even && !(g->n > 0 && continues(row, &g->maps[g->n - 1])))
+        begin_map(g, row, &row->panels[0], row->n);
+    if (even)
+        g->maps[g->n - 1].layers++;
+    for (int64_t i = 0; i < row->n; i++) {
+        if (!even) {
+            begin_map(g, row, &row->panels[i], 1);
+            g->maps[g->n - 1].layers = 1;
+        }
+        g->weights[g->used++] = row->panels[i].values;
+    }
+}
+
+attn_status attn__heatmaps_page(attn_picture *page, attn_context *context, const attn_heatmaps *heatmaps)
+{
+    size_t panels = 0;
+    for (int64_t i = 0; i < heatmaps->n; i++)
+        panels += (size_t)heatmaps->rows[i].n;
+    gathered g = {.maps = attn__alloc(context, attn__size_mul(panels, sizeof *g.maps)),
+                  .weights = attn__alloc(context, attn__size_mul(panels, sizeof *g.weights)),
+                  .names = attn__alloc(context, attn__size_mul(panels, sizeof *g.names))};
+    attn_status status = g.maps && g.weights && g.names ? ATTN_OK : ATTN_MEMORY;
+    for (int64_t i = 0; i < heatmaps->n && status == ATTN_OK; i++)
+        add_row(&g, &heatmaps->rows[i]);
+    attn_explorer explorer = {.title = heatmaps->title, .n = g.n, .maps = g.maps};
+    if (status == ATTN_OK)
+        status = attn_explorer_render(page, context, &explorer);
+    attn__free(context, g.names);
+    attn__free(context, g.weights);
+    attn__free(context, g.maps);
+    return status;
+}

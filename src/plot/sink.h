@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * sink.h - bytes written one after the other into a picture that grows. */
+#ifndef ATTN_PLOT_SINK_H
+#define ATTN_PLOT_SINK_H
+
+#include "attn/plot.h"
+#include "base/context.h"
+
+typedef struct attn__sink {
+    attn_context *context;
+    attn_picture *picture;
+    size_t capacity;
+    attn_status status; /* errors stick */
+} attn__sink;
+
+void attn__sink_put(attn__sink *sink, const void *data, size_t size);
+void attn__sink_text(attn__sink *sink, const char *text);
+/* A number as JSON has it. */
+void attn__sink_number(attn__sink *sink, double value);
+/* A text in quotes, safe inside an HTML script; NULL is null. */
+void attn__sink_json(attn__sink *sink, const char *text);
+/* Bytes in base64 (RFC 4648). */
+void attn__sink_base64(attn__sink *sink, const void *data, size_t size);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * L1-regularised logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
+ *
+ * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w.  A coordinate's step minimises its quadratic
+ * model plus the exact |w_j + d|, and is halved until the objective falls far enough; z is kept up to date, so that a
+ * coordinate costs one pass over its feature.  The intercept is a last feature of ones. */
+#include "attn/train.h"
+
+#include "base/context.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* of the line search, as the paper has them */
+/* A promise below this part of the loss's size is lost in the rounding of its sum; so near the minimum a full Newton
+ * step is right, and no search is made. */
+static const double ROUNDING = 1e-11;
+
+typedef struct fit {
+    const attn_logistic *p;
+    double c;
+    double *z, *step; /* [rows]: scores, and what a full step of the coordinate adds to them */
+    double *chance;   /* [rows]: sigmoid(z) */
+} fit;
+
+/* log(1 + exp(t)) without overflow. */
+static double log1p_exp(double t)
+{
+    return t > 0 ? t + log1p(exp(-t)) : log1p(exp(t));
+}
+
+static double sigmoid(double z)
+{
+    return 1 / (1 + exp(-z));
+}
+
+static double feature(const fit *f, int64_t j, int64_t i)
+{
+    return j < f->p->features ? (double)f->p->x[j * f->p->rows + i] : 1;
+}
+
+/* First and second derivative of the loss along coordinate j. */
+static void derivatives(const fit *f, int64_t j, double *first, double *second)
+{
+    double g = 0, h = 0;
+    for (int64_t i = 0; i < f->p->rows; i++) {
+        double x = feature(f, j, i), chance = f->chance[i];
+        g += x * (chance - f->p->labels[i]);
+        h += x * x * chance * (1 - chance);
+    }
+    *first = f->c * g;
+    *second = f->c * h + 1e-12; /* a feature of zeros */
+}
+
+/* The minimiser of g d + h d^2 / 2 + |w + d|. */
+static double newton_step(double g, double h, double w)
+{
+    if (g + 1 <= h * w)
+        return -(g + 1) / h;
+    if (g - 1 >= h * w)
+        return -(g - 1) / h;
+    return -w;
+}
+
+/* How far the coordinate is from fulfilling its optimality condition. */
+static double violation(double g, double w)
+{
+    if (w > 0)
+        return fabs(g + 1);
+    if (w < 0)
+        return fabs(g - 1);
+    return fmax(0, fabs(g) - 1);
+}
+
+/* What a share of the step changes in the objective. */
+static double change(const fit *f, double share, double w, double d)
+{
+    double loss = 0;
+    for (int64_t i = 0; i < f->p->rows; i++) {
+        double sign = f->p->labels[i] ? -1 : 1;
+        loss += log1p_exp(sign * (f->z[i] + share * f->step[i])) - log1p_exp(sign * f->z[i]);
+    }
+    return f->c * loss + fabs(w + share * d) - fabs(w);
+}
+
+static void move(fit *f, double share)
+{
+    for (int64_t i = 0; i < f->p->rows; i++) {
+        f->z[i] += share * f->step[i];
+        f->chance[i] = sigmoid(f->z[i]);
+    }
+}
+
+/* Improves one coordinate; returns its violation before. */
+static double improve(fit *f, int64_t j, double *w)
+{
+    double g, h;
+    derivatives(f, j, &g, &h);
+    double found = violation(g, *w), d = newton_step(g, h, *w);
+    if (fabs(d) < 1e-12)
+        return found;
+    double promised = g * d + fabs(*w + d) - fabs(*w);
+    for (int64_t i = 0; i < f->p->rows; i++)
+        f->step[i] = d * feature(f, j, i);
+    bool tiny = -promised < ROUNDING * (f->c * (double)f->p->rows + fabs(*w));
+    for (double share = 1; share > 1e-10; share *= SHORTER) {
+        if (tiny || change(f, share, *w, d) <= SUFFICIENT * share * promised) {
+            move(f, share);
+            *w += share * d;
+            break;
+        }
+    }
+    return found;
+}
+
+static void begin(fit *f, const double *w, double b)
+{
+    for (int64_t i = 0; i < f->p->rows; i++) {
+        f->z[i] = b;
+        for (int64_t j = 0; j < f->p->features; j++)
+            f->z[i] += w[j] * feature(f, j, i);
+        f->chance[i] = sigmoid(f->z[i]);
+    }
+}
+
+static int64_t solve(fit *f, double *w, double *b)
+{
+    double tolerance = f->p->tolerance > 0 ? f->p->tolerance : 1e-4, first = 0;
+    int64_t most = f->p->most > 0 ? f->p->most : 1000, sweep = 0;
+    begin(f, w, *b);
+    while (sweep < most) {
+        double worst = improve(f, f->p->features, b);
+        for (int64_t j = 0; j < f->p->features; j++)
+            worst = fmax(worst, improve(f, j, &w[j]));
+        first = sweep++ ? first : worst;
+        if (worst <= tolerance * first)
+            break;
+    }
+    return sweep;
+}
+
+static attn_status check(attn_context *context, const attn_logistic *p)
+{
+    if (p->rows < 1 || p->features < 1)
+        return attn__fail(context, ATTN_ARGUMENT, "logistic regression of %lld rows and %lld features",
+                          (long long)p->rows, (long long)p->features);
+    int64_t ones = 0;
+    for (int64_t i = 0; i < p->rows; i++)
+        ones += p->labels[i] != 0;
+    if (ones == 0 || ones == p->rows)
+        return attn__fail(context, ATTN_ARGUMENT, "logistic regression: every label is %d", ones != 0);
+    for (int64_t i = 0; i < p->rows * p->features; i++) {
+        if (!isfinite(p->x[i]))
+            return attn__fail(context, ATTN_ARGUMENT, "logistic regression: feature %lld of row %lld is not finite",
+                              (long long)(i / p->rows), (long long)(i % p->rows));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
+                              int64_t *sweeps)
+{
+    attn_status status = check(context, problem);
+    if (status != ATTN_OK)
+        return status;
+    size_t bytes = attn__size_mul((size_t)problem->rows, sizeof(double));
+    fit f = {.p = problem, .c = problem->c > 0 ? problem->c : 1};
+    f.z = attn__alloc(context, attn__size_mul(bytes, 3));
+    if (!f.z)
+        return ATTN_MEMORY;
+    f.step = f.z + problem->rows;
+    f.chance = f.step + problem->rows;
+    int64_t made = solve(&f, w, b);
+    if (sweeps)
+        *sweeps = made;
+    attn__free(context, f.z);
+    return ATTN_OK;
+}

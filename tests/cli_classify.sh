@@ -1,0 +1,176 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Training, asking and measuring a classifier of images, on pictures made here: bars that lie, bars that stand, and
+# blobs, each at a place of its own under noise.  Killed trainings end in the same bits; bad data is named.
+. tests/support/cli.sh
+
+# pictures FOLDER COUNT SEED: COUNT pictures of 8 x 8 for each class.
+pictures() {
+    mkdir -p "$1/blob" "$1/lying" "$1/standing"
+    awk -v folder="$1" -v count="$2" -v seed="$3" 'BEGIN {
+        srand(seed)
+        split("blob lying standing", names, " ")
+        for (k = 1; k <= 3; k++) for (i = 0; i < count; i++) {
+            file = sprintf("%s/%s/%03d.pgm", folder, names[k], i)
+            at = int(rand() * 6) + 1; also = int(rand() * 6) + 1
+            printf "P2 8 8 255\n" > file
+            for (y = 0; y < 8; y++) for (x = 0; x < 8; x++) {
+                on = k == 1 ? (y - at) * (y - at) + (x - also) * (x - also) <= 2 : k == 2 ? y == at : x == at
+                printf "%d%s", int((on ? 190 : 20) + rand() * 40), x < 7 ? " " : "\n" > file
+            }
+            close(file)
+        }
+    }'
+}
+pictures data/train 60 1
+pictures data/test 20 2
+
+settings="--data data --patch 4 --width 16 --depth 2 --heads 2 --batch 16 --epochs 12 --warmup 10 --rate 0.004
+          --shift 0 --flip=false --threads 1 --quiet"
+
+# ---- it learns, says what it sees, and is measured
+# shellcheck disable=SC2086
+expect 0 'classifier is in whole' "$attn" train classify $settings --out whole
+expect 0 'accuracy  *\(1\.0000\|0\.9[0-9]*\)' "$attn" eval whole
+expect 0 '^standing .* 20 ' "$attn" eval whole
+expect 0 '"images": 60' "$attn" eval whole --json
+expect 0 '"images": [1-9]' "$attn" eval whole --part valid --json
+[ "$(sed -n 2p whole/history.tsv | awk -F '\t' '{ print NF }')" = 5 ] || fail "history.tsv has no accuracy"
+for class in blob lying standing; do
+    said=$("$attn" classify whole data/test/$class/00[0-9].pgm --top 1 | cut -f 2 | grep -c "^$class 0\.[5-9]\|^$class 1")
+    [ "$said" -ge 8 ] || fail "only $said of 10 pictures of $class were told"
+done
+expect 0 '"class": "lying"' "$attn" classify whole data/test/lying/003.pgm --json
+same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json --top 9 | grep -c '"class"')"
+expect 0 'vit: ' "$attn" info whole
+expect 0 '"classes": 3' "$attn" info whole --json
+
+# ---- what it attends to: a blob's own patch, in the end
+expect 0 'blob' "$attn" show whole data/test/blob/003.pgm -o rollout.png
+head -c 8 rollout.png | grep -q PNG || fail "rollout.png is no PNG"
+expect 0 'lying' "$attn" show whole data/test/lying/003.pgm --layer 2 --query 1,2 -o heads.svg
+expect 0 '"class": "lying"' "$attn" show whole data/test/lying/003.pgm --layer 2 --head 1 --json -o head.svg
+[ "$(wc -c < heads.svg)" -gt "$(wc -c < head.svg)" ] || fail "two heads take no more than one"
+expect 2 'layer 3 is asked for; there are 2' "$attn" show whole data/test/lying/003.pgm --layer 3
+expect 2 "the query's row 5 is asked for; there are 2" "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5,1
+expect 2 'no row and column' "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5
+expect 2 'is of one layer' "$attn" show whole data/test/lying/003.pgm --head 1
+
+# ---- the same seed gives the same bits; so does a training that was killed or stopped
+# begin DIR SECONDS: a training in the background that has written a checkpoint and gone on a little; $pid.
+begin() {
+    rm -rf "$1"
+    # shellcheck disable=SC2086
+    "$attn" train classify $settings --save-every 5 --out "$1" > /dev/null 2> stopped.txt &
+    pid=$!
+    while kill -0 $pid 2> /dev/null && [ ! -s "$1/checkpoint.safetensors" ]; do sleep 0.01; done
+    sleep "$2"
+}
+same_bits() {
+    for file in model.safetensors checkpoint.safetensors history.tsv config.json; do
+        cmp -s "whole/$file" "$2/$file" || fail "$1: $file differs from that of an unbroken training"
+    done
+}
+begin killed 0
+kill -9 $pid 2> /dev/null || echo "it had ended before it was killed"
+wait $pid 2> /dev/null
+expect 0 'classifier is in' "$attn" train classify --out killed --resume --threads 1 --quiet
+same_bits killed killed
+begin stopped 0
+if kill -s INT $pid 2> /dev/null; then
+    wait $pid
+    code=$?
+    [ $code = 130 ] || [ $code = 0 ] || fail "exit code after SIGINT: $code"
+    [ $code = 0 ] || grep -q 'go on with: attn train classify --out stopped --resume' stopped.txt ||
+        fail "SIGINT: $(cat stopped.txt)"
+fi
+wait $pid 2> /dev/null
+expect 0 'classifier is in' "$attn" train classify --out stopped --resume --threads 1 --quiet
+same_bits stopped stopped
+expect 2 'there already' "$attn" train classify --data data --out whole
+expect 2 'keeps its settings' "$attn" train classify --out whole --resume --width 32
+pictures other/train 10 5
+expect 2 'not the data' "$attn" train classify --out whole --resume --data other
+
+# ---- the other models learn, each for a moment, and show what they have
+for model in nonlocal axial; do
+    expect 0 'classifier is in' "$attn" train classify --data data --model $model --out $model --width 16 --heads 2 \
+        --patch 2 --depth 1 --epochs 1 --shift 0 --threads 1 -q
+    expect 0 '^accuracy' "$attn" eval $model
+    expect 0 "$model.png" "$attn" show $model data/test/lying/003.pgm --query 2,1 -o $model.png
+done
+expect 0 'classifier is in' "$attn" train classify --data data --model sasa --out sasa --width 4 --heads 2 --window 3 \
+    --epochs 1 --shift 0 --threads 1 -q
+expect 2 'gives no weights to draw' "$attn" show sasa data/test/lying/003.pgm
+
+# ---- data that cannot be right: the file is named, and nothing is left behind
+# refused PATTERN FOLDER [OPTION...]
+refused() {
+    pattern=$1 folder=$2
+    shift 2
+    expect 2 "$pattern" "$attn" train classify --data "$folder" --out new --epochs 1 "$@"
+    [ ! -e new ] || fail "a directory was made although the training could not begin"
+}
+mkdir empty
+refused 'nowhere: cannot be opened as a folder' nowhere
+refused 'empty: no images' empty
+cp -r data lacking && rm -r lacking/test/lying
+refused 'lacking/test: the class folder "lying" is missing' lacking
+cp -r data more && cp -r more/test/blob more/test/crumb
+refused 'more/test/crumb: a class that training does not have' more
+cp -r data damaged && head -c 40 data/train/blob/007.pgm > damaged/train/blob/007.pgm
+refused 'damaged/train/blob/007.pgm: .*cut off' damaged
+cp -r data noise && echo 'no picture' > noise/train/lying/x.png
+refused 'noise/train/lying/x.png: no image that is read' noise
+cp -r data sizes && printf 'P2 2 1 9\n1 2\n' > sizes/test/blob/x.pgm
+refused 'sizes/test/blob/x.pgm has 2 x 1 pixels, .*--size' sizes
+expect 0 'classifier is in' "$attn" train classify --data sizes --out sized --size 8 --epochs 1 --patch 4 --width 8 -q
+cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
+refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
+cp -r data bare && rm bare/train/blob/*
+refused 'bare/train/blob: no .png' bare
+refused 'patch_size' data --patch 9
+refused 'heads' data --heads 5
+
+# ---- IDX files: three pictures of 2 x 2
+mkdir idx
+printf '\000\000\010\003\000\000\000\003\000\000\000\002\000\000\000\002\001\002\003\004\005\006\007\010\011\012\013\014' \
+    > idx/train-images-idx3-ubyte
+printf '\000\000\010\001\000\000\000\003\000\001\002' > idx/train-labels-idx1-ubyte
+cp idx/train-images-idx3-ubyte idx/t10k-images-idx3-ubyte
+cp idx/train-labels-idx1-ubyte idx/t10k-labels-idx1-ubyte
+tiny_idx="--patch 1 --width 4 --depth 1 --heads 1 --valid 0 --shift 0 -q"
+# shellcheck disable=SC2086
+expect 0 'classifier is in' "$attn" train classify --data idx --out idx-model --epochs 1 $tiny_idx
+expect 0 '3 images' "$attn" eval idx-model
+expect 2 'idx: class 0 is "0"; the classifier knows it as "blob"' "$attn" eval whole --data idx
+cp -r idx wrong && printf '\000\000\010\001\000\000\000\003\000\001\003' > wrong/t10k-labels-idx1-ubyte
+refused 'wrong/t10k-labels-idx1-ubyte: byte 10: label 3; there are 3 classes' wrong
+printf '\000\000\010\001\000\000\000\002\000\001' > wrong/t10k-labels-idx1-ubyte
+refused 'has 3 images, .*has 2 labels' wrong
+printf '\000\000\015\001\000\000\000\002\000\001' > wrong/t10k-labels-idx1-ubyte
+refused 'byte 2: elements of type 13' wrong
+head -c 20 idx/train-images-idx3-ubyte > wrong/train-images-idx3-ubyte
+refused 'wrong/train-images-idx3-ubyte: byte 16: the header tells of 12 elements, 4 bytes follow' wrong
+rm wrong/train-images-idx3-ubyte
+refused 'wrong: there is train-labels-idx1-ubyte but no train-images' wrong
+mkdir cifar && head -c 3072 /dev/zero > cifar/data_batch_1.bin
+refused 'cifar/data_batch_1.bin: byte 3072: not a whole number of records' cifar
+
+# ---- pictures and directories that cannot be used
+expect 2 'nothere.png: cannot be opened' "$attn" classify whole nothere.png
+expect 2 'noise/train/lying/x.png: no image' "$attn" classify whole noise/train/lying/x.png
+expect 2 'nodir/config.json' "$attn" classify nodir data/test/blob/000.pgm
+# odd KEY VALUE MESSAGE
+odd() {
+    cp -r whole odd
+    sed "s|^\( *\"$1\":\) [^,]*|\1 $2|" whole/config.json > odd/config.json
+    cmp -s whole/config.json odd/config.json && fail "config.json has no $1 to change"
+    expect 2 "odd/config.json: $3" "$attn" classify odd data/test/blob/000.pgm
+    rm -r odd
+}
+odd input.channels 7 'input.channels is 7; allowed: 1 to 3'
+odd std.0 0 'std.0 is 0'
+odd seed '"x"' 'seed must be an integer'
+odd architecture '"none"' 'there is no architecture "none"'
+exit $failed

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Cases of whole networks over images, with small settings."""
+import math
+
+import torch
+from torch.nn import functional as F
+
+from draw import linear, merge, normal, split
+from layers_spatial import (axis_distances, batch_norm, batch_norm_weights, conv1, non_local, non_local_weights,
+                            positions, window_taps)
+
+
+def conv_weights(rng, name, out, ins, k, bias=False):
+    weights = {name + ".weight": linear(rng, out, ins * k * k).reshape(out, ins, k, k)}
+    return weights | ({name + ".bias": normal(rng, out) / 3} if bias else {})
+
+
+def norm_weights(rng, name, d):
+    return {name + ".weight": 1 + normal(rng, d) / 5, name + ".bias": normal(rng, d) / 5}
+
+
+def linear_weights(rng, name, out, ins, bias=True):
+    weights = {name + ".weight": linear(rng, out, ins)}
+    return weights | ({name + ".bias": normal(rng, out) / 3} if bias else {})
+
+
+def affine(w, name, x):
+    return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+
+
+# ------------------------------------------------------------------------------------------------------ ViT
+
+ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+               "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x)}
+
+
+def cubic(n, to):
+    """The matrix [to,n] of bicubic interpolation, Keys' kernel with a = -3/4, edges repeated."""
+    matrix = torch.zeros(to, n, dtype=torch.float64)
+    for i in range(to):
+        at = (i + 0.5) * n / to - 0.5
+        for j in range(math.floor(at) - 1, math.floor(at) + 3):
+            d, a = abs(at - j), -0.75
+            weight = ((a + 2) * d - (a + 3)) * d * d + 1 if d <= 1 else ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+            matrix[i, min(max(j, 0), n - 1)] += weight if d < 2 else 0
+    return matrix
+
+
+def vit_case(rng):
+    heads, patch = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2, 4]))
+    d, mlp, ins, grid = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3])), int(rng.choice([1, 2, 3]))
+    c = {"img_size": grid * patch + int(rng.integers(patch)), "patch_size": patch, "num_hiddens": d,
+         "mlp_num_hiddens": mlp, "num_heads": heads, "num_blks": int(rng.choice([1, 2, 3])),
+         "num_classes": int(rng.choice([2, 5])), "in_channels": ins, "use_bias": bool(rng.integers(2)),
+         "layer_norm_eps": float(rng.choice([1e-5, 1e-6])), "hidden_act": str(rng.choice(list(ACTIVATIONS))),
+         "interpolate_positions": bool(rng.integers(2))}
+    rows, cols = (int(n) for n in rng.integers(1, 6, 2)) if c["interpolate_positions"] else (grid, grid)
+    weights = {"cls_token": normal(rng, 1, 1, d), "pos_embedding": normal(rng, 1, 1 + grid * grid, d),
+               **conv_weights(rng, "patch_embedding.conv", d, ins, patch, True), **norm_weights(rng, "head.0", d),
+               **linear_weights(rng, "head.1", c["num_classes"], d)}
+    for i in range(c["num_blks"]):
+        name = f"blks.{i}."
+        for part in "qkvo":
+            weights |= linear_weights(rng, f"{name}attention.W_{part}", d, d, c["use_bias"])
+        weights |= norm_weights(rng, name + "ln1", d) | norm_weights(rng, name + "ln2", d)
+        weights |= linear_weights(rng, name + "mlp.dense1", mlp, d) | linear_weights(rng, name + "mlp.dense2", d, mlp)
+
+    def norm(w, name, x):
+        return F.layer_norm(x, (d,), w[name + ".weight"], w[name + ".bias"], c["layer_norm_eps"])
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["patch_embedding.conv.weight"], w["patch_embedding.conv.bias"], patch)
+        y = y.flatten(2).mT
+        places = w["pos_embedding"][0, 1:].unflatten(0, (grid, grid))
+        if (rows, cols) != (grid, grid):
+            down, across = cubic(grid, rows).to(places.dtype), cubic(grid, cols).to(places.dtype)
+            places = torch.einsum("yi,xj,ijc->yxc", down, across, places)
+        y = torch.cat((w["cls_token"] + w["pos_embedding"][:, :1] + 0 * y[:, :1], y + places.flatten(0, 1)), 1)
+        maps = []
+        for i in range(c["num_blks"]):
+            name = f"blks.{i}."
+            q, k, v = (split(affine(w, f"{name}attention.W_{part}", norm(w, name + "ln1", y)), heads) for part in "qkv")
+            maps.append(torch.softmax(q @ k.mT / math.sqrt(d // heads), -1))
+            y = y + affine(w, name + "attention.W_o", merge(maps[-1] @ v))
+            hidden = ACTIVATIONS[c["hidden_act"]](affine(w, name + "mlp.dense1", norm(w, name + "ln2", y)))
+            y = y + affine(w, name + "mlp.dense2", hidden)
+        return {"logits": affine(w, "head.1", norm(w, "head.0", y[:, 0])), "weights": torch.stack(maps)}
+    size = (c["img_size"],) * 2 if (rows, cols) == (grid, grid) else (rows * patch, cols * patch)
+    return c, weights, {"x": normal(rng, 2, ins, *size)}, forward
+
+
+# ------------------------------------------------------------------------------------------- non-local network
+
+def non_local_net_case(rng):
+    c = {"img_size": int(rng.choice([16, 19])), "in_channels": int(rng.choice([1, 3])), "num_classes": 3,
+         "mode": str(rng.choice(["embedded-gaussian", "gaussian", "dot-product", "concatenation"])),
+         "sub_sample": bool(rng.integers(2)), "bn_layer": bool(rng.integers(2)), "dropout": 0.0}
+    train, ins, weights = bool(rng.integers(2)), c["in_channels"], {}
+    for i, out in enumerate((32, 64, 128)):
+        weights |= conv_weights(rng, f"conv_{i + 1}.0", out, ins, 3, True) | batch_norm_weights(rng, f"conv_{i + 1}.1", out)
+        ins = out
+    blocks = [c | {"dimension": 2, "in_channels": n} for n in (32, 64)]
+    for i, block in enumerate(blocks):
+        # Scores of a size at which softmax has not yet chosen one key: else gradients of what it compares vanish.
+        weights |= {name: array / 4 if "theta" in name or "phi" in name else array
+                    for name, array in non_local_weights(rng, block, f"nl_{i + 1}.").items()}
+    weights |= linear_weights(rng, "fc.0", 256, 128 * (c["img_size"] // 8) ** 2) | linear_weights(rng, "fc.3", 3, 256)
+
+    def forward(w, x):
+        y, maps = x["x"], {}
+        for i in range(3):
+            y = F.conv2d(y, w[f"conv_{i + 1}.0.weight"], w[f"conv_{i + 1}.0.bias"], padding=1)
+            y = F.max_pool2d(torch.relu(batch_norm(w, f"conv_{i + 1}.1", y, train)), 2)
+            if i < 2:
+                y, maps[f"nl_map_{i + 1}"] = non_local(w, blocks[i], y, f"nl_{i + 1}.", train)
+        return {"logits": affine(w, "fc.3", torch.relu(affine(w, "fc.0", y.flatten(1)))), **maps}
+    return c | {"train": train}, weights, {"x": normal(rng, 2, c["in_channels"], c["img_size"], c["img_size"])}, forward
+
+
+# ------------------------------------------------------------------- ResNets of stand-alone self-attention
+
+def window_attention(w, name, x, heads, k, padding):
+    """Scores without a scale; relative rows for the first half of all channels, columns for the second."""
+    h, width = x.shape[2:]
+    taps = [window_taps(n, 1, k, padding == "shift") for n in (h, width)]
+    inside = [(t >= 0) & (t < n) for t, n in zip(taps, (h, width))]
+    both = inside[0][:, None, :, None] & inside[1][None, :, None, :]
+    blocks = x[:, :, taps[0].clamp(0, h - 1)][..., taps[1].clamp(0, width - 1)].movedim(4, 3) * both
+    q, keys, values = (conv1(w, f"{name}.{part}", of).unflatten(1, (heads, -1))
+                       for part, of in (("query", x), ("key", blocks), ("value", blocks)))
+    rows = [axis_distances(n, 1, t, w[f"{name}.{axis}_embedding.weight"], k - 1 if padding == "shift" else k // 2)
+            for n, t, axis in zip((h, width), taps, ("row", "col"))]
+    r = positions(w, None, *rows).movedim(-1, 0).unflatten(0, (heads, -1))
+    scores = torch.einsum("bhcyx,bhcyxij->bhyxij", q, keys) + torch.einsum("bhcyx,hcyxij->bhyxij", q, r)
+    scores = scores.masked_fill(~both, -math.inf) if padding == "mask" else scores
+    maps = torch.softmax(scores.flatten(-2), -1).unflatten(-1, (k, k))
+    return torch.einsum("bhyxij,bhcyxij->bhcyx", maps, values).flatten(1, 2)
+
+
+def sasa_resnet_case(rng):
+    heads, k, width = 2, 3, 4
+    c = {"depth": "26", "stem": str(rng.choice(["conv", "small"])), "in_channels": int(rng.choice([1, 3])), "width": width,
+         "kernel_size": k, "num_heads": heads, "padding": str(rng.choice(["zero", "mask"])), "num_classes": 3}
+    train, stem, ins = bool(rng.integers(2)), 7 if c["stem"] == "conv" else 3, width
+    weights = conv_weights(rng, "init.0", width, c["in_channels"], stem) | batch_norm_weights(rng, "init.1", width)
+    blocks = []
+    for stage, n in enumerate((1, 2, 4, 1)):
+        for i in range(n):
+            name, inner = f"layer{stage + 1}.{i}", width << stage
+            stride = 2 if stage and not i else 1
+            blocks.append((name, stride, bool(stride > 1 or ins != 4 * inner)))
+            weights |= conv_weights(rng, name + ".conv1.0", inner, ins, 1) | batch_norm_weights(rng, name + ".conv1.1", inner)
+            for part in "query", "key", "value":
+                weights |= conv_weights(rng, f"{name}.conv2.0.{part}", inner, inner, 1)
+            weights |= {f"{name}.conv2.0.{axis}_embedding.weight": normal(rng, k, inner // 2) / 3 for axis in ("row", "col")}
+            weights |= batch_norm_weights(rng, name + ".conv2.1", inner)
+            weights |= conv_weights(rng, name + ".conv3.0", 4 * inner, inner, 1) | batch_norm_weights(rng, name + ".conv3.1", 4 * inner)
+            if blocks[-1][2]:
+                weights |= conv_weights(rng, name + ".shortcut.0", 4 * inner, ins, 1)
+                weights |= batch_norm_weights(rng, name + ".shortcut.1", 4 * inner)
+            ins = 4 * inner
+    weights |= linear_weights(rng, "dense", 3, ins)
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["init.0.weight"], stride=2 if stem == 7 else 1, padding=stem // 2)
+        y = torch.relu(batch_norm(w, "init.1", y, train))
+        y = F.max_pool2d(y, 3, 2, 1) if stem == 7 else y
+        for name, stride, has_shortcut in blocks:
+            z = torch.relu(batch_norm(w, name + ".conv1.1", conv1(w, name + ".conv1.0", y), train))
+            z = window_attention(w, name + ".conv2.0", z, heads, k, c["padding"])
+            z = conv1(w, name + ".conv3.0", torch.relu(batch_norm(w, name + ".conv2.1", z, train)))
+            z = batch_norm(w, name + ".conv3.1", z, train)
+            z = F.avg_pool2d(z, stride) if stride > 1 else z
+            if has_shortcut:
+                y = batch_norm(w, name + ".shortcut.1",
+                               F.conv2d(y, w[name + ".shortcut.0.weight"], stride=stride), train)
+            y = torch.relu(z + y)
+        return {"logits": affine(w, "dense", y.mean((2, 3)))}
+    side = 32 if stem == 7 else 16
+    return c | {"train": train}, weights, {"x": normal(rng, 3, c["in_channels"], side, side)}, forward
+
+
+LAYERS = {"vit": vit_case, "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case}

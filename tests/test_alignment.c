@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: MIT
+ * Alignments: formats, errors, choosing sequences, ids. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+
+#include "attn/alignment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_context *new_context(void)
+{
+    attn_context *c = NULL;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    return c;
+}
+
+static attn_alignment *parse(attn_context *c, const char *text, const char *name, attn_alignment_options options)
+{
+    attn_alignment *a = NULL;
+    attn_status status = attn_alignment_parse(&a, c, text, strlen(text), name, &options);
+    if (status != ATTN_OK)
+        print_error("%s\n", attn_context_error(c));
+    assert_int_equal(status, ATTN_OK);
+    return a;
+}
+
+/* `rows` joined by spaces is what the alignment must hold. */
+static void check_rows(const char *text, const char *name, attn_alignment_options options, attn_alignment_format origin,
+                       const char *rows)
+{
+    attn_context *c = new_context();
+    attn_alignment *a = parse(c, text, name, options);
+    char joined[512] = "";
+    for (int64_t i = 0; i < attn_alignment_rows(a); i++) {
+        assert_int_equal(strlen(attn_alignment_row(a, i)), attn_alignment_columns(a));
+        snprintf(joined + strlen(joined), sizeof joined - strlen(joined), "%s%s", i ? " " : "",
+                 attn_alignment_row(a, i));
+    }
+    assert_string_equal(joined, rows);
+    assert_int_equal(attn_alignment_origin(a), origin);
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+}
+
+#define NONE ((attn_alignment_options){0})
+
+static void a3m_drops_insertions_and_extra_records(void **state)
+{
+    (void)state;
+    const char *text = "#A3M#\n>ss_pred\nHHHH12\n>ss_conf\n9999\n>query one\nACD\nE-\n>sequence_consensus\nACDE\n"
+                       ">b\r\nAaCc..D*E-\r\n>c\n-C-EG\n";
+    check_rows(text, "x.a3m", NONE, ATTN_ALIGNMENT_A3M, "ACDE- ACDE- -C-EG");
+    check_rows(text, "x", NONE, ATTN_ALIGNMENT_A3M, "ACDE- ACDE- -C-EG");
+    check_rows(text, "x.a3m.gz", (attn_alignment_options){.max_rows = 2}, ATTN_ALIGNMENT_A3M, "ACDE- ACDE-");
+    check_rows(text, "x", (attn_alignment_options){.query_columns = true}, ATTN_ALIGNMENT_A3M, "ACDE ACDE -C-E");
+}
+
+static void fasta_keeps_every_column(void **state)
+{
+    (void)state;
+    check_rows(">a\nAC-DE*\n>b\nac.dE*\n", "x.fasta", (attn_alignment_options){.format = ATTN_ALIGNMENT_FASTA},
+               ATTN_ALIGNMENT_FASTA, "AC-DE AC-DE");
+    check_rows(">a\nAC-DE\n>b\nA*~DE\n", "x.fa", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE AX-DE");
+}
+
+/* Insertions relative to the query are marked by its dots; EVcouplings' lower case is low coverage. */
+static void a2m_keeps_the_querys_columns(void **state)
+{
+    (void)state;
+    check_rows(">q\nAC..DE\n>b\nA-gkDE\n", "x.a2m", NONE, ATTN_ALIGNMENT_A2M, "ACDE A-DE");
+    check_rows(">q\nacDEf\n>b\n.cD-.\n", "x.a2m", NONE, ATTN_ALIGNMENT_A2M, "ACDEF -CD--");
+    check_rows(">q\nacDEf\n>b\n.cD-.\n", "x", NONE, ATTN_ALIGNMENT_A2M, "ACDEF -CD--");
+}
+
+static void stockholm_blocks_are_joined(void **state)
+{
+    (void)state;
+    const char *text = "# STOCKHOLM 1.0\n#=GF ID X\n\nq/1-4  ACg.D\nb      A-k.-\n#=GC RF xx..x\n\n"
+                       "q/1-4  E\nb      e\n#=GC RF x\n//\n# STOCKHOLM 1.0\nz A\n//\n";
+    check_rows(text, "x.sto", NONE, ATTN_ALIGNMENT_STOCKHOLM, "ACDE A--E");
+    check_rows("# STOCKHOLM 1.0\nq AC.D\nb ACeD\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "ACD ACD");
+    check_rows("# STOCKHOLM 1.0\nq AC\nb AD\n\nq D\nb E\n//\n", "x", (attn_alignment_options){.max_rows = 1},
+               ATTN_ALIGNMENT_STOCKHOLM, "ACD");
+}
+
+static void check_error(const char *text, attn_alignment_format format, const char *message)
+{
+    attn_context *c = new_context();
+    attn_alignment *a = NULL;
+    attn_alignment_options o = {.format = format};
+    assert_int_equal(attn_alignment_parse(&a, c, text, strlen(text), "f", &o), ATTN_FORMAT);
+    assert_null(a);
+    if (!strstr(attn_context_error(c), message))
+        fail_msg("\"%s\" is not in \"%s\"", message, attn_context_error(c));
+    attn_context_destroy(c);
+}
+
+static void errors_say_where(void **state)
+{
+    (void)state;
+    check_error("", ATTN_ALIGNMENT_ANY, "f: no sequence");
+    check_error("ACD\n", ATTN_ALIGNMENT_ANY, "f:1: neither '>'");
+    check_error(">a\n\n>b\nA\n", ATTN_ALIGNMENT_ANY, "f:1: sequence 'a' is empty");
+    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY, "f:3: sequence 'b' has 2 columns, the first one 3 (lower case");
+    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_FASTA, "f:3: sequence 'b' has 2 columns, the first one 3: the seq");
+    check_error(">a\nAC\n>b\nA1\n", ATTN_ALIGNMENT_ANY, "f:4: '1' at column 2 is no residue");
+    check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");
+    check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' is empty");
+    check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY, "f:4: 'z' is not in the first block");
+    check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: a name without a sequence");
+    check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY, "#=GC RF has 1 columns, the sequences 2");
+}
+
+/* Random rows, the same as the Python script that chose from them drew (Knuth's MMIX generator). */
+static uint64_t next(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return *x >> 33;
+}
+
+static attn_alignment *random_alignment(attn_context *c, int64_t rows, int64_t columns)
+{
+    static const char letters[] = "ACDE-";
+    char base[64], *text = malloc((size_t)(rows * (columns + 16)));
+    size_t used = 0;
+    uint64_t x = 7;
+    for (int64_t i = 0; i < columns; i++)
+        base[i] = letters[next(&x) % 5];
+    for (int64_t r = 0; r < rows; r++) {
+        used += (size_t)sprintf(text + used, ">%d\n", (int)r);
+        memcpy(text + used, base, (size_t)columns);
+        for (uint64_t n = next(&x) % (uint64_t)columns; n > 0; n--) {
+            char letter = letters[next(&x) % 5];
+            text[used + next(&x) % (uint64_t)columns] = letter;
+        }
+        used += (size_t)columns;
+        text[used++] = '\n';
+    }
+    attn_alignment *a = NULL;
+    assert_int_equal(attn_alignment_parse(&a, c, text, used, "random", NULL), ATTN_OK);
+    free(text);
+    return a;
+}
+
+/* What the greedy choice of facebookresearch/esm's notebook gives, run in NumPy on the same rows.  The second case has
+ * many ties and more than 128 terms a mean, so that the order of summation matters. */
+static void diverse_rows_are_the_notebooks(void **state)
+{
+    (void)state;
+    static const int expected[] = {0, 10, 13, 20, 22, 23, 24, 27, 31, 34, 35, 36, 37, 39, 43, 44, 46, 51, 57, 59};
+    static const int last[] = {306, 307, 312, 313, 314, 318, 319, 320, 336, 337, 344, 346, 348, 350, 352,
+                               354, 356, 357, 358, 361, 364, 368, 369, 373, 376, 379, 382, 383, 394, 395};
+    attn_context *c = new_context();
+    attn_alignment *all = random_alignment(c, 60, 23), *chosen = NULL;
+    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = 20}), ATTN_OK);
+    assert_int_equal(attn_alignment_rows(chosen), 20);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(atoi(attn_alignment_name(chosen, i)), expected[i]);
+    attn_alignment_destroy(chosen);
+    attn_alignment_destroy(all);
+    all = random_alignment(c, 400, 11);
+    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = 150}), ATTN_OK);
+    int64_t sum = 0, squares = 0;
+    for (int i = 0; i < 150; i++) {
+        int64_t row = atoi(attn_alignment_name(chosen, i));
+        sum += row, squares += row * row;
+    }
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(atoi(attn_alignment_name(chosen, 120 + i)), last[i]);
+    assert_int_equal(sum, 28126);
+    assert_int_equal(squares, 7087572);
+    attn_alignment_destroy(chosen);
+    attn_alignment_destroy(all);
+    attn_context_destroy(c);
+}
+
+static void other_choices_keep_the_query_and_the_order(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_alignment *all = random_alignment(c, 50, 9), *chosen = NULL;
+    int kinds_seen = 0;
+    char previous[256] = "";
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        attn_selection s = {.depth = 7, .how = ATTN_SELECT_RANDOM, .seed = seed};
+        assert_int_equal(attn_alignment_select(&chosen, all, &s), ATTN_OK);
+        assert_int_equal(attn_alignment_rows(chosen), 7);
+        char names[256] = "";
+        for (int i = 0; i < 7; i++) {
+            int row = atoi(attn_alignment_name(chosen, i));
+            assert_string_equal(attn_alignment_row(chosen, i), attn_alignment_row(all, row));
+            assert_true(i == 0 ? row == 0 : row > atoi(attn_alignment_name(chosen, i - 1)));
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%d ", row);
+        }
+        kinds_seen += strcmp(names, previous) != 0;
+        memcpy(previous, names, sizeof previous);
+        attn_alignment_destroy(chosen);
+    }
+    assert_true(kinds_seen >= 3);
+    attn_selection first = {.depth = 3, .how = ATTN_SELECT_FIRST}, all_rows = {.depth = 1000};
+    assert_int_equal(attn_alignment_select(&chosen, all, &first), ATTN_OK);
+    assert_string_equal(attn_alignment_name(chosen, 2), "2");
+    attn_alignment_destroy(chosen);
+    assert_int_equal(attn_alignment_select(&chosen, all, &all_rows), ATTN_OK);
+    assert_int_equal(attn_alignment_rows(chosen), 50);
+    attn_alignment_destroy(chosen);
+    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = -1}), ATTN_ARGUMENT);
+    attn_alignment_destroy(all);
+    attn_context_destroy(c);
+}
+
+static void weights_count_like_rows(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_alignment *a = parse(c, ">a\nACDEF\n>b\nACDEG\n>c\nACDGG\n>d\n-----\n", "x", NONE);
+    double w[4];
+    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* 4 of 5 columns make a pair alike */
+    assert_float_equal(w[0], 1.0 / 2, 0);
+    assert_float_equal(w[1], 1.0 / 3, 0);
+    assert_float_equal(w[2], 1.0 / 2, 0);
+    assert_float_equal(w[3], 1, 0);
+    assert_int_equal(attn_alignment_weights(a, 0.81, w), ATTN_OK);
+    assert_float_equal(w[1], 1, 0);
+    assert_int_equal(attn_alignment_weights(a, 1.5, w), ATTN_ARGUMENT);
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+}
+
+static void residues_have_the_models_ids(void **state)
+{
+    (void)state;
+    static const int32_t expected[] = {0, 20, 15, 11, 7, 10, 16, 6, 30, 24, 0, 24, 25, 26, 27, 28, 24, 4, 5, 24};
+    attn_context *c = new_context();
+    attn_alignment *a = parse(c, ">a\nMKTVRQG-X\n>b\nXBUZOJLAX\n", "x", NONE);
+    int32_t ids[20];
+    attn_alignment_tokens(a, ids);
+    assert_memory_equal(ids, expected, sizeof ids);
+    assert_int_equal(attn_residue_id('a'), -1);
+    assert_int_equal(attn_residue_id('.'), 29);
+    assert_string_equal(attn_residue_symbol(ATTN_RESIDUE_MASK), "<mask>");
+    assert_null(attn_residue_symbol(33));
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+}
+
+/* Shares of what becomes of 20,000 residues, and that a place's fate does not hang on its neighbours. */
+static void residues_are_hidden_by_place(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    static int32_t tokens[N], labels[N], other[N], other_labels[N];
+    for (int i = 0; i < N; i++) {
+        tokens[i] = i % 100 == 0 ? ATTN_RESIDUE_CLS : 4 + i % 20;
+        other[i] = i < N / 2 ? ATTN_RESIDUE_PAD : tokens[i];
+    }
+    attn_masking masking = {.seed = 3, .stream = 5};
+    int64_t chosen = attn_mask_residues(&masking, N, tokens, labels), counts[3] = {0};
+    for (int i = 0; i < N; i++) {
+        int32_t before = i % 100 == 0 ? ATTN_RESIDUE_CLS : 4 + i % 20;
+        if (labels[i] < 0) {
+            assert_int_equal(tokens[i], before);
+            continue;
+        }
+        assert_int_equal(labels[i], before);
+        counts[tokens[i] == ATTN_RESIDUE_MASK ? 0 : tokens[i] == before ? 1 : 2]++;
+    }
+    assert_true(chosen > 0.14 * N && chosen < 0.16 * N);
+    assert_int_equal(chosen, counts[0] + counts[1] + counts[2]);
+    assert_true(counts[0] > 0.77 * (double)chosen && counts[0] < 0.83 * (double)chosen);
+    assert_true(counts[1] > 0.08 * (double)chosen && counts[2] > 0.07 * (double)chosen);
+    attn_mask_residues(&masking, N, other, other_labels);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(other_labels[i], i < N / 2 ? -1 : labels[i]);
+    masking.stream = 6;
+    attn_mask_residues(&masking, N / 2, tokens, other_labels);
+    assert_true(memcmp(labels, other_labels, N / 2 * sizeof *labels) != 0);
+}
+
+static attn_status read_and_choose(attn_context *context, void *user)
+{
+    static const char text[] = ">a\nACDE\n>b\nACDF\n>c\nGGGG\n>d\nACCC\n";
+    attn_alignment *all = NULL, *some = NULL;
+    attn_selection *selection = user;
+    attn_status status = attn_alignment_parse(&all, context, text, sizeof text - 1, "f", NULL);
+    if (status == ATTN_OK)
+        status = attn_alignment_select(&some, all, selection);
+    attn_alignment_destroy(some);
+    attn_alignment_destroy(all);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(read_and_choose, &(attn_selection){.depth = 2}) > 0);
+    assert_true(faults_try_all(read_and_choose, &(attn_selection){.depth = 2, .how = ATTN_SELECT_RANDOM}) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a3m_drops_insertions_and_extra_records),
+        cmocka_unit_test(fasta_keeps_every_column),
+        cmocka_unit_test(a2m_keeps_the_querys_columns),
+        cmocka_unit_test(stockholm_blocks_are_joined),
+        cmocka_unit_test(errors_say_where),
+        cmocka_unit_test(diverse_rows_are_the_notebooks),
+        cmocka_unit_test(other_choices_keep_the_query_and_the_order),
+        cmocka_unit_test(weights_count_like_rows),
+        cmocka_unit_test(residues_have_the_models_ids),
+        cmocka_unit_test(residues_are_hidden_by_place),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: MIT
+ * Image files of every kind, made here byte by byte or by libjpeg, and damaged ones; resizing against the sums written
+ * out. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/guard.h"
+#include "support/scratch.h"
+
+#include "attn/image.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include <jpeglib.h>
+
+typedef struct file {
+    uint8_t bytes[4096];
+    size_t size;
+} file;
+
+static void put(file *f, const void *data, size_t size)
+{
+    assert_true(f->size + size <= sizeof f->bytes);
+    memcpy(f->bytes + f->size, data, size);
+    f->size += size;
+}
+
+static void put_u32(file *f, uint32_t value)
+{
+    put(f, (uint8_t[]){(uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8), (uint8_t)value}, 4);
+}
+
+static void put_chunk(file *f, const char *type, const void *data, size_t size)
+{
+    put_u32(f, (uint32_t)size);
+    size_t start = f->size;
+    put(f, type, 4);
+    put(f, data, size);
+    put_u32(f, (uint32_t)crc32(0, f->bytes + start, (uInt)(f->size - start)));
+}
+
+enum { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGB_ALPHA = 6 };
+
+typedef struct png {
+    uint32_t width, height;
+    uint8_t depth, type, interlaced;
+    uint8_t data[64]; /* lines, each after its filter byte */
+    size_t size;
+    uint8_t palette[12], transparent[6];
+    size_t npalette, ntransparent;
+} png;
+
+static file png_file(const png *p)
+{
+    file f = {0}, head = {0};
+    uint8_t packed[256];
+    uLongf size = sizeof packed;
+    put(&f, "\x89PNG\r\n\x1a\n", 8);
+    put_u32(&head, p->width);
+    put_u32(&head, p->height);
+    put(&head, (uint8_t[]){p->depth, p->type, 0, 0, p->interlaced}, 5);
+    put_chunk(&f, "IHDR", head.bytes, head.size);
+    if (p->npalette)
+        put_chunk(&f, "PLTE", p->palette, p->npalette);
+    if (p->ntransparent)
+        put_chunk(&f, "tRNS", p->transparent, p->ntransparent);
+    assert_int_equal(compress(packed, &size, p->data, p->size), Z_OK);
+    put_chunk(&f, "IDAT", packed, size);
+    put_chunk(&f, "IEND", NULL, 0);
+    return f;
+}
+
+static attn_context *context_new(void)
+{
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    return c;
+}
+
+static attn_status parse(attn_image *image, attn_context *c, const file *f, int channels)
+{
+    /* The bytes end at a guard page: reading one too many is seen. */
+    uint8_t *bytes = guard_alloc(f->size + 1);
+    memcpy(bytes + 1, f->bytes, f->size);
+    attn_image_options options = {.channels = channels};
+    attn_status status = attn_image_parse(image, c, bytes + 1, f->size, "f", &options);
+    guard_free(bytes, f->size + 1);
+    return status;
+}
+
+static void check_pixels(const file *f, int channels, int64_t width, int64_t height, const uint8_t *pixels)
+{
+    attn_context *c = context_new();
+    attn_image image;
+    attn_status status = parse(&image, c, f, channels);
+    assert_string_equal(attn_context_error(c), "");
+    assert_int_equal(status, ATTN_OK);
+    assert_int_equal(image.width, width);
+    assert_int_equal(image.height, height);
+    assert_memory_equal(image.pixels, pixels, (size_t)(width * height * image.channels));
+    attn_image_free(c, &image);
+    attn_context_destroy(c);
+}
+
+static void check_refused(const file *f, attn_status wanted, const char *message)
+{
+    attn_context *c = context_new();
+    attn_image image;
+    assert_int_equal(parse(&image, c, f, 0), wanted);
+    assert_null(image.pixels);
+    if (!strstr(attn_context_error(c), message))
+        fail_msg("\"%s\" does not say \"%s\"", attn_context_error(c), message);
+    size_t held;
+    attn_context_memory(c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(c);
+}
+
+/* ------------------------------------------------------------------------------------------------- png */
+
+static void every_kind_of_png_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        png p;
+        int channels;
+        uint8_t pixels[16];
+    } cases[] = {
+        {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0}, 0, 0}, 0, {10, 200}},
+        {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0}, 0, 0}, 3, {10, 10, 10, 200, 200, 200}},
+        {{2, 1, 16, GREY, 0, {0, 0x80, 0x7f, 0xff, 0xff}, 5, {0}, {0}, 0, 0}, 0, {128, 255}}, /* 32895 / 257 = 127.996 */
+        {{8, 1, 1, GREY, 0, {0, 0xa5}, 2, {0}, {0}, 0, 0}, 0, {255, 0, 255, 0, 0, 255, 0, 255}},
+        {{4, 1, 2, GREY, 0, {0, 0x1b}, 2, {0}, {0}, 0, 0}, 0, {0, 85, 170, 255}},
+        {{1, 2, 8, RGB, 0, {0, 1, 2, 3, 2, 4, 5, 6}, 8, {0}, {0}, 0, 0}, 0, {1, 2, 3, 5, 7, 9}}, /* second line: filter "up" */
+        {{1, 1, 8, RGB, 0, {0, 100, 150, 200}, 4, {0}, {0}, 0, 0}, 1, {141}}, /* (1959500 + 5770500 + 1494200) / 65536 = 140.75 */
+        {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {0}, 6, 0}, 0, {7, 8, 9, 1, 2, 3}},
+        {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {255, 0}, 6, 2}, 0, {255, 255, 255, 1, 2, 3}},
+        {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0, 200}, 0, 2}, 0, {10, 255}},
+        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}},       /* 0.2 of 100 and 0.8 of 255 */
+        {{1, 1, 8, RGB_ALPHA, 0, {0, 0, 100, 255, 51}, 5, {0}, {0}, 0, 0}, 0, {204, 224, 255}},
+        {{2, 2, 8, GREY, 1, {0, 1, 0, 2, 0, 3, 4}, 7, {0}, {0}, 0, 0}, 0, {1, 2, 3, 4}}, /* passes 1, 6 and 7 of Adam7 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        file f = png_file(&cases[i].p);
+        check_pixels(&f, cases[i].channels, cases[i].p.width, cases[i].p.height, cases[i].pixels);
+    }
+}
+
+static void a_damaged_png_is_refused(void **state)
+{
+    (void)state;
+    png small = {.width = 2, .height = 1, .depth = 8, .type = GREY, .data = {0, 10, 200}, .size = 3}, huge = small, wide = small;
+    file f = png_file(&small);
+    for (size_t size = 0; size < f.size; size++) {
+        file cut = f;
+        cut.size = size;
+        check_refused(&cut, ATTN_FORMAT, size < 8 ? "f: " : "the file is cut off");
+    }
+    for (size_t at = 8; at < f.size - 12; at++) { /* everything is under a checksum */
+        file damaged = f;
+        damaged.bytes[at] ^= 0x10;
+        check_refused(&damaged, ATTN_FORMAT, "f: byte ");
+    }
+    huge.width = huge.height = 900000;
+    f = png_file(&huge);
+    check_refused(&f, ATTN_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
+    wide.width = wide.height = 8000;
+    f = png_file(&wide); /* within the limit, but the file cannot hold it */
+    check_refused(&f, ATTN_FORMAT, "cut off");
+    small.size = 2;
+    f = png_file(&small);
+    check_refused(&f, ATTN_FORMAT, "png: ");
+}
+
+/* ------------------------------------------------------------------------------------------------ jpeg */
+
+typedef struct exif {
+    bool there, big;
+    uint8_t orientation;
+} exif;
+
+static void put_exif(struct jpeg_compress_struct *j, const exif *e)
+{
+    static const uint8_t big[32] = "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
+    static const uint8_t little[32] = "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\0\0\0\0\0\0\0\0";
+    uint8_t block[32];
+    memcpy(block, e->big ? big : little, sizeof block);
+    block[e->big ? 25 : 24] = e->orientation;
+    jpeg_write_marker(j, JPEG_APP0 + 1, block, sizeof block);
+}
+
+/* A picture of 16 x 8 pixels: a left half and a right half. */
+static file jpeg_file(J_COLOR_SPACE space, int components, const uint8_t *left, const uint8_t *right, const exif *e)
+{
+    struct jpeg_compress_struct j;
+    struct jpeg_error_mgr errors;
+    unsigned char *out = NULL, line[64], *lines = line;
+    unsigned long size = 0;
+    file f = {0};
+    j.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&j);
+    jpeg_mem_dest(&j, &out, &size);
+    j.image_width = 16;
+    j.image_height = 8;
+    j.input_components = components;
+    j.in_color_space = space;
+    jpeg_set_defaults(&j);
+    jpeg_set_quality(&j, 100, TRUE);
+    jpeg_start_compress(&j, TRUE);
+    if (e && e->there)
+        put_exif(&j, e);
+    for (int x = 0; x < 16; x++)
+        memcpy(line + x * components, x < 8 ? left : right, (size_t)components);
+    while (j.next_scanline < 8)
+        jpeg_write_scanlines(&j, &lines, 1);
+    jpeg_finish_compress(&j);
+    jpeg_destroy_compress(&j);
+    put(&f, out, size);
+    free(out);
+    return f;
+}
+
+/* The corner pixels, to what quality 100 loses. */
+static void check_corners(const file *f, int64_t width, int64_t height, const uint8_t *first, const uint8_t *last)
+{
+    attn_context *c = context_new();
+    attn_image image;
+    assert_int_equal(parse(&image, c, f, 0), ATTN_OK);
+    assert_int_equal(image.width, width);
+    assert_int_equal(image.height, height);
+    const uint8_t *end = image.pixels + (width * height - 1) * image.channels;
+    for (int i = 0; i < image.channels; i++) {
+        assert_true(abs(image.pixels[i] - first[i]) <= 2);
+        assert_true(abs(end[i] - last[i]) <= 2);
+    }
+    attn_image_free(c, &image);
+    attn_context_destroy(c);
+}
+
+static void every_kind_of_jpeg_is_read(void **state)
+{
+    (void)state;
+    static const uint8_t red[] = {200, 30, 30}, blue[] = {20, 40, 220}, dark[] = {40}, light[] = {220};
+    file f = jpeg_file(JCS_RGB, 3, red, blue, NULL);
+    check_corners(&f, 16, 8, red, blue);
+    f = jpeg_file(JCS_GRAYSCALE, 1, dark, light, NULL);
+    check_corners(&f, 16, 8, dark, light);
+    /* libjpeg writes Adobe's marker, which says that the inks are inverted: 255 is no ink. */
+    static const uint8_t inks[] = {255, 128, 0, 255}, black[] = {255, 255, 255, 51};
+    f = jpeg_file(JCS_CMYK, 4, inks, black, NULL);
+    check_corners(&f, 16, 8, (uint8_t[]){255, 128, 0}, (uint8_t[]){51, 51, 51});
+}
+
+static void exif_turns_a_jpeg(void **state)
+{
+    (void)state;
+    static const uint8_t a[] = {40}, b[] = {220};
+    /* Left is dark.  Mirrored or upside down the dark half is last; turned by a quarter it is above or below. */
+    static const bool dark_first[9] = {true, true, false, false, true, true, true, false, false};
+    for (uint8_t o = 0; o <= 9; o++) {
+        for (int big = 0; big < 2; big++) {
+            exif e = {true, big, o};
+            file f = jpeg_file(JCS_GRAYSCALE, 1, a, b, &e);
+            bool turned = o >= 5 && o <= 8, first = o > 8 || dark_first[o];
+            check_corners(&f, turned ? 8 : 16, turned ? 16 : 8, first ? a : b, first ? b : a);
+        }
+    }
+}
+
+static void a_damaged_jpeg_is_refused(void **state)
+{
+    (void)state;
+    static const uint8_t red[] = {200, 30, 30}, blue[] = {20, 40, 220};
+    file f = jpeg_file(JCS_RGB, 3, red, blue, NULL), wide = f;
+    for (size_t size = 3; size < f.size - 2; size++) {
+        file cut = f;
+        cut.size = size;
+        check_refused(&cut, ATTN_FORMAT, "f: byte ");
+    }
+    uint8_t *frame = NULL; /* the frame header says how large the picture is */
+    for (size_t at = 0; at + 9 < wide.size && !frame; at++)
+        frame = wide.bytes[at] == 0xff && wide.bytes[at + 1] == 0xc0 ? wide.bytes + at : NULL;
+    assert_non_null(frame);
+    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500, libjpeg's most */
+    check_refused(&wide, ATTN_UNSUPPORTED, "65500 x 65500 pixels");
+    file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
+    check_refused(&none, ATTN_FORMAT, "not PNG, JPEG or PNM");
+    check_refused(&empty, ATTN_FORMAT, "empty file");
+}
+
+/* ------------------------------------------------------------------------------------------------- pnm */
+
+#define PNM(text) &(file){.bytes = text, .size = sizeof text - 1}
+
+static void pnm_is_read(void **state)
+{
+    (void)state;
+    check_pixels(PNM("P5\n# a comment\n2 1 255\n\x01\xff"), 0, 2, 1, (uint8_t[]){1, 255});
+    check_pixels(PNM("P6 1 1 100 \x64\x32\x01"), 0, 1, 1, (uint8_t[]){255, 128, 3});
+    check_pixels(PNM("P5 1 1 65535\n\x80\x80"), 0, 1, 1, (uint8_t[]){128});
+    check_pixels(PNM("P2\n2 2 15\n0 15 # end\n3\t6"), 0, 2, 2, (uint8_t[]){0, 255, 51, 102});
+    check_pixels(PNM("P3 1 1 255 7 8 9"), 0, 1, 1, (uint8_t[]){7, 8, 9});
+    check_refused(PNM("P5 2 1 255\n\x01"), ATTN_FORMAT, "cut off");
+    check_refused(PNM("P5 2"), ATTN_FORMAT, "cut off");
+    check_refused(PNM("P5 0 1 255\n"), ATTN_FORMAT, "0 x 1 pixels");
+    check_refused(PNM("P5 1 1 0\n\x01"), ATTN_FORMAT, "white is 0");
+    check_refused(PNM("P5 1 x 255\n\x01"), ATTN_FORMAT, "no number");
+    check_refused(PNM("P2 1 1 9\n10"), ATTN_FORMAT, "a sample of 10");
+    check_refused(PNM("P5 1 1 9\n\x0a"), ATTN_FORMAT, "a sample of 10");
+    check_refused(PNM("P5 99999 99999 255\n"), ATTN_UNSUPPORTED, "99999 x 99999");
+    check_refused(PNM("P5 99999999999 1 255\n"), ATTN_FORMAT, "a number of more than");
+}
+
+/* ------------------------------------------------------------------------------------------- geometry */
+
+static attn_image noise(attn_context *c, int64_t width, int64_t height, int channels)
+{
+    attn_image image;
+    uint32_t x = 12345;
+    assert_int_equal(attn_image_create(&image, c, width, height, channels), ATTN_OK);
+    for (int64_t i = 0; i < width * height * channels; i++) {
+        x = x * 1664525 + 1013904223;
+        image.pixels[i] = (unsigned char)(x >> 24);
+    }
+    return image;
+}
+
+/* The value at a place of the result straight from the definition, all of it in double, nothing rounded in between. */
+static double filtered(const attn_image *from, int64_t width, int64_t height, int64_t x, int64_t y, int c, bool bicubic)
+{
+    double sx = (double)from->width / (double)width, sy = (double)from->height / (double)height, sum = 0, all = 0;
+    double wx = sx > 1 ? sx : 1, wy = sy > 1 ? sy : 1;
+    for (int64_t j = 0; j < from->height; j++) {
+        for (int64_t i = 0; i < from->width; i++) {
+            double d[] = {fabs(((double)i + 0.5 - ((double)x + 0.5) * sx) / wx),
+                          fabs(((double)j + 0.5 - ((double)y + 0.5) * sy) / wy)};
+            double w = 1;
+            for (int k = 0; k < 2; k++) {
+                double t = d[k];
+                if (!bicubic)
+                    w *= t < 1 ? 1 - t : 0;
+                else
+                    w *= t < 1 ? 1.5 * t * t * t - 2.5 * t * t + 1
+                         : t < 2 ? -0.5 * t * t * t + 2.5 * t * t - 4 * t + 2
+                                 : 0;
+            }
+            sum += w * from->pixels[(j * from->width + i) * from->channels + c];
+            all += w;
+        }
+    }
+    return sum / all < 0 ? 0 : sum / all > 255 ? 255 : sum / all;
+}
+
+static void resizing_is_the_filter_written_out(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{9, 7, 4, 3}, {5, 6, 12, 13}, {16, 16, 16, 5}, {3, 1, 7, 1}, {11, 13, 1, 1}};
+    attn_context *c = context_new();
+    for (size_t k = 0; k < 2 * sizeof sizes / sizeof *sizes; k++) {
+        const int64_t *s = sizes[k / 2];
+        bool bicubic = k % 2;
+        attn_image from = noise(c, s[0], s[1], 3), to;
+        assert_int_equal(attn_image_resize(&to, c, &from, s[2], s[3], bicubic ? ATTN_BICUBIC : ATTN_BILINEAR), ATTN_OK);
+        for (int64_t i = 0; i < s[2] * s[3] * 3; i++) {
+            double wanted = filtered(&from, s[2], s[3], i / 3 % s[2], i / 3 / s[2], (int)(i % 3), bicubic);
+            /* Rounded to 8 bits twice, and a bicubic filter's weights sum to up to 1.25 in absolute value; where the
+             * first pass is cut at 0 or 255 the bicubic result may differ by more. */
+            assert_true(fabs(to.pixels[i] - wanted) <= (bicubic ? 24 : 1.01));
+        }
+        attn_image_free(c, &from);
+        attn_image_free(c, &to);
+    }
+    attn_context_destroy(c);
+}
+
+/* In the middle of the range nothing is cut, so that rounding is all that differs. */
+static void bicubic_is_exact_where_nothing_is_cut(void **state)
+{
+    (void)state;
+    attn_context *c = context_new();
+    attn_image from = noise(c, 10, 9, 1), to;
+    for (int i = 0; i < 90; i++)
+        from.pixels[i] = (unsigned char)(90 + from.pixels[i] / 4);
+    assert_int_equal(attn_image_resize(&to, c, &from, 23, 4, ATTN_BICUBIC), ATTN_OK);
+    for (int64_t i = 0; i < 23 * 4; i++)
+        assert_true(fabs(to.pixels[i] - filtered(&from, 23, 4, i % 23, i / 23, 0, true)) <= 1.2);
+    attn_image_free(c, &from);
+    attn_image_free(c, &to);
+    attn_context_destroy(c);
+}
+
+static void the_middle_is_cut_out(void **state)
+{
+    (void)state;
+    attn_context *c = context_new();
+    attn_image wide, to;
+    assert_int_equal(attn_image_create(&wide, c, 30, 10, 1), ATTN_OK);
+    for (int i = 0; i < 300; i++)
+        wide.pixels[i] = i % 30 < 10 ? 10 : i % 30 < 20 ? 120 : 250;
+    assert_int_equal(attn_image_fit(&to, c, &wide, 10, 10, ATTN_BILINEAR), ATTN_OK);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(to.pixels[i], 120);
+    attn_image_free(c, &to);
+    assert_int_equal(attn_image_crop(&to, c, &wide, 25, 0, 6, 1), ATTN_ARGUMENT);
+    attn_context_clear(c);
+    assert_int_equal(attn_image_resize(&to, c, &wide, 0, 3, ATTN_BILINEAR), ATTN_ARGUMENT);
+    attn_context_clear(c);
+    attn_image two[] = {wide, wide}, sheet;
+    assert_int_equal(attn_image_sheet(&sheet, c, two, 2, 1, 3, 2), ATTN_OK);
+    assert_int_equal(sheet.width, 66);
+    assert_int_equal(sheet.height, 49);
+    assert_int_equal(sheet.pixels[2 * 66 + 3], 255);
+    assert_int_equal(sheet.pixels[3 * 66 + 3], 10);
+    assert_int_equal(sheet.pixels[45 * 66 + 62], 250);
+    attn_image_free(c, &sheet);
+    float planes[2];
+    attn_image pixel = {1, 1, 1, (unsigned char[]){51}};
+    attn_image_planes(&pixel, (float[]){0.1f}, (float[]){0.5f}, planes);
+    assert_true(fabsf(planes[0] - 0.2f) < 1e-6f);
+    attn_image_free(c, &wide);
+    attn_context_destroy(c);
+}
+
+static void what_is_written_is_read(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a.png", "a.PPM", "a.pnm"};
+    attn_context *c = context_new();
+    char folder[64], path[128];
+    scratch_open(folder);
+    attn_image image = noise(c, 37, 11, 3), again;
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(attn_image_write(c, &image, path), ATTN_OK);
+        assert_int_equal(attn_image_read(&again, c, path, NULL), ATTN_OK);
+        assert_memory_equal(again.pixels, image.pixels, 37 * 11 * 3);
+        attn_image_free(c, &again);
+    }
+    snprintf(path, sizeof path, "%s/a.pgm", folder);
+    assert_int_equal(attn_image_write(c, &image, path), ATTN_ARGUMENT);
+    attn_context_clear(c);
+    assert_int_equal(attn_image_write(c, &image, "a.gif"), ATTN_ARGUMENT);
+    assert_int_equal(scratch_close(folder), 3);
+    attn_image_free(c, &image);
+    attn_context_destroy(c);
+}
+
+/* ---------------------------------------------------------------------------------------------- memory */
+
+static attn_status read_all(attn_context *c, void *user)
+{
+    const file *f = user;
+    attn_image image = {0}, small = {0};
+    attn_bytes bytes = {0};
+    attn_status status = attn_image_parse(&image, c, f->bytes, f->size, "f", &(attn_image_options){.channels = 3});
+    if (status == ATTN_OK)
+        status = attn_image_fit(&small, c, &image, 5, 3, ATTN_BICUBIC);
+    if (status == ATTN_OK)
+        status = attn_image_png(&bytes, c, &small);
+    attn_image_free(c, &image);
+    attn_image_free(c, &small);
+    attn_bytes_free(c, &bytes);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    exif turned = {true, true, 6};
+    png p = {.width = 2, .height = 1, .depth = 8, .type = GREY_ALPHA, .data = {0, 10, 200, 10, 100}, .size = 5};
+    file files[] = {png_file(&p), jpeg_file(JCS_CMYK, 4, (uint8_t[4]){1}, (uint8_t[4]){2}, &turned),
+                    *PNM("P5\n2 1 255\n\x01\xff")};
+    for (int i = 0; i < 3; i++)
+        assert_true(faults_try_all(read_all, &files[i]) > 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_png_is_read),
+        cmocka_unit_test(a_damaged_png_is_refused),
+        cmocka_unit_test(every_kind_of_jpeg_is_read),
+        cmocka_unit_test(exif_turns_a_jpeg),
+        cmocka_unit_test(a_damaged_jpeg_is_refused),
+        cmocka_unit_test(pnm_is_read),
+        cmocka_unit_test(resizing_is_the_filter_written_out),
+        cmocka_unit_test(bicubic_is_exact_where_nothing_is_cut),
+        cmocka_unit_test(the_middle_is_cut_out),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * Tensors over memory of the caller's, tensors that outlive their tape, gradients of several results. */
+#include "support/cmocka.h"
+#include "support/failing.h"
+
+#include "attn/tensor.h"
+
+#include <string.h>
+
+typedef struct world {
+    attn_context *c;
+    attn_tape *t;
+} world;
+
+static world make_world(void)
+{
+    world w;
+    assert_int_equal(attn_context_create(&w.c, &(attn_context_options){.threads = 1}), ATTN_OK);
+    assert_int_equal(attn_tape_create(&w.t, w.c), ATTN_OK);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+    return w;
+}
+
+static void end_world(world w)
+{
+    attn_tape_destroy(w.t);
+    size_t held;
+    attn_context_memory(w.c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(w.c);
+}
+
+static attn_tensor *wrapped(world w, float *numbers, int64_t n)
+{
+    attn_tensor *x;
+    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){n}, numbers), ATTN_OK);
+    attn_tensor_set_needs_grad(x, true);
+    return x;
+}
+
+static const float *numbers_of(const attn_tensor *x)
+{
+    return attn_tensor_data(x);
+}
+
+static void given_memory_is_used_as_it_is(void **state)
+{
+    (void)state;
+    world w = make_world();
+    size_t before, after;
+    static float numbers[100000];
+    numbers[99999] = 7;
+    attn_context_memory(w.c, &before, NULL, NULL);
+    attn_tensor *x = wrapped(w, numbers, 100000);
+    attn_context_memory(w.c, &after, NULL, NULL);
+    assert_true(after - before < 1024);
+    assert_ptr_equal(attn_tensor_data(x), numbers);
+    attn_tensor *y = attn_affine(w.t, x, 2, 1);
+    assert_true(numbers_of(y)[99999] == 15);
+    assert_int_equal(attn_backward(w.t, attn_sum(w.t, y, 0)), ATTN_OK);
+    assert_true(numbers_of(attn_tensor_grad(x))[5] == 2);
+    assert_true(numbers[99999] == 7);
+    attn_tape_reset(w.t, NULL);
+    attn_tensor_destroy(x);
+    end_world(w);
+}
+
+static void wrong_memory_is_refused(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = (attn_tensor *)&w;
+    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){3}, NULL), ATTN_ARGUMENT);
+    assert_null(x);
+    assert_non_null(strstr(attn_context_error(w.c), "NULL"));
+    attn_context_clear(w.c);
+    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){-3}, w.c), ATTN_ARGUMENT);
+    assert_null(x);
+    attn_context_clear(w.c);
+    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 2, (int64_t[]){0, 3}, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_size(x), 0);
+    attn_tensor_destroy(x);
+    assert_int_equal(attn_tensor_share(&x, NULL), ATTN_ARGUMENT);
+    attn_scope_begin(w.t);
+    attn_tensor *parameter = wrapped(w, (float[3]){1, 2, 3}, 3), *gone = attn_affine(w.t, parameter, 2, 0);
+    attn_scope_end(w.t, NULL);
+    assert_int_equal(attn_tensor_share(&x, gone), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(w.c), "scope"));
+    attn_tape_reset(w.t, NULL);
+    attn_tensor_destroy(parameter);
+    end_world(w);
+}
+
+/* The result stays readable although the tape was used again, and destroyed. */
+static void a_shared_result_outlives_its_tape(void **state)
+{
+    (void)state;
+    world w = make_world();
+    float numbers[4] = {1, 2, 3, 4};
+    attn_tensor *x = wrapped(w, numbers, 4), *kept, *grad;
+    attn_tensor *y = attn_affine(w.t, x, 3, 0);
+    assert_int_equal(attn_tensor_share(&kept, y), ATTN_OK);
+    assert_ptr_equal(attn_tensor_data(kept), attn_tensor_data(y));
+    assert_false(attn_tensor_needs_grad(kept));
+    assert_int_equal(attn_backward(w.t, attn_sum(w.t, y, 0)), ATTN_OK);
+    assert_int_equal(attn_tensor_share(&grad, attn_tensor_grad(x)), ATTN_OK);
+    for (int i = 0; i < 3; i++) {
+        attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+        assert_int_equal(attn_backward(w.t, attn_sum(w.t, attn_affine(w.t, x, 100, 0), 0)), ATTN_OK);
+    }
+    attn_tensor_clear_grad(x);
+    assert_true(numbers_of(attn_tensor_grad(x))[0] == 0);
+    attn_tape_destroy(w.t);
+    w.t = NULL;
+    attn_tensor_destroy(x);
+    assert_true(numbers_of(kept)[3] == 12);
+    assert_true(numbers_of(grad)[0] == 3);
+    attn_tensor_destroy(kept);
+    attn_tensor_destroy(grad);
+    end_world(w);
+}
+
+static void several_results_give_one_gradient(void **state)
+{
+    (void)state;
+    world w = make_world();
+    float numbers[3] = {1, 2, 3}, ones[3] = {1, 10, 100}, twos[3] = {2, 2, 2};
+    attn_tensor *x = wrapped(w, numbers, 3), *a = wrapped(w, ones, 3), *b = wrapped(w, twos, 3);
+    attn_tensor *y = attn_affine(w.t, x, 5, 0), *z = attn_mul(w.t, y, x); /* 5x and 5x^2 */
+    assert_int_equal(attn_backward_many(w.t, 2, (attn_tensor *[]){y, z}, (const attn_tensor *[]){a, b}), ATTN_OK);
+    for (int i = 0; i < 3; i++)
+        assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 2 * 10 * numbers[i]);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+    y = attn_affine(w.t, x, 1, 0);
+    assert_int_equal(attn_backward_many(w.t, 2, (attn_tensor *[]){y, y}, (const attn_tensor *[]){a, b}), ATTN_OK);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+    y = attn_affine(w.t, x, 1, 0);
+    assert_int_equal(attn_backward_many(w.t, 0, NULL, NULL), ATTN_ARGUMENT);
+    attn_context_clear(w.c);
+    assert_int_equal(attn_backward_many(w.t, 2, (attn_tensor *[]){y, NULL}, (const attn_tensor *[]){a, b}),
+                     ATTN_ARGUMENT);
+    attn_context_clear(w.c);
+    assert_int_equal(attn_backward_many(w.t, 1, &y, (const attn_tensor *[]){NULL}), ATTN_SHAPE);
+    attn_context_clear(w.c);
+    attn_tape_reset(w.t, NULL);
+    for (int i = 0; i < 3; i++) /* the second pass added ones + twos, the refused ones nothing */
+        assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 20 * numbers[i] + ones[i] + 2);
+    attn_tensor_destroy(x);
+    attn_tensor_destroy(a);
+    attn_tensor_destroy(b);
+    end_world(w);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    attn_status status = ATTN_MEMORY;
+    for (long n = 2; status != ATTN_OK; n++) {
+        failing memory = {.fail_at = n};
+        attn_context *c;
+        float numbers[2] = {1, 2};
+        attn_tensor *x = NULL, *y = NULL;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory)}),
+                         ATTN_OK);
+        status = attn_tensor_wrap(&x, c, ATTN_F32, 1, (int64_t[]){2}, numbers);
+        if (status == ATTN_OK)
+            status = attn_tensor_share(&y, x);
+        if (status != ATTN_OK)
+            assert_int_equal(status, ATTN_MEMORY);
+        attn_tensor_destroy(x);
+        attn_tensor_destroy(y);
+        attn_context_destroy(c);
+        assert_int_equal(memory.held, 0);
+        assert_true(n < 10);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(given_memory_is_used_as_it_is),     cmocka_unit_test(wrong_memory_is_refused),
+        cmocka_unit_test(a_shared_result_outlives_its_tape), cmocka_unit_test(several_results_give_one_gradient),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
