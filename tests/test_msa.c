@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ * The MSA Transformer as a tool: published sizes, checkpoints, planned memory, padding, what is refused. */
+#include "support/cmocka.h"
+#include "support/scratch.h"
+#include "support/tensors.h"
+
+#include "attn/msa.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS = 2, HEADS = 2, DIM = 8, TOKENS = 9 };
+
+typedef struct fixture {
+    attn_context *context;
+    attn_config *config;
+    attn_msa *msa;
+} fixture;
+
+static int begin(void **state)
+{
+    static fixture f;
+    f = (fixture){.context = test_context()};
+    assert_int_equal(attn_config_create(&f.config, f.context), ATTN_OK);
+    attn_config_set_int(f.config, "layers", LAYERS);
+    attn_config_set_int(f.config, "embed_dim", DIM);
+    attn_config_set_int(f.config, "ffn_embed_dim", 16);
+    attn_config_set_int(f.config, "attention_heads", HEADS);
+    attn_config_set_int(f.config, "max_positions", TOKENS);
+    assert_int_equal(attn_msa_create(&f.msa, f.context, f.config, 4), ATTN_OK);
+    *state = &f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    size_t held = 1;
+    attn_msa_destroy(f->msa);
+    attn_config_destroy(f->config);
+    attn_context_memory(f->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(f->context);
+    return 0;
+}
+
+static void set_regression(attn_msa *msa)
+{
+    const float weights[LAYERS * HEADS] = {1, -2, 3, 0.5f};
+    attn_msa_set_regression(msa, weights, -0.25f);
+}
+
+/* An alignment of `rows` x `cols` in [R,C], the rest padding. */
+static void fill(int32_t *tokens, int64_t rows, int64_t cols, int64_t all_rows, int64_t all_cols)
+{
+    for (int64_t i = 0; i < all_rows * all_cols; i++) {
+        int64_t row = i / all_cols, col = i % all_cols;
+        bool inside = row < rows && col < cols;
+        tokens[i] = !inside ? ATTN_MSA_PAD : col == 0 ? ATTN_MSA_CLS : (int32_t)(4 + (row * 7 + col * col) % 20);
+    }
+}
+
+/* --------------------------------------------------------------------------------------- published sizes */
+
+static int64_t parameters_of(attn_context *context, int64_t row_dim)
+{
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    int64_t count = 0;
+    attn_config_create(&config, context);
+    attn_config_set_int(config, "embed_positions_msa_dim", row_dim);
+    attn_model_options blank = {.blank = true};
+    assert_int_equal(attn_model_create(&model, context, "msa-transformer", config, &blank), ATTN_OK);
+    const attn_named_list *list = attn_model_parameters(model);
+    for (int64_t i = 0; i < list->n; i++) {
+        count += attn_tensor_size(list->items[i].tensor);
+    }
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    return count;
+}
+
+/* What the published code counts for its two checkpoints, 145 numbers of the regression among them. */
+static void published_models_have_their_size(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(parameters_of(f->context, 768), 115616434);
+    assert_int_equal(parameters_of(f->context, 1), 114831026);
+}
+
+/* ------------------------------------------------------------------------------------------- checkpoints */
+
+/* data/pt/msa_tiny.pt was written by PyTorch as ESM's are: args, names of fairseq, "row" for "column".  Each tensor is
+ * filled with one number: 0.25 what the file calls column attention, -0.5 what it calls row attention. */
+static void checkpoints_have_rows_and_columns_swapped(void **state)
+{
+    fixture *f = *state;
+    attn_msa *msa = NULL;
+    assert_int_equal(attn_msa_load(&msa, f->context, "tests/data/pt/msa_tiny.pt", NULL), ATTN_OK);
+    const attn_named_list *list = attn_model_parameters(attn_msa_model(msa));
+    const char *row = "layers.0.row_self_attention.layer.q_proj.weight", *column = "layers.0.column_self_attention.layer_norm.bias";
+    assert_true(test_at(attn_named_find(list, row), 0) == 0.25);
+    assert_true(test_at(attn_named_find(list, column), 0) == -0.5);
+    assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "embed_dim", 0), 4);
+    assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "max_positions", 0), 6);
+    assert_null(attn_named_find(list, "msa_position_embedding"));
+    assert_true(attn_msa_has_regression(msa)); /* from the file beside it */
+    assert_true(test_at(attn_named_find(list, "contact_head.regression.weight"), 1) == 2);
+    attn_msa_destroy(msa);
+}
+
+static void saved_models_are_loaded_again(void **state)
+{
+    fixture *f = *state;
+    char folder[64], path[300];
+    attn_msa *again = NULL;
+    scratch_open(folder);
+    set_regression(f->msa);
+    assert_int_equal(attn_msa_save(f->msa, folder), ATTN_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(attn_msa_load(&again, f->context, path, NULL), ATTN_OK);
+    assert_true(attn_msa_has_regression(again));
+    const attn_named_list *a = attn_model_parameters(attn_msa_model(f->msa));
+    const attn_named_list *b = attn_model_parameters(attn_msa_model(again));
+    assert_int_equal(a->n, b->n);
+    for (int64_t i = 0; i < a->n; i++) {
+        assert_string_equal(a->items[i].name, b->items[i].name);
+        assert_true(test_distance(b->items[i].tensor, a->items[i].tensor) == 0);
+    }
+    attn_msa_destroy(again);
+    assert_int_equal(scratch_close(folder), 2);
+}
+
+/* ------------------------------------------------------------------------------------------------ running */
+
+/* From the maps that the same run returns: symmetric sums, APC, logistic regression, by plain loops. */
+static void contacts_follow_their_formula(void **state)
+{
+    fixture *f = *state;
+    enum { R = 3, C = 7, N = C - 1 };
+    const double weights[LAYERS * HEADS] = {1, -2, 3, 0.5};
+    int32_t tokens[R * C];
+    attn_msa_result result;
+    fill(tokens, R, C, R, C);
+    set_regression(f->msa);
+    attn_msa_options wanted = {.contacts = true, .row_maps = true};
+    assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
+    double logit[N][N] = {{0}};
+    for (int m = 0; m < LAYERS * HEADS; m++) {
+        double s[N][N], row[N] = {0}, total = 0;
+        for (int i = 0; i < N * N; i++) {
+            int p = i / N, q = i % N;
+            s[p][q] = test_at(result.row_maps, (m * C + p + 1) * C + q + 1) +
+                      test_at(result.row_maps, (m * C + q + 1) * C + p + 1);
+            row[p] += s[p][q];
+            total += s[p][q];
+        }
+        for (int i = 0; i < N * N; i++) {
+            logit[i / N][i % N] += weights[m] * (s[i / N][i % N] - row[i / N] * row[i % N] / total);
+        }
+    }
+    for (int i = 0; i < N * N; i++) {
+        assert_true(fabs(test_at(result.contacts, i) - 1 / (1 + exp(0.25 - logit[i / N][i % N]))) < 1e-6);
+    }
+    assert_null(result.logits);
+    assert_null(result.column_maps);
+}
+
+static void padding_and_bounds_change_nothing(void **state)
+{
+    fixture *f = *state;
+    enum { R = 4, C = 8, ROWS = 2, COLS = 5 };
+    int32_t tokens[2 * R * C], single[ROWS * COLS];
+    double alone[ROWS * COLS * 33], contacts[(COLS - 1) * (COLS - 1)];
+    const int64_t layers[] = {-1, 0};
+    attn_msa_options wanted = {.logits = true, .contacts = true, .layers = layers, .nlayers = 2, .max_tokens = 1};
+    attn_msa_result result;
+    fill(tokens, R, C, R, C);
+    fill(tokens + R * C, ROWS, COLS, R, C);
+    fill(single, ROWS, COLS, ROWS, COLS);
+    set_regression(f->msa);
+    assert_int_equal(attn_msa_run(f->msa, single, 1, ROWS, COLS, &(attn_msa_options){.logits = true, .contacts = true},
+                                  &result), ATTN_OK);
+    for (int i = 0; i < ROWS * COLS * 33; i++) {
+        alone[i] = test_at(result.logits, i);
+    }
+    for (int i = 0; i < (COLS - 1) * (COLS - 1); i++) {
+        contacts[i] = test_at(result.contacts, i);
+    }
+    assert_int_equal(attn_msa_run(f->msa, tokens, 2, R, C, &wanted, &result), ATTN_OK);
+    for (int i = 0; i < ROWS * COLS * 33; i++) {
+        int row = i / 33 / COLS, col = i / 33 % COLS;
+        assert_true(fabs(test_at(result.logits, ((R + row) * C + col) * 33 + i % 33) - alone[i]) < 1e-5);
+    }
+    for (int i = 0; i < (C - 1) * (C - 1); i++) {
+        int p = i / (C - 1), q = i % (C - 1);
+        double wants = p < COLS - 1 && q < COLS - 1 ? contacts[p * (COLS - 1) + q] : 0;
+        assert_true(fabs(test_at(result.contacts, (C - 1) * (C - 1) + i) - wants) < 1e-5);
+    }
+    assert_int_equal(attn_tensor_dim(result.representations[0], 3), DIM);
+    assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
+}
+
+static void memory_is_planned(void **state)
+{
+    fixture *f = *state;
+    attn_msa_plan free_plan, bound, strict;
+    attn_msa_options wanted = {.logits = true, .max_tokens = 1 << 20};
+    assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &free_plan), ATTN_OK);
+    assert_int_equal(free_plan.heads, HEADS);
+    wanted.max_tokens = 0;
+    wanted.memory = free_plan.bytes - 1;
+    assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &bound), ATTN_OK);
+    assert_int_equal(bound.heads, 1);
+    assert_true(bound.bytes <= wanted.memory && bound.bytes == bound.least);
+    wanted.memory = bound.least - 1;
+    assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &strict), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(f->context), "at least; allowed"));
+}
+
+/* ------------------------------------------------------------------------------------------------ errors */
+
+static void refused(fixture *f, const int32_t *tokens, int64_t rows, int64_t cols, const attn_msa_options *wanted,
+                    const char *why)
+{
+    attn_msa_result result;
+    assert_int_not_equal(attn_msa_run(f->msa, tokens, 1, rows, cols, wanted, &result), ATTN_OK);
+    if (!strstr(attn_context_error(f->context), why)) {
+        fail_msg("\"%s\" should say \"%s\"", attn_context_error(f->context), why);
+    }
+    attn_context_clear(f->context);
+}
+
+static void errors_say_what_is_wrong(void **state)
+{
+    fixture *f = *state;
+    static int32_t tokens[1025 * 10];
+    const int64_t beyond = 3;
+    attn_msa *none = NULL;
+    fill(tokens, 1025, 10, 1025, 10);
+    refused(f, tokens, 1, TOKENS + 1, NULL, "<cls> and 8 residues");
+    refused(f, tokens, 1025, 5, NULL, "at most 1024");
+    refused(f, tokens, 2, 5, &(attn_msa_options){.contacts = true}, "-contact-regression.pt");
+    refused(f, tokens, 2, 5, &(attn_msa_options){.layers = &beyond, .nlayers = 1}, "allowed: 0 to 2");
+    fill(tokens, 2, 5, 2, 5);
+    tokens[4] = ATTN_MSA_PAD;
+    refused(f, tokens, 2, 5, NULL, "column 4 is padding in the first row but not in row 1");
+    tokens[4] = 33;
+    refused(f, tokens, 2, 5, NULL, "33");
+    assert_int_equal(attn_msa_load(&none, f->context, "no/such.pt", NULL), ATTN_NOT_FOUND);
+    assert_null(none);
+    attn_context_clear(f->context);
+    assert_int_equal(attn_msa_load(&none, f->context, "tests/data/pt/msa_tiny-contact-regression.pt", NULL), ATTN_FORMAT);
+    assert_non_null(strstr(attn_context_error(f->context), "args.arch"));
+}
+
+static void the_alphabet_is_the_published_one(void **state)
+{
+    (void)state;
+    assert_int_equal(attn_msa_token('M'), 20);
+    assert_int_equal(attn_msa_token('K'), 15);
+    assert_int_equal(attn_msa_token('-'), ATTN_MSA_GAP);
+    assert_int_equal(attn_msa_token('a'), -1);
+    assert_int_equal(attn_msa_token('J'), -1);
+    assert_int_equal(attn_msa_token('<'), -1);
+    assert_string_equal(attn_msa_token_text(ATTN_MSA_MASK), "<mask>");
+    assert_null(attn_msa_token_text(33));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(published_models_have_their_size),   TEST(checkpoints_have_rows_and_columns_swapped),
+        TEST(saved_models_are_loaded_again),      TEST(contacts_follow_their_formula),
+        TEST(padding_and_bounds_change_nothing),  TEST(memory_is_planned),
+        TEST(errors_say_what_is_wrong),           TEST(the_alphabet_is_the_published_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
