@@ -52,6 +52,7 @@ test-parity: all
 	sh scripts/install-parity
 	build/venv/bin/python tests/parity/run.py
 	build/venv/bin/python tests/parity/layers.py
+	build/venv/bin/python tests/parity/package.py
 
 bench: all
 	$(BUILD)/attn bench attend

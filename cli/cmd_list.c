@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: MIT
  * attn list: the architectures that models are built from. */
 #include "commands.h"
+#include "model_config.h"
 #include "parameters.h"
 
 #include <string.h>
 
-static const char *const usage[] = {"[NAME]", NULL};
+static const cli_option options[] = {
+    CLI_TEXT("config", 'c', "JSON", "",
+             "settings to show the parameters for: a JSON object, or the path of a file that holds one"),
+};
+
+static const char *const usage[] = {"[NAME [--config JSON]]", NULL};
 
 static const char description[] =
     "Without NAME: every architecture in one line. With NAME: its settings, inputs, outputs, and the parameters of a "
-    "model with default settings (what has no default, as the size of a vocabulary, is 100 there).";
+    "model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 heads, "
+    "kernels of 7, 2 layers, lists of 8 and 8).";
 
-static const char *const examples[] = {"attn list", "attn list transformer", "attn list transformer --json", NULL};
+static const char *const examples[] = {"attn list", "attn list transformer",
+                                       "attn list self-attention --config '{\"dim\": 512, \"heads\": 8}'",
+                                       "attn list transformer --json", NULL};
 
 static const char *type_name(attn_value_type type)
 {
@@ -22,24 +31,21 @@ static const char *type_name(attn_value_type type)
     return names[type];
 }
 
-/* A model with defaults; NULL if it cannot be built so. */
-static attn_model *default_build(const cli_call *cli, const attn_architecture *architecture)
+/* A model with the settings given or sample ones.  CLI_OK with *model NULL: no model can be had with the latter. */
+static int build(const cli_call *cli, const attn_architecture *architecture, attn_model **model)
 {
-    static const int64_t FILLER = 100;
-    attn_config *config;
-    attn_model *model = NULL;
-    attn_status status = attn_config_create(&config, cli->context);
-    for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
-        const attn_key *key = &architecture->keys[i];
-        if (!key->otherwise && key->type == ATTN_VALUE_INT)
-            status = attn_config_set_int(config, key->name, FILLER);
-    }
+    attn_config *config = NULL;
+    bool given = cli_given(cli, "config");
+    attn_status status = given ? cli_model_config_read(cli, &config)
+                               : cli_model_config_sample(cli, architecture, &config);
+    *model = NULL;
     if (status == ATTN_OK)
-        status = attn_model_create(&model, cli->context, architecture->name, config, NULL);
-    if (config)
-        attn_config_destroy(config);
+        status = attn_model_create(model, cli->context, architecture->name, config, NULL);
+    attn_config_destroy(config);
+    if (status != ATTN_OK && given)
+        return cli_failed(cli, NULL);
     attn_context_clear(cli->context);
-    return status == ATTN_OK ? model : NULL;
+    return CLI_OK;
 }
 
 /* ------------------------------------------------------------------------------------------ for people */
@@ -72,21 +78,30 @@ static void print_ports(const char *head, const attn_port *ports, int n)
     }
 }
 
-static void print_architecture(const cli_call *cli, const attn_architecture *a)
+/* "dim 64, heads 4": the settings of the model whose parameters follow. */
+static void print_parameters(const attn_model *model)
+{
+    const attn_config *config = attn_model_config(model);
+    char text[256], count[32];
+    fputs("\nParameters with", stdout);
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        printf("%s %s %s", i ? "," : "", key, cli_value_text(attn_config_get(config, key), text, sizeof text));
+    }
+    puts(attn_config_size(config) ? "" : " no settings");
+    cli_parameters_print(attn_model_parameters(model));
+    printf("  %s numbers in all\n", cli_count(cli_parameters_total(attn_model_parameters(model)).trained, count));
+}
+
+static void print_architecture(const attn_architecture *a, const attn_model *model)
 {
     printf("%s: %s\n%s\n\nSettings\n", a->name, a->summary, a->source);
     for (int i = 0; i < a->nkeys; i++)
         print_key(&a->keys[i]);
     print_ports("Inputs", a->inputs, a->ninputs);
     print_ports("Outputs", a->outputs, a->noutputs);
-    attn_model *model = default_build(cli, a);
-    if (model && attn_model_parameters(model)->n > 0) {
-        char count[32];
-        puts("\nParameters");
-        cli_parameters_print(attn_model_parameters(model));
-        printf("  %s numbers in all\n", cli_count(cli_parameters_total(attn_model_parameters(model)).trained, count));
-    }
-    attn_model_destroy(model);
+    if (model && attn_model_parameters(model)->n > 0)
+        print_parameters(model);
 }
 
 /* -------------------------------------------------------------------------------------------- as JSON */
@@ -101,6 +116,10 @@ static void json_keys(attn_json *json, const attn_architecture *a)
         attn_json_text(json, "type", type_name(key->type));
         attn_json_bool(json, "required", !key->otherwise);
         attn_json_text(json, "default", key->otherwise);
+        attn_json_array(json, "choices");
+        for (int j = 0; key->choices && key->choices[j]; j++)
+            attn_json_text(json, NULL, key->choices[j]);
+        attn_json_end(json);
         attn_json_text(json, "doc", key->doc);
         attn_json_end(json);
     }
@@ -122,7 +141,8 @@ static void json_ports(attn_json *json, const char *name, const attn_port *ports
     attn_json_end(json);
 }
 
-static void json_architecture(const cli_call *cli, attn_json *json, const attn_architecture *a, bool parameters)
+/* `model` may be NULL: nothing about parameters then. */
+static void json_architecture(attn_json *json, const attn_architecture *a, const attn_model *model)
 {
     attn_json_object(json, NULL);
     attn_json_text(json, "name", a->name);
@@ -131,10 +151,10 @@ static void json_architecture(const cli_call *cli, attn_json *json, const attn_a
     json_keys(json, a);
     json_ports(json, "inputs", a->inputs, a->ninputs);
     json_ports(json, "outputs", a->outputs, a->noutputs);
-    attn_model *model = parameters ? default_build(cli, a) : NULL;
-    if (model)
+    if (model) {
+        attn_json_config(json, "config", attn_model_config(model));
         cli_parameters_json(json, attn_model_parameters(model));
-    attn_model_destroy(model);
+    }
     attn_json_end(json);
 }
 
@@ -148,7 +168,7 @@ static int list_all(const cli_call *cli)
     for (int i = 0; i < attn_architecture_count(); i++) {
         const attn_architecture *a = attn_architecture_at(i);
         if (cli->json)
-            json_architecture(cli, &json, a, false);
+            json_architecture(&json, a, NULL);
         else {
             printf("%-28s ", a->name);
             cli_help_wrap(stdout, a->summary, 29, 29);
@@ -171,24 +191,43 @@ static int refuse(const char *name)
     return cli_fail(CLI_BAD, "there is no architecture \"%.60s\"; attn list names them", name);
 }
 
+static int list_one(const cli_call *cli, const attn_architecture *a)
+{
+    attn_model *model;
+    int code = build(cli, a, &model);
+    if (code != CLI_OK)
+        return code;
+    if (cli->json) {
+        attn_json json;
+        attn_json_begin(&json, cli->context, true);
+        json_architecture(&json, a, model);
+        code = cli_print_json(cli, &json);
+    } else {
+        print_architecture(a, model);
+    }
+    attn_model_destroy(model);
+    return code;
+}
+
 static int run(cli_call *cli)
 {
+    if (cli->nwords == 0 && cli_given(cli, "config"))
+        return cli_fail(CLI_BAD, "--config needs the NAME of an architecture");
     if (cli->nwords == 0)
         return list_all(cli);
     const attn_architecture *a = attn_architecture_find(cli->words[0]);
-    if (!a)
-        return refuse(cli->words[0]);
-    if (!cli->json) {
-        print_architecture(cli, a);
-        return CLI_OK;
-    }
-    attn_json json;
-    attn_json_begin(&json, cli->context, true);
-    json_architecture(cli, &json, a, true);
-    return cli_print_json(cli, &json);
+    return a ? list_one(cli, a) : refuse(cli->words[0]);
 }
 
 const cli_command cli_list = {
-    "list", "list the architectures and what they are built from", usage, description, NULL, 0, NULL, examples, 0, 1,
+    "list",
+    "list the architectures and what they are built from",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    0,
+    1,
     run,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn run: any architecture on arrays from .npy files. */
 #include "commands.h"
+#include "model_config.h"
 
 #include <string.h>
 
@@ -21,6 +22,7 @@ static const char description[] =
     "takes and gives. Prints the shape of each output.";
 
 static const char *const examples[] = {
+    "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' --input x=x.npy --output weights=w.npy",
     "attn run --arch transformer --config config.json --weights model.safetensors \\",
     "         --input src=src.npy --input tgt=tgt.npy --output logits=logits.npy",
     NULL,
@@ -42,22 +44,44 @@ static int bad_form(const char *option, const char *text)
     return cli_fail(CLI_BAD, "--%s: \"%s\" has not the form NAME=FILE", option, text);
 }
 
-/* *model is NULL on failure, which has been said. */
+/* Each parameter that is missing, extra or misshapen on a line of its own, behind the line that counts them; where the
+ * weights were taken, notes of what was passed over. */
+static void tell_report(const cli_call *cli, attn_status status, const attn_bytes *report)
+{
+    for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
+        int length = (int)strcspn(line, "\n");
+        if (status == ATTN_OK)
+            cli_note(cli, "%.*s", length, line);
+        else
+            cli_fail(CLI_BAD, "%.*s", length, line);
+        line += length;
+    }
+}
+
+static int load_weights(const cli_call *cli, attn_model *model, const char *path)
+{
+    attn_bytes report = {0};
+    attn_status status = attn_weights_load(attn_model_parameters(model), path, NULL, NULL, &report);
+    int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    tell_report(cli, status, &report);
+    attn_bytes_free(cli->context, &report);
+    return code;
+}
+
+/* *model is NULL where none was built; what failed has been said. */
 static int make_model(const cli_call *cli, attn_model **model)
 {
-    const char *text = cli_text(cli, "config"), *weights = cli_text(cli, "weights");
     attn_config *config = NULL;
     *model = NULL;
-    attn_status status = text[strspn(text, " \n")] == '{'
-                             ? attn_config_parse(&config, cli->context, text, strlen(text), "--config")
-                             : attn_config_read(&config, cli->context, text);
+    attn_status status = cli_model_config_read(cli, &config);
     attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed")};
     if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, cli_text(cli, "arch"), config, &options_of);
-    if (status == ATTN_OK && weights[0])
-        status = attn_weights_load(attn_model_parameters(*model), weights, NULL, NULL, NULL);
     attn_config_destroy(config);
-    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    const char *weights = cli_text(cli, "weights");
+    return weights[0] ? load_weights(cli, *model, weights) : CLI_OK;
 }
 
 static int read_inputs(const cli_call *cli, attn_named_list *inputs)

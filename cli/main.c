@@ -58,7 +58,7 @@ static attn_context *make_context(int threads)
     if (status == ATTN_OK)
         return context;
     const char *isa = getenv("ATTN_ISA");
-    if (status == ATTN_ARGUMENT && isa)
+    if ((status == ATTN_NOT_FOUND || status == ATTN_UNSUPPORTED) && isa)
         cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
     else
         cli_fail(cli_exit_code(status), "%s", attn_status_text(status));

@@ -132,6 +132,50 @@ static void outputs_may_not_overlap(void **state)
           p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
+/* Four spans of strides s and lengths n, in the dims that an output may move along. */
+static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
+{
+    static const int dims[] = {0, 1, 2, 5};
+    for (int i = 0; i < 4; i++) {
+        p->dims[dims[i]].o = s[i];
+        p->dims[dims[i]].n = n[i];
+    }
+}
+
+/* The answer by trying all differences. */
+static bool meets(const int64_t s[4], const int64_t n[4])
+{
+    for (int64_t a = 1 - n[0]; a < n[0]; a++)
+        for (int64_t b = 1 - n[1]; b < n[1]; b++)
+            for (int64_t c = 1 - n[2]; c < n[2]; c++)
+                for (int64_t d = 1 - n[3]; d < n[3]; d++)
+                    if ((a || b || c || d) && a * s[0] + b * s[1] + c * s[2] + d * s[3] == 0)
+                        return true;
+    return false;
+}
+
+static void overlap_is_decided_exactly(void **state)
+{
+    (void)state;
+    uint32_t x = 1;
+    int met = 0;
+    for (int round = 0; round < 400; round++) {
+        int64_t s[4], n[4];
+        for (int i = 0; i < 4; i++) {
+            x = x * 1664525u + 1013904223u;
+            s[i] = 1 + (x >> 16) % 40;
+            n[i] = 1 + (x >> 8) % 4;
+        }
+        bool meet = meets(s, n);
+        met += meet;
+        if (meet)
+            WRONG(SHAPE, "meet in one element", set_output(&p, s, n));
+        else
+            WRONG(OK, "", set_output(&p, s, n));
+    }
+    assert_true(met > 50 && met < 350);
+}
+
 static void gradients_may_be_sums_but_not_overlap(void **state)
 {
     (void)state;
@@ -205,6 +249,12 @@ static void tables_are_checked(void **state)
     WRONG(ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
     WRONG(ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].key_dim = 5);
+    /* A shifted window's reach is known without a walk along its dilation. */
+    const int64_t far = INT64_C(1) << 50;
+    WRONG(SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far; p.dims[0].n = 1;
+          p.dims[1].n = 1; p.dims[2].q = p.dims[2].o = 0; p.dims[2].o = 6; p.dims[3].n = 3;
+          add_window(&p, (attn_window){.query_dim = 2, .key_dim = 3, .size = far, .dilation = far / 8,
+                                       .border = ATTN_BORDER_SHIFT}));
     WRONG(SHAPE, "dtable[0]", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].row_stride = 5;
           p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
 }
@@ -221,6 +271,40 @@ static void plan_options_are_checked(void **state)
     assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.threads = -1}), ATTN_ARGUMENT);
     attn_context_clear(context);
     assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.effort = 7}), ATTN_ARGUMENT);
+}
+
+static void additive_scores_need_strides_of_w(void **state)
+{
+    (void)state;
+    WRONG(SHAPE, "dim 4 (CONTRACT, length 6): w has no stride", p.score = ATTN_SCORE_ADDITIVE);
+    WRONG(SHAPE, "w has no stride", p.score = ATTN_SCORE_CONCAT);
+    WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].w = 1);
+    WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].n = 1);
+}
+
+static void shared_arrays_and_unaligned_workspaces_are_refused(void **state)
+{
+    (void)state;
+    attn_problem p = sound();
+    float in[400] = {0}, out[400] = {7};
+    attn_plan *plan;
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
+    attn_arrays arrays = {.q = in, .k = in, .v = in, .o = in};
+    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "the arrays 'o' and 'q' are one"));
+    attn_context_clear(context);
+    arrays.o = out;
+    char *memory = malloc(attn_plan_workspace(plan) + 128);
+    assert_non_null(memory);
+    char *aligned = memory + (64 - (uintptr_t)memory % 64);
+    assert_int_equal(attn_plan_execute(plan, &arrays, aligned + 4), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "not aligned to 64 bytes"));
+    assert_true(out[0] == 7);
+    attn_context_clear(context);
+    assert_int_equal(attn_plan_execute(plan, &arrays, aligned), ATTN_OK);
+    free(memory);
+    attn_plan_destroy(plan);
 }
 
 static void missing_arrays_are_named_and_nothing_is_written(void **state)
@@ -253,10 +337,10 @@ static void usual_problems_check_their_numbers(void **state)
 {
     (void)state;
     attn_problem p;
-    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_SHAPE);
     assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .keys = -1}), ATTN_ARGUMENT);
     assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4}),
-                     ATTN_ARGUMENT);
+                     ATTN_SHAPE);
     assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1}), ATTN_ARGUMENT);
     assert_int_equal(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ARGUMENT);
     assert_int_equal(attn_problem_window2d(&p, &(attn_window2d){.batch = -1}), ATTN_ARGUMENT);
@@ -327,11 +411,14 @@ int main(void)
         cmocka_unit_test(dims_are_checked),
         cmocka_unit_test(sizes_may_not_overflow),
         cmocka_unit_test(outputs_may_not_overlap),
+        cmocka_unit_test(overlap_is_decided_exactly),
         cmocka_unit_test(gradients_may_be_sums_but_not_overlap),
         cmocka_unit_test(windows_are_checked),
         cmocka_unit_test(references_to_dims_are_checked),
         cmocka_unit_test(tables_are_checked),
         cmocka_unit_test(plan_options_are_checked),
+        cmocka_unit_test(additive_scores_need_strides_of_w),
+        cmocka_unit_test(shared_arrays_and_unaligned_workspaces_are_refused),
         cmocka_unit_test(missing_arrays_are_named_and_nothing_is_written),
         cmocka_unit_test(usual_problems_check_their_numbers),
         cmocka_unit_test(malformed_wisdom_names_its_line),

@@ -179,6 +179,38 @@ static void directories_are_made(void **state)
 
 /* ------------------------------------------------------------------------------------------------ JSON */
 
+static void directories_are_listed(void **state)
+{
+    (void)state;
+    fixture f;
+    attn_entries entries;
+    char path[200];
+    set_up(&f);
+    static const char *const files[] = {"b", "a10", "a9", ".hidden"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", f.folder, files[i]);
+        assert_int_equal(attn_file_write(f.c, path, "x", 1), ATTN_OK);
+    }
+    snprintf(path, sizeof path, "%s/sub", f.folder);
+    assert_int_equal(attn_directory_create(f.c, path), ATTN_OK);
+    assert_int_equal(attn_directory_list(&entries, f.c, f.folder, false), ATTN_OK);
+    assert_int_equal(entries.n, 3);
+    assert_string_equal(entries.names[0], "a10");
+    assert_string_equal(entries.names[1], "a9");
+    assert_string_equal(entries.names[2], "b");
+    attn_entries_free(f.c, &entries);
+    assert_int_equal(attn_directory_list(&entries, f.c, f.folder, true), ATTN_OK);
+    assert_int_equal(entries.n, 1);
+    assert_string_equal(entries.names[0], "sub");
+    attn_entries_free(f.c, &entries);
+    snprintf(path, sizeof path, "%s/b", f.folder);
+    assert_int_equal(attn_directory_list(&entries, f.c, path, false), ATTN_NOT_FOUND);
+    assert_non_null(strstr(attn_context_error(f.c), path));
+    snprintf(path, sizeof path, "%s/sub", f.folder);
+    rmdir(path);
+    assert_int_equal(tear_down(&f), 4);
+}
+
 static void json_is_written(void **state)
 {
     (void)state;
@@ -347,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(gzip_is_read_and_checked),
         cmocka_unit_test(directories_are_made),
+        cmocka_unit_test(directories_are_listed),
         cmocka_unit_test(json_is_written),
         cmocka_unit_test(misuse_of_the_writer_is_told),
         cmocka_unit_test(configs_survive_a_file),

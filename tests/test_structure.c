@@ -69,7 +69,7 @@ static void check_chain(const char *text)
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'W');
     attn_structure_destroy(s);
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "C"), ATTN_NOT_FOUND);
-    assert_string_equal(attn_context_error(c), "f: no chain 'C'; there are A, B");
+    assert_string_equal(attn_context_error(c), "f: no chain 'C'; there are 'A', 'B'");
     attn_context_destroy(c);
 }
 

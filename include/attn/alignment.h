@@ -131,9 +131,9 @@ ATTN_API const attn_residue *attn_structure_residue(const attn_structure *struct
 ATTN_API const char *attn_structure_chain(const attn_structure *structure);
 
 /* Which residue stands in which column: to[c] is an index into the structure, or -1 (a gap of the query, or not
- * resolved).  A global alignment of the query with the chain (Needleman and Wunsch 1970; match 2, mismatch -1, gap -1).
+ * resolved).  A global alignment of the query with the chain (Needleman and Wunsch 1970; match 2, mismatch -1, gap -2).
  * `query` has L characters with gaps.  *identity (may be NULL) gets the share of equal letters among the mapped.
- * ATTN_FORMAT: less than 30 % of them agree; ATTN_MEMORY. */
+ * ATTN_FORMAT: less than half of the shorter of the two agrees: another protein; ATTN_MEMORY. */
 ATTN_API attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns,
                                         int64_t *to, double *identity);
 

@@ -87,9 +87,10 @@ typedef struct attn_context_options {
  * One thread at a time may use a context; different contexts are independent. */
 typedef struct attn_context attn_context;
 
-/* Makes a context.  `options` may be NULL.  ATTN_ARGUMENT: unknown instruction set, or one that the machine
- * lacks, negative threads, or an allocator with one of its two functions (*context is then NULL and nothing is
- * held); ATTN_MEMORY. */
+/* Makes a context.  `options` may be NULL.  There is no context yet to keep words in, so each reason has a status of its
+ * own: ATTN_NOT_FOUND, an instruction set (the option or ATTN_ISA) of no known name; ATTN_UNSUPPORTED, one that the
+ * machine lacks; ATTN_ARGUMENT, threads below 0 or above 1024, or an allocator with one of its two functions;
+ * ATTN_MEMORY.  *context is then NULL and nothing is held. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
@@ -307,7 +308,7 @@ typedef enum attn_effort {
 } attn_effort;
 
 typedef struct attn_plan_options {
-    int threads;        /* 0: the context's */
+    int threads;        /* the most, fewer run what is too small to gain; with a `solver`, exactly these.  0: the context's */
     attn_effort effort;
     const char *solver; /* NULL: the best; else this one by name, or ATTN_UNSUPPORTED with its reason */
 } attn_plan_options;
@@ -337,7 +338,8 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
 
 /* Runs the plan.  `workspace` is attn_plan_workspace() bytes aligned to 64, or NULL for the plan's own.
  * Several threads may execute one plan at once if each gives a workspace; with NULL the second one gets
- * ATTN_BUSY.  ATTN_ARGUMENT: a NULL array that the problem needs.  Nothing is allocated or written on error.
+ * ATTN_BUSY.  ATTN_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output that is
+ * the same array as another one (other overlaps are not looked for).  Nothing is allocated or written on error.
  * The same bits come out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
@@ -406,8 +408,8 @@ typedef struct attn_heads {
     bool key_padding;  /* mask[B,Tk], nonzero = attend */
 } attn_heads;
 /* Dims in order: batch, (kv) head, [group], query, key, contract, value; lse and weights are [B,H,Tq] and
- * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_ARGUMENT: sizes < 0, kv_heads
- * that does not divide heads. */
+ * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_SHAPE: kv_heads does not
+ * divide heads.  ATTN_ARGUMENT: a size below 0 or above 2^40, lens_per or causal none of those above. */
 ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
 
 /* Attention along one axis of a contiguous array: x is [n0, ..., n(rank-1)] with the channels (heads * dim)
@@ -419,6 +421,8 @@ typedef struct attn_axis {
     int64_t heads;           /* divides shape[channel_axis]; head-major channels */
     attn_causal causal;
 } attn_axis;
+/* ATTN_SHAPE: heads does not divide the channels.  ATTN_ARGUMENT: rank not 2 to 8, an axis that is not one of them or
+ * is the channels', a negative length, heads < 1. */
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
 /* Tied rows of an alignment: q, k, v, o are [R,C,B,H,D]; one map [H,B,C,C] for all rows.  Scale 1/sqrt(D*R).

@@ -47,6 +47,16 @@ ATTN_API attn_status attn_file_write(attn_context *context, const char *path, co
 ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
 /* Makes a directory and those above it; one that is there already is fine. */
 ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
+/* The names in a directory, sorted by their bytes; those that begin with '.' are passed over. */
+typedef struct attn_entries {
+    int64_t n;
+    char **names;
+} attn_entries;
+/* Its files, or its sub-directories (links count as what they point to).  `entries` starts as {0}; freed by
+ * attn_entries_free.  ATTN_NOT_FOUND, ATTN_IO, ATTN_MEMORY. */
+ATTN_API attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path,
+                                         bool directories);
+ATTN_API void attn_entries_free(attn_context *context, attn_entries *entries); /* empties it */
 
 /* ------------------------------------------------------------------------------------------------ JSON */
 
@@ -109,6 +119,10 @@ typedef struct attn_weights_options {
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
     bool allow_extra;   /* attn_weights_load: tensors of the file that nothing wants are passed over */
     size_t limit;       /* most bytes of tensors made; 0 means 64 GiB */
+    /* If not NULL: writes the name that a tensor goes by, from its name in the file, to `to` (at most `size` bytes, the
+     * final 0 among them); false: the tensor is passed over. */
+    bool (*rename)(void *user, const char *name, char *to, size_t size);
+    void *rename_user;
 } attn_weights_options;
 
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the

@@ -58,6 +58,7 @@ typedef struct attn_model attn_model;
 typedef struct attn_model_options {
     uint64_t seed;    /* of the parameters */
     attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
+    bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
 } attn_model_options;
 
 /* Builds `architecture` with the settings in `config` (may be NULL; a key "architecture" in it is ignored).

@@ -57,7 +57,7 @@ typedef enum attn_nn_policy {
 
 enum { ATTN_NN_MAX_DEPTH = 16, ATTN_NN_MAX_NAME = 256 };
 
-/* Registers parameters.  Set the first six fields, zero the rest.  A parameter's numbers depend on the seed and
+/* Registers parameters.  Set the first seven fields, zero the rest.  A parameter's numbers depend on the seed and
  * its full name alone, not on the order of construction. */
 typedef struct attn_nn_builder {
     attn_context *context;
@@ -66,6 +66,7 @@ typedef struct attn_nn_builder {
     attn_dtype dtype;            /* ATTN_F32 or ATTN_F64 */
     uint64_t seed;
     attn_nn_policy policy;
+    bool blank; /* everything starts at zero */
     int depth;
     int ends[ATTN_NN_MAX_DEPTH];
     char prefix[ATTN_NN_MAX_NAME];

@@ -35,7 +35,7 @@ def fits(x: np.ndarray) -> np.ndarray:
 def dense(x: Any) -> np.ndarray:
     """`x` C-contiguous and in a type that the library has; itself if it is so already."""
     array = fits(as_array(x))
-    return np.ascontiguousarray(array).reshape(array.shape)  # the former makes one axis of none
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def wrap(context: Context, array: np.ndarray) -> ctypes.c_void_p:

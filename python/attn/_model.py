@@ -14,7 +14,7 @@ from . import _architectures
 from . import _library as c
 from ._architectures import Architecture
 from ._arrays import NamedList, as_array, dense, share, view, wrap
-from ._errors import ArgumentError
+from ._errors import ArgumentError, NotFoundError
 from ._library import Context, lib
 
 Outputs = Union[np.ndarray, tuple]
@@ -289,7 +289,7 @@ class Model:
             for name, array in given.items():
                 tensor = wrap(self._context, array)
                 self._inputs[name] = (tensor, array)
-                lib.tensor_set_needs_grad(tensor, self._recording and array.dtype.kind == "f")
+                lib.tensor_set_needs_grad(tensor, self._recording and self._is_real(name, array))
                 sources.add(name, tensor)
             for name in wanted:
                 results.add(name, None)
@@ -300,6 +300,11 @@ class Model:
                 if tensor is None:
                     raise ArgumentError(f"{self.architecture.name} made no output {name!r} for these inputs")
                 self._outputs[name] = tensor
+
+    def _is_real(self, name: str, array: np.ndarray) -> bool:
+        """Whether an input has a gradient: ids and lengths have none, whatever type they come in."""
+        return array.dtype.kind == "f" and not any(port.name == name and port.integer
+                                                   for port in self.architecture.inputs)
 
     def _forget(self) -> None:
         """Frees what the latest call holds; the lock is held."""
@@ -352,7 +357,7 @@ class Model:
             results = pointers(*(self._outputs[name] for name in arrays))
             self._context.check(lib.backward_many(self._tape, len(seeds), results, pointers(*seeds)))
             return {name: self._input_grad(tensor, array) for name, (tensor, array) in self._inputs.items()
-                    if array.dtype.kind == "f"}
+                    if self._is_real(name, array)}
         finally:
             for seed in seeds:
                 lib.tensor_destroy(seed)
@@ -391,6 +396,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
     """
     folder = os.fspath(path)
     weights = folder
+    if not os.path.exists(folder):
+        raise NotFoundError(f"{folder}: there is no such file or directory")
     if os.path.isdir(folder):
         weights = os.path.join(folder, "model.safetensors")
         config = os.path.join(folder, "config.json") if config is None else config

@@ -102,6 +102,24 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     return ATTN_OK;
 }
 
+/* Without a stride, all channels would share the one number w. */
+static attn_status check_w(attn_context *context, const attn_problem *p)
+{
+    int still = -1;
+    for (int i = 0; i < p->ndims; i++) {
+        if (p->dims[i].role != ATTN_CONTRACT || p->dims[i].n <= 1)
+            continue;
+        if (p->dims[i].w != 0)
+            return ATTN_OK;
+        still = i;
+    }
+    if (still < 0 || !attn__operand_used(p, ATTN__OP_W))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_SHAPE, "dim %d (CONTRACT, length %lld): w has no stride, but additive and "
+                                           "concatenation scores have a w for each channel", still,
+                      (long long)p->dims[still].n);
+}
+
 static bool is_gradient(attn__operand op)
 {
     return op >= ATTN__OP_DQ;
@@ -138,5 +156,5 @@ attn_status attn__check_fields(attn_context *context, const attn_problem *proble
         status = check_wishes(context, problem);
     for (int i = 0; status == ATTN_OK && i < problem->ndims; i++)
         status = check_dim(context, problem, i);
-    return status;
+    return status == ATTN_OK ? check_w(context, problem) : status;
 }

@@ -44,7 +44,8 @@ static void take_in(range *r, int64_t low, int64_t high)
         r->high = high;
 }
 
-/* j - i over a window.  Shifted windows reach furthest within one dilation of either end. */
+/* j - i over a window.  A window is shifted the further inwards the nearer it is to an end: up before the start, then
+ * not at all, then down past the end, so that the first and the last query reach furthest. */
 static range window_range(const attn_problem *p, attn_window w)
 {
     int64_t taps = p->dims[w.key_dim].n, queries = p->dims[w.query_dim].n;
@@ -55,11 +56,9 @@ static range window_range(const attn_problem *p, attn_window w)
         take_in(&r, w.offset, w.offset + (taps - 1) * w.dilation);
         return r;
     }
-    for (int64_t i = 0; i < queries; i++) {
-        int64_t base = attn__window_base(&w, taps, i) - i * w.step;
+    for (int end = 0; end < 2; end++) {
+        int64_t i = end ? queries - 1 : 0, base = attn__window_base(&w, taps, i) - i * w.step;
         take_in(&r, base, base + (taps - 1) * w.dilation);
-        if (i == w.dilation && queries - w.dilation > i)
-            i = queries - w.dilation - 1;
     }
     return r;
 }

@@ -4,6 +4,8 @@
 
 #include "attend/operand.h"
 
+#include <string.h>
+
 static bool is_empty(const attn__task *task, attn__operand op)
 {
     const attn__group *const groups[] = {&task->batch, &task->query, &task->key, &task->contract, &task->value};
@@ -65,6 +67,52 @@ const char *attn__missing_array(const attn__task *task, const attn_arrays *a)
     return missing;
 }
 
+/* All arrays in the order of attn_array. */
+static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
+{
+    const void *const first[ATTN_ARRAY_TABLE] = {
+        [ATTN_ARRAY_Q] = a->q,       [ATTN_ARRAY_K] = a->k,     [ATTN_ARRAY_V] = a->v,   [ATTN_ARRAY_BIAS] = a->bias,
+        [ATTN_ARRAY_MASK] = a->mask, [ATTN_ARRAY_LENS] = a->lens, [ATTN_ARRAY_W] = a->w, [ATTN_ARRAY_W2] = a->w2,
+        [ATTN_ARRAY_O] = a->o,       [ATTN_ARRAY_LSE] = a->lse, [ATTN_ARRAY_DOUT] = a->dout, [ATTN_ARRAY_DQ] = a->dq,
+        [ATTN_ARRAY_DK] = a->dk,     [ATTN_ARRAY_DV] = a->dv,   [ATTN_ARRAY_DBIAS] = a->dbias,
+        [ATTN_ARRAY_DW] = a->dw,     [ATTN_ARRAY_DW2] = a->dw2,
+    };
+    memcpy(list, first, sizeof first);
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++) {
+        list[ATTN_ARRAY_TABLE + i] = a->table[i];
+        list[ATTN_ARRAY_DTABLE + i] = a->dtable[i];
+    }
+}
+
+/* Outputs that begin where something else begins.  Other overlaps are not looked for: arrays may well be interleaved,
+ * so that their spans say nothing. */
+static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, attn_array *output, attn_array *other)
+{
+    const void *list[ATTN_ARRAYS];
+    list_arrays(arrays, list);
+    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAYS; i++)
+        for (attn_array j = 0; list[i] && j < ATTN_ARRAYS; j++) {
+            attn_span a, b;
+            if (i == j || list[i] != list[j] || !attn_plan_span(plan, i, &a) || !attn_plan_span(plan, j, &b))
+                continue;
+            *output = i;
+            *other = j;
+            if (a.output && a.low < a.high && b.low < b.high)
+                return true;
+        }
+    return false;
+}
+
+static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
+{
+    static const char *const names[ATTN_ARRAYS] = {
+        "q",  "k",  "v",  "bias", "mask", "lens", "w", "w2", "o", "lse", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2",
+        "table[0]",  "table[1]",  "table[2]",  "table[3]",  "table[4]",  "table[5]",
+        "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
+    return attn__fail(plan->context, ATTN_ARGUMENT, "the arrays '%s' and '%s' are one; an output must not overlap "
+                                                    "anything else", names[output], names[other]);
+}
+
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
 {
     plan->solver->apply(&plan->task, &plan->recipe, arrays, workspace);
@@ -82,6 +130,11 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     const char *missing = attn__missing_array(&plan->task, &mine);
     if (missing)
         return attn__fail(plan->context, ATTN_ARGUMENT, "the problem needs the array '%s', which is NULL", missing);
+    attn_array output, other;
+    if (share_an_element(plan, &mine, &output, &other))
+        return refuse_overlap(plan, output, other);
+    if ((uintptr_t)scratch % 64 != 0)
+        return attn__fail(plan->context, ATTN_ARGUMENT, "the workspace %p is not aligned to 64 bytes", workspace);
     if (!workspace && atomic_flag_test_and_set(busy))
         return ATTN_BUSY;
     run(plan, &mine, scratch);

@@ -58,8 +58,10 @@ typedef struct attn__flash_scratch {
     float *o;     /* [subtile][values][width] */
     float *m, *l, *shrink;
     float *s;     /* [key_block][width] */
+    float *top;   /* [width]: the largest score of each lane */
     float *extra; /* the same for bias or mask */
-    float *k, *v; /* panels [key_block][ldk], [key_block][ldv] */
+    float *k, *v; /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
+                   * [key_block][ldv] */
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */

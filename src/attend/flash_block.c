@@ -3,6 +3,8 @@
  * flash_block.c - one block of keys of the tiled forward pass: scores, masks, weights, values.
  */
 #include "attend/flash_item.h"
+
+#include "attend/integers.h"
 #include "attend/offsets.h"
 #include "base/rng.h"
 
@@ -20,11 +22,27 @@ void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *
         out[i] += base;
 }
 
+/* Channels of values as rows of A.  False if any is not finite. */
+static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    int64_t group = f->tile->group;
+    attn_dtype dtype = t->task->problem.dtype;
+    bool finite = true;
+    for (int64_t c = 0; c < f->values; c += group) {
+        const char *base = t->arrays->v;
+        if (!f->v_channel)
+            base += c * (int64_t)attn_dtype_size(dtype);
+        finite = f->lanes->copy(base, dtype, t->s.v_at, f->v_channel ? f->v_channel + c : NULL, b->keys,
+                                attn__least(f->values - c, group), t->s.v + c * b->keys, group) && finite;
+    }
+    return finite;
+}
+
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     const attn__task *task = t->task;
-    attn_dtype dtype = task->problem.dtype;
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     bool finite;
@@ -32,12 +50,13 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
         finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
     } else {
-        f->lanes->copy(t->arrays->k, dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
-        finite = f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
+        f->lanes->copy(t->arrays->k, task->problem.dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k,
+                       f->ldk);
+        finite = pack_values(t, b);
     }
     b->careful = !finite && (task->has_bias || task->has_mask || f->nlimits || task->has_dropout);
     if (b->careful && f->pairs)
-        f->lanes->copy(t->arrays->v, dtype, t->s.v_at, f->v_channel, b->keys, f->values, t->s.v, f->ldv);
+        pack_values(t, b);
 }
 
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
@@ -75,7 +94,7 @@ static float fill_of(const attn__task *task)
     return task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
 }
 
-void attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     const attn__task *task = t->task;
@@ -95,9 +114,10 @@ void attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
         f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
     }
     if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
-        return;
+        return task->has_bias || task->has_mask;
     for (int l = 0; l < f->nlimits; l++)
         f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
+    return true;
 }
 
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -107,40 +127,49 @@ void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, att
         t->s.hidden[i] = t->s.s[i] == fill || t->task->has_dropout;
 }
 
-static bool row_is_finite(const float *row, int64_t n)
+static float value_of(const attn__flash_item *t, const attn__flash_keys *b, int64_t key, int64_t channel)
+{
+    int64_t group = t->flash->tile->group;
+    return t->s.v[channel / group * group * b->packed + key * group + channel % group];
+}
+
+static bool value_is_finite(const attn__flash_item *t, const attn__flash_keys *b, int64_t key)
 {
     float check = 0.0f;
-    for (int64_t i = 0; i < n; i++)
-        check += row[i] * 0.0f;
+    for (int64_t c = 0; c < t->flash->values; c++)
+        check += value_of(t, b, key, c) * 0.0f;
     return check == check;
 }
 
 /* Adds the values of keys [from, to) of the block. */
-static void add_values(attn__flash_item *t, attn__flash_subtile sub, int64_t from, int64_t to)
+static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t from,
+                       int64_t to)
 {
     const attn__flash *f = t->flash;
+    int64_t group = f->tile->group;
     if (from == to)
         return;
-    attn__tile_args args = {.m = f->values, .n = sub.width, .k = to - from, .a = t->s.v + from * f->ldv, .am = 1,
-                            .ak = f->ldv, .b = t->s.s + from * sub.width, .ldb = sub.width,
-                            .c = t->s.o + sub.lane * f->values, .ldc = sub.width,
-                            .accumulate = t->s.span[sub.index].started};
-    f->tile->run(&args);
+    attn__packed_args args = {.m = f->values, .k = to - from, .vectors = (int)(sub.width / f->tile->lanes),
+                              .a = t->s.v + from * group, .ak = group, .group = group * b->packed,
+                              .b = t->s.s + from * sub.width, .c = t->s.o + sub.lane * f->values,
+                              .accumulate = t->s.span[sub.index].started};
+    f->tile->run_packed(&args);
     t->s.span[sub.index].started = true;
 }
 
 /* One key, for the lanes that give it a weight, or that do see it. */
-static void add_value_carefully(attn__flash_item *t, attn__flash_subtile sub, int64_t key)
+static void add_value_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t key)
 {
     const attn__flash *f = t->flash;
-    const float *p = t->s.s + key * sub.width, *v = t->s.v + key * f->ldv;
+    const float *p = t->s.s + key * sub.width;
     const uint8_t *hidden = t->s.hidden + key * sub.width;
     float *o = t->s.o + sub.lane * f->values;
     bool started = t->s.span[sub.index].started;
     for (int64_t c = 0; c < f->values; c++) {
+        float v = value_of(t, b, key, c);
         for (int64_t i = 0; i < sub.width; i++) {
             float sum = started ? o[c * sub.width + i] : 0.0f;
-            o[c * sub.width + i] = hidden[i] && p[i] == 0.0f ? sum : sum + p[i] * v[c];
+            o[c * sub.width + i] = hidden[i] && p[i] == 0.0f ? sum : sum + p[i] * v;
         }
     }
     t->s.span[sub.index].started = true;
@@ -148,16 +177,15 @@ static void add_value_carefully(attn__flash_item *t, attn__flash_subtile sub, in
 
 static void add_values_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    const attn__flash *f = t->flash;
     int64_t from = 0;
     for (int64_t key = 0; key < b->keys; key++) {
-        if (row_is_finite(t->s.v + key * f->ldv, f->values))
+        if (value_is_finite(t, b, key))
             continue;
-        add_values(t, sub, from, key);
-        add_value_carefully(t, sub, key);
+        add_values(t, b, sub, from, key);
+        add_value_carefully(t, b, sub, key);
         from = key + 1;
     }
-    add_values(t, sub, from, b->keys);
+    add_values(t, b, sub, from, b->keys);
 }
 
 static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -171,13 +199,13 @@ static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn
     t->s.span[sub.index].started = true;
 }
 
-bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top)
 {
     const attn__flash *f = t->flash;
     attn__flash_scratch *s = &t->s;
     bool changed;
-    attn__lanes_softmax softmax = {s->s, b->keys, sub.width, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane,
-                                   &changed};
+    attn__lanes_softmax softmax = {s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane,
+                                   s->shrink + sub.lane, &changed};
     f->lanes->softmax(&softmax);
     if (t->task->has_dropout) {
         attn__lanes_dropout dropout = {s->s, b->keys, sub.width, s->key_low + sub.lane, s->key_high + sub.lane,
@@ -192,9 +220,12 @@ static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
 {
     const attn__flash *f = t->flash;
     attn__tile_args args = {.n = sub.width, .k = f->channels, .am = f->ldk, .ak = 1,
-                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .ldc = sub.width};
+                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .ldc = sub.width,
+                            .top = t->s.top};
+    for (int64_t i = 0; i < sub.width; i++)
+        t->s.top[i] = -INFINITY;
     for (int64_t key = 0; key < b->keys; key += STEP) {
-        args.m = b->keys - key < STEP ? b->keys - key : STEP;
+        args.m = attn__least(b->keys - key, STEP);
         args.a = t->s.k + key * f->ldk;
         args.c = t->s.s + key * sub.width;
         f->tile->run(&args);
@@ -223,10 +254,10 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         score_pairs(t, b, sub);
     else
         score(t, b, sub);
-    attn__flash_mask(t, b, sub);
+    bool masked = attn__flash_mask(t, b, sub);
     if (b->careful)
         attn__flash_note_hidden(t, b, sub);
-    if (attn__flash_weigh(t, b, sub) && t->s.span[sub.index].started)
+    if (attn__flash_weigh(t, b, sub, masked || t->flash->pairs ? NULL : t->s.top) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->values, t->flash->values, sub.width,
                                t->s.shrink + sub.lane);
     if (b->careful)
@@ -234,12 +265,12 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     else if (t->flash->pairs)
         add_value_pairs(t, b, sub);
     else
-        add_values(t, sub, 0, b->keys);
+        add_values(t, b, sub, 0, b->keys);
 }
 
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
-    attn__flash_keys b = {at, keys, false};
+    attn__flash_keys b = {at, keys, keys, false};
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
     attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));

@@ -42,6 +42,7 @@ attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
 /* One block of keys, in panels. */
 typedef struct attn__flash_keys {
     int64_t at, keys;
+    int64_t packed; /* keys in the panels, of which `keys` are looked at */
     bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
@@ -54,12 +55,12 @@ void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *
                              int64_t *out);
 /* What masks and dropout need to know of the block's keys. */
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
-/* The steps between the two products, on the subtile's scores in t->s.s: bias and masks, ... */
-void attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* The steps between the two products, on the subtile's scores in t->s.s: bias and masks (true if there were any), ... */
+bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* ... which scores are a masked key's, to t->s.hidden, */
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* ... weights and dropout.  True if earlier sums are to be multiplied by t->s.shrink. */
-bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* ... weights and dropout; `top` is the largest score of each lane or NULL.  True if earlier sums are to be multiplied by t->s.shrink. */
+bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
 
 /* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
 void attn__flash_find_limits(attn__flash_item *t, int64_t batch);

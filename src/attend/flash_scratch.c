@@ -4,6 +4,7 @@
  */
 #include "attend/flash.h"
 
+#include "attend/integers.h"
 #include "attend/pile.h"
 
 static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
@@ -33,14 +34,16 @@ static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *
 static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
 {
     int64_t n = f->key_block, square = n * f->tile->lanes * f->tile->vectors;
+    int64_t group = f->tile->group, groups = attn__round_up(f->values, group);
     s->s = attn__pile_take(p, square, sizeof(float));
+    s->top = attn__pile_take(p, f->tile->lanes * f->tile->vectors, sizeof(float));
     s->extra = attn__pile_take(p, task->has_bias || task->has_mask ? square : 0, sizeof(float));
     s->hidden = attn__pile_take(p, square, 1);
     s->k = attn__pile_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
     s->k_pairs = attn__pile_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
     s->v_pairs = attn__pile_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
     s->p_pairs = attn__pile_take(p, f->pairs ? square : 0, sizeof(uint32_t));
-    s->v = attn__pile_take(p, n * f->ldv, sizeof(float));
+    s->v = attn__pile_take(p, n * (groups > f->ldv ? groups : f->ldv), sizeof(float));
     s->k_at = attn__pile_take(p, n, sizeof(int64_t));
     s->v_at = attn__pile_take(p, n, sizeof(int64_t));
     s->key_bias_at = attn__pile_take(p, task->has_bias ? n : 0, sizeof(int64_t));

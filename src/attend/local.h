@@ -136,7 +136,7 @@ typedef struct attn__local_scratch {
     float *m, *l, *factor, *ones, *lse, *delta;
     float *line;                          /* strips under way */
     float *table;                         /* of the batch index: see table_at */
-    double *table_sums;                   /* their gradients, of the item */
+    double *table_sums;                   /* their gradients */
 } attn__local_scratch;
 
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
@@ -152,6 +152,10 @@ typedef struct attn__local_work {
     attn__local_scratch s;
     int64_t batch;
     int64_t batch_at[ATTN__OPERANDS]; /* offsets of the batch index */
+    int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
+    bool tables_read;
+    bool described;                   /* the tile, by an earlier item of the same one */
+    int64_t described_item;
     uint64_t batch_row;               /* its part of dropout's row numbers */
     int64_t cell0, phase;             /* the tile's first cell, and the phase of its lanes */
     int64_t live;                     /* cells of the tile */
@@ -204,9 +208,9 @@ void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, fl
 void attn__local_margins(attn__local_work *work, attn_relative_kind kind, const float *weights);
 /* out[c] += sum over taps of weights * table: what a table gives to the operand that it is contracted with. */
 void attn__local_table_mix(attn__local_work *work, attn_relative_kind kind, float *out);
-/* Adds weights x tile to the item's gradients of the tables of the kind. */
+/* Adds weights x tile to the gradients of the tables of the kind. */
 void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile);
-/* Adds those of the item to the shared sums. */
+/* Adds those since the tables were read to the shared sums. */
 void attn__local_tables_store(attn__local_work *work);
 
 /* Biases (local_bias.c). */

@@ -270,8 +270,6 @@ static void run_item(attn__local_work *w, const job *j, int64_t item)
             j->block(w);
         }
     }
-    if (w->task->backward)
-        attn__local_tables_store(w);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
@@ -285,6 +283,7 @@ static void run_slot(void *user, int64_t slot, int thread)
         attn__sums_address(&w.sums, &j->shared, j->sums + (size_t)slot * j->local->slot_share);
     for (int64_t item = slot * j->items / j->slots; item < (slot + 1) * j->items / j->slots; item++)
         run_item(&w, j, item);
+    attn__local_tables_store(&w);
 }
 
 static void run_pass(job *j, int which, void (*block)(attn__local_work *))

@@ -103,8 +103,13 @@ void attn__local_tile_start(attn__local_work *work, int64_t item)
     work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
         work->s.tag[slot] = -1;
+    int64_t kind = item % (pass->tiles * pass->phases);
+    if (work->described && work->described_item == kind)
+        return;
     read_ranges(work);
     describe_blocks(work);
+    work->described = true;
+    work->described_item = kind;
 }
 
 /* ----------------------------------------------------------------------------------------------- strips */
@@ -129,8 +134,9 @@ static void read_strip(const attn__local_work *work, const strip *t, float *out)
         memset(out, 0, (size_t)(t->channels * ld) * sizeof *out);
         return;
     }
-    for (int64_t j = begin; j < end; j++)
-        work->s.offset[j - begin] = t->at + (t->low + j * t->step) * t->stride;
+    int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
+    for (int64_t j = 0; j < end - begin; j++)
+        work->s.offset[j] = first + j * step;
     attn__lanes_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
     float *to = begin ? work->s.line : out;
     lanes->gather(&view, to, ld, 1);
@@ -417,8 +423,9 @@ void attn__local_fetch_ahead(const attn__local_work *work)
 static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, const void *base)
 {
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
+    int64_t first = attn__local_lane_offset(work, op, 0), step = attn__local_lane_offset(work, op, 1) - first;
     for (int64_t w = 0; w < work->lanes; w++)
-        work->s.offset[w] = attn__local_lane_offset(work, op, w);
+        work->s.offset[w] = first + w * step;
     return (attn__lanes_view){(void *)(uintptr_t)base, work->task->problem.dtype, work->s.offset,
                               work->local->channel[op], value ? work->local->values : work->local->channels,
                               work->lanes};

@@ -44,7 +44,7 @@ static void read_table(attn__local_work *work, int i)
 {
     const attn_relative *r = &work->task->problem.relatives[i];
     const attn__local_axis *axis = NULL;
-    int64_t row = first_row(work, i, &axis), batch = batch_offset(work, i), n = channels_of(work->local, r->kind);
+    int64_t row = first_row(work, i, &axis), batch = work->table_at[i], n = channels_of(work->local, r->kind);
     const int64_t *channel = work->local->table_channel[i];
     float *out = rows_of(work, r->kind, (int)(axis - work->local->axis));
     for (int64_t tap = axis->first; tap < axis->last; tap++, row += axis->window.dilation, out += n)
@@ -53,8 +53,20 @@ static void read_table(attn__local_work *work, int i)
                 out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
 }
 
+/* Tables stay, and their gradients go on growing, while the batch indices do not move them. */
 void attn__local_tables_read(attn__local_work *work)
 {
+    int64_t at[ATTN_MAX_RELATIVE] = {0};
+    bool same = work->tables_read;
+    for (int i = 0; i < work->task->problem.nrelatives; i++) {
+        at[i] = batch_offset(work, i);
+        same = same && at[i] == work->table_at[i];
+    }
+    if (same)
+        return;
+    attn__local_tables_store(work);
+    memcpy(work->table_at, at, sizeof at);
+    work->tables_read = true;
     memset(work->s.table, 0, (size_t)work->local->table_floats * sizeof(float));
     if (work->task->backward)
         memset(work->s.table_sums, 0, (size_t)work->local->table_floats * sizeof(double));
@@ -106,10 +118,11 @@ void attn__local_tables_of_strip(attn__local_work *work, int64_t slot)
         int64_t n = channels_of(local, kinds[i]);
         if (!local->has_table[kinds[i]][lane_axis(local)])
             continue;
-        for (int64_t t = 0; t < taps; t++) {
+        int64_t rows = work->pass->strip_phases == 1 ? taps : 1; /* taps that read the same strip go together */
+        for (int64_t t = 0; t < taps; t += rows) {
             int64_t phase = work->pass->by_key ? 0 : attn__local_phase(axis, axis->first + t);
-            multiply(work, rows_of(work, kinds[i], lane_axis(local)) + t * n, 1, n, strip_at(work, i, slot, phase), ld,
-                     work->s.terms[i] + (slot * taps + t) * ld);
+            multiply(work, rows_of(work, kinds[i], lane_axis(local)) + t * n, rows, n, strip_at(work, i, slot, phase),
+                     ld, work->s.terms[i] + (slot * taps + t) * ld);
         }
     }
 }
@@ -243,13 +256,13 @@ void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind,
 void attn__local_tables_store(attn__local_work *work)
 {
     const attn_problem *p = &work->task->problem;
-    for (int i = 0; i < p->nrelatives; i++) {
+    for (int i = 0; work->tables_read && work->task->backward && i < p->nrelatives; i++) {
         const attn_relative *r = &p->relatives[i];
         double *to = work->sums.at[ATTN__SUM_TABLE + i], factor = p->scale;
         if (r->kind == ATTN_RELATIVE_VALUE)
             factor = (double)work->local->kept;
         const attn__local_axis *axis = NULL;
-        int64_t row = first_row(work, i, &axis), batch = batch_offset(work, i), n = channels_of(work->local, r->kind);
+        int64_t row = first_row(work, i, &axis), batch = work->table_at[i], n = channels_of(work->local, r->kind);
         const int64_t *channel = work->local->table_channel[i];
         const double *from = work->s.table_sums + work->local->table_at[r->kind][axis - work->local->axis];
         for (int64_t tap = axis->first; to && tap < axis->last; tap++, row += axis->window.dilation, from += n)

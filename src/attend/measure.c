@@ -126,7 +126,10 @@ const attn__solver *attn__measure(attn_context *context, const attn__task *task)
     scratch s = {.context = context};
     attn_arrays arrays = {0};
     make_arrays(&s, task, &arrays);
+    bool clean = attn_context_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, task, &arrays);
+    if (best && clean) /* a solver that found no memory lost the race; nothing failed */
+        attn_context_clear(context);
     for (int i = 0; i < s.n; i++)
         attn__free(context, s.blocks[i]);
     return best;

@@ -130,6 +130,16 @@ static void make_task(attn_plan *plan, const attn_problem *problem, const attn_p
     plan->task.caches = plan->context->caches;
 }
 
+/* Waking a thread takes some microseconds, as much as about this many multiply-adds.  Who asks for a solver by name
+ * wants to see just that: as many threads as asked for. */
+static void spare_threads(attn_plan *plan, const attn_plan_options *options)
+{
+    const double worth = 2e6;
+    double most = attn__solver_cost(plan->solver, &plan->task) / worth;
+    if (!options->solver && most < plan->task.threads)
+        plan->task.threads = most > 1 ? (int)most : 1;
+}
+
 static size_t round_up(size_t size)
 {
     return attn__size_add(size, 63) == SIZE_MAX ? SIZE_MAX : (size + 63) / 64 * 64;
@@ -156,6 +166,8 @@ static attn_status fill_plan(attn_plan *plan, const attn_problem *problem, const
     attn_status status = copy_picks(plan);
     if (status == ATTN_OK)
         status = choose_solver(plan, options);
+    if (status == ATTN_OK)
+        spare_threads(plan, options);
     if (status == ATTN_OK && plan->solver->plan)
         status = plan->solver->plan(plan->context, &plan->task, &plan->recipe);
     return status == ATTN_OK ? make_workspace(plan) : status;

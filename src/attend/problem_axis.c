@@ -12,7 +12,7 @@ static bool is_sound(const attn_axis *a)
         if (a->shape[i] < 0 || __builtin_mul_overflow(elements, a->shape[i] ? a->shape[i] : 1, &elements))
             return false;
     }
-    return a->heads > 0 && a->shape[a->channel_axis] % a->heads == 0;
+    return a->heads > 0;
 }
 
 static void add_moving(attn_problem *p, attn_role role, int64_t n, int64_t stride)
@@ -51,6 +51,8 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
     *problem = (attn_problem){0};
     if (!is_sound(axis))
         return ATTN_ARGUMENT;
+    if (axis->shape[axis->channel_axis] % axis->heads)
+        return ATTN_SHAPE;
     int64_t stride[8], next = 1;
     for (int i = axis->rank - 1; i >= 0; i--) {
         stride[i] = next;

@@ -32,8 +32,8 @@ static bool is_sound(const attn_heads *h)
             return false;
         product *= i < 5 && sizes[i] ? (double)sizes[i] : 1;
     }
-    return (h->kv_heads == 0 || h->heads % h->kv_heads == 0) && h->lens_per >= 0 && h->lens_per <= 2 &&
-           product < 0x1p100 && (unsigned)h->causal <= ATTN_CAUSAL_BOTTOM_RIGHT;
+    return h->lens_per >= 0 && h->lens_per <= 2 && product < 0x1p100 &&
+           (unsigned)h->causal <= ATTN_CAUSAL_BOTTOM_RIGHT;
 }
 
 static void add_rows(attn_problem *p, const attn_heads *h, steps q, steps o, int query)
@@ -88,6 +88,8 @@ attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads)
     *problem = (attn_problem){0};
     if (!is_sound(heads))
         return ATTN_ARGUMENT;
+    if (heads->kv_heads && heads->heads % heads->kv_heads)
+        return ATTN_SHAPE;
     fill(problem, heads);
     if (heads->lens_per)
         problem->with |= ATTN_WITH_LENS;

@@ -29,7 +29,7 @@ const char *attn__back_refuse(const attn__task *task)
 {
     const attn_problem *problem = &task->problem;
     if (!task->backward)
-        return "forward";
+        return "backward only";
     if (problem->dtype != ATTN_F32 && problem->dtype != ATTN_BF16)
         return "neither f32 nor bf16";
     if (problem->score != ATTN_SCORE_DOT)

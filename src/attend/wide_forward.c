@@ -166,7 +166,7 @@ static void weigh(item *x, const attn__flash_keys *b)
         attn__flash_mask(t, b, sub);
         if (may_hide(t->task, t->flash))
             attn__flash_note_hidden(t, b, sub);
-        bool changed = attn__flash_weigh(t, b, sub);
+        bool changed = attn__flash_weigh(t, b, sub, NULL);
         find_factors(x, b, sub, changed);
     }
 }
@@ -285,7 +285,7 @@ static void add_values(item *x, attn__flash_keys *b)
 static void key_block(item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
-    attn__flash_keys b = {at, keys, false};
+    attn__flash_keys b = {at, keys, keys, false};
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     attn__flash_key_tables(t, &b);

@@ -6,14 +6,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 /* ------------------------------------------------------------------------------------------- allocator */
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Large blocks ask for huge pages, where the system leaves that to the program: rows that lie kilobytes apart then
+ * do not cost a translation each.  Only pages that fill up: none is made resident for the sake of a part of it. */
 static void *libc_alloc(void *user, size_t size, size_t align)
 {
     (void)user;
     void *memory = NULL;
-    return posix_memalign(&memory, align, size) == 0 ? memory : NULL;
+    bool huge = size >= HUGE_PAGE;
+    if (posix_memalign(&memory, huge ? HUGE_PAGE : align, size) != 0)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (huge) /* advice: if it is refused, nothing is lost */
+        (void)madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 static void libc_release(void *user, void *memory, size_t size)
@@ -161,7 +175,9 @@ static attn_status choose_isa(const char *name, attn__isa *isa)
         name = getenv("ATTN_ISA");
     if (!name || !*name)
         return ATTN_OK;
-    return attn__isa_parse(name, isa) && attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_ARGUMENT;
+    if (!attn__isa_parse(name, isa))
+        return ATTN_NOT_FOUND;
+    return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_UNSUPPORTED;
 }
 
 attn_status attn_context_create(attn_context **context, const attn_context_options *options)
@@ -175,8 +191,11 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
         allocator = (attn_allocator){libc_alloc, libc_release, NULL};
     *context = NULL;
     attn__isa isa;
-    if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS || choose_isa(o->isa, &isa) != ATTN_OK)
+    if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return ATTN_ARGUMENT;
+    attn_status status = choose_isa(o->isa, &isa);
+    if (status != ATTN_OK)
+        return status;
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
     if (!made)
         return ATTN_MEMORY;

@@ -34,8 +34,8 @@ static char letter_of(const attn__atom *atom)
 
 static void note_chain(attn__structure_reading *r, const char *chain)
 {
-    char item[ATTN__CHAIN_NAME + 2];
-    int n = snprintf(item, sizeof item, " %s,", chain);
+    char item[ATTN__CHAIN_NAME + 4];
+    int n = snprintf(item, sizeof item, " '%s',", chain);
     size_t used = strlen(r->seen);
     if (!strstr(r->seen, item) && used + (size_t)n < sizeof r->seen)
         memcpy(r->seen + used, item, (size_t)n + 1);

@@ -7,7 +7,7 @@
 
 /* ---------------------------------------------------------------------------------------- the alignment */
 
-enum { MATCH = 2, MISMATCH = -1, GAP = -1 };
+enum { MATCH = 2, MISMATCH = -1, GAP = -2 };
 enum { FROM_BOTH = 0, FROM_QUERY, FROM_CHAIN }; /* what a step consumes */
 
 typedef struct table {
@@ -90,10 +90,11 @@ attn_status attn_structure_map(const attn_structure *structure, const char *quer
         double share = mapped ? (double)equal / (double)mapped : 0;
         if (identity)
             *identity = share;
-        if (share < 0.3)
+        int64_t shorter = t.n < structure->n ? t.n : structure->n;
+        if (2 * equal < shorter)
             status = attn__fail(context, ATTN_FORMAT,
                                 "chain '%s' is another protein: only %.0f %% of its residues agree with the query",
-                                structure->chain, 100 * share);
+                                structure->chain, 100 * (double)equal / (double)shorter);
     }
     attn__free(context, t.score);
     attn__free(context, t.step);

@@ -161,3 +161,17 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
         shorten(list, before);
     return status;
 }
+
+/* Names made of keys with dots can meet. */
+attn_status attn__arrays_check_names(const attn__arrays *arrays)
+{
+    const attn__array **sorted = attn__arrays_sorted(arrays);
+    attn_status status = sorted ? ATTN_OK : ATTN_MEMORY;
+    for (int64_t i = 1; i < arrays->n && status == ATTN_OK; i++) {
+        if (attn__array_by_name(&sorted[i - 1], &sorted[i]) == 0)
+            status = attn__fail(arrays->context, ATTN_FORMAT, "%s: two tensors are named \"%.200s\"", arrays->file,
+                                sorted[i]->name);
+    }
+    attn__free(arrays->context, sorted);
+    return status;
+}

@@ -52,6 +52,8 @@ void attn__arrays_clear(attn__arrays *arrays);
 /* Pointers to the arrays by name, so that models of many parameters are matched quickly; to be freed. */
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
 int attn__array_by_name(const void *a, const void *b); /* of two such pointers */
+/* ATTN_FORMAT: two arrays of one name, of which readers by name would see only one. */
+attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
 int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit by whoever made it */
 /* Fills strides for rows one after the other; the bytes of the array, SIZE_MAX on overflow or a negative

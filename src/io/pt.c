@@ -131,20 +131,6 @@ static attn_status walk_archive(archive *a)
     return status;
 }
 
-/* Names made of keys with dots can meet; readers by name would see only one of the two. */
-static attn_status check_names(const attn__arrays *arrays)
-{
-    const attn__array **sorted = attn__arrays_sorted(arrays);
-    attn_status status = sorted ? ATTN_OK : ATTN_MEMORY;
-    for (int64_t i = 1; i < arrays->n && status == ATTN_OK; i++) {
-        if (attn__array_by_name(&sorted[i - 1], &sorted[i]) == 0)
-            status = attn__fail(arrays->context, ATTN_FORMAT, "%s: two tensors are named \"%.200s\"", arrays->file,
-                                sorted[i]->name);
-    }
-    attn__free(arrays->context, sorted);
-    return status;
-}
-
 attn_status attn__pt_find(attn__findings *findings, const attn__input *input)
 {
     attn_status status;
@@ -160,5 +146,5 @@ attn_status attn__pt_find(attn__findings *findings, const attn__input *input)
             status = walk_archive(&a);
         attn__zip_close(&a.zip);
     }
-    return status == ATTN_OK ? check_names(&findings->arrays) : status;
+    return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
 }

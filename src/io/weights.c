@@ -59,6 +59,26 @@ static find_function finder_for(const attn__input *input)
     return attn__safetensors_find;
 }
 
+/* Gives the arrays the names that the caller wants them to have; those without one are dropped. */
+static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_options *options)
+{
+    int64_t kept = 0;
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < arrays->n; i++) {
+        char name[512];
+        attn__array array = arrays->items[i];
+        bool wanted = status == ATTN_OK && options->rename(options->rename_user, array.name, name, sizeof name);
+        attn__free(arrays->context, array.name);
+        array.name = wanted ? attn__strdup(arrays->context, name) : NULL;
+        if (wanted && !array.name)
+            status = ATTN_MEMORY;
+        if (array.name)
+            arrays->items[kept++] = array;
+    }
+    arrays->n = kept;
+    return status == ATTN_OK ? attn__arrays_check_names(arrays) : status;
+}
+
 static attn_status find(attn__findings *findings, find_function finder, const attn__input *input,
                         const attn_weights_options *options, attn_config *metadata)
 {
@@ -67,7 +87,8 @@ static attn_status find(attn__findings *findings, find_function finder, const at
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
         return attn__fail(input->context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
-    return finder(findings, input);
+    attn_status status = finder(findings, input);
+    return status == ATTN_OK && options && options->rename ? rename_arrays(&findings->arrays, options) : status;
 }
 
 static attn_status read_into_list(find_function finder, const attn__input *input, attn_named_list *list,

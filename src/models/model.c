@@ -10,7 +10,7 @@
 
 const char *const attn__init_choices[] = {"xavier", "torch", NULL};
 
-static void build(attn_model *model, uint64_t seed)
+static void build(attn_model *model, const attn_model_options *options)
 {
     const char *init = attn_config_text(model->config, "init", "xavier");
     attn_nn_builder builder = {
@@ -18,7 +18,8 @@ static void build(attn_model *model, uint64_t seed)
         .parameters = &model->parameters,
         .constants = &model->constants,
         .dtype = model->dtype,
-        .seed = seed,
+        .seed = options->seed,
+        .blank = options->blank,
         .policy = strcmp(init, "torch") == 0 ? ATTN_POLICY_TORCH : ATTN_POLICY_XAVIER,
     };
     if (model->kind->build) {
@@ -67,7 +68,7 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     }
     attn_model *m = begin(context, kind, config, o.dtype);
     if (m) {
-        build(m, o.seed);
+        build(m, &o);
     }
     if (attn_context_status(context) != ATTN_OK) {
         attn_model_destroy(m);

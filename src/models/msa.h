@@ -55,6 +55,8 @@ typedef struct attn__msa_tokens {
     int64_t batch, rows, cols;
 } attn__msa_tokens;
 bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, attn__msa_tokens *tokens);
+/* Whether there are positions for so many rows and columns; notes ATTN_SHAPE where not. */
+bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t batch, int64_t rows, int64_t cols);
 /* Columns of alignment b without its padding. */
 int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b);
 /* Embedded, normalised, zero where there is padding: [R,C,B,D]. */

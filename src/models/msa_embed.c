@@ -26,18 +26,17 @@ static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
     return true;
 }
 
-static bool sizes_fit(const attn__msa *msa, attn_context *context, const attn__msa_tokens *t)
+bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t batch, int64_t rows, int64_t cols)
 {
-    if (t->rows < 1 || t->cols < 1 || t->batch < 1) {
+    if (batch < 1 || rows < 1 || cols < 1) {
         attn__fail(context, ATTN_SHAPE, "an alignment needs at least one row and one token; found %lld x %lld x %lld",
-                   (long long)t->batch, (long long)t->rows, (long long)t->cols);
-    } else if (t->cols > msa->max_positions) {
+                   (long long)batch, (long long)rows, (long long)cols);
+    } else if (cols > msa->max_positions) {
         attn__fail(context, ATTN_SHAPE, "%lld tokens a row; the model has positions for %lld, <cls> and %lld residues",
-                   (long long)t->cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
-    } else if (msa->msa_positions && t->rows > attn_tensor_dim(msa->msa_positions, 1)) {
+                   (long long)cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
+    } else if (msa->msa_positions && rows > attn_tensor_dim(msa->msa_positions, 1)) {
         attn__fail(context, ATTN_SHAPE, "%lld rows; the model was trained on, and has positions for, at most %lld: "
-                   "take a part of the alignment", (long long)t->rows,
-                   (long long)attn_tensor_dim(msa->msa_positions, 1));
+                   "take a part of the alignment", (long long)rows, (long long)attn_tensor_dim(msa->msa_positions, 1));
     } else {
         return true;
     }
@@ -55,7 +54,7 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     tokens->batch = attn_tensor_dim(ids, 0);
     tokens->rows = attn_tensor_dim(ids, 1);
     tokens->cols = attn_tensor_dim(ids, 2);
-    if (!sizes_fit(msa, context, tokens)) {
+    if (!attn__msa_sizes_fit(msa, context, tokens->batch, tokens->rows, tokens->cols)) {
         return false;
     }
     const int32_t *id = attn_tensor_data(ids);

@@ -18,6 +18,7 @@
     X(seq2seq_attention)                                                                                               \
     X(self_attention)                                                                                                  \
     X(axial_positional_embedding)                                                                                      \
+    X(axial_transformer)                                                                                               \
     X(axial_image_transformer)                                                                                         \
     X(axial_classifier)                                                                                                \
     X(axial_attention)                                                                                                 \

@@ -89,8 +89,7 @@ static int64_t tokens_of(const attn_tensor *x)
     return attn_tensor_size(x) / attn_tensor_dim(x, -1);
 }
 
-/* Heads taken together: the number of groups that the bound asks for, in equal parts. */
-static int64_t heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
+int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
 {
     if (max_tokens <= 0 || tokens <= max_tokens) {
         return heads;
@@ -98,6 +97,13 @@ static int64_t heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
     int64_t most = (int64_t)((double)heads * (double)max_tokens / (double)tokens);
     int64_t groups = most > 0 ? (heads + most - 1) / most : heads;
     return (heads + groups - 1) / groups;
+}
+
+static attn_tensor *normalised(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x, bool bf16)
+{
+    attn_scope_begin(tape);
+    attn_tensor *h = attn_nn_layer_norm_forward(norm, tape, x);
+    return attn_scope_end(tape, bf16 ? attn__rounded(tape, h) : h);
 }
 
 typedef struct attention_part {
@@ -118,6 +124,7 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
     if (maps) {
         p->take(run->user, range->first, maps);
     }
+    o = run->bf16 ? attn__rounded(tape, o) : o;
     return attn__linear_part_run(tape, &(attn__linear_part){.x = o, .w = out->weight, .column = range->first * dim,
                                                             .b = range->first ? NULL : out->bias, .add = true, .y = x});
 }
@@ -125,10 +132,10 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
 static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_axial_run *run,
                             int64_t max_tokens)
 {
-    int64_t heads = p->attention->heads, each = heads_at_once(heads, tokens_of(x), max_tokens);
+    int64_t heads = p->attention->heads, each = attn__msa_heads_at_once(heads, tokens_of(x), max_tokens);
     bool fine = true;
     attn_scope_begin(tape);
-    attn_tensor *h = attn_nn_layer_norm_forward(p->norm, tape, x);
+    attn_tensor *h = normalised(p->norm, tape, x, run->bf16);
     for (int64_t first = 0; first < heads && fine; first += each) {
         attn__head_range range = {first, each < heads - first ? each : heads - first};
         attn_scope_begin(tape);
@@ -140,22 +147,30 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
 }
 
 /* Some tokens at a time in any case: their hidden channels, four times as many, then stay in the last cache. */
-static bool apply_feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, int64_t max_tokens)
+static bool apply_feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, int64_t max_tokens,
+                               bool bf16)
 {
     enum { TOKENS = 1024 };
+    const attn_tensor *w1 = layer->fc1.weight, *w2 = layer->fc2.weight;
     int64_t tokens = tokens_of(x), each = max_tokens > 0 && max_tokens < TOKENS ? max_tokens : TOKENS;
     bool fine = true;
     attn_tensor *flat = attn_reshape(tape, x, 2, (int64_t[]){tokens, attn_tensor_dim(x, -1)});
+    attn_scope_begin(tape);
+    if (bf16) { /* once, not for each part */
+        w1 = attn__rounded(tape, w1);
+        w2 = attn__rounded(tape, w2);
+    }
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
         attn_tensor *part = flat ? attn__part_of(tape, flat, at, at + each < tokens ? at + each : tokens) : NULL;
-        attn_tensor *h = attn_nn_layer_norm_forward(&layer->ffn_norm, tape, part);
-        h = attn__linear_rows(tape, h, layer->fc1.weight, layer->fc1.bias, 0, attn_tensor_dim(layer->fc1.weight, 0),
-                              ATTN_GELU_ERF);
-        fine = attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = layer->fc2.weight, .b = layer->fc2.bias,
-                                                                .add = true, .y = part});
+        attn_tensor *h = part ? normalised(&layer->ffn_norm, tape, part, bf16) : NULL;
+        h = h ? attn__linear_rows(tape, h, w1, layer->fc1.bias, 0, attn_tensor_dim(layer->fc1.weight, 0), ATTN_GELU_ERF,
+                                  attn_tensor_dtype(h)) : NULL;
+        fine = attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = w2, .b = layer->fc2.bias, .add = true,
+                                                                .y = part});
         attn_scope_end(tape, NULL);
     }
+    attn_scope_end(tape, NULL);
     return fine;
 }
 
@@ -170,8 +185,13 @@ bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape
                    "axial layer: in place only on a tape that neither records nor trains");
         return false;
     }
+    if (x && run->bf16 && attn_tensor_dtype(x) != ATTN_F32) {
+        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT, "axial layer: bf16 rounds f32, not %s",
+                   attn_dtype_name(attn_tensor_dtype(x)));
+        return false;
+    }
     return x && apply_attention(&rows, tape, x, run, max_tokens) &&
-           apply_attention(&columns, tape, x, run, max_tokens) && apply_feed_forward(layer, tape, x, max_tokens);
+           apply_attention(&columns, tape, x, run, max_tokens) && apply_feed_forward(layer, tape, x, max_tokens, run->bf16);
 }
 
 /* ------------------------------------------------------------------------------------------------- either way */

@@ -80,7 +80,7 @@ attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *laye
                    layer->axes + 2, layer->channel, dim, attn_tensor_rank(x));
         return NULL;
     }
-    for (int i = 0; i < layer->axes; i++) {
+    for (int i = 0; x && i < layer->axes; i++) {
         int axis = axis_of(layer, i);
         x = attn_add(tape, x, fitted(layer, tape, layer->param[i], axis, attn_tensor_dim(x, axis)));
     }

@@ -124,7 +124,9 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     if (attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape) != ATTN_OK) {
         return NULL;
     }
-    fill_tensor(tensor, full, builder->seed, fill);
+    if (!builder->blank) {
+        fill_tensor(tensor, full, builder->seed, fill);
+    }
     if (attn_named_add(list, full, tensor) != ATTN_OK) {
         attn_tensor_destroy(tensor);
         return NULL;

@@ -127,14 +127,26 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
     }
 }
 
-/* All channels through the tape, which may want their gradients; some of them only while it does not record. */
+/* Attention itself is in f32, or f64: its share of the work is small. */
+static attn_dtype number_of(const attn_tensor *x)
+{
+    return attn_tensor_dtype(x) == ATTN_BF16 ? ATTN_F32 : attn_tensor_dtype(x);
+}
+
+static bool keeps_gradients(const attn_tape *tape)
+{
+    return attn_tape_mode(tape).record || attn_tape_mode(tape).train;
+}
+
+/* Through the tape where it may want gradients. */
 static attn_tensor *project(const attn_nn_linear *linear, attn_tape *tape, attn_tensor *x, const attn__head_range *range,
                             int64_t dim)
 {
-    if (range->n * dim == attn_tensor_dim(linear->weight, 0)) {
+    if (keeps_gradients(tape)) {
         return attn_nn_linear_forward(linear, tape, x);
     }
-    return attn__linear_rows(tape, x, linear->weight, linear->bias, range->first * dim, range->n * dim, ATTN_IDENTITY);
+    return attn__linear_rows(tape, x, linear->weight, linear->bias, range->first * dim, range->n * dim, ATTN_IDENTITY,
+                             number_of(x));
 }
 
 static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape)
@@ -147,9 +159,36 @@ static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *ta
                                const attn__head_range *range, attn_tensor **weights)
 {
     if (weights) {
-        *weights = ones(tape, attn_tensor_dtype(x), 5, (int64_t[]){s->heads, s->cols, s->batch, 1, 1});
+        *weights = ones(tape, number_of(x), 5, (int64_t[]){s->heads, s->cols, s->batch, 1, 1});
     }
     return project(&layer->v, tape, x, range, s->dim);
+}
+
+/* The maps [H,B,C,C] as attention to values that are the identity: the scores, sums over thousands of channels, are
+ * then products of matrices, where the engine's own weights are one sum after the other. */
+static attn_tensor *tied_maps(attn_tape *tape, const attn_attention *a, const sizes *s)
+{
+    int64_t map = s->cols * s->cols, square[] = {s->cols, s->cols};
+    attn_attention maps = *a;
+    attn_dim *dims = maps.problem.dims;
+    attn_tensor *identity = attn_tensor_make(tape, maps.problem.dtype, 2, square, NULL);
+    for (int64_t i = 0; identity && i < s->cols; i++) {
+        if (maps.problem.dtype == ATTN_F64) {
+            ((double *)attn_tensor_data(identity))[i * (s->cols + 1)] = 1;
+        } else {
+            ((float *)attn_tensor_data(identity))[i * (s->cols + 1)] = 1;
+        }
+    }
+    dims[0].v = dims[1].v = 0;
+    dims[0].o = s->batch * map;
+    dims[1].o = map;
+    dims[2].o = dims[3].v = s->cols;
+    dims[6] = (attn_dim){.role = ATTN_VALUE, .n = s->cols, .v = 1, .o = 1};
+    maps.problem.ndims = 7;
+    maps.v.tensor = identity;
+    maps.weights = NULL;
+    memcpy(maps.shape, maps.weights_shape, sizeof maps.shape);
+    return attn_attend(tape, &maps);
 }
 
 attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
@@ -176,7 +215,7 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     }
     a.q.tensor = project(&layer->q, tape, x, range, s.dim);
     if (!columns && keep) {
-        a.q.tensor = attn_mul(tape, a.q.tensor, query_factor(tape, &s, keep, layer->own_depth, attn_tensor_dtype(x)));
+        a.q.tensor = attn_mul(tape, a.q.tensor, query_factor(tape, &s, keep, layer->own_depth, number_of(x)));
     }
     a.k.tensor = project(&layer->k, tape, x, range, s.dim);
     a.v.tensor = project(&layer->v, tape, x, range, s.dim);
@@ -184,9 +223,13 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
         return NULL;
     }
     a.problem.with |= keep ? ATTN_WITH_MASK : 0;
-    a.problem.dtype = attn_tensor_dtype(x);
+    a.problem.dtype = number_of(x);
     a.problem.mask_fill = layer->fill;
     a.problem.weights_dropped = true;
+    if (weights && !columns && !keeps_gradients(tape)) {
+        *weights = tied_maps(tape, &a, &s);
+        a.weights = NULL;
+    }
     return attn_attend(tape, &a);
 }
 

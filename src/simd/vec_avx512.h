@@ -53,6 +53,10 @@ VF_FN vf vf_abs(vf x) { return _mm512_abs_ps(x); }
 VF_FN vf vf_fraction(vf x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 VF_FN vf vf_scale2(vf p, vf x) { return _mm512_scalef_ps(p, x); }
 
+/* Lane by lane element i % 32 of a table in two registers; the other sets have nothing as quick. */
+#define VF_TABLE
+VF_FN vf vf_pick(vf low, vf high, vi i) { return _mm512_permutex2var_ps(low, i, high); }
+
 VF_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 VF_FN vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 VF_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }

@@ -29,7 +29,10 @@ static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
         x->grad = grad_handle(tape, x);
-    if (x->grad && attn__tensor_allocate(x->grad, tape->pool))
+    /* Inside a section gradients of parameters appear one by one between short-lived tensors: out of the pool they would
+     * cut up its memory for good, and more of it with each block. */
+    attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
+    if (x->grad && attn__tensor_allocate(x->grad, pool))
         return true;
     tape->failed = true;
     return false;

@@ -1,56 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Which matrix product to use; the only place that knows oneDNN. */
+ * Which matrix product to use. */
 #include "tensor/gemm.h"
 
+#include "tensor/dnnl.h"
+
 #include <string.h>
-
-#ifdef ATTN_HAVE_DNNL
-#include <oneapi/dnnl/dnnl.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-static bool dnnl_rows(const attn__gemm_args *g, int64_t begin, int64_t m)
-{
-    const float *a = (const float *)g->a + begin * (g->transpose_a ? 1 : g->lda);
-    return dnnl_sgemm(g->transpose_a ? 'T' : 'N', g->transpose_b ? 'T' : 'N', m, g->n, g->k, 1.0f, a, g->lda, g->b, g->ldb,
-                      g->add ? 1.0f : 0.0f, (float *)g->c + begin * g->ldc, g->ldc) == dnnl_success;
-}
-
-/* From some sixteen rows on oneDNN copies a transposed B first, which costs more than it gains while there
- * are few rows: 16 rows of 512 by 512 take 110 us at once, 27 us in parts. */
-static int64_t rows_at_once(const attn__gemm_args *g)
-{
-    enum { PART = 12, FEW = 64 };
-    return g->transpose_b && g->m > PART && g->m <= FEW ? PART : g->m;
-}
-
-/* The rows done, all of them unless oneDNN refuses.  It takes OpenMP's number of threads, which is set for the
- * call only. */
-static int64_t dnnl_product(int threads, const attn__gemm_args *g)
-{
-#ifdef _OPENMP
-    int before = omp_get_max_threads();
-    if (before != threads)
-        omp_set_num_threads(threads);
-#endif
-    int64_t part = rows_at_once(g), row = 0;
-    while (row < g->m && dnnl_rows(g, row, g->m - row < part ? g->m - row : part))
-        row += g->m - row < part ? g->m - row : part;
-#ifdef _OPENMP
-    if (before != threads)
-        omp_set_num_threads(before);
-#endif
-    return row;
-}
-#else
-static int64_t dnnl_product(int threads, const attn__gemm_args *g)
-{
-    (void)threads;
-    (void)g;
-    return 0;
-}
-#endif
 
 /* Rows that are done stay as they are: where C is added to, doing them again would count them twice. */
 static attn__gemm_args rows_from(const attn__gemm_args *g, int64_t row)
@@ -82,7 +36,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
         attn__gemm_double(tape, args);
         return true;
     }
-    int64_t done = dnnl_product(tape->context->threads, args);
+    int64_t done = attn__dnnl_product(tape->context->threads, args);
     if (done == args->m)
         return true;
     attn__gemm_args rest = rows_from(args, done);

@@ -2,6 +2,8 @@
  * The loops of image.h, compiled twice. */
 #include "tensor/image.h"
 
+#include <string.h>
+
 int64_t attn__volume(const int64_t size[3])
 {
     return size[0] * size[1] * size[2];

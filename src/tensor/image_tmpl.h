@@ -22,29 +22,62 @@
         }                                                                                                              \
     } while (0)
 
-static void NAME(unfold)(void *user, int64_t begin, int64_t end)
+/* Output rows and where they read: calls BODY for each of them with `from` (the element that output column 0 would
+ * read, inside or not), `inside` (whether its row is inside) and [first, last), the output columns that read inside. */
+#define FOR_ROWS(g, tap, BODY)                                                                                         \
+    do {                                                                                                               \
+        int64_t tx = (tap) % (g)->kernel[2], ty = (tap) / (g)->kernel[2] % (g)->kernel[1];                             \
+        int64_t tz = (tap) / (g)->kernel[2] / (g)->kernel[1], step = (g)->stride[2], shift = tx - (g)->padding[2];     \
+        int64_t first = shift < 0 ? (-shift + step - 1) / step : 0, end = (g)->in[2] - shift, at_out = 0;              \
+        int64_t last = end <= 0 ? 0 : (end + step - 1) / step;                                                         \
+        last = last < (g)->out[2] ? last : (g)->out[2];                                                                \
+        first = first < last ? first : last;                                                                           \
+        for (int64_t oz = 0; oz < (g)->out[0]; oz++) {                                                                 \
+            for (int64_t oy = 0; oy < (g)->out[1]; oy++, at_out += (g)->out[2]) {                                      \
+                int64_t z = oz * (g)->stride[0] + tz - (g)->padding[0];                                                \
+                int64_t y = oy * (g)->stride[1] + ty - (g)->padding[1];                                                \
+                bool inside = z >= 0 && z < (g)->in[0] && y >= 0 && y < (g)->in[1];                                    \
+                int64_t from = (z * (g)->in[1] + y) * (g)->in[2] + shift;                                              \
+                BODY                                                                                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+static void NAME(unfold)(void *user, int64_t begin, int64_t end_row)
 {
     const attn__image_args *a = user;
     const attn__window_grid *g = &a->grid;
-    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
-    for (int64_t row = begin; row < end; row++) {
-        const REAL *from = (const REAL *)a->x + row / taps * in;
+    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out), width = g->out[2];
+    for (int64_t row = begin; row < end_row; row++) {
+        const REAL *x = (const REAL *)a->x + row / taps * in;
         REAL *to = (REAL *)a->y + row * out;
-        FOR_TAPS_INSIDE(g, row % taps, to[at_out] = inside ? from[at_in] : 0;);
+        FOR_ROWS(g, row % taps, {
+            REAL *line = to + at_out;
+            if (!inside || first > 0 || last < width)
+                memset(line, 0, (size_t)width * sizeof *line);
+            if (inside && step == 1 && last > first)
+                memcpy(line + first, x + from + first, (size_t)(last - first) * sizeof *line);
+            for (int64_t i = first; i < last && inside && step > 1; i++)
+                line[i] = x[from + i * step];
+        });
     }
 }
 
-static void NAME(fold)(void *user, int64_t begin, int64_t end)
+static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
 {
     const attn__image_args *a = user;
     const attn__window_grid *g = &a->grid;
     int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
-    for (int64_t row = begin * taps; row < end * taps; row++) {
-        const REAL *from = (const REAL *)a->x + row * out;
+    for (int64_t row = begin * taps; row < end_channel * taps; row++) {
+        const REAL *x = (const REAL *)a->x + row * out;
         REAL *to = (REAL *)a->y + row / taps * in;
-        FOR_TAPS_INSIDE(g, row % taps, if (inside) to[at_in] += from[at_out];);
+        FOR_ROWS(g, row % taps, {
+            for (int64_t i = first; i < last && inside; i++)
+                to[from + i * step] += x[at_out + i];
+        });
     }
 }
+#undef FOR_ROWS
 
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end)
 {
@@ -214,4 +247,5 @@ static const attn__image_loops NAME(loops) = {
     .add_channels = NAME(add_channels),
     .sum_channels = NAME(sum_channels),
 };
+
 #undef FOR_TAPS_INSIDE

@@ -8,21 +8,26 @@
 
 #include "tensor/tensor.h"
 
-/* y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]), c and o over the last axes of x and y. */
+/* y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]), c and o over the last axes of x and y.
+ * Where x is bf16, w is rounded to it (if it is not bf16 already), sums and b are f32, and y is either. */
 typedef struct attn__linear_part {
     const attn_tensor *x, *w, *b; /* b NULL: none */
     int64_t row, column;
-    attn_activation activation;   /* IDENTITY where `add` */
+    attn_activation activation;   /* IDENTITY or GELU_ERF; IDENTITY where `add` */
     bool add;
     attn_tensor *y;
 } attn__linear_part;
 
-/* False (noted) without memory, or where a tensor is NULL. */
+/* False (noted) without memory, where a tensor is NULL, or (ATTN_UNSUPPORTED) for bf16 without oneDNN. */
 bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 
-/* A new tensor, x's shape but for `out` channels at the end, filled with channels [row, row + out) of the layer. */
+/* A new tensor of type `dtype`, x's shape but for `out` channels at the end, filled with channels [row, row + out) of the
+ * layer. */
 attn_tensor *attn__linear_rows(attn_tape *tape, attn_tensor *x, const attn_tensor *w, const attn_tensor *b, int64_t row,
-                               int64_t out, attn_activation activation);
+                               int64_t out, attn_activation activation, attn_dtype dtype);
+
+/* x, F32, rounded to bf16, in a new tensor. */
+attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
 
 /* Indices [begin, end) of axis 0 of x, sharing its memory. */
 attn_tensor *attn__part_of(attn_tape *tape, attn_tensor *x, int64_t begin, int64_t end);

@@ -29,7 +29,7 @@ from draw import normal
 
 LAYERS = {**layers_book.LAYERS, **layers_axial.LAYERS, **layers_msa.LAYERS, **layers_spatial.LAYERS,
           **models_vision.LAYERS}
-INTEGERS = ("valid_lens", "self_attn_padding_mask", "tokens")
+INTEGERS = ("valid_lens", "self_attn_padding_mask", "tokens", "image", "slices")
 
 
 def evaluate(forward, weights, inputs, dout, dtype):

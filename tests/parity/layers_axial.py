@@ -166,5 +166,87 @@ def image_case(rng):
     return config, weights, {"x": normal(rng, 2, dim, height, width)}, forward
 
 
+def block_weights(rng, dim, name):
+    weights = {}
+    for layer in ("attention.W_q", "attention.W_k", "attention.W_v", "attention.W_o", "dense1", "dense2"):
+        weights.update({f"{name}{layer}.weight": linear(rng, dim, dim), f"{name}{layer}.bias": normal(rng, dim)})
+    for norm in ("ln1", "ln2"):
+        weights.update({f"{name}{norm}.weight": normal(rng, dim), f"{name}{norm}.bias": normal(rng, dim)})
+    return weights
+
+
+def block(w, x, name, heads, axis, masked):
+    """x [n,y,x,d]."""
+    def dense(layer, t):
+        return F.linear(t, w[f"{name}{layer}.weight"], w[f"{name}{layer}.bias"])
+
+    def norm(layer, t):
+        return F.layer_norm(t, t.shape[-1:], w[f"{name}{layer}.weight"], w[f"{name}{layer}.bias"])
+    h = norm("ln1", x).movedim(axis, -2)
+    q, k, v = (split(dense("attention." + part, h).flatten(0, -3), heads) for part in ("W_q", "W_k", "W_v"))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if masked:
+        mask = torch.ones(scores.shape[-2:], dtype=scores.dtype).tril()
+        scores = scores * mask - 1e9 * (1 - mask)
+    out = dense("attention.W_o", merge(torch.softmax(scores, -1) @ v))
+    x = x + out.reshape(h.shape).movedim(-2, axis)
+    h = dense("dense1", norm("ln2", x))
+    return x + dense("dense2", h * torch.sigmoid(1.702 * h))
+
+
+def shifted(x, axis):
+    return torch.cat((torch.zeros_like(x.narrow(axis, 0, 1)), x.narrow(axis, 0, x.shape[axis] - 1)), axis)
+
+
+def transformer_case(rng):
+    heads = int(rng.choice([1, 2]))
+    dim, levels = heads * int(rng.choice([2, 4])), int(rng.choice([2, 5, 256]))
+    height, width = int(rng.choice([1, 2, 4, 5])), int(rng.choice([1, 3, 5]))
+    channels, frames = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    count, batch = channels * frames, 2
+    stacks = {name: int(rng.integers(0, 4)) for name in ("exterior", "outer", "inner")}
+    config = {"height": height, "width": width, "channels": channels, "frames": frames, "levels": levels, "dim": dim,
+              "heads": heads, **{f"{name}_blocks": n for name, n in stacks.items()}}
+    weights = {"exterior.conv.weight": normal(rng, dim, 2 * count, 3, 3) / 3, "exterior.conv.bias": normal(rng, dim),
+               "embedding.weight": normal(rng, levels, dim), "norm.weight": normal(rng, dim),
+               "norm.bias": normal(rng, dim), "head.weight": linear(rng, levels, dim), "head.bias": normal(rng, levels)}
+    for name in ("exterior.", "positions."):
+        weights.update({name + "rows": normal(rng, height, 1, dim), name + "columns": normal(rng, width, dim)})
+    for name, n in stacks.items():
+        for i in range(n):
+            weights.update(block_weights(rng, dim, f"{name}.blocks.{i}." if name == "exterior" else f"{name}.{i}."))
+    shape = (batch, frames, channels, height, width) if frames > 1 else (batch, channels, height, width)
+    inputs = {"image": rng.integers(0, levels, shape).astype("float32")}
+    if rng.integers(2):
+        inputs["slices"] = rng.integers(0, count, batch).astype("float32")
+
+    def slice_logits(w, image, active):  # image [s,y,x] of one example
+        seen = image / (levels - 1) * (torch.arange(count) < active)[:, None, None]
+        mark = (torch.arange(count) == active).to(image.dtype)[:, None, None].expand_as(image)
+        h = F.conv2d(torch.cat((seen, mark))[None], w["exterior.conv.weight"], w["exterior.conv.bias"], padding=1)
+        h = h.movedim(1, -1) + w["exterior.rows"] + w["exterior.columns"]
+        for i in range(stacks["exterior"]):
+            h = block(w, h, f"exterior.blocks.{i}.", heads, 1 if i % 2 else 2, False)
+        base = h + w["positions.rows"] + w["positions.columns"]
+        h = w["embedding.weight"][image[active].long()][None]
+        outer = h + base
+        for i in range(stacks["outer"]):
+            outer = block(w, outer, f"outer.{i}.", heads, 1 if i % 2 else 2, bool(i % 2))
+        inner = shifted(h, 2) + shifted(outer, 1) + base
+        for i in range(stacks["inner"]):
+            inner = block(w, inner, f"inner.{i}.", heads, 2, True)
+        inner = F.layer_norm(inner, (dim,), w["norm.weight"], w["norm.bias"])
+        return F.linear(inner, w["head.weight"], w["head.bias"])[0]
+
+    def forward(w, x):
+        images = x["image"].flatten(1, -3)
+        if "slices" in x:
+            return {"logits": torch.stack([slice_logits(w, images[b], int(x["slices"][b])) for b in range(batch)])}
+        every = torch.stack([torch.stack([slice_logits(w, image, s) for s in range(count)]) for image in images])
+        return {"logits": every.reshape(*shape, levels)}
+    return config, weights, inputs, forward
+
+
 LAYERS = {"self-attention": self_attention_case, "axial-attention": axial_case,
-          "axial-positional-embedding": positions_case, "axial-image-transformer": image_case}
+          "axial-positional-embedding": positions_case, "axial-image-transformer": image_case,
+          "axial-transformer": transformer_case}

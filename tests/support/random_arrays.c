@@ -80,7 +80,8 @@ static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
         bool spread = !k->output || k->gradient;
         if (spread && p->dims[dim].role == ATTN_BATCH && (broadcast ? chosen(g, 40) : wild && chosen(g, 15)))
             continue;
-        if (spread && wild && chosen(g, 6))
+        bool needed = k->id == ARRAY_W && p->dims[dim].role == ATTN_CONTRACT;
+        if (spread && wild && chosen(g, 6) && !needed)
             continue;
         *stride = wild && chosen(g, 8) ? -next : next;
         next *= n > 0 ? n : 1;

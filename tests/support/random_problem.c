@@ -63,6 +63,23 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         p->dims[below(g, p->ndims)].n = 0;
 }
 
+/* A query axis for each key axis, as local attention and relative tables have it, and now and then another one. */
+static void paired_dims(attn__rng *g, attn_problem *p)
+{
+    int axes = 1 + below(g, 3);
+    add(p, ATTN_BATCH, 1 + below(g, 2));
+    add(p, ATTN_BATCH, 1 + below(g, 3));
+    if (chance(g, 20))
+        add(p, ATTN_QUERY, 1 + below(g, 3));
+    for (int i = 0; i < axes; i++) {
+        int64_t n = axes == 1 ? length(g) : axes == 2 ? 1 + below(g, 14) : 1 + below(g, 6);
+        add(p, ATTN_QUERY, n);
+        add(p, ATTN_KEY, chance(g, 80) ? n : 1 + below(g, 9));
+    }
+    add(p, ATTN_CONTRACT, channels(g));
+    add(p, ATTN_VALUE, channels(g));
+}
+
 static double work_of(const attn_problem *p)
 {
     double pairs = 1, size[2] = {1, 1};
@@ -79,7 +96,7 @@ static void cut_to_size(attn__rng *g, attn_problem *p)
 {
     while (work_of(p) > 40000) {
         attn_dim *dim = &p->dims[below(g, p->ndims)];
-        dim->n = dim->n > 3 ? dim->n - dim->n / 3 : dim->n;
+        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1; /* many dims must become short ones */
     }
 }
 
@@ -92,10 +109,10 @@ int random_dim(attn__rng *g, const attn_problem *p, attn_role role)
     return n ? dims[below(g, n)] : -1;
 }
 
-static void draw_windows(attn__rng *g, attn_problem *p)
+static void draw_windows(attn__rng *g, attn_problem *p, int percent)
 {
     for (int key = 0; key < p->ndims && p->nwindows < ATTN_MAX_WINDOWS; key++) {
-        if (p->dims[key].role != ATTN_KEY || chance(g, 40))
+        if (p->dims[key].role != ATTN_KEY || !chance(g, percent))
             continue;
         p->dims[key].n = p->dims[key].n > 7 ? 1 + below(g, 7) : p->dims[key].n;
         attn_window w = {.query_dim = random_dim(g, p, ATTN_QUERY), .key_dim = key, .step = below(g, 3),
@@ -138,10 +155,9 @@ static void draw_bands(attn__rng *g, attn_problem *p)
     }
 }
 
-static void draw_table(attn__rng *g, attn_problem *p)
+static void draw_table(attn__rng *g, attn_problem *p, int key, int query)
 {
-    int key = random_dim(g, p, ATTN_KEY);
-    attn_relative r = {.kind = (attn_relative_kind)below(g, 3), .query_dim = query_for(g, p, key), .key_dim = key};
+    attn_relative r = {.kind = (attn_relative_kind)below(g, 3), .query_dim = query, .key_dim = key};
     attn_role role = r.kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
     const attn_window *w = window_on(p, key);
     int64_t tq = p->dims[r.query_dim].n, tk = p->dims[key].n, last = 0;
@@ -161,6 +177,31 @@ static void draw_table(attn__rng *g, attn_problem *p)
         r.end = r.begin + 1 + below(g, (int)(last - r.begin));
     }
     p->relatives[p->nrelatives++] = r;
+}
+
+/* Windows of every key dim along the query dim in front of it, or of none: then there are tables. */
+static void draw_paired(attn__rng *g, attn_problem *p)
+{
+    bool windows = chance(g, 60);
+    if (windows)
+        draw_windows(g, p, 100);
+    for (int i = 0; i < p->nwindows; i++)
+        p->windows[i].query_dim = p->windows[i].key_dim - 1;
+    for (int i = 0; i < p->nwindows; i++) {
+        attn_window *w = &p->windows[i];
+        int64_t taps = p->dims[w->key_dim].n, dilation = w->dilation ? w->dilation : 1, step = w->step ? w->step : 1;
+        w->size = p->dims[w->query_dim].n * step + below(g, 3) - 1;
+        if (w->size < taps * dilation && (w->border == ATTN_BORDER_SHIFT || w->size < 0))
+            w->size = taps * dilation;
+    }
+}
+
+static void draw_paired_tables(attn__rng *g, attn_problem *p)
+{
+    for (int key = 0; key < p->ndims; key++)
+        for (int i = 0; p->dims[key].role == ATTN_KEY && i < 2; i++)
+            if (p->nrelatives < ATTN_MAX_RELATIVE && chance(g, 60))
+                draw_table(g, p, key, key - 1);
 }
 
 static void draw_score(attn__rng *g, attn_problem *p)
@@ -194,17 +235,25 @@ static void draw_picks(attn__rng *g, random_problem *r)
     }
 }
 
-static void draw_features(attn__rng *g, random_problem *r, bool plain)
+enum form { PLAIN, PAIRED, MIXED };
+
+static void draw_features(attn__rng *g, random_problem *r, enum form form)
 {
     attn_problem *p = &r->forward;
-    if (chance(g, plain ? 5 : 35))
-        draw_windows(g, p);
+    if (form == PAIRED)
+        draw_paired(g, p);
+    else if (chance(g, form == PLAIN ? 5 : 35))
+        draw_windows(g, p, 60);
     draw_bands(g, p);
-    if (!plain || chance(g, 20))
+    if (form == MIXED || chance(g, 20))
         draw_score(g, p);
-    int tables = chance(g, plain ? 5 : 30) ? 1 + below(g, 3) : 0;
-    for (int i = 0; i < tables && p->normalise != ATTN_KERNEL_SUM; i++)
-        draw_table(g, p);
+    if (form == PAIRED && p->normalise != ATTN_KERNEL_SUM)
+        draw_paired_tables(g, p);
+    int tables = form != PAIRED && chance(g, form == PLAIN ? 5 : 30) ? 1 + below(g, 3) : 0;
+    for (int i = 0; i < tables && p->normalise != ATTN_KERNEL_SUM; i++) {
+        int key = random_dim(g, p, ATTN_KEY);
+        draw_table(g, p, key, query_for(g, p, key));
+    }
     p->with = ATTN_WANT_LSE;
     p->with |= chance(g, 30) && p->normalise != ATTN_KERNEL_SUM ? ATTN_WITH_BIAS : 0;
     p->with |= chance(g, 25) ? ATTN_WITH_MASK : 0;
@@ -257,16 +306,18 @@ void random_problem_make(random_problem *r, uint64_t number)
 {
     attn__rng g = {.seed = 20201120, .stream = number};
     *r = (random_problem){.number = number};
-    bool plain = chance(&g, 55);
-    if (plain)
+    enum form form = chance(&g, 50) ? PLAIN : chance(&g, 40) ? PAIRED : MIXED;
+    if (form == PLAIN)
         plain_dims(&g, &r->forward);
+    else if (form == PAIRED)
+        paired_dims(&g, &r->forward);
     else
         mixed_dims(&g, &r->forward);
     cut_to_size(&g, &r->forward);
     r->forward.dtype = draw_dtype(&g);
-    draw_features(&g, r, plain);
+    draw_features(&g, r, form);
     draw_backward(&g, r);
-    random_layout(&g, r, plain);
+    random_layout(&g, r, form == PLAIN);
     random_allocate(r);
     random_fill(&g, r, chance(&g, 8) ? 120 : 1);
 }

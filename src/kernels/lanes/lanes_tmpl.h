@@ -79,7 +79,7 @@ static void softmax(const attn__lanes_softmax *t)
     bool changed = false;
     vf none = vf_set1(-INFINITY), one = vf_set1(1.0f);
     for (int64_t w = 0; w < t->width; w += VF_LANES) {
-        vf old = vf_load(t->m + w), top = column_max(t->s + w, t->rows, t->width);
+        vf old = vf_load(t->m + w), top = t->top ? vf_load(t->top + w) : column_max(t->s + w, t->rows, t->width);
         vf m = vf_select(vf_lt(vf_add(old, vf_set1(SLACK)), top), top, old);
         vm moved = vm_not(vf_eq(m, old));
         /* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */

@@ -45,9 +45,22 @@ VF_FN void step(const attn__tile_args *t, vf sum[ROWS][WIDE], const float *const
     }
 }
 
+/* top = the larger of itself and each row.  Beside the multiply-adds of the next tile this is free. */
+VF_FN void raise_top(float *top, vf sum[ROWS][WIDE], int rows, int vectors)
+{
+    VF_UNROLL
+    for (int n = 0; n < vectors; n++) {
+        vf most = vf_load(top + n * VF_LANES);
+        VF_UNROLL
+        for (int m = 0; m < rows; m++)
+            most = vf_max(sum[m][n], most);
+        vf_store(top + n * VF_LANES, most);
+    }
+}
+
 /* One register tile of `rows` x `vectors`, both constants after inlining. */
-VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float *c, int rows, int vectors,
-                 enum layout layout)
+VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
+                 int vectors, enum layout layout)
 {
     vf sum[ROWS][WIDE];
     const float *row[ROWS];
@@ -57,7 +70,7 @@ VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float
         row[m] = a + m * t->am;
         VF_UNROLL
         for (int n = 0; n < vectors; n++)
-            sum[m][n] = t->accumulate ? vf_load(c + m * t->ldc + n * VF_LANES) : vf_zero();
+            sum[m][n] = vf_zero();
     }
     int64_t k = 0;
     for (; k + 2 <= t->k; k += 2) { /* two at a time: half the branches, and their end is foreseen more often */
@@ -68,6 +81,16 @@ VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float
     }
     if (k < t->k)
         step(t, sum, row, a, b, k, rows, vectors, layout);
+    if (t->accumulate) { /* at the start it would keep the multiply-adds waiting where c has left the first cache */
+        VF_UNROLL
+        for (int m = 0; m < rows; m++) {
+            VF_UNROLL
+            for (int n = 0; n < vectors; n++)
+                sum[m][n] = vf_add(sum[m][n], vf_load(c + m * t->ldc + n * VF_LANES));
+        }
+    }
+    if (top)
+        raise_top(top, sum, rows, vectors);
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
         VF_UNROLL
@@ -76,14 +99,15 @@ VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float
     }
 }
 
-VF_FN void block_layout(const attn__tile_args *t, const float *a, const float *b, float *c, int rows, int vectors)
+VF_FN void block_layout(const attn__tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
+                        int vectors)
 {
     if (t->am == 1)
-        block(t, a, b, c, rows, vectors, ALONG_M);
+        block(t, a, b, c, top, rows, vectors, ALONG_M);
     else if (t->ak == 1)
-        block(t, a, b, c, rows, vectors, ALONG_K);
+        block(t, a, b, c, top, rows, vectors, ALONG_K);
     else
-        block(t, a, b, c, rows, vectors, STRIDED);
+        block(t, a, b, c, top, rows, vectors, STRIDED);
 }
 
 /* All of m for one strip of `vectors`: whole tiles, then the rest. */
@@ -91,21 +115,21 @@ VF_FN void strip(const attn__tile_args *t, int64_t n, int height, int vectors)
 {
     int64_t m = 0;
     const float *a = t->a, *b = t->b + n;
-    float *c = t->c + n;
+    float *c = t->c + n, *top = t->top ? t->top + n : NULL;
     for (; m + height <= t->m; m += height)
-        block_layout(t, a + m * t->am, b, c + m * t->ldc, height, vectors);
+        block_layout(t, a + m * t->am, b, c + m * t->ldc, top, height, vectors);
     a += m * t->am;
     c += m * t->ldc;
     switch (t->m - m) {
 #if VF_REGISTERS >= 32
-    case 7: block_layout(t, a, b, c, 7, vectors); break;
-    case 6: block_layout(t, a, b, c, 6, vectors); break;
-    case 5: block_layout(t, a, b, c, 5, vectors); break;
-    case 4: block_layout(t, a, b, c, 4, vectors); break;
+    case 7: block_layout(t, a, b, c, top, 7, vectors); break;
+    case 6: block_layout(t, a, b, c, top, 6, vectors); break;
+    case 5: block_layout(t, a, b, c, top, 5, vectors); break;
+    case 4: block_layout(t, a, b, c, top, 4, vectors); break;
 #endif
-    case 3: block_layout(t, a, b, c, 3, vectors); break;
-    case 2: block_layout(t, a, b, c, 2, vectors); break;
-    case 1: block_layout(t, a, b, c, 1, vectors); break;
+    case 3: block_layout(t, a, b, c, top, 3, vectors); break;
+    case 2: block_layout(t, a, b, c, top, 2, vectors); break;
+    case 1: block_layout(t, a, b, c, top, 1, vectors); break;
     default: break;
     }
 }
@@ -135,4 +159,6 @@ static void run(const attn__tile_args *t)
     }
 }
 
-const attn__tile_kernel VF_NAME(attn__tile) = {VF_ISA, VF_LANES, VECTORS, ROWS, run};
+#include "kernels/tile/tile_packed_tmpl.h"
+
+const attn__tile_kernel VF_NAME(attn__tile) = {VF_ISA, VF_LANES, VECTORS, WIDE, ROWS, GROUP, run, run_packed};

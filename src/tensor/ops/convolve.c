@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions: each image is unfolded into a
- * matrix [channels * taps, positions] and multiplied. */
+ * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, by oneDNN where it is built in; else, and
+ * in double, each image is unfolded into a matrix [channels * taps, positions] and multiplied. */
 #include "base/parallel.h"
+#include "tensor/dnnl.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 #include "tensor/op.h"
@@ -11,6 +12,7 @@
 enum { X, W, B, INPUTS };
 
 typedef struct conv_detail {
+    int spatial;
     attn__window_grid grid;
     int64_t batch, groups, in_channels, out_channels; /* channels of one group */
 } conv_detail;
@@ -43,6 +45,45 @@ static piece piece_of(const conv_detail *d, int64_t index)
                    index * d->out_channels * out};
 }
 
+/* One pass by oneDNN; false: to be done here.  A result that is added to goes through memory of its own. */
+static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pass pass, attn_dtype dtype, const void *x,
+                           const void *w, const void *bias, const void *y)
+{
+    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
+           attn__volume(d->grid.out) > 0 &&
+           attn__dnnl_convolve(tape, &(attn__conv_args){.pass = pass, .spatial = d->spatial, .grid = d->grid,
+                                                        .batch = d->batch, .groups = d->groups, .in = d->in_channels,
+                                                        .out = d->out_channels, .x = (float *)(uintptr_t)x,
+                                                        .w = (float *)(uintptr_t)w, .bias = (float *)(uintptr_t)bias,
+                                                        .y = (float *)(uintptr_t)y});
+}
+
+static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
+{
+    attn_tensor *x = node->x[X];
+    attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
+    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_INPUT, x->dtype, share.data, node->saved[W].data, NULL,
+                                             node->y->grad->data);
+    if (done)
+        attn__grad_give(tape, x, share);
+    else
+        attn__scratch_release(share);
+    return done;
+}
+
+static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
+{
+    attn_tensor *w = node->x[W];
+    attn__hold share = attn__scratch(tape, attn__tensor_bytes(w));
+    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_WEIGHTS, w->dtype, node->saved[X].data, share.data, NULL,
+                                             node->y->grad->data);
+    if (done)
+        attn__grad_give(tape, w, share);
+    else
+        attn__scratch_release(share);
+    return done;
+}
+
 static void weight_gradient(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__target dw, piece p,
                             const void *columns)
 {
@@ -69,11 +110,15 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, const attn__no
                          &args);
 }
 
-static void convolve_backward(attn_tape *tape, attn__node *node)
+/* Gradients of the input and of the weight, those that are wanted, image by image. */
+static void gradients_by_unfolding(attn_tape *tape, const conv_detail *d, attn__node *node, bool input, bool weight)
 {
-    const conv_detail *d = node->detail;
     attn_dtype dtype = node->y->dtype;
-    attn__target dx = attn__grad_target_added(tape, node->x[X]), dw = attn__grad_target_added(tape, node->x[W]);
+    attn__target dx = {0}, dw = {0};
+    if (input)
+        dx = attn__grad_target_added(tape, node->x[X]);
+    if (weight)
+        dw = attn__grad_target_added(tape, node->x[W]);
     attn__hold columns =
         attn__scratch(tape, (size_t)(rows_of(d) * attn__volume(d->grid.out)) * attn_dtype_size(dtype));
     tape->failed |= !columns.data;
@@ -87,13 +132,22 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
             input_gradient(tape, d, node, dx.data, p, node->saved[W].data, columns.data);
     }
     attn__scratch_release(columns);
+}
+
+static void convolve_backward(attn_tape *tape, attn__node *node)
+{
+    const conv_detail *d = node->detail;
+    bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node);
+    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_whole(tape, d, node);
+    if (input || weight)
+        gradients_by_unfolding(tape, d, node, input, weight);
     attn__target db = attn__grad_target(tape, node->x[B]);
     attn__image_args args = {.x = node->y->grad->data, .y3 = db.data, .batch = d->batch,
                              .channels = d->groups * d->out_channels, .plane = attn__volume(d->grid.out),
                              .add3 = db.add};
     if (db.data)
         attn__parallel_range(tape->context->threads, args.channels, 1,
-                             attn__image_loops_for(dtype == ATTN_F64)->sum_channels, &args);
+                             attn__image_loops_for(node->y->dtype == ATTN_F64)->sum_channels, &args);
 }
 
 static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const char *why)
@@ -106,7 +160,7 @@ static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor
 /* Sizes in three spatial axes; false (noted) if something does not fit. */
 static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, conv_detail *d)
 {
-    int n = conv->spatial;
+    int n = d->spatial = conv->spatial;
     if (n < 1 || n > 3 || x->rank != n + 2 || w->rank != n + 2)
         return shape_error(tape, x, w, "1 to 3 spatial axes after two others wanted");
     d->batch = x->shape[0];
@@ -130,7 +184,8 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
     return true;
 }
 
-static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, attn_tensor *y)
+static bool run_by_unfolding(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w,
+                             const attn_tensor *b, attn_tensor *y)
 {
     int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
     attn__hold columns = attn__scratch(tape, (size_t)(rows * out) * attn_dtype_size(y->dtype));
@@ -143,7 +198,19 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                                                    .ldb = out, .c = at(y->data, y->dtype, p.y), .ldc = out});
     }
     attn__scratch_release(columns);
+    attn__image_args args = {.y = y->data, .bias = b ? b->data : NULL, .batch = d->batch, .channels = w->shape[0],
+                             .plane = out};
+    if (b && done)
+        attn__parallel_range(tape->context->threads, args.channels, 1,
+                             attn__image_loops_for(x->dtype == ATTN_F64)->add_channels, &args);
     return done;
+}
+
+static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
+                attn_tensor *y)
+{
+    return convolve_whole(tape, d, ATTN__CONV_FORWARD, x->dtype, x->data, w->data, b ? b->data : NULL, y->data) ||
+           run_by_unfolding(tape, d, x, w, b, y);
 }
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
@@ -160,13 +227,8 @@ attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, 2, sizeof d) ||
-        !run(tape, &d, x, w, y))
+        !run(tape, &d, x, w, b, y))
         return NULL;
-    attn__image_args args = {.y = y->data, .bias = b ? b->data : NULL, .batch = x->shape[0], .channels = w->shape[0],
-                             .plane = attn__volume(d.grid.out)};
-    if (b)
-        attn__parallel_range(tape->context->threads, args.channels, 1,
-                             attn__image_loops_for(x->dtype == ATTN_F64)->add_channels, &args);
     if (node) {
         *(conv_detail *)node->detail = d;
         attn__node_save(node, X, x);

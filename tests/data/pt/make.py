@@ -47,6 +47,10 @@ def main():
         small.weight.copy_(count(2, 3))
         small.bias.copy_(count(2))
     torch.save(small.state_dict(), HERE / "linear.pt")
+    # Parameters of self-attention (dim 6, 2 heads): number i of parameter p is sin(i + p), which the Python tests know.
+    shapes = {"to_q.weight": (6, 6), "to_kv.weight": (12, 6), "to_out.weight": (6, 6), "to_out.bias": (6,)}
+    torch.save(collections.OrderedDict((name, torch.sin(count(*shape) + p))
+                                       for p, (name, shape) in enumerate(shapes.items())), HERE / "self_attention.pt")
     torch.save({"weight": base, "transposed": base.t(), "n": 3}, HERE / "legacy.pt",
                _use_new_zipfile_serialization=False)
 

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT
+ * attn contacts: which residues of a protein touch, from an alignment of its family. */
+#include "commands.h"
+#include "family.h"
+
+#include "attn/plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cli_option options[] = {
+    CLI_FAMILY_OPTIONS,
+    CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
+    CLI_TEXT("structure", 's', "FILE", "",
+             "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif beside the alignment, if it is there"),
+    CLI_TEXT("chain", 0, "NAME", "", "of the structure; default: its first"),
+    CLI_FLAG("imputed_beta", 0, "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
+    CLI_REAL("least", "0.01", 0, 1, "pairs with a lower probability are left out of the table"),
+    CLI_INT("top", 0, "0", 0, 1e6, "pairs marked in the picture; 0: as many as there are residues"),
+};
+
+static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
+
+static const char description[] =
+    "FILE is an alignment whose first sequence is the protein asked about: a3m, FASTA, a2m or Stockholm, plain or gzip. "
+    "For each one DIR gets\n"
+    "\n"
+    "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"
+    "  NAME.contacts.tsv  pairs at least 6 apart, the most probable first\n"
+    "  NAME.contacts.png  the map, with the best pairs marked\n"
+    "\n"
+    "With a structure the table has distances, the picture shows what is true, and the share of right pairs among the "
+    "best L, L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and "
+    "long (24 and more) range.";
+
+static const char *const examples[] = {
+    "attn contacts family.a3m --model esm_msa1b_t12_100M_UR50S.pt",
+    "attn contacts family.a3m.gz --model msa1b --memory 2G --structure 1abc.cif --chain B -o results",
+    NULL,
+};
+
+typedef struct contacts {
+    cli_family family;
+    const char *query;
+    int64_t n, resolved;
+    const float *p;   /* [n,n] */
+    float *distances; /* [n,n] or NULL */
+    double precision[3][3];
+    int64_t counted[3][3];
+} contacts;
+
+static const struct {
+    const char *name;
+    int64_t least, most;
+} ranges[] = {{"short", 6, 12}, {"medium", 12, 24}, {"long", 24, 0}};
+static const char *const parts[] = {"L", "L/2", "L/5"};
+static const int64_t divisors[] = {1, 2, 5};
+
+/* ------------------------------------------------------------------------------------------ the structure */
+
+/* The file given, or one of the alignment's name beside it; false: there is none. */
+static bool find_structure(const contacts *c, char *path)
+{
+    static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
+    const cli_call *cli = c->family.cli;
+    const char *given = cli_text(cli, "structure"), *slash = strrchr(c->family.path, '/');
+    char stem[256];
+    if (given && *given) {
+        snprintf(path, 4096, "%s", given);
+        return true;
+    }
+    int folder = slash ? (int)(slash + 1 - c->family.path) : 0;
+    cli_family_stem(c->family.path, stem);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, 4096, "%.*s%s%s", folder, c->family.path, stem, endings[i]);
+        if (attn_file_exists(path))
+            return true;
+    }
+    return false;
+}
+
+static attn_status measure(contacts *c, const attn_structure *structure, int64_t *to)
+{
+    const cli_call *cli = c->family.cli;
+    double identity;
+    attn_status status = attn_structure_map(structure, c->query, c->n, to, &identity);
+    if (status != ATTN_OK)
+        return status;
+    attn_structure_distances(structure, to, c->n, cli_flag(cli, "imputed_beta") ? ATTN_BETA_IMPUTED : ATTN_BETA_ATOM,
+                             c->distances);
+    for (int64_t i = 0; i < c->n; i++)
+        c->resolved += !isnan(c->distances[i * c->n + i]);
+    cli_note(cli, "chain %s: %lld of %lld residues have places, %.0f %% the same as the query's",
+             attn_structure_chain(structure), (long long)c->resolved, (long long)c->n, 100 * identity);
+    for (int r = 0; r < 3 && status == ATTN_OK; r++) {
+        for (int d = 0; d < 3 && status == ATTN_OK; d++) {
+            int64_t count = c->resolved / divisors[d] > 1 ? c->resolved / divisors[d] : 1;
+            status = attn_contact_precision(cli->context, c->p, c->distances, c->n, ranges[r].least, ranges[r].most,
+                                            count, 8, &c->precision[r][d], &c->counted[r][d]);
+        }
+    }
+    return status;
+}
+
+static int compare_with_structure(contacts *c)
+{
+    const cli_call *cli = c->family.cli;
+    const char *chain = cli_text(cli, "chain");
+    char path[4096];
+    attn_bytes bytes = {0};
+    attn_structure *structure = NULL;
+    if (!find_structure(c, path))
+        return CLI_OK;
+    int64_t *to = malloc((size_t)c->n * sizeof *to);
+    c->distances = malloc((size_t)(c->n * c->n) * sizeof *c->distances);
+    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
+    if (status == ATTN_OK)
+        status = attn_structure_parse(&structure, cli->context, bytes.data, bytes.size, path,
+                                      chain && *chain ? chain : NULL);
+    bool room = to && c->distances;
+    if (status == ATTN_OK && room)
+        status = measure(c, structure, to);
+    attn_structure_destroy(structure);
+    attn_bytes_free(cli->context, &bytes);
+    free(to);
+    if (!room)
+        return cli_fail(CLI_FAILED, "%s: out of memory", path);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+/* --------------------------------------------------------------------------------------------- the results */
+
+typedef struct line {
+    float p;
+    int64_t i, j;
+} line;
+
+static int more_probable(const void *left, const void *right)
+{
+    const line *a = left, *b = right;
+    if (a->p != b->p)
+        return a->p < b->p ? 1 : -1;
+    return a->i != b->i ? (a->i > b->i) - (a->i < b->i) : (a->j > b->j) - (a->j < b->j);
+}
+
+static int64_t collect(const contacts *c, line *lines)
+{
+    double least = cli_real(c->family.cli, "least");
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        for (int64_t j = i + 6; j < c->n; j++) {
+            if ((double)c->p[i * c->n + j] >= least)
+                lines[n++] = (line){c->p[i * c->n + j], i, j};
+        }
+    }
+    qsort(lines, (size_t)n, sizeof *lines, more_probable);
+    return n;
+}
+
+static int print_line(const contacts *c, const line *at, char *out, size_t size)
+{
+    int64_t apart = at->j - at->i;
+    int range = apart < 12 ? 0 : apart < 24 ? 1 : 2;
+    int n = snprintf(out, size, "%lld\t%lld\t%c\t%c\t%lld\t%s\t%.6f", (long long)at->i + 1, (long long)at->j + 1,
+                     c->query[at->i], c->query[at->j], (long long)apart, ranges[range].name, (double)at->p);
+    if (!c->distances)
+        return n + snprintf(out + n, size - (size_t)n, "\n");
+    double distance = (double)c->distances[at->i * c->n + at->j];
+    if (isnan(distance))
+        return n + snprintf(out + n, size - (size_t)n, "\t\t\n");
+    return n + snprintf(out + n, size - (size_t)n, "\t%.2f\t%d\n", distance, distance < 8);
+}
+
+static int write_table(const contacts *c, const char *path)
+{
+    const cli_call *cli = c->family.cli;
+    enum { WIDTH = 160 };
+    line *lines = malloc((size_t)(c->n * c->n) * sizeof *lines);
+    int64_t n = lines ? collect(c, lines) : 0;
+    char *text = malloc((size_t)(n + 2) * WIDTH);
+    if (!lines || !text) {
+        free(lines);
+        free(text);
+        return cli_fail(CLI_FAILED, "%s: out of memory", path);
+    }
+    size_t used = (size_t)snprintf(text, 2 * WIDTH, "i\tj\tresidue_i\tresidue_j\tseparation\trange\tprobability%s\n",
+                                   c->distances ? "\tdistance\tcontact" : "");
+    for (int64_t k = 0; k < n; k++)
+        used += (size_t)print_line(c, &lines[k], text + used, WIDTH);
+    attn_status status = attn_file_write(cli->context, path, text, used);
+    free(lines);
+    free(text);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+static int write_picture(const contacts *c, const char *path)
+{
+    const cli_call *cli = c->family.cli;
+    char title[320], stem[256];
+    attn_picture picture;
+    snprintf(title, sizeof title, "%.200s: contacts of %lld residues", cli_family_stem(c->family.path, stem),
+             (long long)c->n);
+    attn_contact_map map = {.title = title,
+                            .n = c->n,
+                            .probabilities = c->p,
+                            .distances = c->distances,
+                            .top = cli_int(cli, "top")};
+    attn_status status = attn_contact_map_render(&picture, cli->context, &map, ATTN_PNG);
+    if (status == ATTN_OK)
+        status = attn_file_write(cli->context, path, picture.data, picture.size);
+    attn_picture_free(cli->context, &picture);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+static int write_array(const contacts *c, const char *path)
+{
+    const cli_call *cli = c->family.cli;
+    attn_tensor *array;
+    attn_status status = attn_tensor_create(&array, cli->context, ATTN_F32, 2, (int64_t[]){c->n, c->n});
+    if (status == ATTN_OK) {
+        memcpy(attn_tensor_data(array), c->p, (size_t)(c->n * c->n) * sizeof *c->p);
+        status = attn_npy_write(cli->context, array, path);
+    }
+    attn_tensor_destroy(array);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+static int write_all(const contacts *c, char paths[3][4096])
+{
+    static const char *const endings[] = {"contacts.npy", "contacts.tsv", "contacts.png"};
+    static int (*const writers[])(const contacts *, const char *) = {write_array, write_table, write_picture};
+    const cli_call *cli = c->family.cli;
+    const char *directory = cli_text(cli, "out");
+    if (attn_directory_create(cli->context, directory) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int code = CLI_OK;
+    for (int i = 0; i < 3 && code == CLI_OK; i++) {
+        code = cli_family_path(&c->family, directory, endings[i], paths[i]);
+        if (code == CLI_OK)
+            code = writers[i](c, paths[i]);
+    }
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------------- telling */
+
+static void print_precision(const contacts *c)
+{
+    printf("  precision   %8s %8s %8s\n", parts[0], parts[1], parts[2]);
+    for (int r = 0; r < 3; r++) {
+        printf("  %-11s", ranges[r].name);
+        for (int d = 0; d < 3; d++) {
+            if (isnan(c->precision[r][d]))
+                printf(" %8s", "-");
+            else
+                printf(" %8.3f", c->precision[r][d]);
+        }
+        puts("");
+    }
+}
+
+static int print_json(const contacts *c, char paths[3][4096])
+{
+    attn_json json;
+    attn_json_begin(&json, c->family.cli->context, false);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "alignment", c->family.path);
+    attn_json_int(&json, "residues", c->n);
+    attn_json_int(&json, "sequences", c->family.rows);
+    attn_json_text(&json, "map", paths[0]);
+    attn_json_text(&json, "table", paths[1]);
+    attn_json_text(&json, "picture", paths[2]);
+    if (c->distances) {
+        attn_json_int(&json, "resolved", c->resolved);
+        attn_json_object(&json, "precision");
+        for (int r = 0; r < 3; r++) {
+            attn_json_object(&json, ranges[r].name);
+            for (int d = 0; d < 3; d++)
+                attn_json_real(&json, parts[d], c->precision[r][d]);
+            attn_json_end(&json);
+        }
+        attn_json_end(&json);
+    }
+    attn_json_end(&json);
+    return cli_print_json(c->family.cli, &json);
+}
+
+static int report(const contacts *c)
+{
+    char paths[3][4096];
+    int code = write_all(c, paths);
+    if (code != CLI_OK)
+        return code;
+    if (c->family.cli->json)
+        return print_json(c, paths);
+    for (int i = 0; i < 3; i++)
+        puts(paths[i]);
+    if (c->distances)
+        print_precision(c);
+    return CLI_OK;
+}
+
+static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *how, const char *path)
+{
+    contacts c = {.n = 0};
+    attn_msa_result result;
+    int code = cli_family_read(&c.family, cli, path);
+    if (code == CLI_OK)
+        code = cli_family_run(&c.family, msa, how, &result);
+    if (code == CLI_OK) {
+        c.n = c.family.cols - 1;
+        c.query = attn_alignment_row(c.family.chosen, 0);
+        c.p = attn_tensor_data(result.contacts);
+        code = compare_with_structure(&c);
+    }
+    if (code == CLI_OK)
+        code = report(&c);
+    free(c.distances);
+    cli_family_free(&c.family);
+    return code;
+}
+
+static int run(cli_call *cli)
+{
+    attn_msa *msa = NULL;
+    attn_msa_options how = {.contacts = true};
+    if (cli->nwords > 1 && cli_given(cli, "structure"))
+        return cli_fail(CLI_BAD, "--structure goes with one alignment; put NAME.pdb beside each of several");
+    int code = cli_family_bounds(cli, &how);
+    if (code == CLI_OK)
+        code = cli_family_model(cli, &msa);
+    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
+        code = predict(cli, msa, &how, cli->words[i]);
+    attn_msa_destroy(msa);
+    return code;
+}
+
+const cli_command cli_contacts = {
+    "contacts",  "predict which residues of a protein touch", usage, description, CLI_OPTIONS(options), NULL, examples, 1,
+    -1,          run,
+};

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT
+ * attn embed: what a language model of alignments makes of residues and sequences, as arrays. */
+#include "commands.h"
+#include "family.h"
+
+#include <string.h>
+
+static const char *const whats[] = {"residues", "sequences", "all", NULL};
+
+static const cli_option options[] = {
+    CLI_FAMILY_OPTIONS,
+    CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
+    CLI_CHOICE("what", whats, "residues",
+               "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
+               "[sequences, residues, channels]"),
+    CLI_INT("layer", 'l', "-1", -1000, 1000, "0 is the embedding, -1 the last layer (normalised)"),
+};
+
+static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
+
+static const char description[] =
+    "For each alignment DIR gets NAME.WHAT.npy, and for sequences and all NAME.names.txt with the names of the "
+    "sequences that were used, one a line. <cls> is left out; gaps of a sequence do not count in its mean.";
+
+static const char *const examples[] = {
+    "attn embed family.a3m --model esm_msa1b_t12_100M_UR50S.pt",
+    "attn embed family.a3m --model msa1b --what sequences --layer 6 -o vectors",
+    NULL,
+};
+
+/* Sums of the residues' vectors of one sequence over their number; zeros for one of gaps alone. */
+static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64_t dim, float *to)
+{
+    const int32_t *tokens = f->tokens + row * f->cols;
+    int64_t counted = 0;
+    memset(to, 0, (size_t)dim * sizeof *to);
+    for (int64_t c = 1; c < f->cols; c++) {
+        if (tokens[c] == ATTN_RESIDUE_GAP)
+            continue;
+        const float *from = hidden + (row * f->cols + c) * dim;
+        counted++;
+        for (int64_t d = 0; d < dim; d++)
+            to[d] += from[d];
+    }
+    for (int64_t d = 0; d < dim && counted > 0; d++)
+        to[d] /= (float)counted;
+}
+
+/* Fills the array that is wanted from hidden [R,C,D]. */
+static attn_status fill(const cli_family *f, const char *what, const float *hidden, int64_t dim, attn_tensor **array)
+{
+    attn_context *context = f->cli->context;
+    int64_t residues = f->cols - 1, line = residues * dim;
+    bool all = strcmp(what, "all") == 0, sequences = strcmp(what, "sequences") == 0;
+    int64_t shape[] = {f->rows, residues, dim}, means[] = {f->rows, dim};
+    attn_status status = sequences ? attn_tensor_create(array, context, ATTN_F32, 2, means)
+                         : all     ? attn_tensor_create(array, context, ATTN_F32, 3, shape)
+                                   : attn_tensor_create(array, context, ATTN_F32, 2, shape + 1);
+    for (int64_t r = 0; status == ATTN_OK && r < (all || sequences ? f->rows : 1); r++) {
+        float *to = attn_tensor_data(*array);
+        if (sequences)
+            mean_of(f, hidden, r, dim, to + r * dim);
+        else
+            memcpy(to + r * line, hidden + (r * f->cols + 1) * dim, (size_t)line * sizeof *to);
+    }
+    return status;
+}
+
+static attn_status write_names(const cli_family *f, const char *path)
+{
+    size_t size = 0, used = 0;
+    for (int64_t r = 0; r < f->rows; r++)
+        size += strlen(attn_alignment_name(f->chosen, r)) + 1;
+    attn_tensor *text;
+    attn_status status = attn_tensor_create(&text, f->cli->context, ATTN_U8, 1, (int64_t[]){(int64_t)size});
+    for (int64_t r = 0; status == ATTN_OK && r < f->rows; r++) {
+        const char *name = attn_alignment_name(f->chosen, r);
+        char *to = (char *)attn_tensor_data(text) + used;
+        memcpy(to, name, strlen(name));
+        to[strlen(name)] = '\n';
+        used += strlen(name) + 1;
+    }
+    if (status == ATTN_OK)
+        status = attn_file_write(f->cli->context, path, attn_tensor_data(text), used);
+    attn_tensor_destroy(text);
+    return status;
+}
+
+static int print_result(const cli_family *f, const char *path, const attn_tensor *array)
+{
+    const int64_t *shape = attn_tensor_shape(array);
+    if (!f->cli->json) {
+        puts(path);
+        return CLI_OK;
+    }
+    attn_value value = {.type = ATTN_VALUE_INTS, .n = attn_tensor_rank(array), .integers = shape};
+    attn_json json;
+    attn_json_begin(&json, f->cli->context, false);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "alignment", f->path);
+    attn_json_text(&json, "array", path);
+    attn_json_value(&json, "shape", &value);
+    attn_json_end(&json);
+    return cli_print_json(f->cli, &json);
+}
+
+static int write_result(const cli_family *f, const attn_tensor *hidden)
+{
+    const cli_call *cli = f->cli;
+    const char *what = cli_text(cli, "what"), *directory = cli_text(cli, "out");
+    char ending[64], path[4096], names[4096];
+    snprintf(ending, sizeof ending, "%s.npy", what);
+    int code = cli_family_path(f, directory, ending, path);
+    if (code == CLI_OK)
+        code = cli_family_path(f, directory, "names.txt", names);
+    if (code != CLI_OK)
+        return code;
+    attn_tensor *array = NULL;
+    attn_status status = attn_directory_create(cli->context, directory);
+    if (status == ATTN_OK)
+        status = fill(f, what, attn_tensor_data(hidden), attn_tensor_dim(hidden, 3), &array);
+    if (status == ATTN_OK)
+        status = attn_npy_write(cli->context, array, path);
+    if (status == ATTN_OK && strcmp(what, "residues") != 0)
+        status = write_names(f, names);
+    code = status == ATTN_OK ? print_result(f, path, array) : cli_failed(cli, NULL);
+    attn_tensor_destroy(array);
+    return code;
+}
+
+static int embed(const cli_call *cli, attn_msa *msa, const attn_msa_options *how, const char *path)
+{
+    cli_family family;
+    attn_msa_result result;
+    int code = cli_family_read(&family, cli, path);
+    if (code == CLI_OK)
+        code = cli_family_run(&family, msa, how, &result);
+    if (code == CLI_OK)
+        code = write_result(&family, result.representations[0]);
+    cli_family_free(&family);
+    return code;
+}
+
+static int run(cli_call *cli)
+{
+    attn_msa *msa = NULL;
+    int64_t layer = cli_int(cli, "layer");
+    attn_msa_options how = {.layers = &layer, .nlayers = 1};
+    int code = cli_family_bounds(cli, &how);
+    if (code == CLI_OK)
+        code = cli_family_model(cli, &msa);
+    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
+        code = embed(cli, msa, &how, cli->words[i]);
+    attn_msa_destroy(msa);
+    return code;
+}
+
+const cli_command cli_embed = {
+    "embed", "turn alignments of proteins into vectors", usage, description, CLI_OPTIONS(options), NULL, examples, 1,
+    -1,      run,
+};

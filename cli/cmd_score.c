@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT
+ * attn score: how a language model of alignments judges mutations. */
+#include "commands.h"
+#include "family.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cli_option options[] = {
+    CLI_FAMILY_OPTIONS,
+    CLI_TEXT("out", 'o', "FILE", "-", "where the table goes; -: standard output"),
+    CLI_FLAG("every", 0, "score every mutation of every residue"),
+    CLI_INT("offset", 0, "0", -1000000, 1000000, "the number of the query's first residue, less one"),
+};
+
+static const char *const usage[] = {"FILE MUTATION... --model PATH", "FILE --every --model PATH", NULL};
+
+static const char description[] =
+    "FILE is an alignment whose first sequence is the protein. MUTATION is like A42G: the residue that is there, its "
+    "number, the residue that shall be; several at once are joined by colons (A42G:L50P). Numbers count the query's "
+    "residues from 1, gaps not among them.\n"
+    "\n"
+    "The score is the masked marginal of Meier et al. 2021: each residue concerned is hidden in the query, and the "
+    "score is log p(new) - log p(old) there, summed over a mutation's parts. Below 0 the model finds the mutation less "
+    "likely than what is there.";
+
+static const char *const examples[] = {
+    "attn score family.a3m A42G L50P A42G:L50P --model esm_msa1b_t12_100M_UR50S.pt",
+    "attn score family.a3m --every --model msa1b -o scores.tsv",
+    NULL,
+};
+
+static const char amino_acids[] = "ACDEFGHIKLMNPQRSTVWY";
+
+typedef struct scoring {
+    cli_family family;
+    attn_msa *msa;
+    attn_msa_options how;
+    const char *query;
+    int64_t n;        /* residues of the query */
+    int64_t *column;  /* of each residue */
+    float (*logp)[ATTN_RESIDUES]; /* log-probabilities where a residue has been hidden */
+    bool *known;
+    FILE *out;
+} scoring;
+
+/* One part of a mutation. */
+typedef struct change {
+    char from, to;
+    int64_t residue; /* from 0 */
+} change;
+
+static int read_change(const scoring *s, const char *whole, const char **at, change *c)
+{
+    char *end = NULL;
+    const char *text = *at;
+    c->from = text[0];
+    int64_t number = text[0] ? strtoll(text + 1, &end, 10) : 0;
+    bool formed = end && end != text + 1 && strchr(amino_acids, text[0]) && *end && strchr(amino_acids, *end) &&
+                  (end[1] == 0 || end[1] == ':');
+    if (!formed)
+        return cli_fail(CLI_BAD, "\"%.60s\" is no mutation; A42G is, and A42G:L50P", whole);
+    c->to = *end;
+    c->residue = number - 1 - cli_int(s->family.cli, "offset");
+    *at = end + 1 + (end[1] == ':');
+    if (c->residue < 0 || c->residue >= s->n)
+        return cli_fail(CLI_BAD, "%.60s: the query has residues %lld to %lld", whole,
+                        (long long)cli_int(s->family.cli, "offset") + 1,
+                        (long long)(s->n + cli_int(s->family.cli, "offset")));
+    char there = s->query[s->column[c->residue]];
+    if (there != c->from)
+        return cli_fail(CLI_BAD, "%.60s: residue %lld of the query is %c, not %c", whole, (long long)number, there,
+                        c->from);
+    return CLI_OK;
+}
+
+/* Hides one residue of the query and keeps what the model says of its place. */
+static int look(scoring *s, int64_t residue)
+{
+    if (s->known[residue])
+        return CLI_OK;
+    int64_t at = s->column[residue] + 1;
+    int32_t there = s->family.tokens[at];
+    attn_msa_result result;
+    s->family.tokens[at] = ATTN_RESIDUE_MASK;
+    attn_status status = attn_msa_run(s->msa, s->family.tokens, 1, s->family.rows, s->family.cols, &s->how, &result);
+    s->family.tokens[at] = there;
+    if (status != ATTN_OK)
+        return cli_failed(s->family.cli, s->family.path);
+    int64_t classes = attn_tensor_dim(result.logits, 3);
+    const float *logits = (const float *)attn_tensor_data(result.logits) + at * classes;
+    double most = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < classes; c++)
+        most = fmax(most, (double)logits[c]);
+    for (int64_t c = 0; c < classes; c++)
+        sum += exp((double)logits[c] - most);
+    for (int64_t c = 0; c < classes && c < ATTN_RESIDUES; c++)
+        s->logp[residue][c] = (float)((double)logits[c] - most - log(sum));
+    s->known[residue] = true;
+    return CLI_OK;
+}
+
+static double score_of(const scoring *s, const change *c)
+{
+    const float *p = s->logp[c->residue];
+    return (double)p[attn_residue_id(c->to)] - (double)p[attn_residue_id(c->from)];
+}
+
+static int score_mutation(scoring *s, const char *mutation)
+{
+    double sum = 0;
+    const char *at = mutation;
+    while (*at) {
+        change c;
+        int code = read_change(s, mutation, &at, &c);
+        if (code == CLI_OK)
+            code = look(s, c.residue);
+        if (code != CLI_OK)
+            return code;
+        sum += score_of(s, &c);
+    }
+    fprintf(s->out, "%s\t%.6f\n", mutation, sum);
+    return CLI_OK;
+}
+
+static int score_every(scoring *s)
+{
+    int64_t offset = cli_int(s->family.cli, "offset");
+    for (int64_t r = 0; r < s->n; r++) {
+        char from = s->query[s->column[r]];
+        int code = look(s, r);
+        if (code != CLI_OK)
+            return code;
+        if (r % 20 == 19)
+            cli_note(s->family.cli, "%lld of %lld residues", (long long)r + 1, (long long)s->n);
+        for (const char *to = amino_acids; *to; to++) {
+            change c = {from, *to, r};
+            if (from != *to)
+                fprintf(s->out, "%c%lld%c\t%.6f\n", from, (long long)(r + 1 + offset), *to, score_of(s, &c));
+        }
+    }
+    return CLI_OK;
+}
+
+/* Mutations are read before the first run, so that a misspelt one costs no waiting. */
+static int check_all(const scoring *s)
+{
+    const cli_call *cli = s->family.cli;
+    int code = CLI_OK;
+    for (int i = 1; i < cli->nwords && code == CLI_OK; i++) {
+        const char *at = cli->words[i];
+        change c;
+        do
+            code = read_change(s, cli->words[i], &at, &c);
+        while (code == CLI_OK && *at);
+    }
+    return code;
+}
+
+static int score_all(scoring *s)
+{
+    const cli_call *cli = s->family.cli;
+    attn_msa_plan plan;
+    char planned[32];
+    int code = check_all(s);
+    if (code == CLI_OK && attn_msa_plan_run(s->msa, 1, s->family.rows, s->family.cols, &s->how, &plan) != ATTN_OK)
+        code = cli_failed(cli, s->family.path);
+    if (code != CLI_OK)
+        return code;
+    cli_note(cli, "about %s of memory", cli_bytes((double)plan.bytes, planned));
+    fprintf(s->out, "mutation\tscore\n");
+    for (int i = 1; i < cli->nwords && code == CLI_OK; i++)
+        code = score_mutation(s, cli->words[i]);
+    return code == CLI_OK && cli_flag(cli, "every") ? score_every(s) : code;
+}
+
+static int prepare(scoring *s)
+{
+    int64_t columns = s->family.cols - 1;
+    s->query = attn_alignment_row(s->family.chosen, 0);
+    s->column = malloc((size_t)columns * sizeof *s->column);
+    s->logp = malloc((size_t)columns * sizeof *s->logp);
+    s->known = calloc((size_t)columns, sizeof *s->known);
+    if (!s->column || !s->logp || !s->known)
+        return cli_fail(CLI_FAILED, "out of memory");
+    for (int64_t c = 0; c < columns; c++) {
+        if (s->query[c] != '-')
+            s->column[s->n++] = c;
+    }
+    return CLI_OK;
+}
+
+static int open_out(scoring *s)
+{
+    const char *path = cli_text(s->family.cli, "out");
+    s->out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    return s->out ? CLI_OK : cli_fail(CLI_BAD, "%s: cannot be written", path);
+}
+
+static int close_out(scoring *s, int code)
+{
+    bool failed = s->out && (ferror(s->out) != 0);
+    if (s->out && s->out != stdout)
+        failed |= fclose(s->out) != 0;
+    return code == CLI_OK && failed ? cli_fail(CLI_BAD, "%s: cannot be written", cli_text(s->family.cli, "out")) : code;
+}
+
+static int run(cli_call *cli)
+{
+    scoring s = {.how = {.logits = true}};
+    if (cli->nwords < 2 && !cli_flag(cli, "every"))
+        return cli_fail(CLI_BAD, "score needs mutations, or --every");
+    int code = cli_family_bounds(cli, &s.how);
+    if (code == CLI_OK)
+        code = cli_family_model(cli, &s.msa);
+    if (code == CLI_OK)
+        code = cli_family_read(&s.family, cli, cli->words[0]);
+    if (code == CLI_OK)
+        code = prepare(&s);
+    if (code == CLI_OK)
+        code = open_out(&s);
+    if (code == CLI_OK)
+        code = score_all(&s);
+    code = close_out(&s, code);
+    free(s.column);
+    free(s.logp);
+    free(s.known);
+    cli_family_free(&s.family);
+    attn_msa_destroy(s.msa);
+    return code;
+}
+
+const cli_command cli_score = {
+    "score", "judge mutations of a protein", usage, description, CLI_OPTIONS(options), NULL, examples, 1, -1, run,
+};

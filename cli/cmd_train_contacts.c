@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ * attn train contacts: fits the contact regression of an MSA Transformer to known structures. */
+#include "commands.h"
+#include "family.h"
+
+#include "attn/contacts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const cli_option options[] = {
+    CLI_FAMILY_OPTIONS,
+    CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the model with its regression"),
+    CLI_FLAG("imputed_beta", 0, "place every C-beta by ideal geometry; default: C-beta, C-alpha of glycine"),
+    CLI_REAL("strength", "0.15", 1e-6, 1e6, "of the data against the penalty on the weights (C of the authors)"),
+};
+
+static const char *const usage[] = {"ALIGNMENT=STRUCTURE[:CHAIN]... --model PATH -o DIR", NULL};
+
+static const char description[] =
+    "Contacts are read from the row attention maps of a model by a logistic regression with an L1 penalty, fitted to a "
+    "few known structures (Rao et al. 2021 took twenty). Each word names an alignment and the PDB or mmCIF file of its "
+    "first sequence. DIR gets the model as it was, with the regression.";
+
+static const char *const examples[] = {
+    "attn train contacts 1a3aA.a3m=1a3aA.pdb 1atzA.a3m=1atz.cif:A --model small-msa -o small-msa-contacts",
+    NULL,
+};
+
+typedef struct fitting {
+    const cli_call *cli;
+    int n;
+    cli_family *families;
+    attn_contact_example *examples;
+    float **distances;
+} fitting;
+
+static attn_status measure(const fitting *f, int i, const char *path, const char *chain)
+{
+    const cli_call *cli = f->cli;
+    const attn_alignment *a = f->families[i].chosen;
+    int64_t columns = attn_alignment_columns(a), *to = malloc((size_t)columns * sizeof *to);
+    attn_bytes bytes = {0};
+    attn_structure *structure = NULL;
+    f->distances[i] = malloc((size_t)(columns * columns) * sizeof **f->distances);
+    attn_status status = to && f->distances[i] ? attn_file_read(&bytes, cli->context, path, 0) : ATTN_MEMORY;
+    if (status == ATTN_OK)
+        status = attn_structure_parse(&structure, cli->context, bytes.data, bytes.size, path, chain);
+    if (status == ATTN_OK)
+        status = attn_structure_map(structure, attn_alignment_row(a, 0), columns, to, NULL);
+    if (status == ATTN_OK)
+        attn_structure_distances(structure, to, columns,
+                                 cli_flag(cli, "imputed_beta") ? ATTN_BETA_IMPUTED : ATTN_BETA_ATOM, f->distances[i]);
+    f->examples[i] = (attn_contact_example){a, f->distances[i]};
+    attn_structure_destroy(structure);
+    attn_bytes_free(cli->context, &bytes);
+    free(to);
+    return status;
+}
+
+/* "alignment=structure:chain"; the alignment's name may hold no '='. */
+static int read_example(const fitting *f, int i, const char *word)
+{
+    char text[4096];
+    snprintf(text, sizeof text, "%s", word);
+    char *structure = strchr(text, '=');
+    if (!structure || strlen(word) >= sizeof text)
+        return cli_fail(CLI_BAD, "\"%.60s\" is not ALIGNMENT=STRUCTURE[:CHAIN]", word);
+    *structure++ = 0;
+    char *chain = strrchr(structure, ':');
+    if (chain)
+        *chain++ = 0;
+    size_t length = strlen(text); /* the path must outlive the family */
+    char *path = malloc(length + 1);
+    if (!path)
+        return cli_fail(CLI_FAILED, "out of memory");
+    memcpy(path, text, length + 1);
+    int code = cli_family_read(&f->families[i], f->cli, path);
+    if (code == CLI_OK && measure(f, i, structure, chain) != ATTN_OK)
+        code = cli_failed(f->cli, NULL);
+    f->families[i].path = path;
+    return code;
+}
+
+static int fit(const fitting *f, attn_msa *msa)
+{
+    const cli_call *cli = f->cli;
+    const char *directory = cli_text(cli, "out");
+    attn_msa_options bounds = {0};
+    attn_contact_fitted fitted;
+    int code = cli_family_bounds(cli, &bounds);
+    if (code != CLI_OK)
+        return code;
+    attn_contact_fit how = {.c = cli_real(cli, "strength"), .memory = bounds.memory};
+    if (attn_contacts_fit(msa, f->examples, f->n, &how, &fitted) != ATTN_OK ||
+        attn_msa_save(msa, directory) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (!cli->json) {
+        printf("%lld pairs, %lld contacts; %lld of %lld attention maps are used; the model is in %s\n",
+               (long long)fitted.pairs, (long long)fitted.contacts, (long long)fitted.used, (long long)fitted.features,
+               directory);
+        return CLI_OK;
+    }
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "directory", directory);
+    attn_json_int(&json, "pairs", fitted.pairs);
+    attn_json_int(&json, "contacts", fitted.contacts);
+    attn_json_int(&json, "features", fitted.features);
+    attn_json_int(&json, "used", fitted.used);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+static void release(fitting *f)
+{
+    for (int i = 0; f->families && f->distances && i < f->n; i++) {
+        free((char *)(uintptr_t)f->families[i].path); /* a copy of this command's own */
+        cli_family_free(&f->families[i]);
+        free(f->distances[i]);
+    }
+    free(f->families);
+    free(f->examples);
+    free(f->distances);
+}
+
+static int run(cli_call *cli)
+{
+    fitting f = {.cli = cli, .n = cli->nwords};
+    attn_msa *msa = NULL;
+    f.families = calloc((size_t)f.n, sizeof *f.families);
+    f.examples = calloc((size_t)f.n, sizeof *f.examples);
+    f.distances = calloc((size_t)f.n, sizeof *f.distances);
+    int code = f.families && f.examples && f.distances ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    for (int i = 0; i < f.n && code == CLI_OK; i++)
+        code = read_example(&f, i, cli->words[i]);
+    if (code == CLI_OK)
+        code = cli_family_model(cli, &msa);
+    if (code == CLI_OK)
+        code = fit(&f, msa);
+    release(&f);
+    attn_msa_destroy(msa);
+    return code;
+}
+
+const cli_command cli_train_contacts = {
+    "train contacts", "fit contact prediction to known structures", usage, description, CLI_OPTIONS(options), NULL,
+    examples,         1, -1, run,
+};

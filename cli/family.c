@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ * What the commands about alignments share. */
+#include "family.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const cli_family_selects[] = {"diverse", "first", "random", NULL};
+const char *const cli_family_formats[] = {"auto", "a3m", "fasta", "a2m", "stockholm", NULL};
+
+static int index_of(const char *const *choices, const char *value)
+{
+    int i = 0;
+    while (choices[i + 1] && strcmp(choices[i], value) != 0)
+        i++;
+    return i;
+}
+
+int cli_family_model(const cli_call *cli, attn_msa **msa)
+{
+    const char *regression = cli_text(cli, "regression");
+    attn_msa_load_options options = {.regression = regression && *regression ? regression : NULL,
+                                     .compat = cli_flag(cli, "esm_compat")};
+    attn_status status = attn_msa_load(msa, cli->context, cli_text(cli, "model"), &options);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+/* ------------------------------------------------------------------------------------------ the alignment */
+
+static attn_status parse(cli_family *family, const attn_bytes *bytes)
+{
+    const cli_call *cli = family->cli;
+    attn_alignment_options options = {
+        .format = (attn_alignment_format)index_of(cli_family_formats, cli_text(cli, "format")),
+        .query_columns = cli_flag(cli, "query_columns")};
+    attn_status status =
+        attn_alignment_parse(&family->all, cli->context, bytes->data, bytes->size, family->path, &options);
+    attn_selection selection = {.depth = cli_int(cli, "depth"),
+                                .how = (attn_select)index_of(cli_family_selects, cli_text(cli, "select")),
+                                .seed = (uint64_t)cli_int(cli, "seed")};
+    return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
+}
+
+static void tell(const cli_family *family)
+{
+    static const char *const formats[] = {"", "a3m", "FASTA", "a2m", "Stockholm"};
+    char all[32], chosen[32];
+    cli_note(family->cli, "%s: %s, %s sequences of %lld columns; %s used", family->path,
+             formats[attn_alignment_origin(family->all)], cli_count(attn_alignment_rows(family->all), all),
+             (long long)attn_alignment_columns(family->all), cli_count(family->rows, chosen));
+    if (family->rows == 1)
+        cli_note(family->cli,
+                 "warning: one sequence alone is no alignment: what the model says of it is little better than chance");
+}
+
+int cli_family_read(cli_family *family, const cli_call *cli, const char *path)
+{
+    attn_bytes bytes = {0};
+    *family = (cli_family){.cli = cli, .path = path};
+    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
+    if (status == ATTN_OK)
+        status = parse(family, &bytes);
+    attn_bytes_free(cli->context, &bytes);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    family->rows = attn_alignment_rows(family->chosen);
+    family->cols = attn_alignment_columns(family->chosen) + 1;
+    family->tokens = malloc((size_t)(family->rows * family->cols) * sizeof *family->tokens);
+    if (!family->tokens)
+        return cli_fail(CLI_FAILED, "%s: out of memory", path);
+    attn_alignment_tokens(family->chosen, family->tokens);
+    tell(family);
+    return CLI_OK;
+}
+
+void cli_family_free(cli_family *family)
+{
+    attn_alignment_destroy(family->chosen);
+    attn_alignment_destroy(family->all);
+    free(family->tokens);
+    *family = (cli_family){0};
+}
+
+/* --------------------------------------------------------------------------------------------------- runs */
+
+/* "2G", "1.5g", "800M", "123456"; 0 if it is none. */
+static double bytes_of(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end), unit = 1;
+    if (end == text || !(value > 0))
+        return 0;
+    if (*end && strchr("kKmMgGtT", *end)) {
+        const char *units = "kmgt", *which = strchr(units, *end | 0x20);
+        for (const char *u = units; u <= which; u++)
+            unit *= 1024;
+        end++;
+    }
+    if (*end == 'B' || *end == 'b')
+        end++;
+    return *end || value * unit > 9e18 ? 0 : value * unit;
+}
+
+int cli_family_bounds(const cli_call *cli, attn_msa_options *options)
+{
+    const char *memory = cli_text(cli, "memory");
+    options->bf16 = cli_flag(cli, "bf16");
+    if (!memory || !*memory)
+        return CLI_OK;
+    options->memory = (size_t)bytes_of(memory);
+    return options->memory ? CLI_OK
+                           : cli_fail(CLI_BAD, "--memory: \"%.60s\" is no size; 2G, 800M or bytes are", memory);
+}
+
+int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result)
+{
+    attn_msa_plan plan;
+    char planned[32];
+    if (attn_msa_plan_run(msa, 1, family->rows, family->cols, options, &plan) != ATTN_OK)
+        return cli_failed(family->cli, family->path);
+    cli_note(family->cli, "%lld x %lld tokens, about %s of memory", (long long)family->rows, (long long)family->cols,
+             cli_bytes((double)plan.bytes, planned));
+    if (attn_msa_run(msa, family->tokens, 1, family->rows, family->cols, options, result) != ATTN_OK)
+        return cli_failed(family->cli, family->path);
+    return CLI_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------- names */
+
+const char *cli_family_stem(const char *path, char *out)
+{
+    static const char *const endings[] = {".gz",  ".a3m", ".a2m", ".fasta", ".fas", ".fa",
+                                          ".afa", ".sto", ".stk", ".aln",   NULL};
+    const char *name = strrchr(path, '/');
+    snprintf(out, 256, "%s", name ? name + 1 : path);
+    for (int i = 0; endings[i]; i++) {
+        size_t n = strlen(out), m = strlen(endings[i]);
+        if (n > m && strcmp(out + n - m, endings[i]) == 0)
+            out[n - m] = 0;
+    }
+    return out;
+}
+
+int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out)
+{
+    char stem[256];
+    int n = snprintf(out, 4096, "%s/%s.%s", directory, cli_family_stem(family->path, stem), ending);
+    return n < 4096 ? CLI_OK : cli_fail(CLI_BAD, "%s: the name is too long", directory);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ * family.h - what the commands about alignments share: the model, the alignment, how much memory. */
+#ifndef CLI_FAMILY_H
+#define CLI_FAMILY_H
+
+#include "command.h"
+
+#include "attn/alignment.h"
+#include "attn/msa.h"
+
+extern const char *const cli_family_selects[], *const cli_family_formats[];
+
+/* Options that each of these commands has. */
+#define CLI_FAMILY_OPTIONS                                                                                             \
+    CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
+        CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
+        CLI_INT("depth", 'd', "128", 1, 1024, "most sequences that are used"),                                         \
+        CLI_CHOICE("select", cli_family_selects, "diverse", "which ones: diverse as in ESM's notebook, first, random"), \
+        CLI_INT("seed", 0, "1", 0, 9e15, "of a random choice"),                                                        \
+        CLI_CHOICE("format", cli_family_formats, "auto", "of the alignment"),                                          \
+        CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue"),                        \
+        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, not results"),             \
+        CLI_FLAG("bf16", 0, "compute products in bf16, about twice as fast where the machine has it"),                 \
+        CLI_FLAG("esm_compat", 0, "the original's results where padding changes them (batches only)")
+
+typedef struct cli_family {
+    const cli_call *cli;
+    const char *path;
+    attn_alignment *all, *chosen;
+    int32_t *tokens; /* [rows, cols] of `chosen`, <cls> first */
+    int64_t rows, cols;
+} cli_family;
+
+/* Loads --model.  Errors have been said; returns an exit code. */
+int cli_family_model(const cli_call *cli, attn_msa **msa);
+/* Reads an alignment and chooses among its sequences; notes what a user should know of it. */
+int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
+void cli_family_free(cli_family *family);
+
+/* --memory and --bf16 into the options of a run.  Returns an exit code. */
+int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
+/* Says how much memory the run will take, then makes it. */
+int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
+
+/* "dir/family.a3m.gz" gives "family", in `out` of 256 bytes; returns `out`. */
+const char *cli_family_stem(const char *path, char *out);
+/* DIRECTORY/STEM.ENDING in `out` of 4096 bytes; an exit code. */
+int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
+
+#endif

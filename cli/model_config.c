@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ * The settings of a model: given, or sample ones. */
+#include "model_config.h"
+
+#include <string.h>
+
+attn_status cli_model_config_read(const cli_call *cli, attn_config **config)
+{
+    const char *text = cli_text(cli, "config");
+    *config = NULL;
+    if (text[strspn(text, " \n\t")] == '{')
+        return attn_config_parse(config, cli->context, text, strlen(text), "--config");
+    return attn_config_read(config, cli->context, text);
+}
+
+/* By the settings' usual names: sizes must divide each other, kernels are odd, and nothing may take long to build. */
+static int64_t sample_number(const char *name)
+{
+    if (strcmp(name, "heads") == 0 || strcmp(name, "num_heads") == 0 || strcmp(name, "M") == 0)
+        return 4;
+    if (strstr(name, "kernel"))
+        return 7;
+    return strcmp(name, "depth") == 0 ? 2 : 64;
+}
+
+static attn_status set_sample(attn_config *config, const attn_key *key)
+{
+    static const int64_t lengths[] = {8, 8};
+    const attn_value list = {.type = ATTN_VALUE_INTS, .n = 2, .integers = lengths};
+    if (key->type == ATTN_VALUE_INTS)
+        return attn_config_set(config, key->name, &list);
+    return key->type == ATTN_VALUE_INT ? attn_config_set_int(config, key->name, sample_number(key->name)) : ATTN_OK;
+}
+
+attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture *architecture, attn_config **config)
+{
+    attn_status status = attn_config_create(config, cli->context);
+    for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
+        const attn_key *key = &architecture->keys[i];
+        /* Two vocabularies of their own, or one for both: none is required for itself. */
+        bool needed = !key->otherwise || strcmp(key->name, "vocab_size") == 0;
+        if (needed)
+            status = set_sample(*config, key);
+    }
+    return status;
+}

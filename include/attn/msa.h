@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * msa.h - the MSA Transformer as a tool (Rao et al. 2021, doi:10.1101/2021.02.12.430858): a published checkpoint or a
+ * directory of this library's own is loaded, alignments given as tokens become logits, representations, attention maps
+ * and contacts, in memory that can be bounded.
+ *
+ *     attn_msa *msa;
+ *     attn_msa_load(&msa, context, "esm_msa1b_t12_100M_UR50S.pt", NULL);
+ *     attn_msa_result result;
+ *     attn_msa_run(msa, tokens, B, R, C, &(attn_msa_options){.contacts = true, .memory = 2000000000}, &result);
+ *     ... attn_tensor_data(result.contacts) ...
+ *     attn_msa_destroy(msa);
+ *
+ * One thread at a time uses a model and its context.  Fixed letters: B alignments, R rows (sequences), C columns (<cls>
+ * and the residues), D channels, H heads, L layers, V tokens.
+ */
+#ifndef ATTN_MSA_H
+#define ATTN_MSA_H
+
+#include "attn/io.h"
+#include "attn/models.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -------------------------------------------------------------------------------------------- alphabet */
+
+enum { ATTN_MSA_CLS = 0, ATTN_MSA_PAD = 1, ATTN_MSA_UNKNOWN = 3, ATTN_MSA_GAP = 30, ATTN_MSA_MASK = 32 };
+/* The token of a residue, '-' or '.': L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - are 4 to 30.  -1 for
+ * everything else, lower case among it. */
+ATTN_API int32_t attn_msa_token(char residue);
+/* "<cls>", "L", "<mask>", ...; NULL for ids outside [0, 33). */
+ATTN_API const char *attn_msa_token_text(int32_t token);
+
+/* -------------------------------------------------------------------------------------------- a model */
+
+typedef struct attn_msa attn_msa;
+
+/* Zero means the default. */
+typedef struct attn_msa_load_options {
+    const char *regression; /* the file of the contact regression, .pt; NULL: the one beside the checkpoint, whose name
+                             * ends in -contact-regression.pt, if it is there */
+    bool compat;            /* ESM's own results in batches of alignments of unlike sizes: tied scores are scaled, and
+                             * contacts corrected, by the padded sizes; default: padding changes nothing */
+} attn_msa_load_options;
+
+/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save wrote.
+ * A checkpoint's names are brought to those of facebookresearch/esm: prefixes go, and "row" and "column", which are
+ * swapped in the files, are swapped back.  `options` may be NULL.  ATTN_NOT_FOUND: no such file; ATTN_FORMAT: malformed,
+ * or no arguments in it; ATTN_UNSUPPORTED: of another architecture (named); ATTN_SHAPE: parameters missing, extra or
+ * misshapen; ATTN_MEMORY.  *msa is NULL on failure. */
+ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
+                                   const attn_msa_load_options *options);
+/* A model with fresh parameters; `config` (may be NULL) as the architecture msa-transformer takes it. */
+ATTN_API attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed);
+ATTN_API void attn_msa_destroy(attn_msa *msa); /* NULL is allowed */
+/* Writes DIRECTORY/config.json and DIRECTORY/model.safetensors, the regression (where there is one) with the rest. */
+ATTN_API attn_status attn_msa_save(const attn_msa *msa, const char *directory);
+
+/* The model itself, the architecture msa-transformer of models.h, for training and for its parameters. */
+ATTN_API attn_model *attn_msa_model(const attn_msa *msa);
+/* Whether contacts can be asked for: a regression was loaded, or attn_msa_set_regression called. */
+ATTN_API bool attn_msa_has_regression(const attn_msa *msa);
+/* weights [L*H], feature layer * H + head, and the bias: of the symmetric, corrected maps. */
+ATTN_API void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias);
+
+/* ------------------------------------------------------------------------------------------------- a run */
+
+/* Zero means the default: nothing is wanted. */
+typedef struct attn_msa_options {
+    bool logits, contacts, row_maps, column_maps;
+    const int64_t *layers; /* representations wanted: 0 the embedding, L (normalised) the last layer; negative: counted
+                            * from behind, -1 being L */
+    int64_t nlayers;
+    size_t memory;         /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
+                            * little, and results by rounding only */
+    int64_t max_tokens;    /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
+    bool bf16;             /* products of numbers rounded to bf16, summed in f32: about twice as fast */
+} attn_msa_options;
+
+/* The model's tensors, valid until its next run, F32; NULL where not wanted. */
+typedef struct attn_msa_result {
+    const attn_tensor *logits;      /* [B,R,C,V] */
+    const attn_tensor *contacts;    /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
+    const attn_tensor *row_maps;    /* [B,L,H,C,C] */
+    const attn_tensor *column_maps; /* [B,L,H,C,R,R] */
+    const attn_tensor *representations[65]; /* [B,R,C,D], in the order of options.layers */
+} attn_msa_result;
+
+/* What a run takes, known before it starts. */
+typedef struct attn_msa_plan {
+    size_t bytes;        /* planned, parameters and results included; the process needs a little more */
+    size_t least;        /* the same with the strictest max_tokens */
+    int64_t max_tokens;  /* that the run will use */
+    int64_t heads;       /* taken together, of H */
+} attn_msa_plan;
+/* ATTN_SHAPE: sizes that the model has no positions for; ATTN_ARGUMENT: a layer out of range, more memory needed than
+ * allowed (plan->least says how much), contacts without a regression. */
+ATTN_API attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
+                                       const attn_msa_options *options, attn_msa_plan *plan);
+/* tokens [B,R,C], rows filled up with ATTN_MSA_PAD behind, empty rows too; the first row of each alignment is the
+ * longest.  `result` is overwritten.  Statuses of attn_msa_plan_run, and ATTN_ARGUMENT: a token out of range. */
+ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
+                                  const attn_msa_options *options, attn_msa_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: MIT
+"""attn.attend and attn.attend_backward against NumPy formulas; strides that go through without a copy."""
+import tracemalloc
+import unittest
+
+import attn
+import numpy as np
+from formulas import attention, differences, distance, within
+
+
+def arrays(rng, b=2, t=5, s=7, h=4, g=2, d=8, dv=3, dtype=np.float32):
+    return (rng.standard_normal((b, t, h, d)).astype(dtype), rng.standard_normal((b, s, g, d)).astype(dtype),
+            rng.standard_normal((b, s, g, dv)).astype(dtype))
+
+
+def cases(rng, t, s):
+    """Options of attend with what they mean in the formula: (options, keep [..,T,S] or None, bias, scale)."""
+    i, j = np.arange(t)[:, None], np.arange(s)
+    mask = rng.integers(0, 2, (2, 1, t, s)).astype(bool)
+    mask[0, 0, 1] = False  # a query without keys
+    lens, lens_q = np.array([0, s - 1]), rng.integers(0, s + 1, (2, t))
+    bias = rng.standard_normal((4, 1, s)).astype(np.float32)
+    return {
+        "plain": ({}, None, 0, None),
+        "scale": ({"scale": 0.3}, None, 0, 0.3),
+        "causal": ({"causal": True}, j <= i, 0, None),
+        "bottom-right": ({"causal": "bottom-right"}, j <= i + s - t, 0, None),
+        "mask": ({"mask": mask}, mask, 0, None),
+        "bias": ({"bias": bias}, None, bias, None),
+        "lens": ({"valid_lens": lens}, within(lens, t, s), 0, None),
+        "lens of queries": ({"valid_lens": lens_q}, within(lens_q, t, s), 0, None),
+        "window": ({"window": 2}, abs(j - i) <= 2, 0, None),
+        "window left": ({"window": (1, None)}, j >= i - 1, 0, None),
+        "causal window": ({"window": (1, 3), "causal": "bottom-right"}, (j <= i + s - t) & (j >= i + s - t - 1), 0, None),
+        "all": ({"mask": mask, "bias": bias, "causal": True, "valid_lens": lens_q, "scale": 0.5},
+                mask & (j <= i) & within(lens_q, t, s), bias, 0.5),
+    }
+
+
+class Forward(unittest.TestCase):
+    def test_every_option(self):
+        rng = np.random.default_rng(0)
+        for t, s in ((5, 7), (1, 1), (33, 17)):
+            q, k, v = arrays(rng, t=t, s=s)
+            for name, (options, keep, bias, scale) in cases(rng, max(t, 2), s).items():
+                if t == 1 and name != "plain" and name != "scale":
+                    continue
+                wanted = attention(q, k, v, keep, bias, scale)
+                got = attn.attend(q, k, v, return_lse=True, return_weights=True, **options)
+                with self.subTest(case=name, t=t):
+                    self.assertLess(distance(got[0], wanted[0]), 2e-6)
+                    self.assertLess(distance(got[2], wanted[1]), 2e-6)
+                    finite = np.isfinite(wanted[2])
+                    np.testing.assert_array_equal(np.isfinite(got[1]), finite)
+                    np.testing.assert_allclose(got[1][finite], wanted[2][finite], atol=1e-5)
+
+    def test_layouts_and_ranks_are_one_computation(self):
+        q, k, v = arrays(np.random.default_rng(1), h=1, g=1)
+        o, lse = attn.attend(q, k, v, return_lse=True)
+        swapped = attn.attend(*(x.transpose(0, 2, 1, 3) for x in (q, k, v)), layout="bhtd")
+        np.testing.assert_array_equal(swapped.transpose(0, 2, 1, 3), o)
+        self.assertTrue(swapped.flags.c_contiguous)
+        three, lse3 = attn.attend(q[:, :, 0], k[:, :, 0], v[:, :, 0], return_lse=True)
+        np.testing.assert_array_equal(three, o[:, :, 0])
+        np.testing.assert_array_equal(lse3, lse[:, 0])
+        two = attn.attend(q[0, :, 0], k[0, :, 0], v[0, :, 0])
+        np.testing.assert_array_equal(two, o[0, :, 0])
+
+    def test_mask_fill_gives_the_mean(self):
+        q, k, v = arrays(np.random.default_rng(2))
+        o = attn.attend(q, k, v, valid_lens=[0, 7], mask_fill=-1e6)
+        wanted = np.repeat(v[0].mean(0, keepdims=True), 5, 0).repeat(2, 1)
+        self.assertLess(distance(o[0], wanted), 1e-5)
+
+    def test_float64(self):
+        q, k, v = arrays(np.random.default_rng(3), dtype=np.float64)
+        o = attn.attend(q, k, v, causal=True)
+        self.assertEqual(o.dtype, np.float64)
+        keep = np.tril(np.ones((5, 7), bool))
+        self.assertLess(distance(o, attention(q, k, v, keep)[0]), 1e-13)
+
+    def test_dropout_keeps_the_mean_and_repeats(self):
+        q = np.zeros((1, 1, 1, 2), np.float32)
+        k = v = np.ones((1, 4000, 1, 2), np.float32)
+        o = attn.attend(q, k, v, dropout=0.25, seed=5)
+        self.assertAlmostEqual(float(o[0, 0, 0, 0]), 1, delta=0.04)
+        self.assertNotEqual(float(o[0, 0, 0, 0]), 1)
+        np.testing.assert_array_equal(o, attn.attend(q, k, v, dropout=0.25, seed=5))
+
+    def test_empty(self):
+        q, k, v = arrays(np.random.default_rng(4))
+        self.assertEqual(attn.attend(q[:0], k[:0], v[:0]).shape, (0, 5, 4, 3))
+        self.assertEqual(attn.attend(q[:, :0], k, v).shape, (2, 0, 4, 3))
+        np.testing.assert_array_equal(attn.attend(q, k[:, :0], v[:, :0]), np.zeros((2, 5, 4, 3)))
+
+    def test_what_is_wrong_is_said(self):
+        q, k, v = arrays(np.random.default_rng(5))
+        for error, text, call in (
+                (attn.ShapeError, "channels of q and k", lambda: attn.attend(q[..., :5], k, v)),
+                (attn.ShapeError, r"k \(2, 6, 2, 8\), v \(2, 7", lambda: attn.attend(q, k[:, :6], v)),
+                (attn.ShapeError, "do not divide", lambda: attn.attend(q[:, :, :3], k, v)),
+                (attn.ShapeError, "as many axes", lambda: attn.attend(q, k[0], v)),
+                (attn.ShapeError, "is wanted", lambda: attn.attend(q[None], k[None], v[None])),
+                (attn.ShapeError, r"does not broadcast to \[B,H,Tq,Tk\] = \[2, 4, 5, 7\]",
+                 lambda: attn.attend(q, k, v, mask=np.ones((5, 6), bool))),
+                (attn.ArgumentError, "True where", lambda: attn.attend(q, k, v, mask=np.ones((5, 7)))),
+                (attn.ArgumentError, "int64", lambda: attn.attend(q.astype(int), k, v)),
+                (attn.ArgumentError, "one type", lambda: attn.attend(q.astype(np.float64), k, v)),
+                (attn.ArgumentError, "layout", lambda: attn.attend(q, k, v, layout="tbhd")),
+                (attn.ArgumentError, "causal", lambda: attn.attend(q, k, v, causal="left")),
+                (attn.ArgumentError, "window", lambda: attn.attend(q, k, v, window=(-1, 2))),
+                (attn.ShapeError, "valid_lens", lambda: attn.attend(q, k, v, valid_lens=[1, 2, 3])),
+                (attn.ShapeError, "integers", lambda: attn.attend(q, k, v, valid_lens=[1.5, 2])),
+                (attn.ArgumentError, "dropout", lambda: attn.attend(q, k, v, dropout=1.5)),
+                (attn.ArgumentError, "threads=-1", lambda: attn.attend(q, k, v, threads=-1))):
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                call()
+
+
+class Backward(unittest.TestCase):
+    def test_against_differences_of_the_formula(self):
+        rng = np.random.default_rng(6)
+        q, k, v = arrays(rng, dtype=np.float64)
+        dout = rng.standard_normal((2, 5, 4, 3))
+        for name, (options, keep, bias, scale) in cases(rng, 5, 7).items():
+            o, lse = attn.attend(q, k, v, return_lse=True, **options)
+            got = attn.attend_backward(dout, q, k, v, o, lse, **options)
+            at = {"q": q, "k": k, "v": v, "bias": bias}
+            self.assertEqual(set(got), {"q", "k", "v"} | ({"bias"} if "bias" in options else set()))
+            for key in got:
+                def loss(x, key=key):
+                    a = {**at, key: x}
+                    return (attention(a["q"], a["k"], a["v"], keep, a["bias"], scale)[0] * dout).sum()
+                with self.subTest(case=name, gradient=key):
+                    wanted = differences(loss, at[key])
+                    self.assertLess(np.abs(got[key] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()))
+
+    def test_single_precision_and_layouts_agree(self):
+        rng = np.random.default_rng(7)
+        q, k, v = arrays(rng, t=40, s=50, d=16, dv=16)
+        o, lse = attn.attend(q, k, v, causal=True, return_lse=True)
+        dout = rng.standard_normal(o.shape).astype(np.float32)
+        got = attn.attend_backward(dout, q, k, v, o, lse, causal=True)
+        exact = [x.astype(np.float64) for x in (q, k, v)]
+        o64, lse64 = attn.attend(*exact, causal=True, return_lse=True)
+        wanted = attn.attend_backward(dout.astype(np.float64), *exact, o64, lse64, causal=True)
+        turned = [x.transpose(0, 2, 1, 3).copy() for x in (dout, q, k, v, o)]
+        bhtd = attn.attend_backward(*turned, lse, causal=True, layout="bhtd", want=("k", "q"))
+        self.assertEqual(list(bhtd), ["k", "q"])
+        for name, grad in got.items():
+            self.assertLess(distance(grad, wanted[name]), 1e-5)
+            if name in bhtd:
+                self.assertLess(distance(bhtd[name].transpose(0, 2, 1, 3), wanted[name]), 1e-5)
+
+    def test_what_is_wrong_is_said(self):
+        q, k, v = arrays(np.random.default_rng(8))
+        o, lse = attn.attend(q, k, v, return_lse=True)
+        for error, text, call in (
+                (attn.ShapeError, "dout has the shape", lambda: attn.attend_backward(o[:1], q, k, v, o, lse)),
+                (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse[:1])),
+                (attn.ArgumentError, "no gradient of 'mask'",
+                 lambda: attn.attend_backward(o, q, k, v, o, lse, want=["mask"]))):
+            with self.assertRaisesRegex(error, text):
+                call()
+
+
+class NoCopies(unittest.TestCase):
+    """NumPy counts every array that it makes: beside the result nothing as large as an operand may appear."""
+
+    def peak(self, call):
+        call()  # plans, and what Python keeps
+        tracemalloc.start()
+        try:
+            result = call()
+            return tracemalloc.get_traced_memory()[1], result
+        finally:
+            tracemalloc.stop()
+
+    def test_views_are_read_where_they_lie(self):
+        rng = np.random.default_rng(9)
+        t, h, d = 300, 4, 32
+        packed = rng.standard_normal((2, t, 3, h, d)).astype(np.float32)  # q, k, v inside one matrix
+        image = rng.standard_normal((h, d, 2, t)).astype(np.float32)  # channels first
+        views = {
+            "packed": [packed[:, :, i] for i in range(3)],
+            "backwards": [packed[:, ::-1, i] for i in range(3)],
+            "every other token": [packed[:, ::2, i] for i in range(3)],
+            "channels first": [image.transpose(2, 3, 0, 1)] * 3,
+            "broadcast heads": [packed[:, :, 0], *(np.broadcast_to(packed[:, :, i, :1], (2, t, h, d)) for i in (1, 2))],
+        }
+        for name, (q, k, v) in views.items():
+            with self.subTest(view=name):
+                wanted = attention(q, k, v)[0]
+                peak, o = self.peak(lambda: attn.attend(q, k, v))
+                self.assertLess(distance(o, wanted), 3e-6)
+                self.assertLess(peak, o.nbytes + 20000)
+        mask = np.tri(t, dtype=bool)  # broadcast over batch and heads
+        bias = rng.standard_normal((h, 1, t)).astype(np.float32)
+        q, k, v = views["packed"]
+        peak, o = self.peak(lambda: attn.attend(q, k, v, mask=mask, bias=bias))
+        self.assertLess(distance(o, attention(q, k, v, mask, bias)[0]), 3e-6)
+        self.assertLess(peak, o.nbytes + 20000)
+
+    def test_gradients_too(self):
+        packed = np.random.default_rng(10).standard_normal((2, 200, 3, 4, 32)).astype(np.float32)
+        q, k, v = (packed[:, ::-1, i] for i in range(3))
+        o, lse = attn.attend(q, k, v, return_lse=True)
+        peak, grads = self.peak(lambda: attn.attend_backward(o, q, k, v, o, lse))
+        self.assertLess(peak, 3 * o.nbytes + 30000)
+        straight = [np.ascontiguousarray(x) for x in (q, k, v)]
+        for name, grad in attn.attend_backward(o, *straight, o, lse).items():
+            self.assertLess(distance(grads[name], grad), 1e-5)
+
+    def test_operands_hold_the_callers_pointers(self):
+        from attn import _attend
+        x = np.zeros((2, 6, 3, 4), np.float32)
+        q, k, v = x[:, ::-2], x[..., ::-1], x[:, 1:]
+        call = _attend._Call(q, k, x[:, :, :, :2], "bthd", 0)
+        self.assertEqual(call.arrays.q, q.__array_interface__["data"][0])
+        self.assertEqual(call.arrays.k, k.__array_interface__["data"][0])
+        dims = call.problem.dims
+        # batch, head of k, head of q to it (one), query, key, channel, channel of v: in elements
+        self.assertEqual([dims[i].q for i in range(7)], [72, 4, 4, -24, 0, 1, 0])
+        self.assertEqual([dims[i].k for i in range(7)], [72, 4, 0, 0, 12, -1, 0])
+        self.assertEqual(attn.attend(q, k[:, :5], v).shape, q.shape)
+
+    def test_what_no_stride_describes_is_copied_right(self):
+        raw = np.zeros(2 * 3 * 4 * 5 + 1, np.uint8)
+        odd = np.frombuffer(raw.data, np.uint8)[1:1 + 4 * 24].view(np.float32).reshape(1, 3, 2, 4)
+        odd[...] = np.arange(24).reshape(odd.shape) / 24
+        swapped = odd.astype(">f4")
+        wanted = attention(odd, odd, odd)[0]
+        self.assertLess(distance(attn.attend(odd, odd, odd), wanted), 2e-6)
+        record = np.zeros((1, 3, 2, 4), [("x", "f4"), ("pad", "u1")])
+        record["x"] = odd
+        self.assertLess(distance(attn.attend(record["x"], odd, odd), wanted), 2e-6)
+        self.assertLess(distance(attn.attend(swapped.astype("f4"), odd, odd), wanted), 2e-6)
+
+    def test_dlpack(self):
+        class Other:
+            """An array of somebody else's that speaks DLPack only."""
+
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **options):
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+        q, k, v = arrays(np.random.default_rng(11))
+        o = attn.attend(Other(q), Other(k.transpose(0, 2, 1, 3).copy().transpose(0, 2, 1, 3)), Other(v))
+        np.testing.assert_array_equal(o, attn.attend(q, k, v))
+        np.testing.assert_array_equal(np.from_dlpack(o), o)
+        layer = attn.build("detr-ffn", {"d": 8})
+        y = layer(Other(q[:, :, 0].copy()))
+        self.assertEqual(np.from_dlpack(y).ctypes.data, y.ctypes.data)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""The package's copies of the C interface against the headers, by a C compiler; statuses and exceptions."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import attn
+from attn import _errors, _library
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+CONSTANTS = {"ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX_BANDS": "MAX_BANDS",
+             "ATTN_MAX_WINDOWS": "MAX_WINDOWS", "ATTN_MAX_RELATIVE": "MAX_RELATIVE", "ATTN_MAX_PICKS": "MAX_PICKS",
+             "ATTN_WITH_BIAS": "WITH_BIAS", "ATTN_WITH_MASK": "WITH_MASK", "ATTN_WITH_LENS": "WITH_LENS",
+             "ATTN_WANT_LSE": "WANT_LSE", "ATTN_WANT_WEIGHTS": "WANT_WEIGHTS", "ATTN_WANT_DQ": "WANT_DQ",
+             "ATTN_WANT_DK": "WANT_DK", "ATTN_WANT_DV": "WANT_DV", "ATTN_WANT_DBIAS": "WANT_DBIAS",
+             **{f"ATTN_{n}": n for n in ("F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL", "BATCH", "QUERY",
+                                         "KEY", "CONTRACT", "VALUE", "FORWARD", "BACKWARD", "VALUE_NULL", "VALUE_BOOL",
+                                         "VALUE_INT", "VALUE_REAL", "VALUE_TEXT", "VALUE_INTS", "VALUE_TEXTS")}}
+
+
+class Headers(unittest.TestCase):
+    def test_structs_and_constants(self):
+        compiler = shutil.which("cc")
+        if not compiler:
+            self.skipTest("no C compiler")
+        lines, wanted = [], {}
+        for name, struct in _library.STRUCTS.items():
+            lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+            wanted[name] = _library.c.sizeof(struct)
+            for field, *_ in struct._fields_:
+                spelt = field.rstrip("_")  # with_, a word of Python
+                lines.append(f'printf("{name}.{field} %zu\\n", offsetof({name}, {spelt}));')
+                wanted[f"{name}.{field}"] = getattr(struct, field).offset
+        for name, own in CONSTANTS.items():
+            lines.append(f'printf("{name} %zu\\n", (size_t){name});')
+            wanted[name] = getattr(_library, own)
+        headers = "".join(f'#include "attn/{h}.h"\n' for h in ("attn", "config", "io", "models", "tensor"))
+        program = headers + "#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "}\n"
+        with tempfile.TemporaryDirectory() as folder:
+            source, binary = os.path.join(folder, "offsets.c"), os.path.join(folder, "offsets")
+            with open(source, "w") as file:
+                file.write(program)
+            subprocess.run([compiler, "-I", os.path.join(ROOT, "include"), source, "-o", binary], check=True)
+            printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
+        self.assertEqual({k: int(v) for k, v in (line.split() for line in printed.splitlines())}, wanted)
+
+
+class Statuses(unittest.TestCase):
+    def test_each_has_its_class(self):
+        known = [i for i in range(64) if _library.lib.status_text(i) != b"unknown status"]
+        self.assertEqual(known, [0, *_errors.BY_STATUS])
+        for status, kind in _errors.BY_STATUS.items():
+            self.assertTrue(issubclass(kind, attn.Error))
+            self.assertEqual(kind("what").status, status)
+            self.assertEqual(str(kind("what")), "what")
+
+    def test_exceptions_are_the_built_in_ones_too(self):
+        for builtin, call in ((ValueError, lambda: attn.build("detr-ffn", {"d": 0})),
+                              (FileNotFoundError, lambda: attn.load("/nowhere/at/all")),
+                              (LookupError, lambda: attn.build("nothing"))):
+            with self.assertRaises(builtin):
+                call()
+
+    def test_version(self):
+        self.assertRegex(attn.__version__, r"^\d+\.\d+\.\d+$")
+        with open(os.path.join(ROOT, "python", "pyproject.toml")) as file:
+            self.assertIn(f'version = "{attn.__version__}"', file.read())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""attn.load and Model.save; weights written by PyTorch; damaged files."""
+import json
+import os
+import tempfile
+import unittest
+
+import attn
+import numpy as np
+from formulas import distance
+from layers import LAYERS
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "data", "pt")
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.x = np.random.default_rng(0).standard_normal((2, 3, 6)).astype(np.float32)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def test_what_is_saved_loads(self):
+        model = attn.build("self-attention", {"dim": 6, "heads": 2}, seed=9)
+        model.save(self.path("new/model"))
+        loaded = attn.load(self.path("new/model"))
+        np.testing.assert_array_equal(loaded(self.x), model(self.x))
+        self.assertEqual(loaded.config, model.config)
+        file = self.path("new/model/model.safetensors")
+        for config in ({"architecture": "self-attention", "dim": 6, "heads": 2}, self.path("new/model/config.json")):
+            np.testing.assert_array_equal(attn.load(file, config)(self.x), model(self.x))
+        again = attn.load(file, {"dim": 6, "heads": 2}, architecture="self-attention", dtype=np.float64)
+        self.assertEqual(again(self.x).dtype, np.float64)
+        self.assertLess(distance(again(self.x), model(self.x)), 1e-6)
+
+    def test_a_config_file_may_hold_more(self):
+        attn.build("detr-ffn", {"d": 3}).save(self.folder)
+        with open(self.path("config.json")) as file:
+            config = json.load(file)
+        with open(self.path("config.json"), "w") as file:
+            json.dump({**config, "epochs": 3, "nested": {"a": 1}}, file)
+        self.assertEqual(attn.load(self.folder).config["d"], 3)
+        with self.assertRaisesRegex(attn.ArgumentError, "no key \"epochs\""):
+            attn.load(self.path("model.safetensors"), {**config, "epochs": 3})
+
+    def test_weights_written_by_pytorch(self):
+        """The fixture's numbers are known: see tests/data/pt/make.py."""
+        config, _, formula = LAYERS["self-attention"]
+        model = attn.load(os.path.join(DATA, "self_attention.pt"), {"dim": 6, "heads": 2},
+                          architecture="self-attention")
+        for number, (name, array) in enumerate(model.state_dict().items()):
+            wanted = np.sin(np.arange(array.size) + number).astype(np.float32).reshape(array.shape)
+            np.testing.assert_allclose(array, wanted, atol=1e-6, err_msg=name)
+        inputs = {"x": self.x, "kv": self.x}
+        self.assertLess(distance(model(self.x), formula(model.state_dict(), inputs)["out"]), 2e-6)
+        self.assertEqual(config["dim"], 6)
+
+    def test_what_is_wrong_is_said(self):
+        attn.build("self-attention", {"dim": 6, "heads": 2}).save(self.folder)
+        weights = self.path("model.safetensors")
+        with open(weights, "rb") as file:
+            good = file.read()
+
+        def damaged(data):
+            with open(self.path("bad.safetensors"), "wb") as file:
+                file.write(data)
+            return attn.load(self.path("bad.safetensors"), self.path("config.json"))
+        for error, text, call in (
+                (attn.NotFoundError, "nothere", lambda: attn.load(self.path("nothere.pt"), {"dim": 6},
+                                                                  architecture="self-attention")),
+                (attn.ArgumentError, "which architecture", lambda: attn.load(weights, {"dim": 6})),
+                (attn.ArgumentError, "which architecture", lambda: attn.load(weights)),
+                (attn.FormatError, "bad.safetensors", lambda: damaged(good[:-10])),
+                (attn.FormatError, "bad.safetensors", lambda: damaged(good[:20])),
+                (attn.FormatError, "bad.safetensors", lambda: damaged(b"")),
+                (attn.Error, "bad.safetensors", lambda: damaged(b"PK" + good)),
+                (attn.ShapeError, r"(?s)to_q.weight expected \[8,8\], found \[6,6\].*to_out.bias expected \[8\]",
+                 lambda: attn.build("self-attention", {"dim": 8, "heads": 2}, weights=weights))):
+            with self.subTest(text=text), self.assertRaisesRegex(error, text):
+                call()
+        with open(self.path("config.json"), "w") as file:
+            file.write('{"dim": 6,\n"heads" 2}')
+        with self.assertRaisesRegex(attn.FormatError, "config.json:2"):
+            attn.load(self.folder)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ * Running an MSA Transformer: memory planned first, then the model on a tape of its own. */
+#include "apps/msa.h"
+
+#include "base/context.h"
+#include "nn/msa_attention.h"
+
+#include <string.h>
+
+/* A layer's place in [0, L], counted from behind if negative; -1 (noted) if there is none such. */
+static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, int64_t i)
+{
+    int64_t layers = attn__msa_of(msa->model)->layers, layer = options->layers[i];
+    layer += layer < 0 ? layers + 1 : 0;
+    if (layer >= 0 && layer <= layers)
+        return layer;
+    attn__fail(msa->context, ATTN_ARGUMENT, "representation of layer %lld; allowed: 0 to %lld, -%lld to -1",
+               (long long)options->layers[i], (long long)layers, (long long)layers + 1);
+    return -1;
+}
+
+/* --------------------------------------------------------------------------------------------- planning */
+
+/* Numbers are counted as doubles: sizes come from a caller, and only too large ones lose digits. */
+typedef struct needs {
+    double batch, rows, cols, tokens;
+    const attn__msa *m;
+    const attn_msa_options *o;
+} needs;
+
+static double results_of(const needs *n)
+{
+    double maps = n->batch * (double)(n->m->layers * n->m->heads) * n->cols;
+    return (n->o->logits ? 2 * n->tokens * (double)n->m->vocabulary : 0) + (n->o->contacts ? n->batch * n->cols * n->cols : 0) +
+           (n->o->row_maps ? maps * n->cols : 0) + (n->o->column_maps ? maps * n->rows * n->rows : 0) +
+           (double)n->o->nlayers * n->tokens * (double)n->m->dim;
+}
+
+/* x and its normalised copy; queries, keys, values and context of the heads taken together, and their maps; or some
+ * tokens' hidden channels. */
+static double layer_of(const needs *n, int64_t heads)
+{
+    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;
+    double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
+                  (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
+    double hidden = 1024.0 * (dim + (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0));
+    double attention = 4 * share * n->tokens * dim + maps;
+    return n->tokens * dim * (1 + number) + (attention > hidden ? attention : hidden);
+}
+
+static size_t bytes_of(const attn_msa *msa, const needs *n, int64_t heads)
+{
+    const attn_named_list *parameters = attn_model_parameters(msa->model);
+    double count = 0;
+    for (int64_t i = 0; i < parameters->n; i++)
+        count += (double)attn_tensor_size(parameters->items[i].tensor);
+    double bytes = sizeof(float) * (count + results_of(n) + layer_of(n, heads));
+    return bytes < 9e18 ? (size_t)bytes : SIZE_MAX;
+}
+
+/* The bound in tokens that lets `heads` heads go together. */
+static int64_t tokens_for(const needs *n, int64_t heads)
+{
+    return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
+}
+
+static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *plan)
+{
+    int64_t all = n->m->heads;
+    int64_t max_tokens = n->o->max_tokens > 0 ? n->o->max_tokens : n->m->layer[0].max_tokens;
+    plan->heads = attn__msa_heads_at_once(all, (int64_t)n->tokens, max_tokens);
+    plan->max_tokens = max_tokens;
+    plan->least = bytes_of(msa, n, 1);
+    if (n->o->memory && n->o->max_tokens <= 0) {
+        while (plan->heads > 1 && bytes_of(msa, n, plan->heads) > n->o->memory) {
+            plan->max_tokens = tokens_for(n, plan->heads - 1);
+            plan->heads = attn__msa_heads_at_once(all, (int64_t)n->tokens, plan->max_tokens);
+        }
+    }
+    plan->bytes = bytes_of(msa, n, plan->heads);
+    if (n->o->memory && plan->bytes > n->o->memory)
+        return attn__fail(msa->context, ATTN_ARGUMENT,
+                          "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, %zu at least; "
+                          "allowed: %zu", n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens,
+                          plan->least, n->o->memory);
+    return ATTN_OK;
+}
+
+attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
+                              const attn_msa_options *options, attn_msa_plan *plan)
+{
+    const attn__msa *m = attn__msa_of(msa->model);
+    attn_msa_options none = {0};
+    needs n = {(double)batch, (double)rows, (double)cols, (double)batch * (double)rows * (double)cols, m,
+               options ? options : &none};
+    *plan = (attn_msa_plan){0};
+    if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
+        return ATTN_SHAPE;
+    if (n.o->contacts && !msa->has_regression)
+        return attn__fail(msa->context, ATTN_ARGUMENT,
+                          "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "
+                          "-contact-regression.pt; put it beside the checkpoint, or name it), of other models one "
+                          "fitted to structures");
+    if (n.o->nlayers > m->layers + 1)
+        return attn__fail(msa->context, ATTN_ARGUMENT, "%lld representations of %lld layers", (long long)n.o->nlayers,
+                          (long long)m->layers);
+    for (int64_t i = 0; i < n.o->nlayers; i++) {
+        if (layer_at(msa, n.o, i) < 0)
+            return ATTN_ARGUMENT;
+    }
+    return choose(msa, &n, plan);
+}
+
+/* ----------------------------------------------------------------------------------------------- running */
+
+attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
+                         const attn_msa_options *options, attn_msa_result *result)
+{
+    attn_msa_options o = options ? *options : (attn_msa_options){0};
+    attn_msa_plan plan;
+    *result = (attn_msa_result){0};
+    attn_status status = attn_context_status(msa->context);
+    if (status == ATTN_OK)
+        status = attn_msa_plan_run(msa, batch, rows, cols, &o, &plan);
+    if (status != ATTN_OK)
+        return status;
+    attn__msa_wishes wishes = {.logits = o.logits, .contacts = o.contacts, .row_maps = o.row_maps,
+                               .column_maps = o.column_maps, .max_tokens = plan.max_tokens, .bf16 = o.bf16};
+    for (int64_t i = 0; i < o.nlayers; i++)
+        wishes.hidden[layer_at(msa, &o, i)] = true;
+    attn_tape_reset(msa->tape, &(attn_tape_options){0});
+    attn__msa_results made;
+    attn_tensor *ids = attn_tensor_make(msa->tape, ATTN_I32, 3, (int64_t[]){batch, rows, cols}, tokens);
+    if (!ids || !attn__msa_run(attn__msa_of(msa->model), msa->tape, ids, &wishes, &made))
+        return attn_context_status(msa->context);
+    *result = (attn_msa_result){.logits = made.logits, .contacts = made.contacts, .row_maps = made.row_maps,
+                                .column_maps = made.column_maps};
+    for (int64_t i = 0; i < o.nlayers; i++)
+        result->representations[i] = made.hidden[layer_at(msa, &o, i)];
+    return ATTN_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * msa_sample.h - parts of alignments with hidden residues, drawn at random. */
+#ifndef ATTN_APPS_MSA_SAMPLE_H
+#define ATTN_APPS_MSA_SAMPLE_H
+
+#include "attn/alignment.h"
+#include "attn/tensor.h"
+
+typedef struct attn__msa_sampling {
+    int64_t max_tokens;  /* of one alignment: rows times (1 + columns) */
+    int64_t max_columns;
+    double share;        /* of the residues that are hidden */
+    uint64_t seed;
+} attn__msa_sampling;
+
+/* Which rows and columns of an alignment are taken. */
+typedef struct attn__msa_part {
+    const attn_alignment *alignment;
+    uint64_t stream; /* of what is drawn */
+    int64_t rows, first_column, columns;
+} attn__msa_part;
+
+attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream);
+
+typedef struct attn__msa_batch {
+    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], the tape's; labels -1 where nothing is asked */
+    int64_t hidden;               /* residues that are asked for */
+} attn__msa_batch;
+/* The parts side by side, padded to the largest of them.  False on failure. */
+bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn__msa_sampling *sampling,
+                             const attn__msa_part *parts, int64_t n);
+
+#endif

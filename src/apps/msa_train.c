@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Training an MSA Transformer by masked language modelling: alignments, the model, the loss of a step.  Going on
+ * later, files and stopping are the run's (run.h).
+ */
+#include "attn/msa_training.h"
+
+#include "apps/directory.h"
+#include "apps/msa.h"
+#include "apps/msa_sample.h"
+#include "apps/run.h"
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const attn_key keys[] = {
+    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
+    /* data */
+    ATTN__REAL("valid", "0.1", 0, 0.9, "share of the alignments kept for validation; at least one if not 0"),
+    ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
+    ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
+    ATTN__INT("max_columns", "256", 1, 1023, "of a longer alignment a stretch is seen"),
+    ATTN__REAL("mask", "0.15", 0.001, 0.9, "share of the residues that are hidden"),
+    /* model */
+    ATTN__INT("layers", "4", 1, 64, "axial layers"),
+    ATTN__INT("embed_dim", "128", 1, 65536, "width of the model"),
+    ATTN__INT("ffn_embed_dim", "512", 1, 1048576, "width of the feed-forward layers"),
+    ATTN__INT("attention_heads", "8", 1, 1024, "attention heads; divides embed-dim"),
+    ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
+    /* training */
+    ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01"),
+};
+/* A hidden residue has one right answer. */
+static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
+
+static const attn__keys all_keys = {.keys = keys,
+                                    .n = sizeof keys / sizeof *keys,
+                                    .presets = presets,
+                                    .npresets = sizeof presets / sizeof *presets};
+
+const attn_key *attn_msa_training_keys(int *n)
+{
+    *n = all_keys.n;
+    return keys;
+}
+
+typedef struct training {
+    attn__run run;
+    const attn_msa_training_job *job;
+    attn_entries names;
+    attn_alignment **alignments; /* those to train on, then those for validation */
+    int64_t n, train, sequences;
+    attn__msa_sampling sampling;
+    attn__msa_part *parts; /* of one step */
+    int64_t batch;
+} training;
+
+/* ------------------------------------------------------------------------------------------------- data */
+
+static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3u; /* FNV-1a */
+    return hash;
+}
+
+static attn_status read_one(training *t, const char *name)
+{
+    attn_context *context = t->run.context;
+    char path[ATTN__PATH];
+    attn_bytes bytes = {0};
+    attn_status status = attn__path(context, path, t->run.data, name);
+    if (status == ATTN_OK)
+        status = attn_file_read(&bytes, context, path, 0);
+    if (status == ATTN_OK)
+        status = attn_alignment_parse(&t->alignments[t->n], context, bytes.data, bytes.size, path, NULL);
+    if (status == ATTN_OK) {
+        t->run.fingerprint = hash_bytes(hash_bytes(t->run.fingerprint, name, strlen(name)), bytes.data, bytes.size);
+        t->sequences += attn_alignment_rows(t->alignments[t->n++]);
+    }
+    attn_bytes_free(context, &bytes);
+    return status;
+}
+
+/* What a file's place in the split hangs on: the seed and its name, so that another file more moves few. */
+static uint64_t rank_of(const training *t, const char *name)
+{
+    return attn__mix64(hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
+}
+
+/* Puts the names of those for validation, the lowest in rank, behind the others. */
+static void order_names(training *t)
+{
+    for (int64_t i = 1; i < t->names.n; i++) {
+        char *name = t->names.names[i];
+        int64_t at = i;
+        for (; at > 0 && rank_of(t, t->names.names[at - 1]) < rank_of(t, name); at--)
+            t->names.names[at] = t->names.names[at - 1];
+        t->names.names[at] = name;
+    }
+    double share = attn_config_real(t->run.settings, "valid", 0);
+    int64_t valid = (int64_t)(share * (double)t->names.n);
+    valid = valid == 0 && share > 0 && t->names.n > 1 ? 1 : valid;
+    t->train = t->names.n - valid;
+}
+
+static attn_status read_all(training *t)
+{
+    attn_context *context = t->run.context;
+    attn_status status = attn_directory_list(&t->names, context, t->run.data, false);
+    if (status != ATTN_OK)
+        return status;
+    if (t->names.n == 0)
+        return attn__fail(context, ATTN_NOT_FOUND, "%s: no files in it", t->run.data);
+    t->alignments = attn__alloc_zero(context, attn__size_mul((size_t)t->names.n, sizeof *t->alignments));
+    if (!t->alignments)
+        return ATTN_MEMORY;
+    order_names(t);
+    t->run.fingerprint = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < t->names.n && status == ATTN_OK; i++)
+        status = read_one(t, t->names.names[i]);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ model */
+
+static attn_status make_model(training *t)
+{
+    attn_config *config;
+    attn_model_options options = {.seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1)};
+    attn_status status = attn_config_create(&config, t->run.context);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
+    if (status == ATTN_OK) /* there it bounds the memory of inference, not what a step sees */
+        status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
+    if (status == ATTN_OK)
+        status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
+    attn_config_destroy(config);
+    return status;
+}
+
+static attn_tensor *logits_of(const training *t, attn_tape *tape, attn_tensor *tokens)
+{
+    attn_named_list inputs = {.context = t->run.context}, outputs = inputs;
+    attn_tensor *logits = NULL;
+    if (attn_named_add(&inputs, "tokens", tokens) == ATTN_OK &&
+        attn_model_forward(t->run.model, tape, &inputs, &outputs) == ATTN_OK)
+        logits = attn_named_find(&outputs, "logits");
+    attn_named_clear(&inputs);
+    attn_named_clear(&outputs);
+    return logits;
+}
+
+static attn_tensor *batch_loss(const training *t, attn_tape *tape, int64_t n, int64_t *hidden, attn_tensor **logits,
+                               const attn_tensor **labels)
+{
+    attn__msa_batch batch;
+    if (!attn__msa_batch_on_tape(&batch, tape, &t->sampling, t->parts, n))
+        return NULL;
+    *hidden = batch.hidden;
+    *logits = logits_of(t, tape, batch.tokens);
+    *labels = batch.labels;
+    attn_cross_entropy_options options = {
+        .has_ignore = true,
+        .ignore = -1,
+        .label_smoothing =
+            attn_tape_mode(tape).train ? attn_config_real(t->run.settings, "label_smoothing", 0) : 0};
+    return attn_cross_entropy(tape, *logits, batch.labels, &options);
+}
+
+/* --------------------------------------------------------------------------------------------------- job */
+
+static int64_t job_steps(void *user)
+{
+    return attn_config_int(((const training *)user)->run.settings, "steps", 1);
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    const training *t = user;
+    uint64_t first = (uint64_t)(epoch * job_steps(user) + step) * (uint64_t)t->batch;
+    for (int64_t i = 0; i < t->batch; i++) {
+        attn__rng rng = {.seed = t->sampling.seed ^ 0xa11c, .stream = first + (uint64_t)i};
+        const attn_alignment *chosen = t->alignments[attn__rng_below(&rng, (uint64_t)t->train)];
+        t->parts[i] = attn__msa_part_of(&t->sampling, chosen, first + (uint64_t)i);
+    }
+    attn_tensor *logits;
+    const attn_tensor *labels;
+    return batch_loss(t, tape, t->batch, counted, &logits, &labels);
+}
+
+/* How many of the hidden residues the model finds. */
+static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
+{
+    int64_t classes = attn_tensor_dim(logits, 3), right = 0;
+    const float *row = attn_tensor_data(logits);
+    const int32_t *label = attn_tensor_data(labels);
+    for (int64_t i = 0; i < attn_tensor_size(labels); i++, row += classes) {
+        int64_t best = 0;
+        for (int64_t c = 1; label[i] >= 0 && c < classes; c++)
+            best = row[c] > row[best] ? c : best;
+        right += label[i] >= 0 && best == label[i];
+    }
+    return right;
+}
+
+/* Of each alignment kept for it the same parts every time, in streams that no step reaches. */
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    training *t = user;
+    enum { PARTS = 4 };
+    double sum = 0, counted = 0, right = 0;
+    for (int64_t i = t->train; i < t->n; i++) {
+        for (uint64_t part = 0; part < PARTS; part++) {
+            int64_t hidden;
+            attn_tensor *logits;
+            const attn_tensor *labels;
+            attn_tape_reset(tape, NULL);
+            t->parts[0] = attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * PARTS + part);
+            attn_tensor *mean = batch_loss(t, tape, 1, &hidden, &logits, &labels);
+            if (!mean)
+                return attn_context_status(t->run.context);
+            sum += (double)*(const float *)attn_tensor_data(mean) * (double)hidden;
+            counted += (double)hidden;
+            right += (double)found(logits, labels);
+        }
+    }
+    *loss = sum / counted;
+    t->run.measure = right / counted;
+    return ATTN_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------- run */
+
+static attn_status run_prepare(attn__run *run)
+{
+    training *t = run->self;
+    if (!run->data)
+        return attn__fail(run->context, ATTN_ARGUMENT, "no data: a folder of alignments is needed");
+    attn_status status = read_all(t);
+    if (status == ATTN_OK)
+        status = attn__run_check_data(run);
+    if (status == ATTN_OK)
+        status = make_model(t);
+    if (status != ATTN_OK)
+        return status;
+    run->no_validation = t->train == t->n;
+    t->batch = attn_config_int(run->settings, "batch", 1);
+    t->sampling = (attn__msa_sampling){.max_tokens = attn_config_int(run->settings, "max_tokens", 4096),
+                                       .max_columns = attn_config_int(run->settings, "max_columns", 256),
+                                       .share = attn_config_real(run->settings, "mask", 0.15),
+                                       .seed = (uint64_t)attn_config_int(run->settings, "seed", 1)};
+    t->parts = attn__alloc(run->context, attn__size_mul((size_t)t->batch, sizeof *t->parts));
+    return t->parts ? ATTN_OK : ATTN_MEMORY;
+}
+
+static attn_status run_write(const attn__run *run)
+{
+    return attn__msa_write_config(run->model, "untrained", run->directory);
+}
+
+static void run_announce(const attn__run *run)
+{
+    const training *t = run->self;
+    if (!t->job->begin)
+        return;
+    attn_msa_training_plan plan = {
+        .settings = run->settings,
+        .train_alignments = t->train,
+        .valid_alignments = t->n - t->train,
+        .sequences = t->sequences,
+        .parameters = attn__run_parameters(run),
+        .steps_per_epoch = job_steps(run->self),
+        .epochs = run->epochs,
+        .first_epoch = attn__run_epoch(run) + 1,
+    };
+    t->job->begin(t->job->user, &plan);
+}
+
+static const attn__run_kind kind = {
+    .keys = &all_keys,
+    .measure = "accuracy",
+    .prepare = run_prepare,
+    .write = run_write,
+    .announce = run_announce,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+};
+
+static void release(training *t)
+{
+    attn_model_destroy(t->run.model);
+    for (int64_t i = 0; i < t->n; i++)
+        attn_alignment_destroy(t->alignments[i]);
+    attn__free(t->run.context, t->alignments);
+    attn__free(t->run.context, t->parts);
+    attn_entries_free(t->run.context, &t->names);
+}
+
+attn_status attn_msa_train(attn_context *context, const attn_msa_training_job *job)
+{
+    training t = {.job = job};
+    t.run = (attn__run){.context = context,
+                        .kind = &kind,
+                        .self = &t,
+                        .directory = job->directory,
+                        .data = job->data,
+                        .given = job->settings,
+                        .resume = job->resume,
+                        .progress = job->progress,
+                        .user = job->user};
+    attn_status status = attn__run_train(&t.run);
+    release(&t);
+    return status;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ * What stands in a directory. */
+#include "attn/io.h"
+#include "base/context.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+void attn_entries_free(attn_context *context, attn_entries *entries)
+{
+    for (int64_t i = 0; i < entries->n; i++)
+        attn__free(context, entries->names[i]);
+    attn__free(context, entries->names);
+    *entries = (attn_entries){0};
+}
+
+static int compare(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* Is the entry of the kind that is asked for?  One that cannot be looked at is of none. */
+static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
+{
+    size_t length = strlen(path) + strlen(name) + 2;
+    char *whole = attn__alloc(context, length);
+    struct stat about;
+    if (!whole) {
+        *status = ATTN_MEMORY;
+        return false;
+    }
+    strcpy(whole, path); /* NOLINT: the room was counted */
+    strcat(whole, "/");  /* NOLINT */
+    strcat(whole, name); /* NOLINT */
+    bool known = stat(whole, &about) == 0;
+    attn__free(context, whole);
+    return known && (directories ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode));
+}
+
+static attn_status add(attn_entries *entries, attn_context *context, const char *name, int64_t *capacity)
+{
+    if (entries->n == *capacity) {
+        *capacity = 2 * *capacity + 16;
+        char **names =
+            attn__realloc(context, entries->names, attn__size_mul((size_t)*capacity, sizeof *entries->names));
+        if (!names)
+            return ATTN_MEMORY;
+        entries->names = names;
+    }
+    entries->names[entries->n] = attn__strdup(context, name);
+    if (!entries->names[entries->n])
+        return ATTN_MEMORY;
+    entries->n++;
+    return ATTN_OK;
+}
+
+static attn_status fail_open(attn_context *context, const char *path)
+{
+    attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_NOT_FOUND : ATTN_IO;
+    return attn__fail(context, status, "%s: %s", path, strerror(errno));
+}
+
+attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories)
+{
+    int64_t capacity = 0;
+    attn_status status = ATTN_OK;
+    *entries = (attn_entries){0};
+    DIR *open = opendir(path);
+    if (!open)
+        return fail_open(context, path);
+    for (struct dirent *entry; status == ATTN_OK && (entry = readdir(open));) {
+        if (entry->d_name[0] != '.' && is_kind(context, path, entry->d_name, directories, &status))
+            status = add(entries, context, entry->d_name, &capacity);
+    }
+    closedir(open);
+    if (status != ATTN_OK) {
+        attn_entries_free(context, entries);
+        return status;
+    }
+    if (entries->n > 1)
+        qsort(entries->names, (size_t)entries->n, sizeof *entries->names, compare);
+    return ATTN_OK;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * narrow.h - attention with heads of at most 16 channels: so few that a few vectors of queries, all their channels,
+ * stay in the registers, and that an exponential costs as much as a product.
+ *
+ * A call lets `width` queries, one in each lane, see a block of keys of their head.  Scores are in powers of two (q
+ * comes scaled).  What earlier sums refer to, m, is a whole number: subtracting it from a score is exact and is part
+ * of the exponential's rounding to a fraction, so that it costs nothing.
+ *
+ * No score exceeds sum over c of |q_c| max_j |k_jc|.  Where that bound is small, as it nearly always is with so few
+ * channels, it is the reference: no maximum is searched, and no weight can underflow.  Where it is not, a pass of its
+ * own finds the largest score.  Each lane decides for itself; its bits do not depend on its neighbours.
+ */
+#ifndef ATTN_KERNELS_NARROW_H
+#define ATTN_KERNELS_NARROW_H
+
+#include "base/cpu.h"
+
+#include <stdint.h>
+
+/* Channels are padded with zeros to 4, 8 or 16 = 4 << size. */
+enum { ATTN__NARROW_SIZES = 3, ATTN__NARROW_MOST = 16, ATTN__NARROW_STEP = 32};
+
+typedef struct attn__narrow_args {
+    const float *q;     /* [channels][ld] */
+    float *o;           /* [channels][ld] */
+    float *m, *l;       /* [width]: begin with -inf and 0, and o with 0 */
+    int64_t ld;
+    const float *k, *v; /* [keys][channels] */
+    const float *reach; /* [channels]: the largest |k|; infinity where some of k is not finite */
+    int64_t keys;
+    float *p;           /* room for ATTN__NARROW_STEP x width numbers */
+} attn__narrow_args;
+
+typedef struct attn__narrow_kernel {
+    attn__isa isa;
+    int lanes;
+    int width[ATTN__NARROW_SIZES]; /* queries of one call: whole vectors */
+    void (*see[ATTN__NARROW_SIZES])(const attn__narrow_args *args);
+    /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; a NaN counts for nothing. */
+    void (*reach)(const float *x, int64_t count, float reach[ATTN__NARROW_MOST]);
+} attn__narrow_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__narrow_kernel *attn__narrow_for(attn__isa isa);
+
+#endif

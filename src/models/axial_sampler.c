@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Drawing images from the axial transformer, semi-parallel: the encoder once a slice, the outer decoder once a row, the
+ * inner decoder once a pixel.
+ *
+ * Beyond the paper's sampler nothing is computed twice: a row that is drawn goes through the outer decoder alone, its
+ * masked columns finding the rows above in a cache of keys and values, and a pixel goes through the inner decoder alone
+ * in the same way.  An image of N pixels so costs about as much as one evaluation of the model on it, where the slow
+ * sampler, one evaluation for each pixel, costs N of them. */
+#include "models/axial_transformer.h"
+
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct sampler {
+    const attn__axial_transformer *m;
+    attn_model *model;
+    attn_tape *tape;
+    attn_context *context;
+    attn_images_options options;
+    attn_tensor *x;
+    int64_t batch, rows_done;
+    attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS]; /* of masked blocks */
+} sampler;
+
+/* A place in all images. */
+typedef struct place {
+    int64_t slice, y, x;
+} place;
+
+static int64_t index_of(const sampler *s, int64_t image, place p)
+{
+    return ((image * s->m->slices + p.slice) * s->m->height + p.y) * s->m->width + p.x;
+}
+
+static double real_at(const attn_tensor *t, int64_t i)
+{
+    const void *data = attn_tensor_data(t);
+    return attn_tensor_dtype(t) == ATTN_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+static bool is_known(const sampler *s, int64_t index)
+{
+    return s->options.known && ((const uint8_t *)attn_tensor_data(s->options.known))[index] != 0;
+}
+
+/* -log(-log u) turns argmax into a draw from the softmax (the Gumbel-max trick). */
+static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
+{
+    if (s->options.noise) {
+        return real_at(s->options.noise, index * s->m->levels + level);
+    }
+    return -log(-log(attn__rng_uniform(rng)));
+}
+
+/* Draws number `index` from K logits that begin at element `first` of `logits`. */
+static void draw(const sampler *s, const attn_tensor *logits, int64_t first, int64_t index)
+{
+    attn__rng rng = {.seed = s->options.seed, .stream = (uint64_t)index};
+    double best = -INFINITY, temperature = s->options.temperature;
+    int32_t chosen = 0;
+    for (int64_t k = 0; k < s->m->levels; k++) {
+        double score = real_at(logits, first + k) / temperature + noise_at(s, index, &rng, k);
+        if (score > best) {
+            best = score;
+            chosen = (int32_t)k;
+        }
+    }
+    ((int32_t *)attn_tensor_data(s->x))[index] = chosen;
+}
+
+/* Numbers of one place of every image, or (n > 1) of n places in a row from it: I32 [B,n]. */
+static attn_tensor *numbers(const sampler *s, place p, int64_t n)
+{
+    attn_tensor *ids = attn_tensor_make(s->tape, ATTN_I32, 2, (int64_t[]){s->batch, n}, NULL);
+    for (int64_t b = 0; ids && b < s->batch; b++) {
+        memcpy((int32_t *)attn_tensor_data(ids) + b * n, (const int32_t *)attn_tensor_data(s->x) + index_of(s, b, p),
+               (size_t)n * sizeof(int32_t));
+    }
+    return ids;
+}
+
+/* ----------------------------------------------------------------------------------------------- pixels */
+
+/* One pixel through the inner decoder: `input` [B,1,X,D] is what its row has from above and from earlier slices. */
+static bool draw_pixel(sampler *s, attn_tensor *input, place p)
+{
+    const attn__axial_transformer *m = s->m;
+    attn_tensor *h = attn_reshape(s->tape, attn_slice(s->tape, input, 2, p.x, p.x + 1), 3,
+                                  (int64_t[]){s->batch, 1, m->dim});
+    if (p.x > 0) {
+        place left = {p.slice, p.y, p.x - 1};
+        h = attn_add(s->tape, h, attn_nn_embedding_forward(&m->embedding, s->tape, numbers(s, left, 1)));
+    }
+    for (int i = 0; i < m->ninner; i++) {
+        h = attn_nn_axial_block_step(&m->inner[i], s->tape, h, &s->inner[i]);
+    }
+    attn_tensor *logits = attn__axial_transformer_head(m, s->tape, h);
+    for (int64_t b = 0; logits && b < s->batch; b++) {
+        if (!is_known(s, index_of(s, b, p))) {
+            draw(s, logits, b * m->levels, index_of(s, b, p));
+        }
+    }
+    return logits != NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------- rows */
+
+/* A finished row through the outer decoder: what the row below it gets, [B,1,X,D].  base: its own part of the base. */
+static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
+{
+    const attn__axial_transformer *m = s->m;
+    const int64_t line[4] = {s->batch, 1, m->width, m->dim}, apart[3] = {s->batch * m->width, 1, m->dim};
+    attn_tensor *h = attn_nn_embedding_forward(&m->embedding, s->tape, numbers(s, row, m->width));
+    h = attn_add(s->tape, attn_reshape(s->tape, h, 4, line), base);
+    for (int i = 0; i < m->nouter; i++) {
+        if (i % 2 == 0) {
+            h = attn_nn_axial_block_forward(&m->outer[i], s->tape, h, 2, ATTN_CAUSAL_NONE);
+        } else { /* every column is a row of the cache */
+            h = attn_nn_axial_block_step(&m->outer[i], s->tape, attn_reshape(s->tape, h, 3, apart), &s->outer[i]);
+            h = attn_reshape(s->tape, h, 4, line);
+        }
+    }
+    return h;
+}
+
+/* Draws row y; returns what the row below gets.  `above`, what this row gets, is NULL for the first one. */
+static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, place row)
+{
+    const attn__axial_transformer *m = s->m;
+    attn_tensor *own = attn_slice(s->tape, base, 1, row.y, row.y + 1);
+    attn_tensor *input = above ? attn_add(s->tape, own, above) : own;
+    bool done = input != NULL;
+    for (int i = 0; i < m->ninner; i++) {
+        s->inner[i].length = 0;
+    }
+    for (row.x = 0; row.x < m->width && done; row.x++) {
+        attn_scope_begin(s->tape);
+        done = draw_pixel(s, input, row);
+        attn_scope_end(s->tape, NULL);
+    }
+    row.x = 0;
+    return done ? finish_row(s, own, row) : NULL;
+}
+
+static bool report(sampler *s)
+{
+    s->rows_done++;
+    if (!s->options.progress ||
+        s->options.progress(s->options.user, s->rows_done, s->m->slices * s->m->height)) {
+        return true;
+    }
+    attn__fail(s->context, ATTN_INTERRUPTED, "drawing images was stopped");
+    return false;
+}
+
+/* ----------------------------------------------------------------------------------------------- slices */
+
+/* I32 [B], all `slice`. */
+static attn_tensor *repeated(const sampler *s, int64_t slice)
+{
+    attn_tensor *slices = attn_tensor_make(s->tape, ATTN_I32, 1, &s->batch, NULL);
+    for (int64_t b = 0; slices && b < s->batch; b++) {
+        ((int32_t *)attn_tensor_data(slices))[b] = (int32_t)slice;
+    }
+    return slices;
+}
+
+static bool draw_slice(sampler *s, int64_t slice)
+{
+    const attn__axial_transformer *m = s->m;
+    attn_tape_reset(s->tape, NULL);
+    attn_scope_begin(s->tape);
+    attn_tensor *slices = repeated(s, slice);
+    attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices) : NULL;
+    attn_tensor *above = NULL;
+    attn_scope_end(s->tape, base);
+    for (int i = 0; i < m->nouter; i++) {
+        s->outer[i].length = 0;
+    }
+    bool done = base != NULL;
+    for (int64_t y = 0; y < m->height && done; y++) {
+        attn_scope_begin(s->tape);
+        above = attn_scope_end(s->tape, draw_row(s, base, above, (place){slice, y, 0}));
+        done = above && report(s);
+    }
+    return done;
+}
+
+/* The definition: every pixel from a whole evaluation. */
+static bool draw_slice_slowly(sampler *s, int64_t slice)
+{
+    const attn__axial_transformer *m = s->m;
+    for (place p = {slice, 0, 0}; p.y < m->height; p.y++) {
+        for (p.x = 0; p.x < m->width; p.x++) {
+            attn_tape_reset(s->tape, NULL);
+            attn_tensor *logits = attn_images_logits(s->model, s->tape, s->x, repeated(s, slice));
+            for (int64_t b = 0; logits && b < s->batch; b++) {
+                if (!is_known(s, index_of(s, b, p))) {
+                    draw(s, logits, ((b * m->height + p.y) * m->width + p.x) * m->levels, index_of(s, b, p));
+                }
+            }
+            if (!logits) {
+                return false;
+            }
+        }
+        if (!report(s)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------------- the whole */
+
+static bool make_caches(sampler *s)
+{
+    const attn__axial_transformer *m = s->m;
+    attn_dtype dtype = attn_tensor_dtype(m->head.weight);
+    attn_status status = ATTN_OK;
+    for (int i = 1; i < m->nouter && status == ATTN_OK; i += 2) {
+        status = attn_nn_kv_cache_create(&s->outer[i], s->context, dtype, s->batch * m->width, m->height, m->dim);
+    }
+    for (int i = 0; i < m->ninner && status == ATTN_OK; i++) {
+        status = attn_nn_kv_cache_create(&s->inner[i], s->context, dtype, s->batch, m->width, m->dim);
+    }
+    return status == ATTN_OK;
+}
+
+static bool options_fit(const sampler *s)
+{
+    const attn_tensor *noise = s->options.noise, *known = s->options.known;
+    int64_t size = attn_tensor_size(s->x);
+    if (!(s->options.temperature > 0)) {
+        attn__fail(s->context, ATTN_ARGUMENT, "temperature is %g; more than 0 wanted", s->options.temperature);
+        return false;
+    }
+    if (noise && (attn_tensor_size(noise) != size * s->m->levels ||
+                  (attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64))) {
+        attn__fail(s->context, ATTN_SHAPE, "noise: %lld real numbers wanted, one for each level of each number",
+                   (long long)(size * s->m->levels));
+        return false;
+    }
+    if (known && (attn_tensor_size(known) != size ||
+                  (attn_tensor_dtype(known) != ATTN_U8 && attn_tensor_dtype(known) != ATTN_BOOL))) {
+        attn__fail(s->context, ATTN_SHAPE, "known: %lld bytes wanted, one for each number of the images",
+                   (long long)size);
+        return false;
+    }
+    return true;
+}
+
+/* What is not known is whatever the caller left there: it has no influence, but must be a level. */
+static void clear_unknown(const sampler *s)
+{
+    int32_t *data = attn_tensor_data(s->x);
+    for (int64_t i = 0; i < attn_tensor_size(s->x); i++) {
+        data[i] = is_known(s, i) ? data[i] : 0;
+    }
+}
+
+static void run(sampler *s)
+{
+    bool done = options_fit(s) && attn_tape_create(&s->tape, s->context) == ATTN_OK && make_caches(s);
+    if (done) {
+        clear_unknown(s);
+        done = attn__axial_transformer_takes(s->m, s->context, s->x, true);
+    }
+    for (int64_t slice = 0; slice < s->m->slices && done; slice++) {
+        done = s->options.slow ? draw_slice_slowly(s, slice) : draw_slice(s, slice);
+    }
+    for (int i = 0; i < ATTN__MAX_BLOCKS; i++) {
+        attn_nn_kv_cache_destroy(&s->outer[i]);
+        attn_nn_kv_cache_destroy(&s->inner[i]);
+    }
+    attn_tape_destroy(s->tape);
+}
+
+attn_status attn_images_sample(attn_model *model, attn_tensor *x, const attn_images_options *options)
+{
+    attn_context *context = attn_model_context(model);
+    const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
+    if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
+        return attn_context_status(context);
+    }
+    sampler *s = attn__alloc_zero(context, sizeof *s); /* caches of all blocks: too large for a stack */
+    if (!s) {
+        return ATTN_MEMORY;
+    }
+    *s = (sampler){.m = m, .model = model, .context = context, .x = x, .batch = attn_tensor_dim(x, 0)};
+    s->options = options ? *options : (attn_images_options){0};
+    s->options.temperature = s->options.temperature == 0 ? 1 : s->options.temperature;
+    run(s);
+    attn__free(context, s);
+    return attn_context_status(context);
+}

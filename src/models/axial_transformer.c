@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The axial transformer (Ho et al. 2019, arXiv:1912.12180), a distribution over images: each slice (a channel of a
+ * frame) given the earlier ones, in it each row given those above, in it each pixel given those to the left.
+ *
+ * Three stacks of blocks see three kinds of past: the exterior encoder the earlier slices, unmasked in both directions;
+ * the outer decoder the rows above, its row attention unmasked, its column attention masked; the inner decoder the
+ * pixels to the left.  A masked column may look at its own row, which row attention has filled from both sides: the
+ * outer decoder's result is therefore shifted down by one row before the inner decoder sees it, and without that the
+ * model would read what it has to predict. */
+#include "models/axial_transformer.h"
+
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 1, COLUMNS = 2 }; /* axes of [N,Y,X,D]: attention down a column, along a row */
+
+/* ------------------------------------------------------------------------------------------------ build */
+
+static void build_positions(attn__grid_positions *p, attn_nn_builder *builder, const attn__axial_transformer *m)
+{
+    const attn_nn_fill fill = {.start = ATTN_START_NORMAL, .scale = 0.02};
+    p->rows = attn_nn_parameter(builder, "rows", 3, (int64_t[]){m->height, 1, m->dim}, fill);
+    p->columns = attn_nn_parameter(builder, "columns", 2, (int64_t[]){m->width, m->dim}, fill);
+}
+
+static void build_blocks(attn_nn_axial_block *blocks, int n, attn_nn_builder *builder, const char *name,
+                         const attn_nn_axial_block_options *options)
+{
+    for (int i = 0; i < n; i++) {
+        attn_nn_push(builder, "%s.%d", name, i);
+        attn_nn_axial_block_init(&blocks[i], builder, options);
+        attn_nn_pop(builder);
+    }
+}
+
+static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
+                           const attn_nn_axial_block_options *options)
+{
+    attn_nn_push(builder, "exterior");
+    attn_nn_push(builder, "conv");
+    attn_nn_conv_init(&m->conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = 2 * m->slices, .out = m->dim,
+                                                                 .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
+    attn_nn_pop(builder);
+    build_positions(&m->exterior_positions, builder, m);
+    build_blocks(m->exterior, m->nexterior, builder, "blocks", options);
+    attn_nn_pop(builder);
+}
+
+/* Logits start at 0, up to `scale`: before training every level is as likely as any other, log2 K bits each. */
+static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, double scale)
+{
+    attn_nn_push(builder, "norm");
+    attn_nn_layer_norm_init(&m->norm, builder, m->dim, 0);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "head");
+    m->head.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){m->levels, m->dim},
+                                       (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = scale / sqrt((double)m->dim)});
+    m->head.bias = attn_nn_parameter(builder, "bias", 1, &m->levels, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    attn_nn_pop(builder);
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    attn__axial_transformer *m = self;
+    const attn_nn_axial_block_options options = {.dim = attn_config_int(config, "dim", 0),
+                                                 .heads = attn_config_int(config, "heads", 0),
+                                                 .dropout = attn_config_real(config, "dropout", 0),
+                                                 .residual_scale = attn_config_real(config, "residual_init", 0)};
+    m->height = attn_config_int(config, "height", 0);
+    m->width = attn_config_int(config, "width", 0);
+    m->channels = attn_config_int(config, "channels", 0);
+    m->frames = attn_config_int(config, "frames", 1);
+    m->slices = m->frames * m->channels;
+    m->levels = attn_config_int(config, "levels", 256);
+    m->dim = options.dim;
+    m->nexterior = (int)attn_config_int(config, "exterior_blocks", 0);
+    m->nouter = (int)attn_config_int(config, "outer_blocks", 0);
+    m->ninner = (int)attn_config_int(config, "inner_blocks", 0);
+    build_exterior(m, builder, &options);
+    attn_nn_push(builder, "embedding");
+    attn_nn_embedding_init(&m->embedding, builder, m->levels, m->dim, 1);
+    attn_nn_pop(builder);
+    attn_nn_push(builder, "positions");
+    build_positions(&m->positions, builder, m);
+    attn_nn_pop(builder);
+    build_blocks(m->outer, m->nouter, builder, "outer", &options);
+    build_blocks(m->inner, m->ninner, builder, "inner", &options);
+    build_head(m, builder, options.residual_scale);
+}
+
+/* ----------------------------------------------------------------------------------------------- checks */
+
+bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_context *context, const attn_tensor *x,
+                                   bool values)
+{
+    int rank = x ? attn_tensor_rank(x) : 0;
+    bool fits = rank == 4 || rank == 5;
+    if (fits) {
+        int64_t slices = rank == 4 ? attn_tensor_dim(x, 1) : attn_tensor_dim(x, 1) * attn_tensor_dim(x, 2);
+        fits = slices == m->slices && attn_tensor_dim(x, -2) == m->height && attn_tensor_dim(x, -1) == m->width &&
+               (rank == 4 || attn_tensor_dim(x, 1) == m->frames);
+    }
+    if (!x || attn_tensor_dtype(x) != ATTN_I32 || !fits) {
+        attn__fail(context, ATTN_SHAPE,
+                   "axial-transformer: images of integers [b,%" PRId64 ",%" PRId64 ",%" PRId64 "] wanted (%" PRId64
+                   " frames of %" PRId64 " channels), or with frames and channels apart; %d axes found",
+                   m->slices, m->height, m->width, m->frames, m->channels, rank);
+        return false;
+    }
+    const int32_t *data = attn_tensor_data(x);
+    for (int64_t i = 0; values && i < attn_tensor_size(x); i++) {
+        if (data[i] < 0 || data[i] >= m->levels) {
+            attn__fail(context, ATTN_ARGUMENT, "axial-transformer: number %" PRId64 " of the images is %d; allowed: 0 "
+                       "to %" PRId64, i, (int)data[i], m->levels - 1);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool slices_fit(const attn__axial_transformer *m, attn_context *context, const attn_tensor *x,
+                       const attn_tensor *slices)
+{
+    int64_t batch = attn_tensor_dim(x, 0);
+    if (!slices) {
+        return true;
+    }
+    bool fits = attn_tensor_dtype(slices) == ATTN_I32 && attn_tensor_rank(slices) == 1 &&
+                attn_tensor_dim(slices, 0) == batch;
+    for (int64_t i = 0; fits && i < batch; i++) {
+        int32_t slice = ((const int32_t *)attn_tensor_data(slices))[i];
+        fits = slice >= 0 && slice < m->slices;
+    }
+    if (!fits) {
+        attn__fail(context, ATTN_ARGUMENT,
+                   "axial-transformer: one slice for each of %" PRId64 " images wanted, integers of 0 to %" PRId64,
+                   batch, m->slices - 1);
+    }
+    return fits;
+}
+
+/* ---------------------------------------------------------------------------------------------- forward */
+
+static int64_t active_count(const attn__axial_transformer *m, const attn_tensor *x, const attn_tensor *slices)
+{
+    return attn_tensor_dim(x, 0) * (slices ? 1 : m->slices);
+}
+
+/* The n-th active slice, counted over the whole batch. */
+static int64_t active_slice(const attn__axial_transformer *m, const attn_tensor *slices, int64_t n)
+{
+    return slices ? n * m->slices + ((const int32_t *)attn_tensor_data(slices))[n] : n;
+}
+
+static void put(attn_tensor *x, int64_t i, double value)
+{
+    if (attn_tensor_dtype(x) == ATTN_F64) {
+        ((double *)attn_tensor_data(x))[i] = value;
+    } else {
+        ((float *)attn_tensor_data(x))[i] = (float)value;
+    }
+}
+
+/* What the encoder sees of each active slice, [N,2S,Y,X]: the earlier slices in [0, 1], nothing of the active and the
+ * later ones, and a plane of ones that marks the active one. */
+static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
+                                  const attn_tensor *slices)
+{
+    int64_t n = active_count(m, x, slices), plane = m->height * m->width;
+    attn_tensor *input = attn_tensor_make(tape, attn_tensor_dtype(m->head.weight), 4,
+                                          (int64_t[]){n, 2 * m->slices, m->height, m->width}, NULL);
+    const int32_t *data = attn_tensor_data(x);
+    double scale = m->levels > 1 ? 1 / (double)(m->levels - 1) : 0;
+    for (int64_t i = 0; input && i < n; i++) {
+        int64_t active = active_slice(m, slices, i) % m->slices, first = active_slice(m, slices, i) - active;
+        int64_t to = i * 2 * m->slices * plane;
+        for (int64_t j = 0; j < active * plane; j++) {
+            put(input, to + j, scale * data[first * plane + j]);
+        }
+        for (int64_t j = 0; j < plane; j++) {
+            put(input, to + (m->slices + active) * plane + j, 1);
+        }
+    }
+    return input;
+}
+
+static attn_tensor *add_positions(const attn__grid_positions *p, attn_tape *tape, attn_tensor *x)
+{
+    return attn_add(tape, attn_add(tape, x, p->rows), p->columns);
+}
+
+attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
+                                          const attn_tensor *slices)
+{
+    attn_tensor *h = attn_nn_conv_forward(&m->conv, tape, encoder_input(m, tape, x, slices));
+    h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL; /* blocks are faster with the channels last */
+    h = add_positions(&m->exterior_positions, tape, h);
+    for (int i = 0; i < m->nexterior; i++) {
+        h = attn_nn_axial_block_forward(&m->exterior[i], tape, h, i % 2 ? ROWS : COLUMNS, ATTN_CAUSAL_NONE);
+    }
+    return add_positions(&m->positions, tape, h);
+}
+
+/* The numbers of the active slices, [N,Y,X]. */
+static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
+                                   const attn_tensor *slices)
+{
+    int64_t n = active_count(m, x, slices), plane = m->height * m->width;
+    attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 3, (int64_t[]){n, m->height, m->width}, NULL);
+    for (int64_t i = 0; ids && i < n; i++) {
+        memcpy((int32_t *)attn_tensor_data(ids) + i * plane,
+               (const int32_t *)attn_tensor_data(x) + active_slice(m, slices, i) * plane, (size_t)plane * sizeof(int32_t));
+    }
+    return ids;
+}
+
+/* Moves x [N,Y,X,D] by one place along `axis`, zeros coming in. */
+static attn_tensor *shift(attn_tape *tape, attn_tensor *x, int axis)
+{
+    if (!x) {
+        return NULL;
+    }
+    int64_t shape[4], n = attn_tensor_dim(x, axis);
+    memcpy(shape, attn_tensor_shape(x), sizeof shape);
+    shape[axis] = 1;
+    attn_tensor *parts[2] = {attn_tensor_make(tape, attn_tensor_dtype(x), 4, shape, NULL),
+                             n > 1 ? attn_slice(tape, x, axis, 0, n - 1) : NULL};
+    return attn_concat(tape, parts, n > 1 ? 2 : 1, axis);
+}
+
+attn_tensor *attn__axial_transformer_head(const attn__axial_transformer *m, attn_tape *tape, attn_tensor *h)
+{
+    return attn_nn_linear_forward(&m->head, tape, attn_nn_layer_norm_forward(&m->norm, tape, h));
+}
+
+static attn_tensor *logits_of(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
+                              const attn_tensor *slices, attn_tensor **ids)
+{
+    attn_tensor *base = attn__axial_transformer_base(m, tape, x, slices);
+    *ids = active_numbers(m, tape, x, slices);
+    attn_tensor *h = attn_nn_embedding_forward(&m->embedding, tape, *ids), *outer = attn_add(tape, h, base);
+    for (int i = 0; i < m->nouter; i++) {
+        outer = attn_nn_axial_block_forward(&m->outer[i], tape, outer, i % 2 ? ROWS : COLUMNS,
+                                            i % 2 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE);
+    }
+    attn_tensor *inner = attn_add(tape, attn_add(tape, shift(tape, h, COLUMNS), shift(tape, outer, ROWS)), base);
+    for (int i = 0; i < m->ninner; i++) {
+        inner = attn_nn_axial_block_forward(&m->inner[i], tape, inner, COLUMNS, ATTN_CAUSAL_TOP_LEFT);
+    }
+    return attn__axial_transformer_head(m, tape, inner);
+}
+
+const attn__axial_transformer *attn__axial_transformer_of(const attn_model *model, attn_context *context)
+{
+    extern const attn__kind attn__kind_axial_transformer;
+    if (model->kind == &attn__kind_axial_transformer) {
+        return model->self;
+    }
+    attn__fail(context, ATTN_UNSUPPORTED, "%s is no distribution over images; axial-transformer is",
+               model->kind->about.name);
+    return NULL;
+}
+
+attn_tensor *attn_images_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices)
+{
+    attn_context *context = attn_tape_context(tape);
+    const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
+    attn_tensor *ids, *logits;
+    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices)) {
+        return NULL;
+    }
+    logits = logits_of(m, tape, x, slices, &ids);
+    if (!logits || slices) {
+        return logits;
+    }
+    int rank = attn_tensor_rank(x);
+    int64_t shape[ATTN_MAX_RANK];
+    memcpy(shape, attn_tensor_shape(x), (size_t)rank * sizeof *shape);
+    shape[rank] = m->levels;
+    return attn_reshape(tape, logits, rank + 1, shape);
+}
+
+attn_tensor *attn_images_bits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices)
+{
+    attn_context *context = attn_tape_context(tape);
+    const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
+    attn_tensor *ids, *logits;
+    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices)) {
+        return NULL;
+    }
+    logits = logits_of(m, tape, x, slices, &ids);
+    attn_tensor *nats = logits ? attn_cross_entropy(tape, logits, ids, &(attn_cross_entropy_options){0}) : NULL;
+    return attn_affine(tape, nats, 1 / log(2), 0);
+}
+
+static void forward(const void *self, const attn__call *call)
+{
+    (void)self;
+    attn_tensor *x = attn__input(call, "image"), *slices = attn__input(call, "slices");
+    if (x) {
+        attn__output(call, "logits", attn_images_logits((attn_model *)(uintptr_t)call->model, call->tape, x, slices));
+    }
+}
+
+static const attn_key keys[] = {
+    ATTN__KEY_COUNT("height", NULL, "rows of an image"),
+    ATTN__KEY_COUNT("width", NULL, "columns of an image"),
+    ATTN__KEY_COUNT("channels", NULL, "numbers a pixel: 3 for colours"),
+    {"frames", ATTN_VALUE_INT, "1", 1, 4096, NULL, "images of a video"},
+    {"levels", ATTN_VALUE_INT, "256", 1, 65536, NULL, "values that a number can have"},
+    ATTN__KEY_COUNT("dim", NULL, "channels inside"),
+    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
+    {"exterior_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
+     "blocks over earlier channels and frames, rows and columns in turn"},
+    {"outer_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the rows above, rows and columns in turn"},
+    {"inner_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the pixels to the left"},
+    {"residual_init", ATTN_VALUE_REAL, "1e-10", 1e-30, 1, NULL,
+     "how large logits and what blocks add start, beside an ordinary start"},
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_INIT,
+};
+static const attn_port inputs[] = {
+    ATTN__PORT_IDS("image", "(b,c,h,w) or (b,f,c,h,w)", "integers in [0, levels)"),
+    {"slices", "(b)", true, true, "frame * channels + channel to predict of each image; left out: all"},
+};
+static const attn_port outputs[] = {
+    ATTN__PORT("logits", "(b,c,h,w,levels), (b,f,c,h,w,levels); with slices (b,h,w,levels)", "")};
+
+const attn__kind attn__kind_axial_transformer = {
+    .about = {.name = "axial-transformer",
+              .summary = "a distribution over images and videos, drawn one number at a time",
+              .source = "Ho et al. 2019, arXiv:1912.12180",
+              ATTN__PORTS(keys, inputs, outputs)},
+    .size = sizeof(attn__axial_transformer),
+    .build = build,
+    .forward = forward,
+};

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Blocks of the axial transformer, whole or one position at a time. */
+#include "attn/nn_axial.h"
+
+#include "base/context.h"
+
+#include <string.h>
+
+/* Makes a parameter start smaller than its layer lets it. */
+static void shrink(attn_tensor *x, double factor)
+{
+    for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
+        if (attn_tensor_dtype(x) == ATTN_F64) {
+            ((double *)attn_tensor_data(x))[i] *= factor;
+        } else {
+            ((float *)attn_tensor_data(x))[i] *= (float)factor;
+        }
+    }
+}
+
+static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const char *name, int64_t dim)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_linear_init(dense, builder, dim, dim, true);
+    attn_nn_pop(builder);
+}
+
+static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_layer_norm_init(norm, builder, dim, 0);
+    attn_nn_pop(builder);
+}
+
+void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
+                              const attn_nn_axial_block_options *options)
+{
+    int64_t dim = options->dim;
+    *block = (attn_nn_axial_block){.dropout = options->dropout};
+    norm_init(&block->ln1, builder, "ln1", dim);
+    attn_nn_push(builder, "attention");
+    attn_nn_multi_head_init(&block->attention, builder,
+                            &(attn_nn_multi_head_options){.hidden = dim, .heads = options->heads, .bias = true});
+    attn_nn_pop(builder);
+    norm_init(&block->ln2, builder, "ln2", dim);
+    dense_init(&block->dense1, builder, "dense1", dim);
+    dense_init(&block->dense2, builder, "dense2", dim);
+    shrink(block->attention.w_o.weight, options->residual_scale);
+    shrink(block->dense2.weight, options->residual_scale);
+}
+
+attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, int axis,
+                                     attn_causal causal)
+{
+    attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, x);
+    attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
+    attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
+    if (!q || !k || !v) {
+        return NULL;
+    }
+    int rank = attn_tensor_rank(q);
+    attn_axis description = {.rank = rank, .axis = axis, .channel_axis = rank - 1, .heads = layer->heads,
+                             .causal = causal};
+    attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = rank, .dropout = layer->dropout};
+    memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
+    memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
+    if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention along axis %d of %d: not possible", axis, rank);
+        return NULL;
+    }
+    a.problem.dtype = attn_tensor_dtype(q);
+    return attn_nn_linear_forward(&layer->w_o, tape, attn_attend(tape, &a));
+}
+
+static attn_tensor *plus(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, attn_tensor *y)
+{
+    return attn_add(tape, x, attn_dropout(tape, y, block->dropout));
+}
+
+static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *h = attn_nn_layer_norm_forward(&block->ln2, tape, x);
+    h = attn_linear(tape, h, block->dense1.weight, block->dense1.bias, ATTN_GELU_SIGMOID);
+    return plus(block, tape, x, attn_nn_linear_forward(&block->dense2, tape, h));
+}
+
+attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
+                                         attn_causal causal)
+{
+    attn_scope_begin(tape);
+    attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);
+    x = plus(block, tape, x, attn_nn_multi_head_axis(&block->attention, tape, h, axis, causal));
+    return attn_scope_end(tape, feed_forward(block, tape, x));
+}
+
+attn_tensor *attn_nn_axial_block_step(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x,
+                                      attn_nn_kv_cache *cache)
+{
+    attn_scope_begin(tape);
+    attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x), *y = NULL;
+    if (h && attn_nn_multi_head_append(&block->attention, tape, h, cache) == ATTN_OK) {
+        y = attn_nn_multi_head_cached(&block->attention, tape, h, cache, NULL);
+    }
+    return attn_scope_end(tape, feed_forward(block, tape, plus(block, tape, x, y)));
+}

@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The commands about alignments, from a folder of small families to contacts: training and going on, the regression,
+# contacts, embeddings, scores, and what they say where something is wrong.
+. tests/support/cli.sh
+
+# ---- three families of 8 sequences of 30 columns, and a hairpin for the first: residue i touches 29 - i
+mkdir families
+awk 'BEGIN { srand(7); letters = "ACDEFGHIKLMNPQRSTVWY";
+    for (f = 1; f <= 3; f++) {
+        file = "families/f" f ".a3m";
+        for (r = 0; r < 8; r++) {
+            row = "";
+            for (c = 0; c < 30; c++) {
+                if (r == 0) base[c] = substr(letters, int(rand() * 20) + 1, 1);
+                row = row (rand() < 0.2 && r > 0 ? substr(letters, int(rand() * 20) + 1, 1) : base[c]);
+            }
+            printf ">f%d_%d\n%s\n", f, r, row > file;
+            if (r == 0) query[f] = row;
+        }
+    }
+    split("ALA CYS ASP GLU PHE GLY HIS ILE LYS LEU MET ASN PRO GLN ARG SER THR VAL TRP TYR", names, " ");
+    for (c = 0; c < 30; c++) {
+        name = names[index(letters, substr(query[1], c + 1, 1))];
+        x = c < 15 ? 3.8 * c : 3.8 * (29 - c);
+        y = c < 15 ? 0 : 5;
+        printf "ATOM  %5d  CA  %s A%4d    %8.3f%8.3f%8.3f  1.00  0.00\n", c + 1, name, c + 1, x, y, 0 > "f1.pdb";
+    } }'
+small="--layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 2 --max-tokens 200 --threads 1"
+
+# ---- training, and going on to the same bits
+"$attn" train msa --data families --out whole $small --quiet >/dev/null
+[ "$(wc -l < whole/history.tsv)" -eq 3 ] || fail "history.tsv has not a line an epoch"
+"$attn" train msa --data families --out parts $small --epochs 1 --quiet >/dev/null
+cmp -s whole/model.safetensors parts/model.safetensors && fail "the second epoch changed nothing"
+head -2 whole/history.tsv | cmp -s - parts/history.tsv || fail "the first epochs differ"
+expect 2 "is there already" "$attn" train msa --data families --out whole $small --quiet
+expect 2 "train msa needs --data" "$attn" train msa --out nothing --quiet
+mkdir empty
+expect 2 "no files in it" "$attn" train msa --data empty --out nothing --quiet
+expect 2 "No such file" "$attn" train msa --data missing --out nothing --quiet
+cp -r families broken
+printf '>a\nAC1\n' > broken/g.a3m
+expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --data broken --out nothing --quiet
+[ ! -e nothing ] || fail "a run that could not begin left a directory"
+
+# ---- contacts need a regression; it is fitted to a structure
+expect 2 "contact regression" "$attn" contacts families/f1.a3m --model whole --quiet
+expect 2 "is not ALIGNMENT=STRUCTURE" "$attn" train contacts families/f1.a3m --model whole --out fitted --quiet
+expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet
+"$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
+grep -q '"contacts": 3' fitted.json || grep -q '"contacts": [1-9]' fitted.json || fail "no contacts: $(cat fitted.json)"
+
+# ---- contacts, with a structure beside the alignment
+cp families/f1.a3m f1.a3m
+"$attn" contacts f1.a3m --model fitted -o out --least 0 --quiet > said
+grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
+grep -q "precision" said || fail "f1.pdb was not found beside f1.a3m"
+[ "$(head -c 6 out/f1.contacts.npy | tail -c 5)" = NUMPY ] || fail "no array"
+head -c 4 out/f1.contacts.png | grep -q PNG || fail "no picture"
+# 30 residues: 24 * 25 / 2 pairs at least 6 apart, sorted, and i < j; residues 1 and 30 are 5 angstrom apart
+awk -F'\t' 'NR == 1 { next } { n++; if ($2 - $1 < 6 || $5 != $2 - $1) bad = 1; if (n > 1 && $7 > last) bad = 2; last = $7;
+    if ($1 == 1 && $2 == 30 && ($8 != "5.00" || $9 != 1)) bad = 3 } END { exit !(n == 300 && !bad) }' out/f1.contacts.tsv ||
+    fail "the table is not what it should be"
+# the memory allowed changes nothing but rounding
+"$attn" contacts f1.a3m --model fitted -o less --least 0 --memory 100M --quiet >/dev/null
+paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16 > 1e-5 || $16 - $7 > 1e-5) && $1 == $10 && $2 == $11 { exit 1 }' ||
+    fail "--memory changed the result"
+expect 2 "at least; allowed" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
+expect 2 "is no size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
+expect 2 "no chain 'Z'" "$attn" contacts f1.a3m --model fitted --chain Z --quiet
+head -2 f1.a3m > single.a3m
+"$attn" contacts single.a3m --model fitted -o out 2>said >/dev/null
+grep -q "warning: one sequence alone" said || fail "no warning for one sequence"
+
+# ---- embeddings and scores
+"$attn" embed f1.a3m --model fitted --what sequences --depth 5 -o out --json --quiet | grep -q '"shape":\[5,16\]' ||
+    fail "embeddings of another shape"
+[ "$(wc -l < out/f1.names.txt)" -eq 5 ] || fail "names.txt has not a line a sequence"
+residue=$(sed -n 2p f1.a3m | cut -c3)
+other=A
+[ "$residue" = A ] && other=G
+"$attn" score f1.a3m "${residue}3$other" "${residue}3$other:${residue}3$other" --model fitted --quiet > scores
+awk -F'\t' 'NR == 2 { one = $2 } NR == 3 { d = $2 - 2 * one; exit !(d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+expect 2 "is no mutation" "$attn" score f1.a3m A3 --model fitted --quiet
+expect 2 "the query has residues 1 to 30" "$attn" score f1.a3m A31G --model fitted --quiet
+expect 2 "residue 3 of the query is $residue" "$attn" score f1.a3m "${other}3$residue" --model fitted --quiet
+expect 2 "score needs mutations" "$attn" score f1.a3m --model fitted --quiet
+[ "$("$attn" score f1.a3m --every --model fitted --quiet | wc -l)" -eq 571 ] || fail "--every is not 30 times 19 lines"
+exit $failed

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT
+ * The axial transformer as a distribution over images: what it costs untrained, what each number may depend on, and
+ * that the sampler with caches draws what the definition draws. */
+#include "support/cmocka.h"
+#include "support/tensors.h"
+
+#include "attn/images.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct world {
+    attn_context *context;
+    attn_tape *tape;
+    attn_model *model;
+    attn_tensor *x;
+    int64_t shape[4], size, levels;
+} world;
+
+typedef struct sizes {
+    int64_t height, width, channels, levels, dim, heads, exterior, outer, inner;
+    double residual;
+} sizes;
+
+static attn_model *build(attn_context *context, const sizes *s)
+{
+    attn_config *config;
+    attn_model *model;
+    const struct {
+        const char *key;
+        int64_t value;
+    } keys[] = {{"height", s->height}, {"width", s->width}, {"channels", s->channels}, {"levels", s->levels},
+                {"dim", s->dim}, {"heads", s->heads}, {"exterior_blocks", s->exterior}, {"outer_blocks", s->outer},
+                {"inner_blocks", s->inner}};
+    assert_int_equal(attn_config_create(&config, context), ATTN_OK);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        attn_config_set_int(config, keys[i].key, keys[i].value);
+    if (s->residual > 0)
+        attn_config_set_real(config, "residual_init", s->residual);
+    if (attn_model_create(&model, context, "axial-transformer", config, &(attn_model_options){.seed = 5}) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    attn_config_destroy(config);
+    return model;
+}
+
+static void begin(world *w, const sizes *s, int64_t batch)
+{
+    *w = (world){.context = test_context(), .shape = {batch, s->channels, s->height, s->width}, .levels = s->levels};
+    w->model = build(w->context, s);
+    assert_int_equal(attn_tape_create(&w->tape, w->context), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&w->x, w->context, ATTN_I32, 4, w->shape), ATTN_OK);
+    w->size = attn_tensor_size(w->x);
+    attn__rng rng = {.seed = 11};
+    for (int64_t i = 0; i < w->size; i++)
+        ((int32_t *)attn_tensor_data(w->x))[i] = (int32_t)attn__rng_below(&rng, (uint64_t)s->levels);
+}
+
+static void end(world *w)
+{
+    attn_tensor_destroy(w->x);
+    attn_tape_destroy(w->tape);
+    attn_model_destroy(w->model);
+    size_t held;
+    attn_context_memory(w->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(w->context);
+}
+
+static int32_t *numbers(const world *w)
+{
+    return attn_tensor_data(w->x);
+}
+
+/* Starts of size 1 in all residual branches and biases off zero: whatever leaks or is forgotten shows. */
+static void stir(world *w)
+{
+    attn_named_list *list = attn_model_parameters(w->model);
+    for (int64_t i = 0; i < list->n; i++) {
+        attn__rng rng = {.seed = 17, .stream = (uint64_t)i};
+        attn_tensor *p = list->items[i].tensor;
+        for (int64_t j = 0; j < attn_tensor_size(p) && attn_tensor_rank(p) == 1; j++)
+            test_set(p, j, test_at(p, j) + 0.3 * attn__rng_normal(&rng));
+    }
+}
+
+static const sizes small = {.height = 4, .width = 5, .channels = 3, .levels = 7, .dim = 8, .heads = 2, .exterior = 2,
+                            .outer = 4, .inner = 2, .residual = 1};
+
+/* ------------------------------------------------------------------------------------------ bits and size */
+
+static void an_untrained_model_costs_eight_bits(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w, &(sizes){.height = 6, .width = 4, .channels = 3, .levels = 256, .dim = 16, .heads = 2, .exterior = 2,
+                       .outer = 2, .inner = 2}, 2);
+    attn_tape_reset(w.tape, NULL);
+    attn_tensor *bits = attn_images_bits(w.model, w.tape, w.x, NULL);
+    assert_non_null(bits);
+    assert_true(fabs(test_at(bits, 0) - 8) < 1e-6);
+    attn_tensor *slices = attn_tensor_make(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){2, 0});
+    assert_true(fabs(test_at(attn_images_bits(w.model, w.tape, w.x, slices), 0) - 8) < 1e-6);
+    end(&w);
+}
+
+static int64_t parameters_of(const sizes *s)
+{
+    attn_context *context = test_context();
+    attn_model *model = build(context, s);
+    attn_named_list *list = attn_model_parameters(model);
+    int64_t n = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        n += attn_tensor_size(list->items[i].tensor);
+    attn_model_destroy(model);
+    attn_context_destroy(context);
+    return n;
+}
+
+/* The count as a formula, which gives what the paper's ImageNet models have, and holds for models small enough to make
+ * here. */
+static int64_t expected_parameters(const sizes *s)
+{
+    int64_t d = s->dim, blocks = s->exterior + s->outer + s->inner;
+    return blocks * (6 * d * d + 10 * d) + d * (2 * s->levels + 18 * s->channels + 1 + 2 * (s->height + s->width) + 2) +
+           s->levels;
+}
+
+static void parameters_are_as_many_as_published(void **state)
+{
+    (void)state;
+    const sizes imagenet32 = {.height = 32, .width = 32, .channels = 3, .levels = 256, .dim = 1536, .heads = 16,
+                              .exterior = 8, .outer = 8, .inner = 8};
+    assert_int_equal(expected_parameters(&imagenet32), 341178112);
+    const sizes narrow = {.height = 32, .width = 32, .channels = 3, .levels = 256, .dim = 32, .heads = 4, .exterior = 8,
+                          .outer = 8, .inner = 8};
+    assert_int_equal(parameters_of(&narrow), expected_parameters(&narrow));
+    assert_int_equal(parameters_of(&small), expected_parameters(&small));
+}
+
+/* ------------------------------------------------------------------------------------------- dependence */
+
+static void logits_into(world *w, double *out)
+{
+    attn_tape_reset(w->tape, NULL);
+    attn_tensor *logits = attn_images_logits(w->model, w->tape, w->x, NULL);
+    assert_non_null(logits);
+    for (int64_t i = 0; i < w->size * w->levels; i++)
+        out[i] = test_at(logits, i);
+}
+
+/* Changing number j changes the logits of later numbers only, and of every one of them (after a whole stack no later
+ * number is blind to it; here the next slice, the next row, the next pixel are asked). */
+static void numbers_depend_on_all_earlier_and_no_later_ones(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w, &small, 1);
+    stir(&w);
+    enum { MOST = 3 * 4 * 5 * 7 };
+    static double before[MOST], after[MOST];
+    logits_into(&w, before);
+    for (int64_t j = 0; j < w.size; j++) {
+        int32_t kept = numbers(&w)[j];
+        numbers(&w)[j] = (kept + 3) % 7;
+        logits_into(&w, after);
+        numbers(&w)[j] = kept;
+        for (int64_t i = 0; i < w.size; i++) {
+            double change = 0;
+            for (int64_t k = 0; k < 7; k++)
+                change = fmax(change, fabs(after[i * 7 + k] - before[i * 7 + k]));
+            if (i <= j && change != 0)
+                fail_msg("number %d of the image sees number %d", (int)i, (int)j);
+            if (i > j && change == 0)
+                fail_msg("number %d of the image does not see number %d", (int)i, (int)j);
+        }
+    }
+    end(&w);
+}
+
+/* --------------------------------------------------------------------------------------------- sampling */
+
+static attn_tensor *gumbel(world *w)
+{
+    attn_tensor *noise;
+    attn__rng rng = {.seed = 23};
+    int64_t shape[5] = {w->shape[0], w->shape[1], w->shape[2], w->shape[3], w->levels};
+    assert_int_equal(attn_tensor_create(&noise, w->context, ATTN_F32, 5, shape), ATTN_OK);
+    for (int64_t i = 0; i < attn_tensor_size(noise); i++)
+        test_set(noise, i, -log(-log(attn__rng_uniform(&rng))));
+    return noise;
+}
+
+static void sample(world *w, attn_images_options options, int32_t *out)
+{
+    if (attn_images_sample(w->model, w->x, &options) != ATTN_OK)
+        fail_msg("%s", attn_context_error(w->context));
+    memcpy(out, numbers(w), (size_t)w->size * sizeof *out);
+}
+
+enum { IMAGE = 2 * 3 * 4 * 5 };
+
+static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
+{
+    (void)state;
+    world w;
+    int32_t fast[IMAGE], slow[IMAGE];
+    for (int kind = 0; kind < 4; kind++) { /* two, one and no outer blocks; odd ones */
+        sizes s = small;
+        s.outer = 4 - kind;
+        s.exterior = kind;
+        s.inner = 1 + kind;
+        begin(&w, &s, 2);
+        stir(&w);
+        attn_tensor *noise = gumbel(&w);
+        sample(&w, (attn_images_options){.noise = noise, .slow = true}, slow);
+        sample(&w, (attn_images_options){.noise = noise}, fast);
+        assert_memory_equal(fast, slow, sizeof fast);
+        sample(&w, (attn_images_options){.seed = 9, .temperature = 0.7, .slow = true}, slow);
+        sample(&w, (attn_images_options){.seed = 9, .temperature = 0.7}, fast);
+        assert_memory_equal(fast, slow, sizeof fast);
+        attn_tensor_destroy(noise);
+        end(&w);
+    }
+}
+
+/* Cutting the encoder off must change what is drawn, or it was never used. */
+static void what_is_drawn_depends_on_earlier_slices(void **state)
+{
+    (void)state;
+    world w;
+    int32_t with[IMAGE], without[IMAGE];
+    begin(&w, &small, 2);
+    stir(&w);
+    attn_tensor *noise = gumbel(&w), *conv = attn_named_find(attn_model_parameters(w.model), "exterior.conv.weight");
+    sample(&w, (attn_images_options){.noise = noise}, with);
+    memset(attn_tensor_data(conv), 0, (size_t)attn_tensor_size(conv) * sizeof(float));
+    sample(&w, (attn_images_options){.noise = noise}, without);
+    assert_memory_not_equal(with, without, sizeof with);
+    attn_tensor_destroy(noise);
+    end(&w);
+}
+
+static void given_rows_stay_and_the_rest_is_drawn(void **state)
+{
+    (void)state;
+    world w;
+    int32_t whole[IMAGE], completed[IMAGE], slow[IMAGE];
+    attn_tensor *known;
+    begin(&w, &small, 2);
+    stir(&w);
+    assert_int_equal(attn_tensor_create(&known, w.context, ATTN_U8, 4, w.shape), ATTN_OK);
+    for (int64_t i = 0; i < w.size; i++)
+        ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10; /* the upper two of four rows */
+    sample(&w, (attn_images_options){.seed = 1}, whole);
+    sample(&w, (attn_images_options){.seed = 1, .known = known}, completed);
+    assert_memory_equal(whole, completed, sizeof whole); /* given what it drew itself it draws the same again */
+    for (int64_t i = 0; i < w.size; i++)
+        numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000; /* what is not known may be anything */
+    sample(&w, (attn_images_options){.seed = 1, .known = known}, completed);
+    sample(&w, (attn_images_options){.seed = 1, .known = known, .slow = true}, slow);
+    assert_memory_equal(completed, slow, sizeof slow);
+    for (int64_t i = 0; i < w.size; i++)
+        assert_true(i % 20 < 10 ? completed[i] == i % 7 : completed[i] < 7);
+    attn_tensor_destroy(known);
+    end(&w);
+}
+
+/* Near temperature 0 noise has no say: every number is the likeliest one given those before. */
+static void cold_images_are_the_likeliest(void **state)
+{
+    (void)state;
+    world w;
+    static double logits[3 * 4 * 5 * 7];
+    int32_t one[IMAGE], other[IMAGE];
+    begin(&w, &small, 1);
+    stir(&w);
+    sample(&w, (attn_images_options){.seed = 1, .temperature = 1e-6}, one);
+    sample(&w, (attn_images_options){.seed = 2, .temperature = 1e-6}, other);
+    assert_memory_equal(one, other, (size_t)w.size * sizeof *one);
+    logits_into(&w, logits);
+    for (int64_t i = 0; i < w.size; i++) {
+        for (int64_t k = 0; k < 7; k++)
+            assert_true(logits[i * 7 + k] <= logits[i * 7 + one[i]] + 1e-4);
+    }
+    end(&w);
+}
+
+/* The share of each level over many draws of the first number, which depends on nothing, against its softmax. */
+static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
+{
+    (void)state;
+    enum { DRAWS = 4000, LEVELS = 4 };
+    world w;
+    begin(&w, &(sizes){.height = 1, .width = 1, .channels = 1, .levels = LEVELS, .dim = 4, .heads = 1, .exterior = 1,
+                       .outer = 1, .inner = 1, .residual = 1}, DRAWS);
+    stir(&w);
+    double p[LEVELS], sum = 0, count[LEVELS] = {0};
+    attn_tape_reset(w.tape, NULL);
+    attn_tensor *logits = attn_images_logits(w.model, w.tape, w.x, NULL);
+    for (int k = 0; k < LEVELS; k++)
+        sum += p[k] = exp(test_at(logits, k));
+    assert_int_equal(attn_images_sample(w.model, w.x, &(attn_images_options){.seed = 4}), ATTN_OK);
+    for (int i = 0; i < DRAWS; i++)
+        count[numbers(&w)[i]] += 1.0 / DRAWS;
+    for (int k = 0; k < LEVELS; k++)
+        assert_true(fabs(count[k] - p[k] / sum) < 4 * sqrt(0.25 / DRAWS));
+    end(&w);
+}
+
+/* ----------------------------------------------------------------------------------------------- errors */
+
+static bool stop(void *user, int64_t done, int64_t total)
+{
+    assert_int_equal(total, 12);
+    *(int64_t *)user = done;
+    return done < 5;
+}
+
+static void assert_said(world *w, attn_status status, attn_status wanted, const char *part)
+{
+    assert_int_equal(status, wanted);
+    if (!strstr(attn_context_error(w->context), part))
+        fail_msg("%s", attn_context_error(w->context));
+    attn_context_clear(w->context);
+}
+
+static void what_cannot_be_is_said(void **state)
+{
+    (void)state;
+    world w;
+    int64_t rows = 0;
+    begin(&w, &small, 2);
+    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.temperature = -1}), ATTN_ARGUMENT,
+                "temperature is -1");
+    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.noise = w.x}), ATTN_SHAPE,
+                "noise: 840 real numbers wanted");
+    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.known = w.x}), ATTN_SHAPE,
+                "known: 120 bytes wanted");
+    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.progress = stop, .user = &rows}),
+                ATTN_INTERRUPTED, "stopped");
+    assert_int_equal(rows, 5);
+    attn_tape_reset(w.tape, NULL);
+    numbers(&w)[3] = 7;
+    assert_null(attn_images_bits(w.model, w.tape, w.x, NULL));
+    assert_said(&w, attn_context_status(w.context), ATTN_ARGUMENT, "number 3 of the images is 7; allowed: 0 to 6");
+    numbers(&w)[3] = 0;
+    attn_tensor *slices = attn_tensor_make(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){0, 3});
+    assert_null(attn_images_logits(w.model, w.tape, w.x, slices));
+    assert_said(&w, attn_context_status(w.context), ATTN_ARGUMENT, "integers of 0 to 2");
+    assert_null(attn_images_logits(w.model, w.tape, slices, NULL));
+    assert_said(&w, attn_context_status(w.context), ATTN_SHAPE, "[b,3,4,5] wanted");
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_untrained_model_costs_eight_bits),
+        cmocka_unit_test(parameters_are_as_many_as_published),
+        cmocka_unit_test(numbers_depend_on_all_earlier_and_no_later_ones),
+        cmocka_unit_test(the_fast_sampler_draws_what_the_slow_one_draws),
+        cmocka_unit_test(what_is_drawn_depends_on_earlier_slices),
+        cmocka_unit_test(given_rows_stay_and_the_rest_is_drawn),
+        cmocka_unit_test(cold_images_are_the_likeliest),
+        cmocka_unit_test(numbers_are_drawn_as_often_as_they_are_likely),
+        cmocka_unit_test(what_cannot_be_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT
+ * Layers over images: gradients in double precision, positions by their formulas, blocks that begin as the identity,
+ * and what is wrong with bad sizes. */
+#include "support/cmocka.h"
+#include "support/gradcheck.h"
+#include "support/tensors.h"
+
+#include "attn/nn_spatial.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef attn_tensor *const *tensors;
+#define IN(...) ((const gradcheck_input[]){__VA_ARGS__})
+
+typedef struct fixture {
+    attn_context *context;
+    attn_tape *tape;
+    attn_named_list parameters, constants;
+    attn_nn_builder builder;
+} fixture;
+
+static int begin(void **state)
+{
+    static fixture f;
+    f = (fixture){.context = test_context()};
+    f.parameters = f.constants = (attn_named_list){.context = f.context, .owns = true};
+    f.builder = (attn_nn_builder){.context = f.context, .parameters = &f.parameters, .constants = &f.constants,
+                                  .dtype = ATTN_F64, .seed = 3, .policy = ATTN_POLICY_TORCH};
+    attn_tape_create(&f.tape, f.context);
+    attn_tape_reset(f.tape, &(attn_tape_options){0});
+    *state = &f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    attn_tape_destroy(f->tape);
+    attn_named_clear(&f->parameters);
+    attn_named_clear(&f->constants);
+    attn_context_destroy(f->context);
+    return 0;
+}
+
+static attn_tensor *image(fixture *f, int64_t c, int64_t y, int64_t x)
+{
+    return test_random(f->tape, ATTN_F64, 4, (int64_t[]){2, c, y, x}, 1);
+}
+
+/* The error so far names `text`; it is cleared. */
+static void expect_error(fixture *f, attn_status status, const char *text)
+{
+    assert_int_equal(attn_context_status(f->context), status);
+    if (!strstr(attn_context_error(f->context), text))
+        fail_msg("\"%s\" does not say \"%s\"", attn_context_error(f->context), text);
+    attn_context_clear(f->context);
+}
+
+/* ------------------------------------------------------------------------------------------- gradients */
+
+static attn_tensor *build_attention(attn_tape *t, tensors in, const void *user)
+{
+    attn_nn_image_attention layer = {.options = *(const attn_nn_image_attention_options *)user};
+    attn_nn_conv *convs[] = {&layer.query, &layer.key, &layer.value, &layer.wout};
+    for (int i = 0; i < 4; i++) {
+        convs[i]->weight = in[1 + i];
+        convs[i]->geometry.spatial = 2;
+    }
+    layer.row = in[5];
+    layer.col = in[6];
+    layer.query.bias = in[7];
+    layer.value.bias = in[8];
+    layer.wout.bias = in[9];
+    return attn_nn_image_attention_forward(&layer, t, in[0], NULL);
+}
+
+static void gradients_of_attention_over_images(void **state)
+{
+    (void)state;
+    attn_nn_image_attention_options o = {.in = 2, .mid = 4, .out = 2, .heads = 2, .max_positions = 4, .relative = true,
+                                         .bias = true, .project = true};
+    const gradcheck_input x = {4, {1, 2, 3, 4}}, w = {4, {8, 2, 1, 1}}, out = {4, {2, 8, 1, 1}}, all = {1, {8}};
+    gradcheck(2, build_attention, &o, 10, IN(x, w, w, w, out, {2, {7, 2}}, {2, {7, 2}}, all, all, {1, {2}}));
+    for (int border = ATTN_BORDER_MASK; border <= ATTN_BORDER_SHIFT; border++) {
+        o.window = 3;
+        o.stride = 1 + border % 2;
+        o.border = (attn_border)border;
+        o.whole = o.head_major = border == ATTN_BORDER_ZERO;
+        int64_t rows = border == ATTN_BORDER_SHIFT ? 5 : 3, wide = o.whole ? 4 : 2;
+        const gradcheck_input table = {2, {rows, wide}};
+        gradcheck(1, build_attention, &o, 10, IN(x, w, w, w, out, table, table, all, all, {1, {2}}));
+    }
+}
+
+static attn_tensor *build_non_local(attn_tape *t, tensors in, const void *user)
+{
+    attn_nn_non_local layer = *(const attn_nn_non_local *)user;
+    attn_nn_conv *convs[] = {&layer.g, &layer.theta, &layer.phi, &layer.w};
+    for (int i = 0; i < 4; i++) {
+        convs[i]->weight = in[1 + i];
+        convs[i]->geometry.spatial = 2;
+    }
+    layer.norm = (attn_nn_batch_norm){.weight = in[5], .bias = in[6], .momentum = 0.1, .eps = 1e-5};
+    layer.norm.running_mean = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){4}, NULL);
+    layer.norm.running_var = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){4}, NULL);
+    layer.concat = layer.pairwise == ATTN_PAIRWISE_CONCAT ? in[7] : NULL;
+    return attn_nn_non_local_forward(&layer, t, in[0], NULL);
+}
+
+static void gradients_of_non_local_blocks(void **state)
+{
+    (void)state;
+    const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
+    for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
+        if (pairwise == ATTN_PAIRWISE_GAUSSIAN) {
+            continue; /* has no theta and phi to be checked; its gradients are compared with PyTorch's */
+        }
+        attn_nn_non_local layer = {.pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true,
+                                   .batch_norm = true};
+        int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
+        gradcheck(2, build_non_local, &layer, n, IN(x, w, w, w, {4, {4, 2, 1, 1}}, c, c, {4, {1, 4, 1, 1}}));
+    }
+}
+
+static attn_tensor *build_generalized(attn_tape *t, tensors in, const void *user)
+{
+    attn_nn_generalized layer = *(const attn_nn_generalized *)user;
+    attn_nn_conv *convs[] = {&layer.query, &layer.key, &layer.value, &layer.proj};
+    for (int i = 0; i < 4; i++) {
+        convs[i]->weight = in[1 + i];
+        convs[i]->geometry.spatial = 2;
+    }
+    layer.fc_x.weight = in[5];
+    layer.fc_y.weight = in[6];
+    layer.u = in[7];
+    layer.v = in[8];
+    layer.gamma = in[9];
+    return attn_nn_generalized_forward(&layer, t, in[0]);
+}
+
+static void gradients_of_generalised_attention(void **state)
+{
+    (void)state;
+    attn_nn_generalized layer = {.factors = 15, .heads = 2, .dim_head = 2, .position_dim = 4, .magnitude = 1};
+    const gradcheck_input x = {4, {1, 3, 2, 3}}, w = {4, {4, 3, 1, 1}}, fc = {2, {4, 2}}, b = {1, {4}};
+    gradcheck(2, build_generalized, &layer, 10, IN(x, w, w, w, {4, {3, 4, 1, 1}}, fc, fc, b, b, {1, {1}}));
+}
+
+static attn_tensor *build_vit_block(attn_tape *t, tensors in, const void *user)
+{
+    (void)user;
+    attn_nn_vit_block block = {.activation = ATTN_GELU_ERF, .attention = {.hidden = 4, .heads = 2}};
+    attn_tensor *ones = attn_affine(t, attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){4}, NULL), 1, 1);
+    block.ln1 = block.ln2 = (attn_nn_layer_norm){in[6], in[7], 1e-5};
+    block.ln2.weight = ones;
+    block.attention.w_q.weight = in[1];
+    block.attention.w_k.weight = in[2];
+    block.attention.w_v.weight = block.attention.w_o.weight = in[3];
+    block.dense1.weight = in[4];
+    block.dense2.weight = in[5];
+    return attn_nn_vit_block_forward(&block, t, in[0], NULL);
+}
+
+static attn_tensor *build_patches(attn_tape *t, tensors in, const void *user)
+{
+    (void)user;
+    return attn_nn_patches_forward(&(attn_nn_conv){.weight = in[1], .bias = in[2]}, t, in[0]);
+}
+
+static void gradients_of_a_vision_transformer(void **state)
+{
+    (void)state;
+    const gradcheck_input w = {2, {4, 4}}, v = {1, {4}};
+    gradcheck(2, build_vit_block, NULL, 8, IN({3, {2, 3, 4}}, w, w, w, {2, {6, 4}}, {2, {4, 6}}, v, v));
+    gradcheck(2, build_patches, NULL, 3, IN({4, {2, 2, 5, 4}}, {4, {3, 2, 2, 2}}, {1, {3}}));
+}
+
+/* -------------------------------------------------------------------------------------------- behaviour */
+
+static void patches_are_a_convolution(void **state)
+{
+    fixture *f = *state;
+    attn_nn_conv conv;
+    attn_nn_patches_init(&conv, &f->builder, 3, 5, 2);
+    attn_tensor *x = image(f, 3, 7, 4), *y = attn_nn_patches_forward(&conv, f->tape, x);
+    attn_tensor *z = attn_nn_conv_forward(&conv, f->tape, x); /* [2,5,3,2] */
+    assert_non_null(y);
+    assert_non_null(z);
+    z = attn_reshape(f->tape, attn_permute(f->tape, z, (int[]){0, 2, 3, 1}), 3, (int64_t[]){2, 6, 5});
+    assert_true(test_distance(y, z) < 1e-12);
+    assert_non_null(attn_named_find(&f->parameters, "conv.weight"));
+}
+
+static void non_local_blocks_begin_as_the_identity(void **state)
+{
+    fixture *f = *state;
+    attn_tensor *x = image(f, 5, 4, 6);
+    for (int i = 0; i < 4; i++) {
+        attn_nn_non_local layer;
+        attn_nn_push(&f->builder, "%d", i);
+        attn_nn_non_local_init(&layer, &f->builder, 5, 0, 2, (attn_nn_pairwise)i, i % 2 == 0, i < 2);
+        attn_nn_pop(&f->builder);
+        attn_tensor *map = NULL, *y = attn_nn_non_local_forward(&layer, f->tape, x, &map);
+        assert_true(test_distance(y, x) == 0);
+        assert_int_equal(attn_tensor_dim(map, 2), i % 2 == 0 ? 6 : 24);
+    }
+    assert_non_null(attn_named_find(&f->parameters, "0.phi.0.weight"));
+    assert_non_null(attn_named_find(&f->parameters, "0.W.1.running_var"));
+    assert_non_null(attn_named_find(&f->parameters, "3.concat_project.0.weight"));
+    assert_null(attn_named_find(&f->parameters, "1.theta.weight"));
+}
+
+/* Memory of the concatenation does not grow with pairs: the original's array alone would take 0.5 GB here. */
+static void concatenation_builds_no_pairs(void **state)
+{
+    fixture *f = *state;
+    attn_nn_builder builder = f->builder;
+    attn_nn_non_local layer;
+    builder.dtype = ATTN_F32;
+    attn_nn_non_local_init(&layer, &builder, 8, 4, 2, ATTN_PAIRWISE_CONCAT, false, false);
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, 8, 64, 64}, 1);
+    assert_non_null(attn_nn_non_local_forward(&layer, f->tape, x, NULL));
+    size_t peak;
+    attn_context_memory(f->context, NULL, &peak, NULL);
+    assert_true(peak < 16 << 20);
+}
+
+static void sines_count_what_is_not_padding(void **state)
+{
+    fixture *f = *state;
+    attn_nn_sine_positions layer = {.feats = 4, .temperature = 100, .scale = 6};
+    const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* 2 rows of 3 */
+    attn_tensor *padding = attn_tensor_make(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
+    attn_tensor *p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, padding);
+    assert_non_null(p);
+    /* Pixel (1,1): the second of its column's two, the first of its row's one. */
+    const double y = 2 / (2 + 1e-6) * 6, x = 1 / (1 + 1e-6) * 6;
+    const double wanted[8] = {sin(y), cos(y), sin(y / 10), cos(y / 10), sin(x), cos(x), sin(x / 10), cos(x / 10)};
+    for (int c = 0; c < 8; c++)
+        assert_true(fabs(test_at(p, 4 * 8 + c) - wanted[c]) < 1e-12);
+    layer.scale = 0;
+    p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL);
+    assert_true(fabs(test_at(p, 5 * 8) - sin(2)) < 1e-12); /* rows first */
+    assert_true(fabs(test_at(p, 5 * 8 + 4) - sin(3)) < 1e-12);
+    layer.feats = 3;
+    assert_null(attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL));
+    expect_error(f, ATTN_ARGUMENT, "an even number");
+}
+
+static void learned_positions_put_columns_first(void **state)
+{
+    fixture *f = *state;
+    attn_nn_learned_positions layer;
+    attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
+    attn_tensor *p = attn_nn_learned_positions_forward(&layer, f->tape, 3, 4);
+    assert_non_null(p);
+    for (int c = 0; c < 2; c++) {
+        assert_true(test_at(p, (2 * 4 + 1) * 4 + c) == test_at(layer.col, 1 * 2 + c));
+        assert_true(test_at(p, (2 * 4 + 1) * 4 + 2 + c) == test_at(layer.row, 2 * 2 + c));
+    }
+    assert_null(attn_nn_learned_positions_forward(&layer, f->tape, 6, 4));
+    expect_error(f, ATTN_SHAPE, "6 x 4");
+}
+
+static void bad_sizes_are_errors(void **state)
+{
+    fixture *f = *state;
+    attn_nn_image_attention attention;
+    attn_nn_image_attention_options o = {.in = 3, .mid = 4, .out = 2, .heads = 2, .window = 4, .relative = true,
+                                         .project = true};
+    attn_nn_image_attention_init(&attention, &f->builder, &o);
+    expect_error(f, ATTN_ARGUMENT, "odd number of taps");
+    o = (attn_nn_image_attention_options){.in = 3, .mid = 3, .out = 2, .heads = 2, .max_positions = 4, .relative = true,
+                                          .project = true};
+    attn_nn_image_attention_init(&attention, &f->builder, &o);
+    expect_error(f, ATTN_ARGUMENT, "even number of channels");
+    o.mid = 4;
+    attn_nn_image_attention_init(&attention, &f->builder, &o);
+    assert_null(attn_nn_image_attention_forward(&attention, f->tape, image(f, 3, 5, 4), NULL));
+    expect_error(f, ATTN_SHAPE, "sides of at most 4");
+    attn_nn_conv conv;
+    attn_nn_conv_init(&conv, &f->builder, &(attn_nn_conv_options){.spatial = 2, .in = 3, .out = 4, .groups = 2});
+    expect_error(f, ATTN_ARGUMENT, "2 groups do not divide 3 and 4");
+    attn_nn_generalized general;
+    attn_nn_generalized_init(&general, &f->builder, &(attn_nn_generalized_options){.dim = 8, .heads = 2, .position_dim = 6});
+    expect_error(f, ATTN_ARGUMENT, "a multiple of 4");
+    attn_nn_push(&f->builder, "patches");
+    attn_nn_patches_init(&conv, &f->builder, 3, 5, 4);
+    attn_nn_pop(&f->builder);
+    assert_null(attn_nn_patches_forward(&conv, f->tape, image(f, 3, 3, 8)));
+    expect_error(f, ATTN_SHAPE, "at least 4 x 4");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_attention_over_images),
+        cmocka_unit_test(gradients_of_non_local_blocks),
+        cmocka_unit_test(gradients_of_generalised_attention),
+        cmocka_unit_test(gradients_of_a_vision_transformer),
+        TEST(patches_are_a_convolution),
+        TEST(non_local_blocks_begin_as_the_identity),
+        TEST(concatenation_builds_no_pairs),
+        TEST(sines_count_what_is_not_padding),
+        TEST(learned_positions_put_columns_first),
+        TEST(bad_sizes_are_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ * Operations along an axis where it lies: gradients against differences, values against plain loops, what is moved. */
+#include "support/cmocka.h"
+#include "support/gradcheck.h"
+#include "support/tensors.h"
+
+#include "attn/nn.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef attn_tensor *const *tensors;
+#define IN(...) ((const gradcheck_input[]){__VA_ARGS__})
+
+typedef struct axis_case {
+    int axis;
+    attn_norm kind;
+} axis_case;
+
+static attn_tensor *build_norm(attn_tape *t, tensors in, const void *user)
+{
+    const axis_case *c = user;
+    return attn_channel_norm(t, in[0], c->axis, in[1], in[2], 1e-3, c->kind);
+}
+
+static attn_tensor *build_linear(attn_tape *t, tensors in, const void *user)
+{
+    return attn_linear_axis(t, in[0], *(const int *)user, in[1], in[2]);
+}
+
+static void gradients_along_an_axis(void **state)
+{
+    (void)state;
+    for (int axis = 0; axis < 3; axis++) {
+        const int64_t shape[3] = {3, 4, 5};
+        for (int kind = 0; kind < 2; kind++)
+            gradcheck(2, build_norm, &(axis_case){axis, (attn_norm)kind}, 3,
+                      IN({3, {3, 4, 5}}, {1, {shape[axis]}}, {4, {1, shape[axis], 1, 1}}));
+        gradcheck(2, build_linear, &axis, 3, IN({3, {3, 4, 5}}, {2, {7, shape[axis]}}, {1, {7}}));
+    }
+    gradcheck(2, build_norm, &(axis_case){1, ATTN_NORM_DEVIATION}, 3, IN({4, {2, 3, 11, 13}}, {1, {3}}, {1, {3}}));
+}
+
+typedef struct resize_case {
+    int axis;
+    int64_t n;
+    attn_interpolation kind;
+} resize_case;
+
+static attn_tensor *build_resize(attn_tape *t, tensors in, const void *user)
+{
+    const resize_case *c = user;
+    return attn_resize(t, in[0], c->axis, c->n, c->kind);
+}
+
+static void gradients_of_other_lengths(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        for (int axis = 0; axis < 3; axis++) {
+            for (int64_t n = 1; n < 10; n += 4)
+                gradcheck(2, build_resize, &(resize_case){axis, n, (attn_interpolation)kind}, 1, IN({3, {2, 4, 3}}));
+        }
+    }
+}
+
+typedef struct world {
+    attn_context *c;
+    attn_tape *t;
+} world;
+
+static world begin(bool record)
+{
+    world w = {.c = test_context()};
+    assert_int_equal(attn_tape_create(&w.t, w.c), ATTN_OK);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = record});
+    return w;
+}
+
+static void end(world w)
+{
+    attn_tape_destroy(w.t);
+    attn_context_destroy(w.c);
+}
+
+/* Numbers worked out by hand from the positions (i + 1/2) in/out - 1/2. */
+static void lengths_are_interpolated_between_pixels(void **state)
+{
+    (void)state;
+    world w = begin(false);
+    const double line[4] = {0, 1, 4, 9};
+    attn_tensor *x = attn_tensor_make(w.t, ATTN_F64, 1, (int64_t[]){4}, line);
+    attn_tensor *half = attn_resize(w.t, x, 0, 2, ATTN_LINEAR), *twice = attn_resize(w.t, x, -1, 8, ATTN_LINEAR);
+    assert_true(test_at(half, 0) == 0.5 && test_at(half, 1) == 6.5);
+    const double expected[8] = {0, 0.25, 0.75, 1.75, 3.25, 5.25, 7.75, 9};
+    for (int i = 0; i < 8; i++)
+        assert_true(fabs(test_at(twice, i) - expected[i]) < 1e-15);
+    /* Cubic weights at 1/2 are -3/32, 19/32, 19/32, -3/32 for a = -0.75; the end positions count again beyond. */
+    attn_tensor *cubic = attn_resize(w.t, x, 0, 2, ATTN_CUBIC);
+    assert_true(fabs(test_at(cubic, 0) - (-3 * 0 + 19 * 0 + 19 * 1 - 3 * 4) / 32.0) < 1e-15);
+    assert_true(fabs(test_at(cubic, 1) - (-3 * 1 + 19 * 4 + 19 * 9 - 3 * 9) / 32.0) < 1e-15);
+    assert_ptr_equal(attn_resize(w.t, x, 0, 4, ATTN_CUBIC), x);
+    end(w);
+}
+
+/* Equal channels have no deviation: the original's gradient is not a number there, ours leaves that term out. */
+static void equal_channels_have_finite_gradients(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        world w = begin(true);
+        attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
+        attn_tensor *x = attn_tensor_make(w.t, dtype, 3, (int64_t[]){1, 4, 3}, NULL);
+        attn_tensor *g = attn_tensor_make(w.t, dtype, 1, (int64_t[]){4}, NULL);
+        for (int64_t j = 0; j < 12; j++)
+            test_set(x, j, 2);
+        for (int64_t j = 0; j < 4; j++)
+            test_set(g, j, 1 + (double)j);
+        attn_tensor_set_needs_grad(x, true);
+        attn_tensor *y = attn_channel_norm(w.t, x, 1, g, g, 1e-5, ATTN_NORM_DEVIATION);
+        for (int64_t j = 0; j < 12; j++)
+            assert_true(test_at(y, j) == 1 + (double)(j / 3));
+        attn_tensor *c = test_random(w.t, dtype, 3, (int64_t[]){1, 4, 3}, 5);
+        assert_int_equal(attn_backward_from(w.t, y, c), ATTN_OK);
+        for (int64_t p = 0; p < 3; p++) { /* (h - mean h) / eps, h = c * g */
+            double mean = 0;
+            for (int64_t j = 0; j < 4; j++)
+                mean += test_at(c, j * 3 + p) * (1 + (double)j) / 4;
+            for (int64_t j = 0; j < 4; j++) {
+                double expected = (test_at(c, j * 3 + p) * (1 + (double)j) - mean) / 1e-5;
+                assert_true(fabs(test_at(attn_tensor_grad(x), j * 3 + p) - expected) <= 1e-6 * fabs(expected) + 0.5);
+            }
+        }
+        end(w);
+    }
+}
+
+static void what_does_not_fit_is_said(void **state)
+{
+    (void)state;
+    world w = begin(false);
+    attn_tensor *x = test_random(w.t, ATTN_F32, 3, (int64_t[]){2, 3, 4}, 1);
+    attn_tensor *v = test_random(w.t, ATTN_F32, 1, (int64_t[]){4}, 2);
+    const struct {
+        attn_tensor *result;
+        const char *said;
+    } cases[] = {
+        {attn_channel_norm(w.t, x, 1, v, v, 0, ATTN_NORM_VARIANCE), "channel_norm: x [2,3,4], axis 1"},
+        {(attn_context_clear(w.c), attn_linear_axis(w.t, x, 1, v, NULL)), "linear_axis: x [2,3,4] with axis 1, w [4]"},
+        {(attn_context_clear(w.c), attn_resize(w.t, x, 1, 0, ATTN_LINEAR)), "resize: axis 1 of length 3"},
+        {(attn_context_clear(w.c), attn_resize(w.t, x, 3, 2, ATTN_LINEAR)), "resize: axis 3 of a tensor of rank 3"},
+    };
+    assert_non_null(strstr(attn_context_error(w.c), cases[3].said)); /* the last one stands */
+    for (int i = 0; i < 4; i++)
+        assert_null(cases[i].result);
+    end(w);
+}
+
+/* -------------------------------------------------------------------------------------- nothing is moved */
+
+typedef struct layers {
+    world w;
+    attn_named_list parameters, constants;
+    attn_nn_builder builder;
+} layers;
+
+static void layers_begin(layers *l)
+{
+    *l = (layers){.w = begin(true)};
+    l->parameters = l->constants = (attn_named_list){.context = l->w.c, .owns = true};
+    l->builder = (attn_nn_builder){.context = l->w.c, .parameters = &l->parameters, .constants = &l->constants,
+                                   .dtype = ATTN_F32, .seed = 3};
+}
+
+static void layers_end(layers *l)
+{
+    attn_tape_reset(l->w.t, NULL);
+    attn_named_clear(&l->parameters);
+    attn_named_clear(&l->constants);
+    end(l->w);
+}
+
+static void check_still(layers *l, attn_tensor *y)
+{
+    assert_non_null(y);
+    assert_int_equal(attn_tape_moved(l->w.t), 0);
+    assert_int_equal(attn_backward_from(l->w.t, y, y), ATTN_OK);
+    assert_int_equal(attn_tape_moved(l->w.t), 0);
+}
+
+static void attention_along_any_axis_moves_nothing(void **state)
+{
+    (void)state;
+    for (int channel = 1; channel < 5; channel++) { /* a video, its channels at any axis */
+        for (int axis = 1; axis < 5; axis++) {
+            layers l;
+            attn_nn_self_attention layer;
+            int64_t shape[5] = {2, 3, 4, 5, 6};
+            if (axis == channel)
+                continue;
+            shape[channel] = 8;
+            layers_begin(&l);
+            attn_nn_self_attention_init(&layer, &l.builder, 8, 2, 3);
+            attn_tensor *x = test_random(l.w.t, ATTN_F32, 5, shape, 1);
+            attn_tensor_set_needs_grad(x, true);
+            check_still(&l, attn_nn_self_attention_axis(&layer, l.w.t, x, axis, channel));
+            layers_end(&l);
+        }
+    }
+}
+
+static void rows_and_columns_of_alignments_move_nothing(void **state)
+{
+    (void)state;
+    for (int columns = 0; columns < 2; columns++) {
+        layers l;
+        attn_nn_msa_attention layer;
+        layers_begin(&l);
+        attn_nn_msa_attention_init(&layer, &l.builder, 8, 2, 0, -10000);
+        attn_tensor *x = test_random(l.w.t, ATTN_F32, 4, (int64_t[]){5, 7, 2, 8}, 1);
+        attn_tensor_set_needs_grad(x, true);
+        attn_tensor *y = columns ? attn_nn_msa_attention_columns(&layer, l.w.t, x, NULL, NULL)
+                                 : attn_nn_msa_attention_rows(&layer, l.w.t, x, NULL, NULL);
+        check_still(&l, y);
+        layers_end(&l);
+    }
+}
+
+/* The counter does count. */
+static void what_is_moved_is_counted(void **state)
+{
+    (void)state;
+    world w = begin(true);
+    attn_tensor *x = test_random(w.t, ATTN_F32, 2, (int64_t[]){3, 4}, 1);
+    attn_tensor_set_needs_grad(x, true);
+    attn_tensor *y = attn_permute(w.t, x, (int[]){1, 0});
+    assert_int_equal(attn_tape_moved(w.t), 48);
+    y = attn_slice(w.t, y, 0, 1, 3);
+    assert_int_equal(attn_tape_moved(w.t), 48 + 24);
+    assert_int_equal(attn_backward_from(w.t, y, y), ATTN_OK);
+    assert_int_equal(attn_tape_moved(w.t), 2 * (48 + 24));
+    end(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_along_an_axis),
+        cmocka_unit_test(gradients_of_other_lengths),
+        cmocka_unit_test(lengths_are_interpolated_between_pixels),
+        cmocka_unit_test(equal_channels_have_finite_gradients),
+        cmocka_unit_test(what_does_not_fit_is_said),
+        cmocka_unit_test(attention_along_any_axis_moves_nothing),
+        cmocka_unit_test(rows_and_columns_of_alignments_move_nothing),
+        cmocka_unit_test(what_is_moved_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

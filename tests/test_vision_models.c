@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT
+ * Whole networks over images: their sizes, and checkpoints of Vision Transformers by the names of others. */
+#include "support/cmocka.h"
+#include "support/scratch.h"
+#include "support/tensors.h"
+
+#include "attn/io.h"
+#include "attn/vit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static attn_model *make(attn_context *context, const char *architecture, const char *json)
+{
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
+    if (attn_model_create(&model, context, architecture, config, &(attn_model_options){.seed = 5}) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    attn_config_destroy(config);
+    return model;
+}
+
+/* Trained numbers; running statistics are not. */
+static int64_t count(const char *architecture, const char *json)
+{
+    attn_context *context = test_context();
+    attn_model *model = make(context, architecture, json);
+    const attn_named_list *list = attn_model_parameters(model);
+    int64_t n = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        n += attn_tensor_needs_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
+    attn_model_destroy(model);
+    attn_context_destroy(context);
+    return n;
+}
+
+/* Figures published, or counted from the originals' code. */
+static void networks_have_the_published_sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(count("vit", "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
+                                  "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"), 86567656);
+    assert_int_equal(count("vit", "{\"in_channels\": 1}"), 6457866); /* Dive into Deep Learning's, 96 x 96 */
+    assert_int_equal(count("sasa-resnet", "{\"depth\": \"26\"}"), 10342632);
+    assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
+    assert_int_equal(count("sasa-resnet", "{\"depth\": \"50\"}"), 18038632);
+    assert_int_equal(count("sasa-resnet", "{\"stem\": \"small\", \"num_classes\": 10}"), 8306442);
+}
+
+/* ------------------------------------------------------------------------------------------- checkpoints */
+
+/* What is called how, written out for a model of one block; timm packs queries, keys and values. */
+static const char *const hf_names[][2] = {
+    {"cls_token", "vit.embeddings.cls_token"},
+    {"pos_embedding", "vit.embeddings.position_embeddings"},
+    {"patch_embedding.conv.weight", "vit.embeddings.patch_embeddings.projection.weight"},
+    {"patch_embedding.conv.bias", "vit.embeddings.patch_embeddings.projection.bias"},
+    {"blks.0.ln1.weight", "vit.encoder.layer.0.layernorm_before.weight"},
+    {"blks.0.ln1.bias", "vit.encoder.layer.0.layernorm_before.bias"},
+    {"blks.0.attention.W_q.weight", "vit.encoder.layer.0.attention.attention.query.weight"},
+    {"blks.0.attention.W_q.bias", "vit.encoder.layer.0.attention.attention.query.bias"},
+    {"blks.0.attention.W_k.weight", "vit.encoder.layer.0.attention.attention.key.weight"},
+    {"blks.0.attention.W_k.bias", "vit.encoder.layer.0.attention.attention.key.bias"},
+    {"blks.0.attention.W_v.weight", "vit.encoder.layer.0.attention.attention.value.weight"},
+    {"blks.0.attention.W_v.bias", "vit.encoder.layer.0.attention.attention.value.bias"},
+    {"blks.0.attention.W_o.weight", "vit.encoder.layer.0.attention.output.dense.weight"},
+    {"blks.0.attention.W_o.bias", "vit.encoder.layer.0.attention.output.dense.bias"},
+    {"blks.0.ln2.weight", "vit.encoder.layer.0.layernorm_after.weight"},
+    {"blks.0.ln2.bias", "vit.encoder.layer.0.layernorm_after.bias"},
+    {"blks.0.mlp.dense1.weight", "vit.encoder.layer.0.intermediate.dense.weight"},
+    {"blks.0.mlp.dense1.bias", "vit.encoder.layer.0.intermediate.dense.bias"},
+    {"blks.0.mlp.dense2.weight", "vit.encoder.layer.0.output.dense.weight"},
+    {"blks.0.mlp.dense2.bias", "vit.encoder.layer.0.output.dense.bias"},
+    {"head.0.weight", "vit.layernorm.weight"},
+    {"head.0.bias", "vit.layernorm.bias"},
+    {"head.1.weight", "classifier.weight"},
+    {"head.1.bias", "classifier.bias"},
+};
+static const char *const timm_names[][2] = {
+    {"cls_token", "cls_token"},
+    {"pos_embedding", "pos_embed"},
+    {"patch_embedding.conv.weight", "patch_embed.proj.weight"},
+    {"patch_embedding.conv.bias", "patch_embed.proj.bias"},
+    {"blks.0.ln1.weight", "blocks.0.norm1.weight"},
+    {"blks.0.ln1.bias", "blocks.0.norm1.bias"},
+    {"blks.0.attention.W_o.weight", "blocks.0.attn.proj.weight"},
+    {"blks.0.attention.W_o.bias", "blocks.0.attn.proj.bias"},
+    {"blks.0.ln2.weight", "blocks.0.norm2.weight"},
+    {"blks.0.ln2.bias", "blocks.0.norm2.bias"},
+    {"blks.0.mlp.dense1.weight", "blocks.0.mlp.fc1.weight"},
+    {"blks.0.mlp.dense1.bias", "blocks.0.mlp.fc1.bias"},
+    {"blks.0.mlp.dense2.weight", "blocks.0.mlp.fc2.weight"},
+    {"blks.0.mlp.dense2.bias", "blocks.0.mlp.fc2.bias"},
+    {"head.0.weight", "norm.weight"},
+    {"head.0.bias", "norm.bias"},
+    {"head.1.weight", "head.weight"},
+    {"head.1.bias", "head.bias"},
+};
+
+static const char small[] = "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 128, \"mlp_num_hiddens\": 12, "
+                            "\"num_heads\": 2, \"num_blks\": 1, \"use_bias\": true, \"num_classes\": 3, "
+                            "\"layer_norm_eps\": 1e-6}";
+
+static void rename_all(attn_named_list *to, const attn_named_list *from, const char *const names[][2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        attn_tensor *tensor = attn_named_find(from, names[i][0]);
+        assert_non_null(tensor);
+        assert_int_equal(attn_named_add(to, names[i][1], tensor), ATTN_OK);
+    }
+}
+
+static void pack(attn_tape *tape, attn_named_list *to, const attn_named_list *from, const char *what)
+{
+    attn_tensor *parts[3];
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "blks.0.attention.W_%c.%s", "qkv"[i], what);
+        parts[i] = attn_named_find(from, name);
+    }
+    snprintf(name, sizeof name, "blocks.0.attn.qkv.%s", what);
+    assert_int_equal(attn_named_add(to, name, attn_concat(tape, parts, 3, 0)), ATTN_OK);
+}
+
+/* The logits of some image of this size. */
+static attn_tensor *logits_of(attn_model *model, attn_tape *tape, int64_t side)
+{
+    attn_context *context = attn_model_context(model);
+    attn_named_list in = {.context = context}, out = {.context = context};
+    attn_named_add(&in, "x", test_random(tape, ATTN_F32, 4, (int64_t[]){2, 3, side, side}, 9));
+    if (attn_model_forward(model, tape, &in, &out) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    attn_tensor *logits = attn_named_find(&out, "logits");
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+    return logits;
+}
+
+typedef struct fixture {
+    attn_context *context;
+    attn_tape *tape;
+    attn_model *model;
+    attn_named_list renamed;
+    char folder[64], file[128];
+} fixture;
+
+static int begin(void **state)
+{
+    static fixture f;
+    f = (fixture){.context = test_context()};
+    f.renamed.context = f.context;
+    attn_tape_create(&f.tape, f.context);
+    attn_tape_reset(f.tape, &(attn_tape_options){0});
+    f.model = make(f.context, "vit", small);
+    attn_named_list *own = attn_model_parameters(f.model);
+    for (int64_t i = 0; i < own->n; i++) { /* biases are zero at first: everything must matter */
+        attn_tensor *t = own->items[i].tensor, *r = test_random(f.tape, ATTN_F32, attn_tensor_rank(t), attn_tensor_shape(t),
+                                                               (uint64_t)i + 50);
+        for (int64_t j = 0; j < attn_tensor_size(t); j++)
+            test_set(t, j, test_at(t, j) + 0.1 * test_at(r, j));
+    }
+    scratch_open(f.folder);
+    snprintf(f.file, sizeof f.file, "%s/model.safetensors", f.folder);
+    *state = &f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    (void)scratch_close(f->folder);
+    attn_named_clear(&f->renamed);
+    attn_model_destroy(f->model);
+    attn_tape_destroy(f->tape);
+    size_t held;
+    attn_context_memory(f->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(f->context);
+    return 0;
+}
+
+static void load_and_compare(fixture *f, const char *path)
+{
+    attn_model *loaded = NULL;
+    if (attn_vit_load(&loaded, f->context, path, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(f->context));
+    attn_tensor *logits = logits_of(loaded, f->tape, 8);
+    assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
+    attn_model_destroy(loaded);
+}
+
+static void hugging_face_checkpoints_load(void **state)
+{
+    fixture *f = *state;
+    static const char config[] = "{\"architectures\": [\"ViTForImageClassification\"], \"num_attention_heads\": 2, "
+                                 "\"layer_norm_eps\": 1e-6, \"hidden_act\": \"gelu\", \"id2label\": {\"0\": \"cat\"}}";
+    char path[128];
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    attn_model *loaded = NULL;
+    assert_int_equal(attn_vit_load(&loaded, f->context, f->folder, NULL), ATTN_NOT_FOUND);
+    assert_non_null(strstr(attn_context_error(f->context), "config.json"));
+    attn_context_clear(f->context);
+    snprintf(path, sizeof path, "%s/config.json", f->folder);
+    assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
+    load_and_compare(f, f->folder);
+    load_and_compare(f, f->file);
+}
+
+static void timm_checkpoints_load(void **state)
+{
+    fixture *f = *state;
+    const attn_named_list *own = attn_model_parameters(f->model);
+    rename_all(&f->renamed, own, timm_names, sizeof timm_names / sizeof *timm_names);
+    pack(f->tape, &f->renamed, own, "weight");
+    pack(f->tape, &f->renamed, own, "bias");
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    load_and_compare(f, f->file);
+    /* Another size of image is the same model with its positions interpolated at run time. */
+    attn_model *larger = NULL, *fitting = NULL;
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = 20}), ATTN_OK);
+    char json[512];
+    snprintf(json, sizeof json, "%.*s, \"interpolate_positions\": true}", (int)(sizeof small - 2), small);
+    fitting = make(f->context, "vit", json);
+    assert_int_equal(attn_weights_assign(attn_model_parameters(fitting), own, NULL, NULL), ATTN_OK);
+    assert_true(test_distance(logits_of(larger, f->tape, 20), logits_of(fitting, f->tape, 20)) < 1e-6);
+    attn_model_destroy(fitting);
+    attn_model_destroy(larger);
+    /* A tensor that a plain ViT has not. */
+    attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, NULL), ATTN_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(f->context), "blocks.0.ls1.gamma"));
+    assert_null(larger);
+    attn_context_clear(f->context);
+}
+
+static void a_fresh_head_for_other_classes(void **state)
+{
+    fixture *f = *state;
+    const attn_named_list *own = attn_model_parameters(f->model);
+    attn_model *loaded = NULL;
+    size_t all = sizeof timm_names / sizeof *timm_names;
+    rename_all(&f->renamed, own, timm_names, all - 2); /* no head, and no biases of queries, keys and values */
+    pack(f->tape, &f->renamed, own, "weight");
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(f->context), "num_classes"));
+    attn_context_clear(f->context);
+    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &(attn_vit_options){.num_classes = 7}), ATTN_OK);
+    assert_int_equal(attn_tensor_dim(logits_of(loaded, f->tape, 8), 1), 7);
+    assert_true(test_at(attn_named_find(attn_model_parameters(loaded), "blks.0.attention.W_k.bias"), 3) == 0);
+    attn_model_destroy(loaded);
+    static const char text[] = "nothing of the kind";
+    assert_int_equal(attn_file_write(f->context, f->file, text, sizeof text), ATTN_OK);
+    assert_int_not_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_OK);
+    attn_context_clear(f->context);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(networks_have_the_published_sizes),
+        TEST(hugging_face_checkpoints_load),
+        TEST(timm_checkpoints_load),
+        TEST(a_fresh_head_for_other_classes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
