@@ -5,6 +5,7 @@
 #include "support/tensors.h"
 
 #include "attn/nn.h"
+#include "attn/nn_msa.h"
 
 #include <math.h>
 #include <string.h>
