@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ * Labelled images: files of MNIST and CIFAR, parts, statistics; batches whose augmentation depends on (seed, epoch,
+ * index) and on nothing else. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+
+#include "attn/image_data.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDE = 6, PIXELS = SIDE * SIDE, N = 40 };
+
+static attn_context *context_new(void)
+{
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    return c;
+}
+
+/* Image i has every sample different from its neighbours', none black. */
+static void picture(int i, unsigned char *pixels)
+{
+    for (int k = 0; k < PIXELS; k++)
+        pixels[k] = (unsigned char)(1 + (i * 7 + k * 5) % 250);
+}
+
+static attn_image_set *some_images(attn_context *c)
+{
+    attn_image_set *set;
+    unsigned char pixels[PIXELS];
+    assert_int_equal(attn_image_set_create(&set, c, (attn_image_shape){SIDE, SIDE, 1}), ATTN_OK);
+    for (int i = 0; i < N; i++) {
+        picture(i, pixels);
+        assert_int_equal(attn_image_set_add(set, pixels, i % 3, (uint64_t)i), ATTN_OK);
+    }
+    return set;
+}
+
+/* ------------------------------------------------------------------------------------------------- files */
+
+static void idx_files_are_read(void **state)
+{
+    (void)state;
+    static const unsigned char images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6};
+    static const unsigned char labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 4};
+    attn_named_bytes a = {images, sizeof images, "i"}, b = {labels, sizeof labels, "l"};
+    attn_context *c = context_new();
+    attn_image_set *set;
+    assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 0), ATTN_OK);
+    attn_image_shape shape = attn_image_set_shape(set);
+    assert_int_equal(shape.width, 3);
+    assert_int_equal(shape.height, 1);
+    assert_int_equal(attn_image_set_classes(set), 8);
+    assert_int_equal(attn_image_set_label(set, 1), 4);
+    assert_memory_equal(attn_image_set_pixels(set, 1), "\4\5\6", 3);
+    attn_image_set_destroy(set);
+    assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 7), ATTN_FORMAT);
+    assert_string_equal(attn_context_error(c), "l: byte 8: label 7; there are 7 classes, from 0");
+    assert_null(set);
+    for (size_t size = 0; size < sizeof images; size++) {
+        attn_context_clear(c);
+        a.size = size;
+        assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 0), ATTN_FORMAT);
+    }
+    attn_context_destroy(c);
+}
+
+static void cifar_records_are_read(void **state)
+{
+    (void)state;
+    static unsigned char file[2 * 3073];
+    attn_context *c = context_new();
+    attn_image_set *set;
+    file[3073] = 9;
+    for (int i = 0; i < 3072; i++)
+        file[3074 + i] = (unsigned char)(i / 1024 * 50 + i % 1024 % 50);
+    attn_named_bytes whole = {file, sizeof file, "f"}, cut = {file, 3074, "f"};
+    assert_int_equal(attn_image_set_create(&set, c, (attn_image_shape){32, 32, 3}), ATTN_OK);
+    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 10), ATTN_OK);
+    assert_int_equal(attn_image_set_size(set), 2);
+    assert_int_equal(attn_image_set_label(set, 1), 9);
+    const unsigned char *pixel = attn_image_set_pixels(set, 1) + 3 * (2 * 32 + 5); /* row 2, column 5: 69 % 50 = 19 */
+    assert_memory_equal(pixel, ((unsigned char[]){19, 69, 119}), 3);
+    assert_int_equal(attn_image_set_add_cifar(set, c, &cut, 10), ATTN_FORMAT);
+    attn_context_clear(c);
+    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 9), ATTN_FORMAT);
+    assert_string_equal(attn_context_error(c), "f: byte 3073: label 9; there are 9 classes, from 0");
+    attn_image_set_destroy(set);
+    attn_context_destroy(c);
+}
+
+/* -------------------------------------------------------------------------------------------------- sets */
+
+static void parts_divide_and_stay(void **state)
+{
+    (void)state;
+    attn_context *c = context_new();
+    attn_image_set *all = some_images(c), *parts[3], *fewer, *held;
+    assert_int_equal(attn_image_set_split(all, 3, 0.2, 0.3, &parts[0], &parts[1], &parts[2]), ATTN_OK);
+    int64_t total = 0;
+    for (int p = 0; p < 3; p++) {
+        total += attn_image_set_size(parts[p]);
+        assert_true(attn_image_set_size(parts[p]) > 0);
+    }
+    assert_int_equal(total, N);
+    /* Without the first image every other one is where it was. */
+    unsigned char pixels[PIXELS];
+    assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1}), ATTN_OK);
+    for (int i = 1; i < N; i++) {
+        picture(i, pixels);
+        assert_int_equal(attn_image_set_add(fewer, pixels, i % 3, (uint64_t)i), ATTN_OK);
+    }
+    assert_int_equal(attn_image_set_split(fewer, 3, 0.2, 0.3, NULL, NULL, &held), ATTN_OK);
+    picture(0, pixels);
+    bool had_first = memcmp(attn_image_set_pixels(parts[2], 0), pixels, PIXELS) == 0;
+    assert_int_equal(attn_image_set_size(held) + had_first, attn_image_set_size(parts[2]));
+    for (int64_t i = 0; i < attn_image_set_size(held); i++)
+        assert_memory_equal(attn_image_set_pixels(held, i), attn_image_set_pixels(parts[2], i + had_first), PIXELS);
+    assert_int_equal(attn_image_set_split(all, 3, 0.5, 0.5, &held, NULL, NULL), ATTN_ARGUMENT);
+    assert_true(attn_image_set_fingerprint(all) != attn_image_set_fingerprint(fewer));
+    assert_int_equal(attn_image_set_add(parts[0], pixels, 0, 0), ATTN_ARGUMENT);
+    for (int p = 0; p < 3; p++)
+        attn_image_set_destroy(parts[p]);
+    attn_image_set_destroy(fewer);
+    attn_context_clear(c);
+    attn_image_set_destroy(all);
+    attn_context_destroy(c);
+}
+
+static void statistics_are_mean_and_deviation(void **state)
+{
+    (void)state;
+    attn_context *c = context_new();
+    attn_image_set *set = some_images(c);
+    float mean, std;
+    double sum = 0, squares = 0;
+    unsigned char pixels[PIXELS];
+    for (int i = 0; i < N; i++) {
+        picture(i, pixels);
+        for (int k = 0; k < PIXELS; k++)
+            sum += pixels[k] / 255.0;
+    }
+    double wanted = sum / (N * PIXELS);
+    for (int i = 0; i < N; i++) {
+        picture(i, pixels);
+        for (int k = 0; k < PIXELS; k++)
+            squares += (pixels[k] / 255.0 - wanted) * (pixels[k] / 255.0 - wanted);
+    }
+    attn_image_set_statistics(set, &mean, &std);
+    assert_true(fabs((double)mean - wanted) < 1e-6);
+    assert_true(fabs((double)std - sqrt(squares / (N * PIXELS))) < 1e-6);
+    attn_image_set_destroy(set);
+    attn_context_destroy(c);
+}
+
+/* ----------------------------------------------------------------------------------------------- batches */
+
+/* Every image of an epoch as batches of `size` give it, by index; each must come exactly once. */
+static void collect(attn_context *c, const attn_image_set *set, int64_t size, int64_t epoch, float out[N][PIXELS],
+                    int64_t order[N])
+{
+    attn_image_batches_options options = {.size = size, .seed = 11, .flip = true, .shift = 2, .mean = {0.25f},
+                                          .std = {0.5f}};
+    attn_image_batches *batches;
+    attn_image_batch batch;
+    int seen[N] = {0}, n = 0;
+    assert_int_equal(attn_image_batches_create(&batches, c, set, &options), ATTN_OK);
+    attn_image_batches_seek(batches, epoch, 0);
+    while (attn_image_batches_next(batches, &batch)) {
+        for (int64_t i = 0; i < batch.size; i++) {
+            seen[batch.indices[i]]++;
+            order[n++] = batch.indices[i];
+            assert_int_equal(batch.labels[i], batch.indices[i] % 3);
+            memcpy(out[batch.indices[i]], batch.x + i * PIXELS, sizeof out[0]);
+        }
+    }
+    for (int i = 0; i < N; i++)
+        assert_int_equal(seen[i], 1);
+    attn_image_batches_destroy(batches);
+}
+
+/* Whether x is image i moved by at most 2 and perhaps mirrored, black where nothing was. */
+static bool is_augmented(const float *x, int i, bool *mirrored)
+{
+    unsigned char p[PIXELS];
+    picture(i, p);
+    for (int way = 0; way < 50; way++) {
+        int dx = way % 5 - 2, dy = way / 5 % 5 - 2, flip = way / 25;
+        bool same = true;
+        for (int k = 0; k < PIXELS && same; k++) {
+            int row = k / SIDE + dy, col = (flip ? SIDE - 1 - k % SIDE : k % SIDE) + dx;
+            bool inside = row >= 0 && row < SIDE && col >= 0 && col < SIDE;
+            float wanted = ((float)(inside ? p[row * SIDE + col] : 0) / 255 - 0.25f) / 0.5f;
+            same = fabsf(x[k] - wanted) < 1e-6f;
+        }
+        *mirrored = flip;
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+static void augmentation_depends_on_seed_epoch_and_index(void **state)
+{
+    (void)state;
+    static float a[N][PIXELS], b[N][PIXELS], later[N][PIXELS];
+    int64_t order[N], same_order[N], later_order[N];
+    attn_context *c = context_new();
+    attn_image_set *set = some_images(c);
+    collect(c, set, 7, 4, a, order);
+    collect(c, set, 16, 4, b, same_order);
+    collect(c, set, 7, 5, later, later_order);
+    assert_memory_equal(a, b, sizeof a);
+    assert_memory_equal(order, same_order, sizeof order);
+    assert_memory_not_equal(order, later_order, sizeof order);
+    int mirrored = 0, moved = 0;
+    for (int i = 0; i < N; i++) {
+        bool flip;
+        assert_true(is_augmented(a[i], i, &flip));
+        mirrored += flip;
+        moved += memcmp(a[i], later[i], sizeof a[i]) != 0;
+    }
+    assert_true(mirrored > N / 4 && mirrored < 3 * N / 4);
+    assert_true(moved > N / 2);
+    attn_image_set_destroy(set);
+    attn_context_destroy(c);
+}
+
+static attn_status all_of_it(attn_context *c, void *user)
+{
+    attn_image_set *set = NULL, *train = NULL, *test = NULL;
+    attn_image_batches *batches = NULL;
+    unsigned char pixels[PIXELS] = {0};
+    (void)user;
+    attn_status status = attn_image_set_create(&set, c, (attn_image_shape){SIDE, SIDE, 1});
+    for (int i = 0; i < 9 && status == ATTN_OK; i++)
+        status = attn_image_set_add(set, pixels, i % 2, (uint64_t)i);
+    if (status == ATTN_OK)
+        status = attn_image_set_split(set, 1, 0, 0.4, &train, NULL, &test);
+    if (status == ATTN_OK)
+        status = attn_image_batches_create(&batches, c, train, NULL);
+    attn_image_batches_destroy(batches);
+    attn_image_set_destroy(train);
+    attn_image_set_destroy(test);
+    attn_image_set_destroy(set);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(all_of_it, NULL) > 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idx_files_are_read),
+        cmocka_unit_test(cifar_records_are_read),
+        cmocka_unit_test(parts_divide_and_stay),
+        cmocka_unit_test(statistics_are_mean_and_deviation),
+        cmocka_unit_test(augmentation_depends_on_seed_epoch_and_index),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
