@@ -48,6 +48,8 @@ static int64_t small_value(const attn_key *key)
         return 2;
     if (has(key->name, "kernel"))
         return 3;
+    if (has(key->name, "patch") || has(key->name, "groups"))
+        return 2;
     if (has(key->name, "layers") || has(key->name, "depth") || has(key->name, "blks"))
         return 1;
     return value == 0 || (value > 16 && strncmp(key->name, "max", 3) != 0) ? WIDTH : value;
@@ -66,6 +68,10 @@ static attn_config *small_config(attn_context *context, const attn_architecture 
                                                                               .integers = lengths}), ATTN_OK);
         if (key->type == ATTN_VALUE_INT && (!open || strcmp(key->name, "vocab_size") == 0))
             assert_int_equal(attn_config_set_int(config, key->name, small_value(key)), ATTN_OK);
+        if (strcmp(key->name, "img_size") == 0 && strcmp(a->name, "axial-resnet") == 0) /* it halves five times */
+            assert_int_equal(attn_config_set_int(config, key->name, 32), ATTN_OK);
+        if (strcmp(key->name, "stem") == 0) /* the other one halves pictures of these sizes to nothing */
+            assert_int_equal(attn_config_set_text(config, key->name, "small"), ATTN_OK);
     }
     return config;
 }
