@@ -14,6 +14,7 @@ cat >"$dir/cmocka.h" <<'END'
 #include <stdlib.h>
 #define fail_msg(...) (printf(__VA_ARGS__), puts(""), exit(1))
 #define assert_true(x) ((x) ? (void)0 : fail_msg("%s:%d: %s", __FILE__, __LINE__, #x))
+#define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 #define assert_int_equal(a, b) assert_true((long long)(a) == (long long)(b))
 #define print_message(...) printf(__VA_ARGS__)
 struct CMUnitTest { void (*run)(void **); };
