@@ -60,8 +60,8 @@ static attn_status read_inputs(attn_generator *g, const char *path)
     attn_config *checked;
     const char *name = attn_config_text(g->config, "architecture", "");
     if (strcmp(name, "axial-transformer") != 0)
-        return attn__fail(g->context, ATTN_UNSUPPORTED, "%s: \"%.80s\" is no model that draws images; axial-transformer is",
-                          path, name);
+        return attn__fail(g->context, ATTN_UNSUPPORTED,
+                          "%s: \"%.80s\" is no model that draws images; axial-transformer is", path, name);
     attn_status status = attn__keys_resolve(&checked, g->context, &table, g->config, &of_file);
     if (status != ATTN_OK)
         return status;
