@@ -9,7 +9,7 @@
  *
  * Timed next to bench/peers/axial.py, which says the same of PyTorch.  Threads: ATTN_THREADS, else all. */
 #define _POSIX_C_SOURCE 200809L
-#include "attn/images.h"
+#include "attn/axial_transformer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

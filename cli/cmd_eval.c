@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * attn eval: loss and BLEU of a translator on sentence pairs, accuracy of a classifier on images. */
+ * attn eval: loss and BLEU of a translator on sentence pairs, accuracy of a classifier on images, bits per dimension of a
+ * model that draws them. */
 #include "commands.h"
 #include "eval_images.h"
 #include "source.h"
 
 #include "attn/classify.h"
+#include "attn/generate.h"
 
 #include <string.h>
 
@@ -12,8 +14,7 @@ static const char *const parts[] = {"test", "valid", "train", "all", NULL};
 
 static const cli_option options[] = {
     CLI_TEXT("data", 0, "FILE", "",
-             "sentence pairs, plain or gzip, or \"phrasebook\"; a classifier's folder of images; default: those of the "
-             "training"),
+             "sentence pairs, plain or gzip, or \"phrasebook\"; a folder of images; default: those of the training"),
     CLI_CHOICE("part", parts, "test",
                "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
@@ -33,13 +34,17 @@ static const char description[] =
     "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU as sacreBLEU computes it (13a, 0 to 100).\n"
     "\n"
     "Of a classifier: accuracy, loss, and for each class how many of its images were found (recall), how many of those "
-    "taken for it are of it (precision), and what each was taken for.";
+    "taken for it are of it (precision), and what each was taken for.\n"
+    "\n"
+    "Of a model that draws images: the bits that a number of an image costs (bits per dimension), and what it would cost "
+    "if pixels knew nothing of each other: by its histogram over the training part, with one added to every count.";
 
 static const char *const examples[] = {
     "attn eval out/demo",
     "attn eval en-fr --data fra.txt.gz --part valid --beam 4 --samples 10",
     "attn eval en-fr --json",
     "attn eval clothes --data fashion_mnist",
+    "attn eval drawn --data fashion_mnist",
     NULL,
 };
 
@@ -157,11 +162,14 @@ static int run(cli_call *cli)
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     const char *part = cli_text(cli, "part");
     bool images = attn_classifier_is_one(cli->context, cli->words[0]);
+    bool drawn = !images && attn_generator_is_one(cli->context, cli->words[0]);
     char path[4096];
     snprintf(path, sizeof path, "%.4000s/config.json", cli->words[0]);
     int code;
     if (!data[0] && attn_file_exists(path))
         code = cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data", cli->words[0]);
+    else if (drawn)
+        code = cli_eval_generator(cli, data, part_of(part), part);
     else
         code = images ? cli_eval_images(cli, data, part_of(part), part) : evaluate_translator(cli, data);
     attn_config_destroy(training);
@@ -169,5 +177,6 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_eval = {
-    "eval", "measure a translator's BLEU or a classifier's accuracy", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
+    "eval", "measure BLEU, accuracy or bits per dimension of what was trained", usage, description,
+    CLI_OPTIONS(options), NULL, examples, 1, 1, run,
 };

@@ -4,13 +4,13 @@
 #include "parameters.h"
 
 #include "attn/classify.h"
+#include "attn/generate.h"
 
 static const char *const usage[] = {"DIR", NULL};
 
 static const char description[] =
-    "Prints the architecture and settings of the translator or classifier in DIR, every parameter with its shape, and how much "
-    "memory "
-    "it takes: to be used, and to be trained with Adam (parameters, gradients and two moments; activations come on top "
+    "Prints the architecture and settings of the translator, classifier or generator in DIR, every parameter with its "
+    "shape, and how much memory it takes: to be used, and to be trained with Adam (parameters, gradients and two moments; activations come on top "
     "and grow with the batch).";
 
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json", NULL};
@@ -27,10 +27,11 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* What is in the directory: one of the two. */
+/* What is in the directory: one of the three. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
+    attn_generator *generator;
     const attn_model *model;
 } subject;
 
@@ -67,7 +68,7 @@ static void print_info(const cli_call *cli, const subject *of)
     print_config(attn_model_config(model));
     if (of->translator)
         print_words(of->translator);
-    else
+    else if (of->classifier)
         print_classes(of->classifier);
     puts("\nParameters");
     cli_parameters_print(list);
@@ -93,7 +94,7 @@ static int print_json(const cli_call *cli, const subject *of)
     if (of->translator) {
         attn_json_int(&json, "source_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SOURCE)));
         attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_TARGET)));
-    } else {
+    } else if (of->classifier) {
         attn_json_int(&json, "classes", attn_classifier_classes(of->classifier));
     }
     attn_json_int(&json, "trained", totals.trained);
@@ -114,6 +115,9 @@ static attn_status load(const cli_call *cli, subject *of)
     if (attn_classifier_is_one(cli->context, directory)) {
         status = attn_classifier_load(&of->classifier, cli->context, directory);
         of->model = status == ATTN_OK ? attn_classifier_model(of->classifier) : NULL;
+    } else if (attn_generator_is_one(cli->context, directory)) {
+        status = attn_generator_load(&of->generator, cli->context, directory);
+        of->model = status == ATTN_OK ? attn_generator_model(of->generator) : NULL;
     } else {
         status = attn_translator_load(&of->translator, cli->context, directory);
         of->model = status == ATTN_OK ? attn_translator_model(of->translator) : NULL;
@@ -133,6 +137,7 @@ static int run(cli_call *cli)
         print_info(cli, &of);
     attn_translator_destroy(of.translator);
     attn_classifier_destroy(of.classifier);
+    attn_generator_destroy(of.generator);
     return code;
 }
 

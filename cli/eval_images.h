@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * eval_images.h - attn eval of a classifier. */
+ * eval_images.h - attn eval of what works on images: a classifier, a generator. */
 #ifndef CLI_EVAL_IMAGES_H
 #define CLI_EVAL_IMAGES_H
 
@@ -7,5 +7,8 @@
 
 /* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
 int cli_eval_images(const cli_call *cli, const char *data, attn_part part, const char *part_name);
+
+/* The same of a generator: bits per dimension beside those of independent pixels. */
+int cli_eval_generator(const cli_call *cli, const char *data, attn_part part, const char *part_name);
 
 #endif

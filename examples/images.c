@@ -3,7 +3,7 @@
  * few steps, drawing one, and completing one of which the upper half is given. */
 #include "example.h"
 
-#include <attn/images.h>
+#include <attn/axial_transformer.h>
 #include <attn/train.h>
 
 enum { SIDE = 8, LEVELS = 4, BATCH = 4, STEPS = 50 };

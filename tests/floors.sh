@@ -26,7 +26,7 @@ header_floor() {
     attn.h | config.h) echo base ;;
     tensor.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
-    models.h | images.h) echo models ;;
+    models.h | axial_transformer.h) echo models ;;
     io.h | image.h) echo io ;;
     data.h | alignment.h | image_data.h) echo data ;;
     train.h) echo train ;;

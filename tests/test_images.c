@@ -4,7 +4,7 @@
 #include "support/cmocka.h"
 #include "support/tensors.h"
 
-#include "attn/images.h"
+#include "attn/axial_transformer.h"
 
 #include "base/rng.h"
 

@@ -23,18 +23,9 @@ typedef struct training {
 attn_status attn__classifier_split(const attn__image_source *source, const attn_config *settings,
                                    attn_image_set **train, attn_image_set **valid, attn_image_set **test)
 {
-    uint64_t seed = (uint64_t)attn_config_int(settings, "seed", 1);
-    double held = source->test ? 0 : attn_config_real(settings, "test", 0);
-    attn_image_set *all = NULL;
-    attn_status status =
-        attn_image_set_split(source->train, seed, attn_config_real(settings, "valid", 0), held, train, valid, test);
-    /* A test part of the data's own, whole. */
-    if (status == ATTN_OK && test && source->test) {
-        status = attn_image_set_split(source->test, seed, 0, 0, &all, NULL, NULL);
-        attn_image_set_destroy(*test);
-        *test = all;
-    }
-    return status;
+    return attn__image_source_split(source, (uint64_t)attn_config_int(settings, "seed", 1),
+                                    attn_config_real(settings, "valid", 0), attn_config_real(settings, "test", 0),
+                                    train, valid, test);
 }
 
 static attn_status read_source(training *t)

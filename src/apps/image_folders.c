@@ -85,10 +85,19 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
     return status;
 }
 
-/* The folders in a folder. */
-static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder)
+static bool has_images(const attn__names *names)
+{
+    bool has = false;
+    for (int64_t i = 0; i < names->n; i++)
+        has = has || is_image(names->names[i]);
+    return has;
+}
+
+/* The folders in a folder; where labels mean nothing, the folder itself if it has pictures and no folders. */
+static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder, bool unlabelled)
 {
     attn_status status = attn__names_read(classes, context, folder);
+    bool itself = unlabelled && has_images(classes);
     int64_t kept = 0;
     for (int64_t i = 0; status == ATTN_OK && i < classes->n; i++) {
         char *path = attn__join(context, folder, classes->names[i]), *name = classes->names[i];
@@ -103,6 +112,11 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
     for (int64_t i = kept; status == ATTN_OK && i < classes->n; i++)
         attn__free(context, classes->names[i]);
     classes->n = status == ATTN_OK ? kept : classes->n;
+    if (status == ATTN_OK && kept == 0 && itself) {
+        classes->names[0] = attn__strdup(context, ".");
+        classes->n = classes->names[0] ? 1 : 0;
+        status = classes->n ? ATTN_OK : ATTN_MEMORY;
+    }
     return status;
 }
 
@@ -126,10 +140,10 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
 {
     attn__names classes;
     walk w = {.source = s, .wish = wish, .set = set};
-    attn_status status = classes_of(&classes, s->context, folder);
+    attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled);
     if (status == ATTN_OK && classes.n == 0)
         status = attn__fail(s->context, ATTN_FORMAT, "%s: no class folders", folder);
-    if (status == ATTN_OK && s->nclasses > 0)
+    if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
         status = compare_classes(s, &classes, folder);
     bool first = s->nclasses == 0;
     for (int64_t i = 0; status == ATTN_OK && first && i < classes.n; i++)
@@ -155,6 +169,7 @@ attn_status attn__read_folders(attn__image_source *s, const char *path, const at
         if (status == ATTN_OK && held)
             status = read_part(s, held, wish, &s->test);
     } else if (status == ATTN_OK) {
+        *found = wish->unlabelled && has_images(names);
         for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
             char *folder = attn__join(s->context, path, names->names[i]);
             *found = folder && is_folder(folder);

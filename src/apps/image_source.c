@@ -183,3 +183,18 @@ void attn__image_source_free(attn__image_source *s)
         attn__names_free(&classes, s->context);
     *s = (attn__image_source){0};
 }
+
+attn_status attn__image_source_split(const attn__image_source *source, uint64_t seed, double valid_share,
+                                     double test_share, attn_image_set **train, attn_image_set **valid,
+                                     attn_image_set **test)
+{
+    attn_image_set *all = NULL;
+    attn_status status = attn_image_set_split(source->train, seed, valid_share, source->test ? 0 : test_share, train,
+                                              valid, test);
+    if (status == ATTN_OK && test && source->test) {
+        status = attn_image_set_split(source->test, seed, 0, 0, &all, NULL, NULL);
+        attn_image_set_destroy(*test);
+        *test = all;
+    }
+    return status;
+}

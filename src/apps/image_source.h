@@ -11,6 +11,7 @@ typedef struct attn__image_wish {
     attn_image_shape shape;
     const char *const *classes; /* names that the folder must have, in this order; NULL: any */
     int64_t nclasses;           /* labels must be less; 0: any */
+    bool unlabelled;            /* labels mean nothing: pictures need no class folders */
 } attn__image_wish;
 
 typedef struct attn__image_source {
@@ -24,6 +25,11 @@ typedef struct attn__image_source {
 attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
                                     const attn__image_wish *wish);
 void attn__image_source_free(attn__image_source *source);
+/* Divides it into parts, each NULL-able and to be destroyed before the source is freed.  A test part of the data's own
+ * is taken whole; `test_share` counts where there is none. */
+attn_status attn__image_source_split(const attn__image_source *source, uint64_t seed, double valid_share,
+                                     double test_share, attn_image_set **train, attn_image_set **valid,
+                                     attn_image_set **test);
 
 /* ----------------------------------------------------------------------- between the files of this reader */
 

@@ -6,6 +6,7 @@
 #include "apps/run.h"
 
 #include "apps/directory.h"
+#include "apps/run_average.h"
 #include "apps/run_files.h"
 #include "base/context.h"
 
@@ -64,8 +65,11 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
-    const attn__run *run = user;
-    return run->kind->validate(run->self, tape, loss);
+    attn__run *run = user;
+    attn__run_average_swap(run);
+    attn_status status = run->kind->validate(run->self, tape, loss);
+    attn__run_average_swap(run);
+    return status;
 }
 
 static attn_status job_save(void *user, bool improved)
@@ -79,6 +83,8 @@ static bool job_progress(void *user, const attn_progress *progress)
     attn_progress told = *progress;
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
+    else /* after every step, before anything is saved */
+        attn__run_average_step(run, progress->all_steps);
     told.measure = run->measure;
     return !run->progress || run->progress(run->user, &told);
 }
@@ -112,6 +118,8 @@ static attn_status prepare(attn__run *run)
     run->epochs = options.epochs;
     status = attn_training_create(&run->training, run->context, attn_model_parameters(run->model), &options);
     if (status == ATTN_OK)
+        status = attn__run_average_begin(run);
+    if (status == ATTN_OK)
         status = run->resume ? attn__run_restore(run) : attn__run_begin_directory(run);
     return status;
 }
@@ -122,6 +130,7 @@ static void release(attn__run *run)
     attn_config_destroy(run->settings);
     attn_config_destroy(run->stored);
     attn_bytes_free(run->context, &run->history);
+    attn_named_clear(&run->average);
     attn__directory_unlock(run->lock);
     run->training = NULL;
     run->settings = run->stored = NULL;

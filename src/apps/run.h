@@ -6,8 +6,9 @@
  *
  * The directory holds, beside the application's own files,
  *     training.json           the settings, every one, and which data they were used on
- *     checkpoint.safetensors  parameters ("p.NAME"), the optimiser's state and the counters: all that must fit
- *                             together is one file, which is replaced as a whole
+ *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimiser's
+ *                             state and the counters: all that must fit together is one file, which is replaced as a
+ *                             whole
  *     history.tsv             a line an epoch
  *     model.safetensors       the parameters that are best so far, or the last
  */
@@ -62,6 +63,9 @@ struct attn__run {
     int64_t epochs;
     int lock;           /* the directory's, once it is taken; else -1 */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
+    /* Moving average of the parameters, under their names, where the settings have "ema" > 0: what is validated and kept
+     * as the model; else empty.  In the checkpoint "a.NAME". */
+    attn_named_list average;
 };
 
 /* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the

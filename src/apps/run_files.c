@@ -165,21 +165,27 @@ attn_status attn__run_check_data(const attn__run *run)
                       run->data ? run->data : run->kind->no_path, run->directory);
 }
 
-/* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", the optimiser's
- * under their own names. */
+static attn_status add_all(attn_named_list *list, const char *prefix, const attn_named_list *from)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
+        char name[512];
+        snprintf(name, sizeof name, "%s%s", prefix, from->items[i].name);
+        status = attn_named_add(list, name, from->items[i].tensor);
+    }
+    return status;
+}
+
+/* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
+ * "a.NAME", the optimiser's under their own names. */
 static attn_status checkpoint_list(const attn__run *run, attn_named_list *list)
 {
-    const attn_named_list *parameters = attn_model_parameters(run->model);
-    const attn_named_list *state = attn_optimiser_state(attn_training_optimiser(run->training));
-    attn_status status = ATTN_OK;
     *list = (attn_named_list){.context = run->context};
-    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
-        char name[512];
-        snprintf(name, sizeof name, "p.%s", parameters->items[i].name);
-        status = attn_named_add(list, name, parameters->items[i].tensor);
-    }
-    for (int64_t i = 0; i < state->n && status == ATTN_OK; i++)
-        status = attn_named_add(list, state->items[i].name, state->items[i].tensor);
+    attn_status status = add_all(list, "p.", attn_model_parameters(run->model));
+    if (status == ATTN_OK)
+        status = add_all(list, "a.", &run->average);
+    if (status == ATTN_OK)
+        status = add_all(list, "", attn_optimiser_state(attn_training_optimiser(run->training)));
     return status;
 }
 
@@ -301,7 +307,8 @@ attn_status attn__run_save(attn__run *run, bool improved)
     /* Until the first validation there is no best: the model is what there is. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
     if (status == ATTN_OK && (improved || latest))
-        status = attn_safetensors_write(attn_model_parameters(run->model), model, NULL);
+        status = attn_safetensors_write(run->average.n > 0 ? &run->average : attn_model_parameters(run->model), model,
+                                        NULL);
     /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);

@@ -5,7 +5,7 @@
 #ifndef ATTN_MODELS_AXIAL_TRANSFORMER_H
 #define ATTN_MODELS_AXIAL_TRANSFORMER_H
 
-#include "attn/images.h"
+#include "attn/axial_transformer.h"
 #include "attn/nn_axial.h"
 #include "attn/nn_spatial.h"
 #include "models/keys.h"

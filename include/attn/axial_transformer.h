@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * images.h - models of images as distributions: how many bits an image costs, and drawing new ones.
+ * axial_transformer.h - models of images as distributions: how many bits an image costs, and drawing new ones.
  *
  *     attn_model_create(&model, context, "axial-transformer", config, NULL);
  *     loss = attn_images_bits(model, tape, x, slices);                            // training: one slice an image
@@ -11,8 +11,8 @@
  * (Ho et al. 2019, "Axial Attention in Multidimensional Transformers", arXiv:1912.12180).  Letters: B images, S slices,
  * Y rows, X columns, K levels.  As with every model, one thread at a time.
  */
-#ifndef ATTN_IMAGES_H
-#define ATTN_IMAGES_H
+#ifndef ATTN_AXIAL_TRANSFORMER_H
+#define ATTN_AXIAL_TRANSFORMER_H
 
 #include "attn/models.h"
 

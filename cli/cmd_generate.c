@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ * attn generate: new images, on a sheet. */
+#include "commands.h"
+#include "drawing.h"
+
+#include <stdlib.h>
+
+static const cli_option options[] = {
+    CLI_TEXT("out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm"),
+    CLI_INT("number", 'n', "16", 1, 10000, "so many images"),
+    CLI_DRAWING_OPTIONS,
+    CLI_INT("columns", 0, "0", 0, 10000, "images side by side; 0: about as many as rows"),
+    CLI_INT("gap", 0, "4", 0, 1000, "white pixels around each"),
+    CLI_INT("zoom", 0, "0", 0, 64, "how much larger each pixel is drawn; 0: images of about 96 pixels"),
+};
+
+static const char *const usage[] = {"DIR -o FILE [-n N] [--temperature T] [--seed S]", NULL};
+
+static const char description[] =
+    "Draws images from a model that attn train images made, one number after the other: every pixel from the model's "
+    "distribution given all pixels above it and to its left. Image i is the same for any number of images, but for "
+    "rounding.";
+
+static const char *const examples[] = {"attn generate clothes -n 16 -o sheet.png",
+                                       "attn generate clothes -n 64 -o calm.png --temperature 0.8 --seed 7", NULL};
+
+static int tell(const cli_call *cli, const char *path, int64_t n, double seconds)
+{
+    if (!cli->json) {
+        char count[32];
+        printf("%s images in %.2f s (%.1f ms each) are in %s\n", cli_count(n, count), seconds,
+               1000 * seconds / (double)n, path);
+        return CLI_OK;
+    }
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "file", path);
+    attn_json_int(&json, "images", n);
+    attn_json_int(&json, "seed", cli_int(cli, "seed"));
+    attn_json_real(&json, "temperature", cli_real(cli, "temperature"));
+    attn_json_real(&json, "seconds", seconds);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+static int draw(const cli_call *cli, attn_generator *generator, attn_image *images, int64_t n)
+{
+    const char *path = cli_text(cli, "out");
+    int64_t zoom = cli_int(cli, "zoom"), height = attn_generator_shape(generator).height;
+    cli_drawing drawing;
+    attn_generator_options how = cli_drawing_begin(&drawing, cli);
+    attn_status status = attn_generator_draw(generator, images, n, &how);
+    double seconds = cli_drawing_end(&drawing);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int code = cli_drawing_write(cli, images, n, cli_int(cli, "columns"), cli_int(cli, "gap"),
+                                 zoom ? zoom : height < 96 ? 96 / height : 1, path);
+    for (int64_t i = 0; i < n; i++)
+        attn_image_free(cli->context, &images[i]);
+    return code == CLI_OK ? tell(cli, path, n, seconds) : code;
+}
+
+static int run(cli_call *cli)
+{
+    int64_t n = cli_int(cli, "number");
+    attn_generator *generator;
+    if (attn_generator_load(&generator, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    attn_image *images = calloc((size_t)n, sizeof *images);
+    int code = images ? draw(cli, generator, images, n) : cli_fail(CLI_FAILED, "out of memory");
+    free(images);
+    attn_generator_destroy(generator);
+    return code;
+}
+
+const cli_command cli_generate = {
+    "generate", "draw new images", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
+};

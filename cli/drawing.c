@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ * Drawing images from the command: options, progress, the file. */
+#include "drawing.h"
+
+#include <time.h>
+#include <unistd.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool show(void *user, int64_t done, int64_t total)
+{
+    cli_drawing *d = user;
+    double at = now();
+    if (!d->terminal || (d->drawn && done < total && at - d->last < 0.1))
+        return true;
+    double left = (at - d->start) / (double)done * (double)(total - done);
+    fprintf(stderr, "\r\033[Krow %lld of %lld, %.0f s left", (long long)done, (long long)total, left);
+    fflush(stderr);
+    d->drawn = true;
+    d->last = at;
+    return true;
+}
+
+attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli)
+{
+    *drawing = (cli_drawing){.cli = cli, .terminal = !cli->quiet && isatty(STDERR_FILENO) != 0, .start = now()};
+    return (attn_generator_options){.seed = (uint64_t)cli_int(cli, "seed"),
+                                    .temperature = cli_real(cli, "temperature"),
+                                    .slow = cli_flag(cli, "slow"),
+                                    .progress = show,
+                                    .user = drawing};
+}
+
+double cli_drawing_end(cli_drawing *drawing)
+{
+    if (drawing->drawn)
+        fputs("\r\033[K", stderr);
+    drawing->drawn = false;
+    return now() - drawing->start;
+}
+
+int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t columns, int64_t gap,
+                      int64_t zoom, const char *path)
+{
+    attn_image sheet = {0};
+    attn_status status = attn_image_sheet(&sheet, cli->context, images, n, columns, gap, zoom);
+    if (status == ATTN_OK)
+        status = attn_image_write(cli->context, &sheet, path);
+    attn_image_free(cli->context, &sheet);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ * A generator's directory: writing it, and loading it back. */
+#include "apps/generator.h"
+
+#include "apps/directory.h"
+#include "base/context.h"
+
+#include <string.h>
+
+/* Settings of the training that say ever after how images were divided. */
+static const char *const kept[] = {"seed", "valid", "test", NULL};
+
+/* ---------------------------------------------------------------------------------------------- writing */
+
+static attn_status fill(attn_config *config, const attn_model *model, const attn_config *settings)
+{
+    const attn_config *own = attn_model_config(model);
+    attn_status status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
+    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
+        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
+    for (int i = 0; status == ATTN_OK && kept[i]; i++)
+        status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
+    return status;
+}
+
+attn_status attn__generator_write(const attn_model *model, const attn_config *settings, const char *directory)
+{
+    attn_context *context = attn_model_context(model);
+    attn_config *config;
+    char path[ATTN__PATH];
+    attn_status status = attn_config_create(&config, context);
+    if (status == ATTN_OK)
+        status = fill(config, model, settings);
+    if (status == ATTN_OK)
+        status = attn__path(context, path, directory, "config.json");
+    if (status == ATTN_OK)
+        status = attn_config_write(context, config, path);
+    attn_config_destroy(config);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- loading */
+
+/* What config.json must hold for images beside what the architecture checks itself. */
+static const attn_key input_keys[] = {
+    {"seed", ATTN_VALUE_INT, "1", 0, 9e15, NULL, "of the split"},
+    {"valid", ATTN_VALUE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},
+    {"test", ATTN_VALUE_REAL, "0.1", 0, 0.9, NULL, "share for testing"},
+    {"width", ATTN_VALUE_INT, NULL, 1, 4096, NULL, "pixels"},
+    {"height", ATTN_VALUE_INT, NULL, 1, 4096, NULL, "pixels"},
+    {"channels", ATTN_VALUE_INT, NULL, 1, 3, NULL, "1 or 3"},
+    {"frames", ATTN_VALUE_INT, "1", 1, 1, NULL, "1: images, no videos"},
+    {"levels", ATTN_VALUE_INT, "256", 1, 256, NULL, "of a sample"},
+};
+
+static attn_status read_inputs(attn_generator *g, const char *path)
+{
+    static const attn__keys table = {.keys = input_keys, .n = sizeof input_keys / sizeof *input_keys};
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT, .select = true};
+    attn_config *checked;
+    const char *name = attn_config_text(g->config, "architecture", "");
+    if (strcmp(name, "axial-transformer") != 0)
+        return attn__fail(g->context, ATTN_UNSUPPORTED,
+                          "%s: \"%.80s\" is no model that draws images; axial-transformer is", path, name);
+    attn_status status = attn__keys_resolve(&checked, g->context, &table, g->config, &of_file);
+    if (status != ATTN_OK)
+        return status;
+    g->shape = (attn_image_shape){attn_config_int(checked, "width", 1), attn_config_int(checked, "height", 1),
+                                  attn_config_int(checked, "channels", 1)};
+    g->levels = attn_config_int(checked, "levels", 256);
+    attn_config_destroy(checked);
+    return g->shape.channels != 2 ? ATTN_OK
+                                  : attn__fail(g->context, ATTN_FORMAT, "%s: 2 channels; allowed: 1, 3", path);
+}
+
+static attn_status make_model(attn_generator *g)
+{
+    attn_config *config;
+    attn_status status = attn_config_create(&config, g->context);
+    if (status == ATTN_OK)
+        status = attn_architecture_select(attn_architecture_find("axial-transformer"), g->config, config);
+    if (status == ATTN_OK)
+        status = attn_model_create(&g->model, g->context, "axial-transformer", config,
+                                   &(attn_model_options){.blank = true});
+    attn_config_destroy(config);
+    return status;
+}
+
+static attn_status load_parts(attn_generator *g, const char *directory)
+{
+    char config[ATTN__PATH], weights[ATTN__PATH];
+    attn_status status = attn__path(g->context, config, directory, "config.json");
+    if (status == ATTN_OK)
+        status = attn__path(g->context, weights, directory, "model.safetensors");
+    if (status == ATTN_OK)
+        status = attn_config_read(&g->config, g->context, config);
+    if (status == ATTN_OK)
+        status = read_inputs(g, config);
+    if (status == ATTN_OK)
+        status = make_model(g);
+    attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
+    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(g->model), weights, &whole, NULL, NULL)
+                             : status;
+}
+
+attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory)
+{
+    *generator = NULL;
+    attn_generator *made = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    made->context = context;
+    attn_status status = load_parts(made, directory);
+    if (status != ATTN_OK) {
+        attn_generator_destroy(made);
+        return status;
+    }
+    *generator = made;
+    return ATTN_OK;
+}
+
+void attn_generator_destroy(attn_generator *g)
+{
+    if (!g)
+        return;
+    attn_model_destroy(g->model);
+    attn_config_destroy(g->config);
+    attn__free(g->context, g);
+}
+
+bool attn_generator_is_one(attn_context *context, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_config *config = NULL;
+    if (attn_context_status(context) != ATTN_OK)
+        return false;
+    bool is = attn__path(context, path, directory, "config.json") == ATTN_OK &&
+              attn_config_read(&config, context, path) == ATTN_OK &&
+              strcmp(attn_config_text(config, "architecture", ""), "axial-transformer") == 0;
+    attn_config_destroy(config);
+    attn_context_clear(context); /* whoever loads it says what is wrong */
+    return is;
+}
+
+attn_model *attn_generator_model(const attn_generator *g)
+{
+    return g->model;
+}
+
+attn_image_shape attn_generator_shape(const attn_generator *g)
+{
+    return g->shape;
+}
+
+int64_t attn_generator_levels(const attn_generator *g)
+{
+    return g->levels;
+}

@@ -1,0 +1,105 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Training a model that draws images, drawing, completing and measuring, on pictures made here: bars that lie and bars
+# that stand, in a folder without classes.  Killed trainings end in the same bits; bad input is named.
+. tests/support/cli.sh
+
+# pictures FOLDER COUNT SEED: black pictures of 6 x 6 with one white row or column.
+pictures() {
+    mkdir -p "$1"
+    awk -v folder="$1" -v count="$2" -v seed="$3" 'BEGIN {
+        srand(seed)
+        for (i = 0; i < count; i++) {
+            file = sprintf("%s/%03d.pgm", folder, i); at = int(rand() * 6); lying = rand() < 0.5
+            printf "P2 6 6 255\n" > file
+            for (y = 0; y < 6; y++) for (x = 0; x < 6; x++)
+                printf "%d%s", (lying ? y : x) == at ? 255 : 0, x < 5 ? " " : "\n" > file
+            close(file)
+        }
+    }'
+}
+pictures data/train 240 1
+pictures data/test 60 2
+settings="--data data --levels 2 --dim 24 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --batch 16
+          --epochs 6 --warmup 10 --rate 0.004 --ema 0.9 --threads 1 --quiet"
+
+# ---- it learns: twelve pictures are log2(12) / 36 = 0.0996 bits a pixel; independent pixels, each white in a sixth of
+# them, cost 0.650
+# shellcheck disable=SC2086
+expect 0 'The model is in whole' "$attn" train images $settings --out whole
+expect 0 '"images": 60' "$attn" eval whole --json
+sed -n 's/.*"\(baseline_\)*bits_per_dimension": \([0-9.]*\).*/\2/p' out.txt > bits.txt
+awk 'NR == 1 && !($1 > 0.0996 && $1 < 0.3) { print "the model costs " $1 " bits"; bad = 1 }
+     NR == 2 && !($1 > 0.62 && $1 < 0.69) { print "the baseline costs " $1 " bits"; bad = 1 }
+     END { exit bad || NR != 2 }' bits.txt || fail "bits per dimension: $(cat bits.txt)"
+expect 0 '^baseline  *0\.6[0-9]* bits per dimension' "$attn" eval whole --data data --part train
+expect 0 'part  *valid' "$attn" eval whole --part valid
+expect 0 'axial-transformer: ' "$attn" info whole
+
+# ---- the seed says what is drawn
+expect 0 '9 images in .* are in a.pgm' "$attn" generate whole -n 9 -o a.pgm --gap 0 --zoom 1 --seed 5
+expect 0 '"images": 9' "$attn" generate whole -n 9 -o b.pgm --gap 0 --zoom 1 --seed 5 --json
+expect 0 'in s.pgm' "$attn" generate whole -n 9 -o s.pgm --gap 0 --zoom 1 --seed 5 --slow
+expect 0 'in c.pgm' "$attn" generate whole -n 9 -o c.pgm --gap 0 --zoom 1 --seed 6
+cmp -s a.pgm b.pgm || fail "the same seed drew other images"
+cmp -s a.pgm s.pgm || fail "the slow sampler drew other images"
+cmp -s a.pgm c.pgm && fail "two seeds drew the same images"
+same "size of the sheet" "$((18 * 18))" "$(tail -c $((18 * 18)) a.pgm | wc -c)"
+expect 0 'in sheet.png' "$attn" generate whole -o sheet.png --temperature 0.5
+head -c 8 sheet.png | grep -q PNG || fail "sheet.png is no PNG"
+
+# ---- what is given stays, whatever stands below: rows 0 to 2 with a standing bar in column 2
+half=$(printf '0 0 255 0 0 0 %.0s' 1 2 3)
+printf 'P2 6 6 255\n%s\n%s\n' "$half" "$(printf '9 %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)" > half.pgm
+expect 0 '3 rows kept, 3 drawn' "$attn" complete whole half.pgm -o done.pgm
+expect 0 '"rows_kept": 3' "$attn" complete whole half.pgm -o again.pgm --rows 3 --json
+cmp -s done.pgm again.pgm || fail "completing is not the same twice"
+tail -c 36 done.pgm | od -An -v -tu1 -w6 | awk '{ $1 = $1; print }' > rows.txt
+same "the given rows" "0 0 255 0 0 0 0 0 255 0 0 0 0 0 255 0 0 0" "$(sed -n 1,3p rows.txt | tr '\n' ' ' | sed 's/ $//')"
+same "the bar goes on, at a low temperature" "3" "$("$attn" complete whole half.pgm -o cold.pgm --temperature 0.1 -q \
+    > /dev/null && tail -c 18 cold.pgm | od -An -v -tu1 -w6 | grep -c '0   0 255   0   0   0')"
+
+# ---- a training that was killed ends in the same bits
+# shellcheck disable=SC2086
+"$attn" train images $settings --save-every 5 --out killed > /dev/null 2>&1 &
+pid=$!
+while kill -0 $pid 2> /dev/null && [ ! -s killed/checkpoint.safetensors ]; do sleep 0.01; done
+kill -9 $pid 2> /dev/null || echo "it had ended before it was killed"
+wait $pid 2> /dev/null
+expect 0 'The model is in killed' "$attn" train images --out killed --resume --threads 1 --quiet
+for file in model.safetensors checkpoint.safetensors history.tsv config.json; do
+    cmp -s whole/$file killed/$file || fail "$file differs from that of an unbroken training"
+done
+expect 2 'there already' "$attn" train images --data data --out whole
+expect 2 'keeps its settings' "$attn" train images --out whole --resume --dim 32
+pictures other/train 10 5
+expect 2 'not the data' "$attn" train images --out whole --resume --data other
+
+# ---- colour, another size, class folders
+mkdir -p colours/x
+for i in 0 1 2 3 4 5 6 7 8 9; do printf 'P3 2 1 255\n%d 0 255 9 %d 0\n' $((i * 20)) $((i * 25)) > colours/x/$i.ppm; done
+expect 0 'The model is in colour' "$attn" train images --data colours --out colour --size 4 --dim 8 --heads 2 \
+    --outer-blocks 1 --inner-blocks 1 --epochs 1 --test 0.3 -q
+expect 0 'of 48 numbers' "$attn" eval colour
+expect 0 'in colour.png' "$attn" generate colour -n 2 -o colour.png
+
+# ---- bad input
+expect 2 'train images needs --data' "$attn" train images --out new
+expect 2 'label_smoothing is 0.1; ' "$attn" train images --data data --out new --label-smoothing 0.1
+expect 2 'levels cannot be 1; it must lie between 2 and 256' "$attn" train images --data data --out new --levels 1
+expect 2 'heads' "$attn" train images --data data --out new --dim 9 --heads 2
+mkdir empty && expect 2 'empty: no images' "$attn" train images --data empty --out new
+cp -r data damaged && head -c 40 data/train/007.pgm > damaged/train/007.pgm
+expect 2 'damaged/train/\.*/*007.pgm: .*cut off' "$attn" train images --data damaged --out new
+[ ! -e new ] || fail "a directory was made although the training could not begin"
+expect 2 'nothing/config.json' "$attn" generate nothing -o x.png
+expect 2 '"out"\|--out\|-o' "$attn" generate whole
+expect 2 'x.gif' "$attn" generate whole -o x.gif
+expect 2 '7 rows are to stay; an image has 6' "$attn" complete whole half.pgm -o x.png --rows 7
+expect 2 'nothere.png' "$attn" complete whole nothere.png -o x.png
+sed 's|"architecture": "[^"]*"|"architecture": "vit"|' whole/config.json > config.tmp
+mkdir odd && cp whole/model.safetensors odd && mv config.tmp odd/config.json
+expect 2 'odd/config.json: "vit" is no model that draws images' "$attn" generate odd -o x.png
+sed 's|"levels": 2|"levels": 700|' whole/config.json > odd/config.json
+expect 2 'odd/config.json: levels is 700' "$attn" generate odd -o x.png
+exit $failed

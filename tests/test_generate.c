@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ * Generators of images: what an untrained one costs, the baseline beside it, the average of the weights, that a seed says
+ * what is drawn, and that completing leaves what was given. */
+#include "support/cmocka.h"
+#include "support/scratch.h"
+#include "support/tensors.h"
+
+#include "attn/generate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { IMAGES = 8, WIDTH = 5, HEIGHT = 6, CHANNELS = 3, DIMS = WIDTH * HEIGHT * CHANNELS, LEVELS = 4 };
+
+typedef struct world {
+    attn_context *context;
+    char data[64];
+} world;
+
+/* Eight pictures without class folders, all alike (samples of level 1) but for one number that is black in half of them
+ * and white in the others. */
+static void write_data(world *w)
+{
+    attn_image image;
+    assert_int_equal(attn_image_create(&image, w->context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
+    memset(image.pixels, 70, DIMS);
+    for (int i = 0; i < IMAGES; i++) {
+        char path[128];
+        image.pixels[7] = i % 2 ? 255 : 0;
+        snprintf(path, sizeof path, "%s/%d.png", w->data, i);
+        assert_int_equal(attn_image_write(w->context, &image, path), ATTN_OK);
+    }
+    attn_image_free(w->context, &image);
+}
+
+static void begin(world *w)
+{
+    *w = (world){.context = test_context()};
+    scratch_open(w->data);
+    write_data(w);
+}
+
+static void end(world *w)
+{
+    size_t held;
+    scratch_close(w->data);
+    attn_context_memory(w->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(w->context);
+}
+
+static attn_status train(const world *w, const char *directory, int epochs, const char *more)
+{
+    char text[256];
+    attn_config *settings;
+    snprintf(text, sizeof text,
+             "{\"levels\": 4, \"dim\": 8, \"heads\": 2, \"exterior_blocks\": 1, \"outer_blocks\": 2, \"inner_blocks\": 1, "
+             "\"valid\": 0, \"test\": 0, \"batch\": 8, \"warmup\": 0, \"schedule\": \"constant\", \"rate\": 0.01, "
+             "\"epochs\": %d%s}", epochs, more);
+    assert_int_equal(attn_config_parse(&settings, w->context, text, strlen(text), "test"), ATTN_OK);
+    attn_status status = attn_generator_train(
+        w->context, &(attn_generator_job){.data = w->data, .directory = directory, .settings = settings});
+    attn_config_destroy(settings);
+    return status;
+}
+
+static attn_generator *trained(const world *w, char directory[64], int epochs, const char *more)
+{
+    attn_generator *generator;
+    scratch_open(directory);
+    if (train(w, directory, epochs, more) != ATTN_OK ||
+        attn_generator_load(&generator, w->context, directory) != ATTN_OK)
+        fail_msg("%s", attn_context_error(w->context));
+    return generator;
+}
+
+/* The paper's start gives every level the same share, whatever the image: log2 4 bits.  The baseline by hand: add-one
+ * over 8 images and 4 levels is 9/12 for what all have, 5/12 for the number that two levels share. */
+static void test_costs(void **state)
+{
+    (void)state;
+    world w;
+    char directory[64];
+    attn_generator_score score;
+    begin(&w);
+    attn_generator *g = trained(&w, directory, 0, "");
+    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_PART_ALL, &score), ATTN_OK);
+    assert_int_equal(score.images, IMAGES);
+    assert_int_equal(score.dims, DIMS);
+    assert_true(fabs(score.bits - 2) < 1e-6);
+    double baseline = ((DIMS - 1) * log2(12. / 9) + log2(12. / 5)) / DIMS;
+    assert_true(fabs(score.baseline - baseline) < 1e-12);
+    assert_true(attn_generator_is_one(w.context, directory));
+    assert_false(attn_generator_is_one(w.context, w.data));
+    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_PART_TEST, &score), ATTN_ARGUMENT);
+    attn_context_clear(w.context);
+    attn_generator_destroy(g);
+    scratch_close(directory);
+    end(&w);
+}
+
+/* After one step the kept weights are w0 + (1 - 2/11) (w1 - w0), 2/11 being the decay's rise at step 1; where that is
+ * above the setting, the setting counts. */
+static void test_average(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        double keep;
+    } cases[] = {{", \"ema\": 0.9995", 2. / 11}, {", \"ema\": 0.1", 0.1}, {", \"ema\": 0", 0}};
+    world w;
+    char start_at[64], end_at[64], average_at[64];
+    begin(&w);
+    attn_generator *start = trained(&w, start_at, 0, ""), *last = trained(&w, end_at, 1, ", \"ema\": 0");
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        attn_generator *average = trained(&w, average_at, 1, cases[c].more);
+        const attn_named_list *a = attn_model_parameters(attn_generator_model(start));
+        const attn_named_list *b = attn_model_parameters(attn_generator_model(last));
+        const attn_named_list *m = attn_model_parameters(attn_generator_model(average));
+        double moved = 0;
+        for (int64_t i = 0; i < m->n; i++) {
+            const float *from = attn_tensor_data(a->items[i].tensor), *to = attn_tensor_data(b->items[i].tensor);
+            const float *got = attn_tensor_data(m->items[i].tensor);
+            for (int64_t k = 0; k < attn_tensor_size(m->items[i].tensor); k++) {
+                double want = cases[c].keep * (double)from[k] + (1 - cases[c].keep) * (double)to[k];
+                assert_true(fabs((double)got[k] - want) <= 1e-6 * (fabs(want) + 1e-3));
+                moved += fabs((double)to[k] - (double)from[k]);
+            }
+        }
+        assert_true(moved > 0.01);
+        attn_generator_destroy(average);
+        scratch_close(average_at);
+    }
+    attn_generator_destroy(start);
+    attn_generator_destroy(last);
+    scratch_close(start_at);
+    scratch_close(end_at);
+    end(&w);
+}
+
+static int64_t apart(const attn_image *a, const attn_image *b)
+{
+    int64_t differ = 0;
+    assert_true(a->width == b->width && a->height == b->height && a->channels == b->channels);
+    for (int64_t i = 0; i < a->width * a->height * a->channels; i++)
+        differ += a->pixels[i] != b->pixels[i];
+    return differ;
+}
+
+static bool stop_at_once(void *user, int64_t done, int64_t total)
+{
+    int64_t *rows = user;
+    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* two groups */
+    *rows = done;
+    return false;
+}
+
+static void test_draw(void **state)
+{
+    (void)state;
+    enum { MANY = 18 };
+    world w;
+    char directory[64];
+    attn_image first[2] = {{0}}, again[2] = {{0}}, other[1] = {{0}}, many[MANY] = {{0}}, slow[2] = {{0}};
+    int64_t rows = 0;
+    begin(&w);
+    attn_generator *g = trained(&w, directory, 2, "");
+    attn_generator_options seven = {.seed = 7}, eight = {.seed = 8}, slowly = {.seed = 7, .slow = true};
+    assert_int_equal(attn_generator_draw(g, first, 2, &seven), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, again, 2, &seven), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, slow, 2, &slowly), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, other, 1, &eight), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, many, MANY, &seven), ATTN_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(apart(&first[i], &again[i]), 0);
+        assert_int_equal(apart(&first[i], &slow[i]), 0);
+        assert_int_equal(apart(&first[i], &many[i]), 0);
+    }
+    assert_true(apart(&first[0], &first[1]) > DIMS / 4);
+    assert_true(apart(&first[0], &other[0]) > DIMS / 4);
+    assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* groups have noise of their own */
+    for (int i = 0; i < DIMS; i++) /* 255 k / 3 */
+        assert_int_equal(first[0].pixels[i] % 85, 0);
+    for (int i = 0; i < MANY; i++)
+        attn_image_free(w.context, &many[i]);
+    attn_generator_options stopped = {.progress = stop_at_once, .user = &rows};
+    assert_int_equal(attn_generator_draw(g, many, MANY, &stopped), ATTN_INTERRUPTED);
+    assert_int_equal(rows, 1);
+    attn_context_clear(w.context);
+    assert_int_equal(attn_generator_draw(g, many, 0, NULL), ATTN_ARGUMENT);
+    attn_context_clear(w.context);
+    assert_int_equal(attn_generator_draw(g, many, 1, &(attn_generator_options){.temperature = -1}), ATTN_ARGUMENT);
+    attn_context_clear(w.context);
+    for (int i = 0; i < 2; i++) {
+        attn_image_free(w.context, &first[i]);
+        attn_image_free(w.context, &again[i]);
+        attn_image_free(w.context, &slow[i]);
+    }
+    attn_image_free(w.context, &other[0]);
+    attn_generator_destroy(g);
+    scratch_close(directory);
+    end(&w);
+}
+
+/* Samples between the levels stay as they are; what stood below the given rows has no influence. */
+static void test_complete(void **state)
+{
+    (void)state;
+    enum { ROWS = 2, KEPT = ROWS * WIDTH * CHANNELS };
+    world w;
+    char directory[64];
+    attn_image given, whole = {0}, same = {0}, other = {0};
+    begin(&w);
+    attn_generator *g = trained(&w, directory, 2, "");
+    assert_int_equal(attn_image_create(&given, w.context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
+    for (int i = 0; i < DIMS; i++)
+        given.pixels[i] = (unsigned char)(i * 37);
+    assert_int_equal(attn_generator_complete(g, &whole, &given, ROWS, &(attn_generator_options){.seed = 1}), ATTN_OK);
+    assert_int_equal(attn_generator_complete(g, &other, &given, ROWS, &(attn_generator_options){.seed = 2}), ATTN_OK);
+    memset(given.pixels + KEPT, 0, DIMS - KEPT);
+    assert_int_equal(attn_generator_complete(g, &same, &given, ROWS, &(attn_generator_options){.seed = 1}), ATTN_OK);
+    assert_memory_equal(whole.pixels, given.pixels, KEPT);
+    assert_memory_equal(other.pixels, given.pixels, KEPT);
+    assert_int_equal(apart(&whole, &same), 0);
+    assert_true(apart(&whole, &other) > (DIMS - KEPT) / 4);
+    attn_image_free(w.context, &same);
+    assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT, NULL), ATTN_OK);
+    assert_int_equal(apart(&same, &given), 0);
+    attn_image_free(w.context, &same);
+    assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT + 1, NULL), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(w.context), "7 rows are to stay; an image has 6"));
+    attn_context_clear(w.context);
+    attn_image_free(w.context, &given);
+    attn_image_free(w.context, &whole);
+    attn_image_free(w.context, &other);
+    attn_generator_destroy(g);
+    scratch_close(directory);
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_average),
+        cmocka_unit_test(test_draw),
+        cmocka_unit_test(test_complete),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
