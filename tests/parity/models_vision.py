@@ -212,8 +212,6 @@ def position_sensitive(w, name, x, groups, train):
 
 
 def position_sensitive_case(rng):
-    """The networks of it are not here: the gradients of their norms over scores are sums of many numbers that nearly
-    cancel, which no float32 finds.  Their logits agree as closely as any."""
     groups, length, other = int(rng.choice([1, 2])), int(rng.choice([2, 3, 6])), int(rng.choice([1, 3, 4]))
     d, width, train = groups * int(rng.choice([2, 4])), bool(rng.integers(2)), bool(rng.integers(2))
     name = "layer"
@@ -228,5 +226,49 @@ def position_sensitive_case(rng):
     return c | {"train": train}, weights, {"x": normal(rng, 3, d, *((other, length) if width else (length, other)))}, forward
 
 
-LAYERS = {"vit": vit_case, "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
+def axial_resnet_case(rng):
+    """In float64 only: the gradients of the norms over scores are sums of many numbers that nearly cancel, which no
+    float32 finds.  Nine pictures, so that the last stage, of one pixel each, has a variance to divide by."""
+    groups, classes, side, ins = 2, 3, 32, int(rng.choice([1, 3]))
+    c = {"depth": "26", "s": 0.0625, "groups": groups, "img_size": side, "in_channels": ins, "num_classes": classes}
+    train, stem, d, length = bool(rng.integers(2)), 4, 4, side // 4
+    weights = conv_weights(rng, "conv1", stem, ins, 7) | batch_norm_weights(rng, "bn1", stem)
+    blocks, ins = [], stem
+    for stage, n in enumerate((1, 2, 4, 1)):
+        for i in range(n):
+            name, inner, stride = f"layer{stage + 1}.{i}", 2 * d << stage, 2 if stage and not i else 1
+            blocks.append((name, stride, stride > 1 or ins != 2 * inner))
+            weights |= conv_weights(rng, name + ".conv_down", inner, ins, 1) | batch_norm_weights(rng, name + ".bn1", inner)
+            for axis in "hight", "width":
+                weights |= axial_weights(rng, f"{name}.{axis}_block", inner, groups, length)
+            weights |= conv_weights(rng, name + ".conv_up", 2 * inner, inner, 1)
+            weights |= batch_norm_weights(rng, name + ".bn2", 2 * inner)
+            if blocks[-1][2]:
+                weights |= conv_weights(rng, name + ".downsample.0", 2 * inner, ins, 1)
+                weights |= batch_norm_weights(rng, name + ".downsample.1", 2 * inner)
+            ins, length = 2 * inner, length // stride
+    weights |= linear_weights(rng, "fc", classes, ins)
+
+    def along(w, name, x, axis):  # x [b,c,h,w]; lines along `axis` go through one by one
+        lines = x.movedim(axis, -1).movedim(1, 2)
+        y = position_sensitive(w, name, lines.flatten(0, 1), groups, train)
+        return y.unflatten(0, lines.shape[:2]).movedim(2, 1).movedim(-1, axis)
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["conv1.weight"], stride=2, padding=3)
+        y = F.max_pool2d(torch.relu(batch_norm(w, "bn1", y, train)), 3, 2, 1)
+        for name, stride, has_downsample in blocks:
+            z = torch.relu(batch_norm(w, name + ".bn1", conv1(w, name + ".conv_down", y), train))
+            z = along(w, name + ".width_block", along(w, name + ".hight_block", z, 2), 3)
+            z = F.avg_pool2d(z, stride) if stride > 1 else z
+            z = batch_norm(w, name + ".bn2", conv1(w, name + ".conv_up", torch.relu(z)), train)
+            if has_downsample:
+                y = batch_norm(w, name + ".downsample.1",
+                               F.conv2d(y, w[name + ".downsample.0.weight"], stride=stride), train)
+            y = torch.relu(z + y)
+        return {"logits": affine(w, "fc", y.mean((2, 3)))}
+    return c | {"train": train, "dtype": "f64"}, weights, {"x": normal(rng, 9, c["in_channels"], side, side)}, forward
+
+
+LAYERS = {"vit": vit_case, "axial-resnet": axial_resnet_case, "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
           "position-sensitive-attention": position_sensitive_case}
