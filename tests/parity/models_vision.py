@@ -137,12 +137,39 @@ def window_attention(w, name, x, heads, k, padding):
     return torch.einsum("bhyxij,bhcyxij->bhcyx", maps, values).flatten(1, 2)
 
 
+def stem_weights(rng, ins, width):
+    weights = {"init.0.emb_a": normal(rng, width, 4), "init.0.emb_b": normal(rng, width, 4),
+               "init.0.emb_mix": normal(rng, 4, width)}
+    for part in "query_conv", "key_conv", *(f"value_conv.{m}" for m in range(4)):
+        weights |= conv_weights(rng, "init.0." + part, width, ins, 1)
+    return weights
+
+
+def attention_stem(w, x):
+    """[b,c,y,x]: each block of 4 x 4 for itself; a pixel's value is by a matrix mixed for its place in the block."""
+    h, width = (n // 4 for n in x.shape[2:])
+    p = torch.softmax(torch.einsum("mc,ca->ma", w["init.0.emb_mix"], w["init.0.emb_a"])[:, :, None]
+                      + torch.einsum("mc,cb->mb", w["init.0.emb_mix"], w["init.0.emb_b"])[:, None], 0)
+    out = torch.zeros(x.shape[0], w["init.0.emb_a"].shape[0], 4 * h, 4 * width, dtype=x.dtype)
+    for at in ((i, j) for i in range(h) for j in range(width)):
+        y0, x0 = 4 * at[0], 4 * at[1]
+        block = x[:, :, y0:y0 + 4, x0:x0 + 4]
+        q, k = (conv1(w, f"init.0.{part}_conv", block) for part in ("query", "key"))
+        v = sum(p[m] * conv1(w, f"init.0.value_conv.{m}", block) for m in range(4))
+        maps = torch.softmax(torch.einsum("bcij,bckl->bijkl", q, k).flatten(-2), -1).unflatten(-1, (4, 4))
+        out[:, :, y0:y0 + 4, x0:x0 + 4] = torch.einsum("bijkl,bckl->bcij", maps, v)
+    return out
+
+
 def sasa_resnet_case(rng):
     heads, k, width = 2, 3, 4
-    c = {"depth": "26", "stem": str(rng.choice(["conv", "small"])), "in_channels": int(rng.choice([1, 3])), "width": width,
+    c = {"depth": "26", "stem": str(rng.choice(["conv", "small", "attention"])), "in_channels": int(rng.choice([1, 3])), "width": width,
          "kernel_size": k, "num_heads": heads, "padding": str(rng.choice(["zero", "mask"])), "num_classes": 3}
     train, stem, ins = bool(rng.integers(2)), 7 if c["stem"] == "conv" else 3, width
-    weights = conv_weights(rng, "init.0", width, c["in_channels"], stem) | batch_norm_weights(rng, "init.1", width)
+    attends = c["stem"] == "attention"
+    weights = stem_weights(rng, c["in_channels"], width) if attends else \
+        conv_weights(rng, "init.0", width, c["in_channels"], stem)
+    weights |= batch_norm_weights(rng, "init.1", width)
     blocks = []
     for stage, n in enumerate((1, 2, 4, 1)):
         for i in range(n):
@@ -162,9 +189,12 @@ def sasa_resnet_case(rng):
     weights |= linear_weights(rng, "dense", 3, ins)
 
     def forward(w, x):
-        y = F.conv2d(x["x"], w["init.0.weight"], stride=2 if stem == 7 else 1, padding=stem // 2)
-        y = torch.relu(batch_norm(w, "init.1", y, train))
-        y = F.max_pool2d(y, 3, 2, 1) if stem == 7 else y
+        if attends:
+            y = F.max_pool2d(batch_norm(w, "init.1", attention_stem(w, x["x"]), train), 4)
+        else:
+            y = F.conv2d(x["x"], w["init.0.weight"], stride=2 if stem == 7 else 1, padding=stem // 2)
+            y = torch.relu(batch_norm(w, "init.1", y, train))
+            y = F.max_pool2d(y, 3, 2, 1) if stem == 7 else y
         for name, stride, has_shortcut in blocks:
             z = torch.relu(batch_norm(w, name + ".conv1.1", conv1(w, name + ".conv1.0", y), train))
             z = window_attention(w, name + ".conv2.0", z, heads, k, c["padding"])
@@ -176,7 +206,7 @@ def sasa_resnet_case(rng):
                                F.conv2d(y, w[name + ".shortcut.0.weight"], stride=stride), train)
             y = torch.relu(z + y)
         return {"logits": affine(w, "dense", y.mean((2, 3)))}
-    side = 32 if stem == 7 else 16
+    side = 34 if attends else 32 if stem == 7 else 16  # 34: two rows and columns are in no block
     return c | {"train": train}, weights, {"x": normal(rng, 3, c["in_channels"], side, side)}, forward
 
 
