@@ -76,9 +76,10 @@ static attn_status write_names(const cli_family *f, const char *path)
     for (int64_t r = 0; status == ATTN_OK && r < f->rows; r++) {
         const char *name = attn_alignment_name(f->chosen, r);
         char *to = (char *)attn_tensor_data(text) + used;
-        memcpy(to, name, strlen(name));
-        to[strlen(name)] = '\n';
-        used += strlen(name) + 1;
+        size_t length = strlen(name);
+        memcpy(to, name, length); /* NOLINT: a line's end follows, no 0 */
+        to[length] = '\n';
+        used += length + 1;
     }
     if (status == ATTN_OK)
         status = attn_file_write(f->cli->context, path, attn_tensor_data(text), used);

@@ -67,7 +67,7 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     if (c->residue < 0 || c->residue >= s->n)
         return cli_fail(CLI_BAD, "%.60s: the query has residues %lld to %lld", whole,
                         (long long)cli_int(s->family.cli, "offset") + 1,
-                        (long long)(s->n + cli_int(s->family.cli, "offset")));
+                        (long long)s->n + (long long)cli_int(s->family.cli, "offset"));
     char there = s->query[s->column[c->residue]];
     if (there != c->from)
         return cli_fail(CLI_BAD, "%.60s: residue %lld of the query is %c, not %c", whole, (long long)number, there,
@@ -112,7 +112,7 @@ static int score_mutation(scoring *s, const char *mutation)
     double sum = 0;
     const char *at = mutation;
     while (*at) {
-        change c;
+        change c = {0, 0, 0};
         int code = read_change(s, mutation, &at, &c);
         if (code == CLI_OK)
             code = look(s, c.residue);
@@ -137,7 +137,7 @@ static int score_every(scoring *s)
         for (const char *to = amino_acids; *to; to++) {
             change c = {from, *to, r};
             if (from != *to)
-                fprintf(s->out, "%c%lld%c\t%.6f\n", from, (long long)(r + 1 + offset), *to, score_of(s, &c));
+                fprintf(s->out, "%c%lld%c\t%.6f\n", from, (long long)r + 1 + (long long)offset, *to, score_of(s, &c));
         }
     }
     return CLI_OK;

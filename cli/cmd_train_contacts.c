@@ -132,7 +132,11 @@ static int run(cli_call *cli)
     f.families = calloc((size_t)f.n, sizeof *f.families);
     f.examples = calloc((size_t)f.n, sizeof *f.examples);
     f.distances = calloc((size_t)f.n, sizeof *f.distances);
-    int code = f.families && f.examples && f.distances ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    if (!f.families || !f.examples || !f.distances) {
+        release(&f);
+        return cli_fail(CLI_FAILED, "out of memory");
+    }
+    int code = CLI_OK;
     for (int i = 0; i < f.n && code == CLI_OK; i++)
         code = read_example(&f, i, cli->words[i]);
     if (code == CLI_OK)

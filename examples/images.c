@@ -6,7 +6,7 @@
 #include <attn/images.h>
 #include <attn/train.h>
 
-enum { SIDE = 8, LEVELS = 4, BATCH = 8, STEPS = 60 };
+enum { SIDE = 8, LEVELS = 4, BATCH = 4, STEPS = 50 };
 
 /* Diagonal stripes, each image shifted by a number of its own. */
 static void stripes(int32_t *x, int images, uint32_t seed)

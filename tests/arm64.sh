@@ -12,6 +12,7 @@ trap 'rm -rf "$dir"' EXIT
 cat >"$dir/cmocka.h" <<'END'
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #define fail_msg(...) (printf(__VA_ARGS__), puts(""), exit(1))
 #define assert_true(x) ((x) ? (void)0 : fail_msg("%s:%d: %s", __FILE__, __LINE__, #x))
 #define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)

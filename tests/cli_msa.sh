@@ -73,6 +73,14 @@ head -2 f1.a3m > single.a3m
 "$attn" contacts single.a3m --model fitted -o out 2>said >/dev/null
 grep -q "warning: one sequence alone" said || fail "no warning for one sequence"
 
+# ---- pictures of attention
+"$attn" show fitted f1.a3m --depth 3 --kinds rows,columns -o maps.svg --quiet > said || fail "no picture of attention"
+[ "$(grep -c '' said)" -eq 1 ] && [ -s maps.svg ] || fail "show does not name its picture"
+"$attn" show fitted f1.a3m --layer 2 -o maps.html --quiet > said || fail "no page of attention"
+grep -q '"layers":1,"heads":2,"rows":31,"cols":31' maps.html || fail "the page does not hold layer 2"
+expect 2 "the model has 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
+expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m --kinds cross --quiet
+
 # ---- embeddings and scores
 "$attn" embed f1.a3m --model fitted --what sequences --depth 5 -o out --json --quiet | grep -q '"shape":\[5,16\]' ||
     fail "embeddings of another shape"

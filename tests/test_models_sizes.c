@@ -44,10 +44,14 @@ static int64_t small_value(const attn_key *key)
 {
     int64_t value = key->otherwise ? strtoll(key->otherwise, NULL, 10) : 0;
     bool dims = has(key->name, "dim_heads") || has(key->name, "d_head");
-    if (!dims && (has(key->name, "heads") || strcmp(key->name, "M") == 0))
+    if (!dims && (has(key->name, "heads") || has(key->name, "groups") || strcmp(key->name, "M") == 0))
         return 2;
     if (has(key->name, "kernel"))
         return 3;
+    if (has(key->name, "patch"))
+        return WIDTH / 2;
+    if (strcmp(key->name, "img_size") == 0 && value >= 224) /* nets that halve an image five times */
+        return 32;
     if (has(key->name, "layers") || has(key->name, "depth") || has(key->name, "blks"))
         return 1;
     return value == 0 || (value > 16 && strncmp(key->name, "max", 3) != 0) ? WIDTH : value;
@@ -184,7 +188,7 @@ static int try_sizes(run *r)
 {
     int taken = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        int64_t n = sizes[i], m = n <= 9 ? n : 3;
+        int64_t n = sizes[i], m = n <= 9 || n == 33 ? n : 3; /* 33 each way: nets that halve an image five times */
         for (int variant = 0; variant < 16; variant++) {
             const int64_t batch = variant & 8 ? n % 2 : 2;
             r->fill = (filling){.config = attn_model_config(r->model), .batch = batch, .channels = variant & 1,

@@ -17,21 +17,13 @@
 #ifndef ATTN_MSA_H
 #define ATTN_MSA_H
 
+#include "attn/alignment.h" /* the ids of residues */
 #include "attn/io.h"
 #include "attn/models.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* -------------------------------------------------------------------------------------------- alphabet */
-
-enum { ATTN_MSA_CLS = 0, ATTN_MSA_PAD = 1, ATTN_MSA_UNKNOWN = 3, ATTN_MSA_GAP = 30, ATTN_MSA_MASK = 32 };
-/* The token of a residue, '-' or '.': L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - are 4 to 30.  -1 for
- * everything else, lower case among it. */
-ATTN_API int32_t attn_msa_token(char residue);
-/* "<cls>", "L", "<mask>", ...; NULL for ids outside [0, 33). */
-ATTN_API const char *attn_msa_token_text(int32_t token);
 
 /* -------------------------------------------------------------------------------------------- a model */
 
@@ -99,7 +91,7 @@ typedef struct attn_msa_plan {
  * allowed (plan->least says how much), contacts without a regression. */
 ATTN_API attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_plan *plan);
-/* tokens [B,R,C], rows filled up with ATTN_MSA_PAD behind, empty rows too; the first row of each alignment is the
+/* tokens [B,R,C], rows filled up with ATTN_RESIDUE_PAD behind, empty rows too; the first row of each alignment is the
  * longest.  `result` is overwritten.  Statuses of attn_msa_plan_run, and ATTN_ARGUMENT: a token out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);

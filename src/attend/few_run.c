@@ -141,7 +141,7 @@ static void merge(const job *j, attn__few_sums *into, const attn__few_sums *part
 {
     int64_t values = j->few->values;
     for (int64_t i = 0; i < j->task->query.size; i++) {
-        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i];
+        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the pile stands on the workspace */
         if (part->l[i] == 0.0f)
             continue;
         float mine = into->l[i] == 0.0f ? 0.0f : exp2f(into->m[i] - m), its = exp2f(part->m[i] - m);
@@ -160,7 +160,7 @@ static void write(const job *j, int64_t batch, const attn__few_sums *sums)
     float *lse = j->arrays->lse;
     for (int64_t i = 0; i < task->query.size; i++) {
         int64_t at = o_base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.o), i);
-        float l = sums->l[i], factor = l == 0.0f ? 0.0f : 1.0f / l;
+        float l = sums->l[i], factor = l == 0.0f ? 0.0f : 1.0f / l; /* NOLINT: as above */
         for (int64_t c = 0; c < task->value.size; c++)
             attn__store(task->problem.dtype, j->arrays->o,
                         at + attn__offsets_one(&task->value, ATTN__STRIDE(dim.o), c),

@@ -35,7 +35,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 /* The inverse of a modulo m, gcd(a, m) = 1. */
 static int64_t inverse(int64_t a, int64_t m)
 {
-    int64_t r0 = m, r1 = a % m, t0 = 0, t1 = 1;
+    int64_t r0 = m, r1 = m > 0 ? a % m : 0, t0 = 0, t1 = 1;
     while (r1 > 0) {
         int64_t q = r0 / r1, r = r0 - q * r1, t = t0 - q * t1;
         r0 = r1, r1 = r;
@@ -48,7 +48,8 @@ static int64_t inverse(int64_t a, int64_t m)
 static bool last_two_meet(search *s, int64_t rest, bool nonzero)
 {
     const attn__span *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
-    int64_t g = s->gcd[s->n - 2], modulus = b->stride / g, reach = s->reach[s->n - 1], x;
+    int64_t g = s->gcd[s->n - 2], modulus = b->stride / g, /* both positive: spans have strides */
+            reach = s->reach[s->n - 1], x;
     if (!nonzero) { /* rest is 0 then: the least multiple that both can take back */
         s->x[s->n - 2] = modulus;
         s->x[s->n - 1] = -(a->stride / g);

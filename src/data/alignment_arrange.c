@@ -3,6 +3,7 @@
 #include "data/alignment.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool is_lower(char c)
@@ -34,9 +35,7 @@ static bool ends_with(const char *text, const char *end)
 static bool name_says(const char *source, const char *end)
 {
     char zipped[16];
-    size_t n = strlen(end);
-    memcpy(zipped, end, n);
-    memcpy(zipped + n, ".gz", 4);
+    snprintf(zipped, sizeof zipped, "%s.gz", end);
     return ends_with(source, end) || ends_with(source, zipped);
 }
 

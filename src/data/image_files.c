@@ -80,7 +80,7 @@ static attn_status check_label(attn_context *context, const attn_named_bytes *fi
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
                                   const attn_named_bytes *labels, int64_t classes)
 {
-    attn_idx i, l;
+    attn_idx i = {0}, l = {0};
     *set = NULL;
     attn_status status = attn_idx_parse(&i, context, images);
     if (status == ATTN_OK)

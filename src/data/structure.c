@@ -43,7 +43,7 @@ static void note_chain(attn__structure_reading *r, const char *chain)
 
 static attn_residue *residue_add(attn_structure *s, char letter, const attn__atom *atom)
 {
-    if (s->n == s->capacity) {
+    if (!s->residues || s->n == s->capacity) {
         int64_t capacity = 2 * s->capacity + 64;
         attn_residue *more = attn__realloc(s->context, s->residues, attn__size_mul((size_t)capacity, sizeof *more));
         if (!more)

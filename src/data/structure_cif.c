@@ -181,8 +181,10 @@ static attn_status take_row(attn__structure_reading *r, const words *w, const ta
 /* Is the atom of the same model as the first one? */
 static bool in_first_model(const table *t, const row *first, const row *a)
 {
-    return !t->has[MODEL] || (a->length[MODEL] == first->length[MODEL] &&
-                              memcmp(a->word[MODEL], first->word[MODEL], a->length[MODEL]) == 0);
+    if (!t->has[MODEL] || !a->word[MODEL] || !first->word[MODEL])
+        return true;
+    return a->length[MODEL] == first->length[MODEL] &&
+           memcmp(a->word[MODEL], first->word[MODEL], a->length[MODEL]) == 0;
 }
 
 static bool ends_loop(const words *w)

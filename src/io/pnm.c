@@ -12,15 +12,21 @@ typedef struct reader {
     uint32_t most; /* what white is */
 } reader;
 
-bool attn__pnm_matches(const attn__input *input)
-{
-    return input->size >= 3 && input->data[0] == 'P' && memchr("2356", input->data[1], 4) &&
-           (memchr(" \t\r\n\v\f", input->data[2], 6) || input->data[2] == '#');
-}
-
 static bool is_space(uint8_t c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* PGM and PPM, as text and as bytes. */
+static bool is_kind(uint8_t c)
+{
+    return c == '2' || c == '3' || c == '5' || c == '6';
+}
+
+bool attn__pnm_matches(const attn__input *input)
+{
+    return input->size >= 3 && input->data[0] == 'P' && is_kind(input->data[1]) &&
+           (is_space(input->data[2]) || input->data[2] == '#');
 }
 
 /* The next number, after white space and comments (from # to the line's end). */

@@ -241,7 +241,7 @@ static bool options_fit(const sampler *s)
     if (noise && (attn_tensor_size(noise) != size * s->m->levels ||
                   (attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64))) {
         attn__fail(s->context, ATTN_SHAPE, "noise: %lld real numbers wanted, one for each level of each number",
-                   (long long)(size * s->m->levels));
+                   (long long)size * s->m->levels);
         return false;
     }
     if (known && (attn_tensor_size(known) != size ||

@@ -22,7 +22,8 @@ static void put(attn_tensor *x, int64_t i, double value)
 static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int64_t at, double position)
 {
     for (int64_t j = 0; j < layer->feats; j++) {
-        double angle = position / pow(layer->temperature, (double)(j / 2 * 2) / (double)layer->feats);
+        int64_t even = j - j % 2;
+        double angle = position / pow(layer->temperature, (double)even / (double)layer->feats);
         put(out, at + j, j % 2 ? cos(angle) : sin(angle));
     }
 }

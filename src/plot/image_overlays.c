@@ -39,11 +39,12 @@ static void fill_cells(cairo_t *cr, const attn_overlay *o, double width, double 
 {
     double most = largest(o), w = width / (double)o->cols, h = height / (double)o->rows;
     for (int64_t i = 0; o->weights && i < o->rows * o->cols; i++) {
+        int64_t row = i / o->cols, col = i % o->cols;
         double share = most > 0 && isfinite(o->weights[i]) ? (double)o->weights[i] / most : 0;
         attn__colour c = attn__colour_of(share);
         /* What has no weight leaves the picture as it is. */
         cairo_set_source_rgba(cr, c.r, c.g, c.b, 0.1 * (share > 0) + 0.65 * sqrt(fmax(share, 0)));
-        cairo_rectangle(cr, (double)(i % o->cols) * w, (double)(i / o->cols) * h, w, h);
+        cairo_rectangle(cr, (double)col * w, (double)row * h, w, h);
         cairo_fill(cr);
     }
 }
@@ -91,9 +92,10 @@ static void draw(void *user, cairo_t *cr)
         top += HEAD + GAP;
     }
     for (int64_t i = 0; i < l->overlays->n; i++) {
+        int64_t line = i / l->per_line, column = i % l->per_line;
         cairo_save(cr);
-        cairo_translate(cr, MARGIN + (double)(i % l->per_line) * (PANEL + GAP),
-                        top + TITLE + 6 + (double)(i / l->per_line) * (l->panel_height + TITLE + 6 + GAP));
+        cairo_translate(cr, MARGIN + (double)column * (PANEL + GAP),
+                        top + TITLE + 6 + (double)line * (l->panel_height + TITLE + 6 + GAP));
         draw_overlay(cr, &l->overlays->items[i]);
         cairo_restore(cr);
     }

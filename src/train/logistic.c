@@ -104,7 +104,8 @@ static double improve(fit *f, int64_t j, double *w)
     for (int64_t i = 0; i < f->p->rows; i++)
         f->step[i] = d * feature(f, j, i);
     bool tiny = -promised < ROUNDING * (f->c * (double)f->p->rows + fabs(*w));
-    for (double share = 1; share > 1e-10; share *= SHORTER) {
+    double share = 1;
+    for (int tries = 0; tries < 34; tries++, share *= SHORTER) {
         if (tiny || change(f, share, *w, d) <= SUFFICIENT * share * promised) {
             move(f, share);
             *w += share * d;

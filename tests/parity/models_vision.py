@@ -89,6 +89,45 @@ def vit_case(rng):
     return c, weights, {"x": normal(rng, 2, ins, *size)}, forward
 
 
+# ------------------------------------------------------------------------------------------- axial classifier
+
+def axial_classifier_case(rng):
+    heads, patch, side = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2])), int(rng.choice([1, 2, 5]))
+    d, mlp, ins = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3]))
+    c = {"img_size": side * patch, "patch_size": patch, "num_hiddens": d, "mlp_num_hiddens": mlp, "num_heads": heads,
+         "num_blks": int(rng.choice([1, 2])), "num_classes": 3, "in_channels": ins}
+    weights = {"positions.param_0": normal(rng, 1, side, 1, d), "positions.param_1": normal(rng, 1, 1, side, d),
+               **conv_weights(rng, "patch_embedding.conv", d, ins, patch, True), **norm_weights(rng, "head.0", d),
+               **linear_weights(rng, "head.1", 3, d)}
+    parts = [f"blks.{i}.{axis}." for i in range(c["num_blks"]) for axis in ("rows", "columns")]
+    for name in parts:
+        for part in "qkvo":
+            weights |= linear_weights(rng, f"{name}attention.W_{part}", d, d, False)
+        weights |= norm_weights(rng, name + "ln1", d) | norm_weights(rng, name + "ln2", d)
+        weights |= linear_weights(rng, name + "mlp.dense1", mlp, d) | linear_weights(rng, name + "mlp.dense2", d, mlp)
+
+    def norm(w, name, x):
+        return F.layer_norm(x, (d,), w[name + ".weight"], w[name + ".bias"], 1e-5)
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["patch_embedding.conv.weight"], w["patch_embedding.conv.bias"], patch).movedim(1, 3)
+        y = y + w["positions.param_0"] + w["positions.param_1"]
+        maps = {"rows": [], "columns": []}
+        for name in parts:
+            axis = "columns" if name.endswith("columns.") else "rows"
+            y = y.transpose(1, 2) if axis == "columns" else y
+            z = y.flatten(0, 1)
+            q, k, v = (split(affine(w, f"{name}attention.W_{part}", norm(w, name + "ln1", z)), heads) for part in "qkv")
+            maps[axis].append(torch.softmax(q @ k.mT / math.sqrt(d // heads), -1))
+            z = z + affine(w, name + "attention.W_o", merge(maps[axis][-1] @ v))
+            z = z + affine(w, name + "mlp.dense2", F.gelu(affine(w, name + "mlp.dense1", norm(w, name + "ln2", z))))
+            y = z.unflatten(0, y.shape[:2])
+            y = y.transpose(1, 2) if axis == "columns" else y
+        logits = affine(w, "head.1", norm(w, "head.0", y.flatten(1, 2).mean(1)))
+        return {"logits": logits, "rows": torch.stack(maps["rows"]), "columns": torch.stack(maps["columns"])}
+    return c, weights, {"x": normal(rng, 2, ins, c["img_size"], c["img_size"])}, forward
+
+
 # ------------------------------------------------------------------------------------------- non-local network
 
 def non_local_net_case(rng):
@@ -302,5 +341,6 @@ def axial_resnet_case(rng):
     return c | {"train": train, "dtype": "f64"}, weights, {"x": normal(rng, 9, c["in_channels"], side, side)}, forward
 
 
-LAYERS = {"vit": vit_case, "axial-resnet": axial_resnet_case, "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
+LAYERS = {"vit": vit_case, "axial-classifier": axial_classifier_case, "axial-resnet": axial_resnet_case,
+          "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
           "position-sensitive-attention": position_sensitive_case}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ * show.h - attn show, a file for each kind of model.  Each draws cli->words[1] as cli->words[0] sees it; errors have
+ * been said; returns an exit code. */
+#ifndef CLI_SHOW_H
+#define CLI_SHOW_H
+
+#include "command.h"
+
+int cli_show_sentence(cli_call *cli);
+int cli_show_image(cli_call *cli);
+int cli_show_family(cli_call *cli);
+
+#endif

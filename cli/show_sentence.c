@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ * attn show: what a translator attends to. */
+#include "sentences.h"
+#include "show.h"
+
+#include <string.h>
+
+/* 0: a name that is none of them, which has been said. */
+static unsigned kinds_of(const char *list)
+{
+    static const struct kind {
+        const char *name;
+        unsigned bit;
+    } kinds[] = {{"encoder", ATTN_SHOW_ENCODER}, {"decoder", ATTN_SHOW_DECODER}, {"cross", ATTN_SHOW_CROSS}};
+    unsigned bits = 0;
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ","), i = 0;
+        while (i < 3 && (strlen(kinds[i].name) != length || strncmp(kinds[i].name, at, length) != 0))
+            i++;
+        if (i == 3) {
+            cli_fail(CLI_BAD, "--kinds: \"%.*s\" is none of encoder, decoder, cross", (int)(length < 60 ? length : 60),
+                     at);
+            return 0;
+        }
+        bits |= kinds[i].bit;
+        at += length;
+        if (!*at)
+            return bits;
+    }
+}
+
+static int print_result(const cli_call *cli, const char *path, const char *translation)
+{
+    if (!cli->json) {
+        printf("%s\n%s\n", translation, path);
+        return CLI_OK;
+    }
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "source", cli->words[1]);
+    attn_json_text(&json, "translation", translation);
+    attn_json_text(&json, "picture", path);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+static int show(cli_call *cli, attn_translator *translator, unsigned kinds, attn_picture_format format)
+{
+    const char *path = cli_text(cli, "out");
+    attn_picture picture = {0};
+    attn_bytes translation = {0};
+    attn_status status = attn_translator_show(translator, cli->words[1], kinds, format, &picture, &translation);
+    if (status == ATTN_OK)
+        status = attn_file_write(cli->context, path, picture.data, picture.size);
+    int code = status == ATTN_OK ? print_result(cli, path, translation.data) : cli_failed(cli, NULL);
+    attn_picture_free(cli->context, &picture);
+    attn_bytes_free(cli->context, &translation);
+    return code;
+}
+
+int cli_show_sentence(cli_call *cli)
+{
+    attn_translator *translator;
+    attn_picture_format format;
+    int code = cli_check_sentence(cli, cli->words[1], strlen(cli->words[1]), "sentence", 1);
+    const char *list = cli_text(cli, "kinds");
+    unsigned kinds = code == CLI_OK ? kinds_of(list && *list ? list : "encoder,decoder,cross") : 0;
+    if (kinds == 0)
+        return CLI_BAD;
+    if (attn_picture_format_of(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
+        attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    code = show(cli, translator, kinds, format);
+    attn_translator_destroy(translator);
+    return code;
+}
