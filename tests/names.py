@@ -67,7 +67,8 @@ def msa(layers, d, ffn, heads, vocab, positions):
     return {"embed_tokens.weight": [vocab, d], "embed_positions.weight": [positions + 2, d],
             "msa_position_embedding": [1, 1024, 1, d],
             **affine("emb_layer_norm_before", d), **affine("emb_layer_norm_after", d),
-            **numbered("layers.%d.", layers, msa_layer(d, ffn)), "lm_head.weight": [vocab, d], "lm_head.bias": [vocab],
+            # The original's lm_head.weight is embed_tokens.weight: files that name both load, one is kept.
+            **numbered("layers.%d.", layers, msa_layer(d, ffn)), "lm_head.bias": [vocab],
             **affine("lm_head.dense", d, d), **affine("lm_head.layer_norm", d),
             **affine("contact_head.regression", 1, layers * heads)}
 
