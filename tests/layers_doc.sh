@@ -3,4 +3,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 command -v python3 >/dev/null || { echo "not tried: no python3 here"; exit 0; }
-python3 scripts/layers-table
+python3 scripts/layers-table --strict

@@ -114,12 +114,32 @@ static void gradients_of_non_local_blocks(void **state)
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN) {
-            continue; /* has no theta and phi to be checked; its gradients are compared with PyTorch's */
+            continue; /* has no theta and phi: the next test */
         }
         attn_nn_non_local layer = {.pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true,
                                    .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
         gradcheck(2, build_non_local, &layer, n, IN(x, w, w, w, {4, {4, 2, 1, 1}}, c, c, {4, {1, 4, 1, 1}}));
+    }
+}
+
+/* Queries and keys are the input itself, the keys its largest of four: x gets gradients from both sides and, through the
+ * values and the residual, from two more. */
+static attn_tensor *build_gaussian(attn_tape *t, tensors in, const void *user)
+{
+    attn_nn_non_local layer = *(const attn_nn_non_local *)user;
+    layer.g.weight = in[1];
+    layer.w.weight = in[2];
+    layer.g.geometry.spatial = layer.w.geometry.spatial = 2;
+    return attn_nn_non_local_forward(&layer, t, in[0], NULL);
+}
+
+static void gradients_of_gaussian_non_local_blocks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        attn_nn_non_local layer = {.pairwise = ATTN_PAIRWISE_GAUSSIAN, .spatial = 2, .inter = 2, .sub_sample = i};
+        gradcheck(2, build_gaussian, &layer, 3, IN({4, {2, 4, 3, 4}}, {4, {2, 4, 1, 1}}, {4, {4, 2, 1, 1}}));
     }
 }
 
@@ -253,6 +273,8 @@ static void learned_positions_put_columns_first(void **state)
     fixture *f = *state;
     attn_nn_learned_positions layer;
     attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
+    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* as DETR's start */
+        assert_true(test_at(layer.row, i) >= 0 && test_at(layer.row, i) < 1);
     attn_tensor *p = attn_nn_learned_positions_forward(&layer, f->tape, 3, 4);
     assert_non_null(p);
     for (int c = 0; c < 2; c++) {
@@ -298,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_attention_over_images),
         cmocka_unit_test(gradients_of_non_local_blocks),
+        cmocka_unit_test(gradients_of_gaussian_non_local_blocks),
         cmocka_unit_test(gradients_of_generalised_attention),
         cmocka_unit_test(gradients_of_a_vision_transformer),
         TEST(patches_are_a_convolution),

@@ -46,6 +46,8 @@ static void networks_have_the_published_sizes(void **state)
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"50\"}"), 18038632);
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"small\", \"num_classes\": 10}"), 8306442);
+    /* 9408 weights of 7 x 7 less, 6 matrices of 3 x 64 and 12 vectors of 64 more */
+    assert_int_equal(count("sasa-resnet", "{\"stem\": \"attention\"}"), 10342632 - 9408 + 6 * 3 * 64 + 12 * 64);
     assert_int_equal(count("axial-resnet", "{}"), 5944936); /* Axial-ResNet-26-S */
 }
 

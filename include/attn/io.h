@@ -139,7 +139,8 @@ ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data,
 /* Fills the tensors that are in `parameters` already (a model's) from a file, without a second copy of them in
  * memory.  ATTN_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
  * and names the first ones, and `report` (may be NULL) lists all with expected and found shapes, one a line.
- * Reals are converted to the parameter's own type. */
+ * Reals are converted to the parameter's own type.  An extra name for the memory of a tensor that is taken (a tied
+ * parameter, as PyTorch saves it) is not extra. */
 ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *path,
                                        const attn_weights_options *options, attn_config *metadata,
                                        attn_bytes *report);

@@ -38,12 +38,13 @@ typedef enum attn_nn_start {
     ATTN_START_UNIFORM,         /* [-scale, scale) */
     ATTN_START_NORMAL,          /* mean 0, standard deviation scale */
     ATTN_START_XAVIER_UNIFORM,  /* bound sqrt(6 / (in + out))      Glorot & Bengio 2010 */
-    ATTN_START_KAIMING_UNIFORM  /* bound 1/sqrt(in): what PyTorch gives a Linear (He et al. 2015 with a = sqrt 5) */
+    ATTN_START_KAIMING_UNIFORM, /* bound 1/sqrt(in): what PyTorch gives a Linear (He et al. 2015 with a = sqrt 5) */
+    ATTN_START_POSITIVE         /* [0, scale): what DETR gives its learned positions */
 } attn_nn_start;
 
 typedef struct attn_nn_fill {
     attn_nn_start start;
-    double scale;            /* of UNIFORM and NORMAL; 0 means 1 */
+    double scale;            /* of UNIFORM, NORMAL and POSITIVE; 0 means 1 */
     int64_t fan_in, fan_out; /* 0: from the shape */
 } attn_nn_fill;
 

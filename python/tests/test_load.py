@@ -36,6 +36,18 @@ class Files(unittest.TestCase):
         self.assertEqual(again(self.x).dtype, np.float64)
         self.assertLess(distance(again(self.x), model(self.x)), 1e-6)
 
+    def test_a_tied_parameter_may_come_under_both_names(self):
+        """As PyTorch's state dict of the MSA Transformer has it: lm_head.weight is embed_tokens.weight."""
+        config = {"layers": 1, "embed_dim": 4, "ffn_embed_dim": 6, "attention_heads": 2}
+        state = attn.build("msa-transformer", config, seed=3).state_dict()
+        state["lm_head.weight"] = state["embed_tokens.weight"]
+        model = attn.build("msa-transformer", config, seed=4)
+        model.load_state_dict(state)
+        np.testing.assert_array_equal(model.state_dict()["embed_tokens.weight"], state["embed_tokens.weight"])
+        state["lm_head.weight"] = state["embed_tokens.weight"] + 1
+        with self.assertRaisesRegex(attn.ShapeError, r"extra: lm_head.weight \[33,4\]"):
+            model.load_state_dict(state)
+
     def test_a_config_file_may_hold_more(self):
         attn.build("detr-ffn", {"d": 3}).save(self.folder)
         with open(self.path("config.json")) as file:

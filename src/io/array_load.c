@@ -44,6 +44,22 @@ static void complain_shape(complaints *c, const attn__array *array, const attn_t
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
+/* Whether an array that no parameter asks for is the memory of one that is taken: PyTorch saves a tied parameter (the
+ * output layer that is the embedding, "lm_head.weight") under each of its names, here it has one.  Equal numbers in
+ * another place are no such thing: two fresh biases are equal too. */
+static bool is_tied(const attn__array *array, const attn__array **matched, int64_t n)
+{
+    size_t axes = (size_t)array->rank * sizeof(int64_t);
+    for (int64_t i = 0; i < n; i++) {
+        const attn__array *other = matched[i];
+        if (other && other->data == array->data && other->element == array->element && other->rank == array->rank &&
+            attn__array_count(array) > 0 && memcmp(other->shape, array->shape, axes) == 0 &&
+            memcmp(other->stride, array->stride, axes) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Matches parameters with arrays; `matched[i]` gets the array of parameter i or NULL. */
 static void match(complaints *c, const attn_named_list *parameters, const attn__array **sorted, bool *used,
                   const attn__array **matched, const attn_weights_options *options)
@@ -69,7 +85,7 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         char shape[128], detail[140];
         attn__array_shape_text(shape, sorted[i]->rank, sorted[i]->shape);
         snprintf(detail, sizeof detail, " %s", shape);
-        if (!used[i])
+        if (!used[i] && !is_tied(sorted[i], matched, parameters->n))
             complain(c, &c->extra, "extra", sorted[i]->name, detail);
     }
 }

@@ -144,19 +144,30 @@ attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const cha
     return n > 0 ? attn_concat(tape, all, n, 0) : NULL;
 }
 
+/* "a has no input "b"; it has x, kv" */
+static attn_status fail_port(const attn__call *call, const char *kind, const char *name, const attn_port *ports, int n)
+{
+    char known[256] = "";
+    size_t at = 0;
+    for (int i = 0; i < n && at < sizeof known; i++) {
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", ports[i].name);
+    }
+    return attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "%s has no %s \"%s\"; it has %s",
+                      call->model->kind->about.name, kind, name, known);
+}
+
 static attn_status check_ports(const attn__call *call)
 {
     const attn_architecture *a = &call->model->kind->about;
     attn_context *context = attn_tape_context(call->tape);
     for (int64_t i = 0; i < call->inputs->n; i++) {
         if (!find_port(a->inputs, a->ninputs, call->inputs->items[i].name)) {
-            return attn__fail(context, ATTN_ARGUMENT, "%s has no input \"%s\"", a->name, call->inputs->items[i].name);
+            return fail_port(call, "input", call->inputs->items[i].name, a->inputs, a->ninputs);
         }
     }
     for (int64_t i = 0; i < call->outputs->n; i++) {
         if (!find_port(a->outputs, a->noutputs, call->outputs->items[i].name)) {
-            return attn__fail(context, ATTN_ARGUMENT, "%s has no output \"%s\"", a->name,
-                              call->outputs->items[i].name);
+            return fail_port(call, "output", call->outputs->items[i].name, a->outputs, a->noutputs);
         }
     }
     if (call->outputs->owns) {

@@ -15,13 +15,15 @@ enum { STAGES = 4, EXPANSION = 4, MAX_BLOCKS = 6 };
 
 static const char *const depths[] = {"26", "38", "50", NULL};
 static const int blocks_of[][STAGES] = {{1, 2, 4, 1}, {2, 3, 5, 2}, {3, 4, 6, 3}};
-static const char *const stems[] = {"conv", "small", NULL};
+enum { STEM_CONV, STEM_SMALL, STEM_ATTENTION };
+static const char *const stems[] = {"conv", "small", "attention", NULL};
 static const char *const paddings[] = {"zero", "mask", "shift", NULL};
 
 static const attn_key keys[] = {
     {"depth", ATTN_VALUE_TEXT, "26", 0, 0, depths, "layers"},
     {"stem", ATTN_VALUE_TEXT, "conv", 0, 0, stems,
-     "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels"},
+     "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels; attention: in "
+     "blocks of 4 x 4, and pooling of these"},
     ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
     ATTN__KEY_COUNT("width", "64", "channels of the first stage; a multiple of num_heads"),
     ATTN__KEY_COUNT("kernel_size", "7", "pixels of a window along each axis, odd"),
@@ -44,7 +46,8 @@ typedef struct bottleneck {
 typedef struct resnet {
     attn_nn_conv stem;
     attn_nn_batch_norm stem_norm;
-    bool pools;
+    attn_nn_attention_stem attention_stem;
+    int stem_kind;
     int blocks[STAGES];
     bottleneck block[STAGES][MAX_BLOCKS];
     attn_nn_linear dense;
@@ -115,17 +118,29 @@ static void block_init(bottleneck *b, attn_nn_builder *builder, const attn_confi
     }
 }
 
+static void stem_init(resnet *r, attn_nn_builder *builder, const attn_config *config, int64_t width)
+{
+    int64_t in = attn_config_int(config, "in_channels", 3);
+    r->stem_kind = index_of(stems, attn_config_text(config, "stem", "conv"));
+    if (r->stem_kind == STEM_ATTENTION) {
+        attn_nn_push(builder, "init.0");
+        attn_nn_attention_stem_init(&r->attention_stem, builder, in, width);
+        attn_nn_pop(builder);
+    } else {
+        int64_t k = r->stem_kind == STEM_CONV ? 7 : 3, step = r->stem_kind == STEM_CONV ? 2 : 1;
+        conv_init(&r->stem, builder, "init.0",
+                  (attn_nn_conv_options){.in = in, .out = width, .kernel = {k, k}, .stride = {step, step},
+                                         .padding = {k / 2, k / 2}});
+    }
+    norm_init(&r->stem_norm, builder, "init.1", width);
+}
+
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     resnet *r = self;
     int64_t width = attn_config_int(config, "width", 64), in = width;
     int depth = index_of(depths, attn_config_text(config, "depth", "26"));
-    r->pools = index_of(stems, attn_config_text(config, "stem", "conv")) == 0;
-    int64_t k = r->pools ? 7 : 3, step = r->pools ? 2 : 1;
-    conv_init(&r->stem, builder, "init.0",
-              (attn_nn_conv_options){.in = attn_config_int(config, "in_channels", 3), .out = width, .kernel = {k, k},
-                                     .stride = {step, step}, .padding = {k / 2, k / 2}});
-    norm_init(&r->stem_norm, builder, "init.1", width);
+    stem_init(r, builder, config, width);
     for (int s = 0; s < STAGES; s++) {
         r->blocks[s] = blocks_of[depth][s];
         for (int i = 0; i < r->blocks[s]; i++) {
@@ -168,15 +183,29 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     return attn_activate(tape, attn_add(tape, y, x), ATTN_RELU);
 }
 
+/* Either stem ends at a quarter of the sides.  That of attention has no ReLU: norm, and the largest of each block. */
+static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *x)
+{
+    if (r->stem_kind == STEM_ATTENTION) {
+        const int64_t side = ATTN_NN_STEM_SIDE;
+        attn_tensor *y = attn_nn_attention_stem_forward(&r->attention_stem, tape, x);
+        y = attn_nn_batch_norm_forward(&r->stem_norm, tape, y);
+        y = attn_max_pool(tape, y, 2, (int64_t[]){1, side * side}, NULL);
+        return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_dim(y, 0), attn_tensor_dim(y, 1),
+                                                        attn_tensor_dim(x, 2) / side, attn_tensor_dim(x, 3) / side})
+                 : NULL;
+    }
+    x = attn_activate(tape, normed(&r->stem, &r->stem_norm, tape, x), ATTN_RELU);
+    return r->stem_kind == STEM_CONV
+               ? attn_max_pool_padded(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1})
+               : x;
+}
+
 static void forward(const void *self, const attn__call *call)
 {
     const resnet *r = self;
     attn_tape *tape = call->tape;
-    attn_tensor *x = normed(&r->stem, &r->stem_norm, tape, attn__input(call, "x"));
-    x = attn_activate(tape, x, ATTN_RELU);
-    if (r->pools) {
-        x = attn_max_pool_padded(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
-    }
+    attn_tensor *x = stem_forward(r, tape, attn__input(call, "x"));
     for (int s = 0; s < STAGES; s++) {
         for (int i = 0; i < r->blocks[s]; i++) {
             x = block_forward(&r->block[s][i], tape, x);

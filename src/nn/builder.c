@@ -81,6 +81,8 @@ static double draw(attn__rng *rng, attn_nn_start start, double spread)
         return 1;
     case ATTN_START_NORMAL:
         return spread * attn__rng_normal(rng);
+    case ATTN_START_POSITIVE:
+        return spread * attn__rng_uniform(rng);
     default:
         return spread * (2 * attn__rng_uniform(rng) - 1);
     }

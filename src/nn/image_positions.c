@@ -91,8 +91,7 @@ attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer,
 
 static attn_tensor *table_init(attn_nn_builder *builder, const char *name, int64_t most, int64_t feats)
 {
-    /* DETR draws from [0, 1); the mean of 1/2 that this leaves out is the same for all positions. */
-    attn_nn_fill fill = {.start = ATTN_START_UNIFORM, .scale = 0.5};
+    attn_nn_fill fill = {.start = ATTN_START_POSITIVE, .scale = 1}; /* DETR draws from [0, 1), so do we */
     attn_nn_push(builder, "%s", name);
     attn_tensor *table = attn_nn_parameter(builder, "weight", 2, (int64_t[]){most, feats}, fill);
     attn_nn_pop(builder);

@@ -176,12 +176,39 @@ def window_attention(w, name, x, heads, k, padding):
     return torch.einsum("bhyxij,bhcyxij->bhcyx", maps, values).flatten(1, 2)
 
 
+def stem_weights(rng, ins, width):
+    weights = {"init.0.emb_a": normal(rng, width, 4), "init.0.emb_b": normal(rng, width, 4),
+               "init.0.emb_mix": normal(rng, 4, width)}
+    for part in "query_conv", "key_conv", *(f"value_conv.{m}" for m in range(4)):
+        weights |= conv_weights(rng, "init.0." + part, width, ins, 1)
+    return weights
+
+
+def attention_stem(w, x):
+    """[b,c,y,x]: each block of 4 x 4 for itself; a pixel's value is by a matrix mixed for its place in the block."""
+    h, width = (n // 4 for n in x.shape[2:])
+    p = torch.softmax(torch.einsum("mc,ca->ma", w["init.0.emb_mix"], w["init.0.emb_a"])[:, :, None]
+                      + torch.einsum("mc,cb->mb", w["init.0.emb_mix"], w["init.0.emb_b"])[:, None], 0)
+    out = torch.zeros(x.shape[0], w["init.0.emb_a"].shape[0], 4 * h, 4 * width, dtype=x.dtype)
+    for at in ((i, j) for i in range(h) for j in range(width)):
+        y0, x0 = 4 * at[0], 4 * at[1]
+        block = x[:, :, y0:y0 + 4, x0:x0 + 4]
+        q, k = (conv1(w, f"init.0.{part}_conv", block) for part in ("query", "key"))
+        v = sum(p[m] * conv1(w, f"init.0.value_conv.{m}", block) for m in range(4))
+        maps = torch.softmax(torch.einsum("bcij,bckl->bijkl", q, k).flatten(-2), -1).unflatten(-1, (4, 4))
+        out[:, :, y0:y0 + 4, x0:x0 + 4] = torch.einsum("bijkl,bckl->bcij", maps, v)
+    return out
+
+
 def sasa_resnet_case(rng):
     heads, k, width = 2, 3, 4
-    c = {"depth": "26", "stem": str(rng.choice(["conv", "small"])), "in_channels": int(rng.choice([1, 3])), "width": width,
+    c = {"depth": "26", "stem": str(rng.choice(["conv", "small", "attention"])), "in_channels": int(rng.choice([1, 3])), "width": width,
          "kernel_size": k, "num_heads": heads, "padding": str(rng.choice(["zero", "mask"])), "num_classes": 3}
     train, stem, ins = bool(rng.integers(2)), 7 if c["stem"] == "conv" else 3, width
-    weights = conv_weights(rng, "init.0", width, c["in_channels"], stem) | batch_norm_weights(rng, "init.1", width)
+    attends = c["stem"] == "attention"
+    weights = stem_weights(rng, c["in_channels"], width) if attends else \
+        conv_weights(rng, "init.0", width, c["in_channels"], stem)
+    weights |= batch_norm_weights(rng, "init.1", width)
     blocks = []
     for stage, n in enumerate((1, 2, 4, 1)):
         for i in range(n):
@@ -201,9 +228,12 @@ def sasa_resnet_case(rng):
     weights |= linear_weights(rng, "dense", 3, ins)
 
     def forward(w, x):
-        y = F.conv2d(x["x"], w["init.0.weight"], stride=2 if stem == 7 else 1, padding=stem // 2)
-        y = torch.relu(batch_norm(w, "init.1", y, train))
-        y = F.max_pool2d(y, 3, 2, 1) if stem == 7 else y
+        if attends:
+            y = F.max_pool2d(batch_norm(w, "init.1", attention_stem(w, x["x"]), train), 4)
+        else:
+            y = F.conv2d(x["x"], w["init.0.weight"], stride=2 if stem == 7 else 1, padding=stem // 2)
+            y = torch.relu(batch_norm(w, "init.1", y, train))
+            y = F.max_pool2d(y, 3, 2, 1) if stem == 7 else y
         for name, stride, has_shortcut in blocks:
             z = torch.relu(batch_norm(w, name + ".conv1.1", conv1(w, name + ".conv1.0", y), train))
             z = window_attention(w, name + ".conv2.0", z, heads, k, c["padding"])
@@ -215,7 +245,9 @@ def sasa_resnet_case(rng):
                                F.conv2d(y, w[name + ".shortcut.0.weight"], stride=stride), train)
             y = torch.relu(z + y)
         return {"logits": affine(w, "dense", y.mean((2, 3)))}
-    side = 32 if stem == 7 else 16
+    if train or rng.integers(2):  # norms over a batch behind each other: float32 loses the first ones' gradients
+        c["dtype"] = "f64"
+    side = 34 if attends else 32 if stem == 7 else 16  # 34: two rows and columns are in no block
     return c | {"train": train}, weights, {"x": normal(rng, 3, c["in_channels"], side, side)}, forward
 
 
@@ -251,8 +283,6 @@ def position_sensitive(w, name, x, groups, train):
 
 
 def position_sensitive_case(rng):
-    """The networks of it are not here: the gradients of their norms over scores are sums of many numbers that nearly
-    cancel, which no float32 finds.  Their logits agree as closely as any."""
     groups, length, other = int(rng.choice([1, 2])), int(rng.choice([2, 3, 6])), int(rng.choice([1, 3, 4]))
     d, width, train = groups * int(rng.choice([2, 4])), bool(rng.integers(2)), bool(rng.integers(2))
     name = "layer"
@@ -267,6 +297,50 @@ def position_sensitive_case(rng):
     return c | {"train": train}, weights, {"x": normal(rng, 3, d, *((other, length) if width else (length, other)))}, forward
 
 
-LAYERS = {"vit": vit_case, "axial-classifier": axial_classifier_case,
+def axial_resnet_case(rng):
+    """In float64 only: the gradients of the norms over scores are sums of many numbers that nearly cancel, which no
+    float32 finds.  Nine pictures, so that the last stage, of one pixel each, has a variance to divide by."""
+    groups, classes, side, ins = 2, 3, 32, int(rng.choice([1, 3]))
+    c = {"depth": "26", "s": 0.0625, "groups": groups, "img_size": side, "in_channels": ins, "num_classes": classes}
+    train, stem, d, length = bool(rng.integers(2)), 4, 4, side // 4
+    weights = conv_weights(rng, "conv1", stem, ins, 7) | batch_norm_weights(rng, "bn1", stem)
+    blocks, ins = [], stem
+    for stage, n in enumerate((1, 2, 4, 1)):
+        for i in range(n):
+            name, inner, stride = f"layer{stage + 1}.{i}", 2 * d << stage, 2 if stage and not i else 1
+            blocks.append((name, stride, stride > 1 or ins != 2 * inner))
+            weights |= conv_weights(rng, name + ".conv_down", inner, ins, 1) | batch_norm_weights(rng, name + ".bn1", inner)
+            for axis in "hight", "width":
+                weights |= axial_weights(rng, f"{name}.{axis}_block", inner, groups, length)
+            weights |= conv_weights(rng, name + ".conv_up", 2 * inner, inner, 1)
+            weights |= batch_norm_weights(rng, name + ".bn2", 2 * inner)
+            if blocks[-1][2]:
+                weights |= conv_weights(rng, name + ".downsample.0", 2 * inner, ins, 1)
+                weights |= batch_norm_weights(rng, name + ".downsample.1", 2 * inner)
+            ins, length = 2 * inner, length // stride
+    weights |= linear_weights(rng, "fc", classes, ins)
+
+    def along(w, name, x, axis):  # x [b,c,h,w]; lines along `axis` go through one by one
+        lines = x.movedim(axis, -1).movedim(1, 2)
+        y = position_sensitive(w, name, lines.flatten(0, 1), groups, train)
+        return y.unflatten(0, lines.shape[:2]).movedim(2, 1).movedim(-1, axis)
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["conv1.weight"], stride=2, padding=3)
+        y = F.max_pool2d(torch.relu(batch_norm(w, "bn1", y, train)), 3, 2, 1)
+        for name, stride, has_downsample in blocks:
+            z = torch.relu(batch_norm(w, name + ".bn1", conv1(w, name + ".conv_down", y), train))
+            z = along(w, name + ".width_block", along(w, name + ".hight_block", z, 2), 3)
+            z = F.avg_pool2d(z, stride) if stride > 1 else z
+            z = batch_norm(w, name + ".bn2", conv1(w, name + ".conv_up", torch.relu(z)), train)
+            if has_downsample:
+                y = batch_norm(w, name + ".downsample.1",
+                               F.conv2d(y, w[name + ".downsample.0.weight"], stride=stride), train)
+            y = torch.relu(z + y)
+        return {"logits": affine(w, "fc", y.mean((2, 3)))}
+    return c | {"train": train, "dtype": "f64"}, weights, {"x": normal(rng, 9, c["in_channels"], side, side)}, forward
+
+
+LAYERS = {"vit": vit_case, "axial-classifier": axial_classifier_case, "axial-resnet": axial_resnet_case,
           "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
           "position-sensitive-attention": position_sensitive_case}

@@ -27,16 +27,19 @@ from layers import LAYERS, draw_case  # noqa: E402
 def check_layer(architecture, seed, folder):
     """The largest error of outputs and gradients; the weights come from a file of torch.save."""
     config, weights, inputs, dout, (outputs, grads, input_grads) = draw_case(architecture, np.random.default_rng(seed))
+    double = "dtype" in config
     path = os.path.join(folder, f"{architecture}.pt")
-    torch.save({name: torch.from_numpy(array) for name, array in weights.items()}, path)
+    torch.save({name: torch.from_numpy(np.asarray(array)) for name, array in weights.items()}, path)
     known = [key.name for key in attn.architectures()[architecture].keys]  # a case may have keys of its own
     model = attn.build(architecture, {key: value for key, value in config.items() if key in known},
-                       weights=path if weights else None).train(config.get("train", False))
-    tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in inputs.items()}
+                       weights=path if weights else None, dtype=np.float64 if double else np.float32)
+    model.train(config.get("train", False))
+    tensors = {name: torch.from_numpy(np.asarray(array, np.float64 if double else np.float32))
+               for name, array in inputs.items()}
     got = model(**tensors, outputs=list(outputs))
     got = got if isinstance(got, tuple) else (got,)
     errors = [distance(g, w, max(peak(w), 1e-30)) for g, w in zip(got, outputs.values())]
-    got_inputs = {name: grad for name, grad in model.backward(torch.from_numpy(dout)).items() if name in input_grads}
+    got_inputs = {name: grad for name, grad in model.backward(torch.from_numpy(dout.astype(np.float64 if double else np.float32))).items() if name in input_grads}
     zeros = {name: np.zeros_like(array) for name, array in grads.items()}
     errors.append(compare_grads({**zeros, **model.grads(), **got_inputs}, {**grads, **input_grads})[1])
     return max(errors)
@@ -71,7 +74,7 @@ def main():
         failed += error > TOLERANCE
         print(f"{'ok  ' if error <= TOLERANCE else 'FAIL'} {name}: {error:.1e}")
     print(f"{len(results) - failed} passed, {failed} failed")
-    return failed > 0
+    return bool(failed > 0)  # a NumPy bool would be printed, and fail
 
 
 if __name__ == "__main__":

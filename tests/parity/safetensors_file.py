@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""The safetensors format for float32 arrays: a length, a JSON header, the data."""
+"""The safetensors format for real arrays: a length, a JSON header, the data."""
 import json
 import struct
 
 import numpy as np
 
 
-def write(path, arrays):
-    """Writes a dict of name to array, in the dict's order, as float32."""
+def write(path, arrays, double=False):
+    """Writes a dict of name to array, in the dict's order, as float32 or as float64."""
     header, data, offset = {}, [], 0
     for name, array in arrays.items():
-        raw = np.ascontiguousarray(array, dtype="<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [offset, offset + len(raw)]}
+        raw = np.ascontiguousarray(array, dtype="<f8" if double else "<f4").tobytes()
+        header[name] = {"dtype": "F64" if double else "F32", "shape": list(array.shape),
+                        "data_offsets": [offset, offset + len(raw)]}
         data.append(raw)
         offset += len(raw)
     text = json.dumps(header).encode()

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The first layer of a network that is attention throughout (Ramachandran et al. 2019, section 3.2).  Pixels of a picture
+ * alone say too little for attention to find edges in; so the values depend on where in its block a pixel lies, as a
+ * convolution's weights do, by a mixture of few matrices. */
+#include "nn/check.h"
+
+#include "attn/nn_spatial.h"
+#include "base/context.h"
+
+#include <math.h>
+
+static void project_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out});
+    attn_nn_pop(builder);
+}
+
+void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out)
+{
+    const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
+    /* Positions times mixing vectors are scores of a softmax: numbers of about 1, so that all matrices take part. */
+    attn_nn_fill place = {.start = ATTN_START_NORMAL}, mix = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)out)};
+    layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
+    layer->columns = attn_nn_parameter(builder, "emb_b", 2, (int64_t[]){out, side}, place);
+    layer->mix = attn_nn_parameter(builder, "emb_mix", 2, (int64_t[]){mixed, out}, mix);
+    project_init(&layer->key, builder, "key_conv", in, out);
+    project_init(&layer->query, builder, "query_conv", in, out);
+    attn_nn_push(builder, "value_conv");
+    for (int m = 0; m < ATTN_NN_STEM_MIXED; m++) {
+        const char name[2] = {(char)('0' + m), 0};
+        project_init(&layer->value[m], builder, name, in, out);
+    }
+    attn_nn_pop(builder);
+}
+
+/* [16,mixed]: p(a,b,m), the share of matrix m at row a and column b of a block. */
+static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape)
+{
+    const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
+    attn_tensor *a = attn_matmul(tape, layer->rows, layer->mix, true, true);    /* [side,mixed] */
+    attn_tensor *b = attn_matmul(tape, layer->columns, layer->mix, true, true);
+    if (!a || !b) {
+        return NULL;
+    }
+    attn_tensor *sum = attn_add(tape, attn_reshape(tape, a, 3, (int64_t[]){side, 1, mixed}),
+                                attn_reshape(tape, b, 3, (int64_t[]){1, side, mixed}));
+    attn_tensor *p = attn_softmax(tape, sum, NULL, 0);
+    return p ? attn_reshape(tape, p, 2, (int64_t[]){side * side, mixed}) : NULL;
+}
+
+/* x [n,16,in] by a kernel of one pixel */
+static attn_tensor *project(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)
+{
+    if (!conv->weight) {
+        return NULL;
+    }
+    int64_t shape[2] = {attn_tensor_dim(conv->weight, 0), attn_tensor_dim(conv->weight, 1)};
+    return attn_linear(tape, x, attn_reshape(tape, conv->weight, 2, shape), NULL, ATTN_IDENTITY);
+}
+
+static attn_tensor *mixed_values(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x)
+{
+    attn_tensor *p = mixture(layer, tape), *sum = NULL;
+    for (int m = 0; p && m < ATTN_NN_STEM_MIXED; m++) {
+        attn_tensor *part = attn_mul(tape, project(&layer->value[m], tape, x), attn_slice(tape, p, 1, m, m + 1));
+        sum = m ? attn_add(tape, sum, part) : part;
+    }
+    return sum;
+}
+
+/* x [B,in,Y,X] -> [n,16,in], block by block; what is no whole block at the lower and right border is left out, as
+ * pooling does. */
+static attn_tensor *blocks_of(attn_tape *tape, attn_tensor *x)
+{
+    const int64_t side = ATTN_NN_STEM_SIDE, *shape = attn_tensor_shape(x);
+    int64_t in = shape[1], six[6] = {shape[0], in, shape[2] / side, side, shape[3] / side, side};
+    int64_t three[3] = {six[0] * six[2] * six[4], side * side, in};
+    x = attn_slice(tape, attn_slice(tape, x, 2, 0, six[2] * side), 3, 0, six[4] * side);
+    x = x ? attn_permute(tape, attn_reshape(tape, x, 6, six), (int[]){0, 2, 4, 3, 5, 1}) : NULL;
+    return x ? attn_reshape(tape, x, 3, three) : NULL;
+}
+
+attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x)
+{
+    const int64_t side = ATTN_NN_STEM_SIDE;
+    if (!attn__nn_has_rank(tape, x, 4, "attention stem: x")) {
+        return NULL;
+    }
+    int64_t batch = attn_tensor_dim(x, 0), rows = attn_tensor_dim(x, 2), cols = attn_tensor_dim(x, 3);
+    if (rows < side || cols < side) {
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention stem: pictures of at least %lld x %lld wanted, %lld x "
+                   "%lld found", (long long)side, (long long)side, (long long)rows, (long long)cols);
+        return NULL;
+    }
+    attn_tensor *blocks = blocks_of(tape, x);
+    attn_tensor *q = project(&layer->query, tape, blocks), *k = project(&layer->key, tape, blocks);
+    attn_tensor *v = mixed_values(layer, tape, blocks);
+    /* Sixteen keys: a block's scores are fewer numbers than its channels, there is nothing to save by tiles. */
+    attn_tensor *p = attn_softmax(tape, attn_matmul(tape, q, k, false, true), NULL, 0);
+    attn_tensor *y = attn_matmul(tape, p, v, false, false);
+    if (!y) {
+        return NULL;
+    }
+    int64_t four[4] = {batch, (rows / side) * (cols / side), side * side, attn_tensor_dim(y, 2)};
+    return attn_permute(tape, attn_reshape(tape, y, 4, four), (int[]){0, 3, 1, 2});
+}
