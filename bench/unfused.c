@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * unfused.c - attention as three steps over a whole matrix of scores, the products oneDNN's: what the engine must not be
- * slower than.  The backward pass has the weights of the forward one at hand, as an automatic differentiation would.
+ * unfused.c - attention as three steps over a whole matrix of scores, the products oneDNN's: what the engine must not
+ * be slower than.  The backward pass is timed twice: with the weights of the forward pass kept, N x N numbers a head,
+ * as automatic differentiation does, and from the log-sum-exp alone, as the engine has to.
  *
  *     cc -O3 -march=native -ffast-math -fopenmp bench/unfused.c -ldnnl -lm -o unfused
  *     ./unfused THREADS PROBLEM...      bNhNqNkNdN[gN][:causal], axisNxNcNhN:row or :col, tiedNxNhNdN
  *
- * One line each: problem, milliseconds forward and backward.  Heads go to threads; layouts are those of
- * `attn bench attend`.
+ * One line each: problem, milliseconds forward, backward with weights kept, backward without.  Heads go to threads;
+ * layouts are those of `attn bench attend`.
  */
 #include <dnnl.h>
 #include <math.h>
@@ -26,7 +27,7 @@ typedef struct problem {
 } problem;
 
 typedef struct arrays {
-    float *q, *k, *v, *o, *dout, *dq, *dk, *dv, *p, *dp;
+    float *q, *k, *v, *o, *dout, *dq, *dk, *dv, *p, *dp, *lse;
 } arrays;
 
 static double seconds(void)
@@ -77,7 +78,7 @@ static long start(const problem *p, long item, bool keys, long tied)
     return item / p->heads * p->batch_step + (keys ? head * p->groups / p->heads : head) * p->dim + tied * p->tied_step;
 }
 
-static void softmax(const problem *p, float *s)
+static void softmax(const problem *p, float *s, float *lse)
 {
     for (long i = 0; i < p->queries; i++, s += p->keys) {
         long n = p->causal && i + 1 < p->keys ? i + 1 : p->keys;
@@ -89,19 +90,38 @@ static void softmax(const problem *p, float *s)
             sum += s[j];
         }
         float factor = 1 / sum;
+        lse[i] = top + logf(sum);
         for (long j = 0; j < n; j++)
             s[j] *= factor;
         memset(s + n, 0, (size_t)(p->keys - n) * sizeof *s);
     }
 }
 
-static void forward(const problem *p, const arrays *a, long item, float *s)
+static void scores(const problem *p, const arrays *a, long item, float *s)
 {
     float scale = 1 / sqrtf((float)(p->dim * p->tied));
     for (long t = 0; t < p->tied; t++)
         dnnl_sgemm('N', 'T', p->queries, p->keys, p->dim, scale, a->q + start(p, item, false, t), p->ld,
                    a->k + start(p, item, true, t), p->ld, t > 0, s, p->keys);
-    softmax(p, s);
+}
+
+/* The weights again. */
+static void weights(const problem *p, const arrays *a, long item, float *s)
+{
+    scores(p, a, item, s);
+    for (long i = 0; i < p->queries; i++, s += p->keys) {
+        long n = p->causal && i + 1 < p->keys ? i + 1 : p->keys;
+        float lse = a->lse[item * p->queries + i];
+        for (long j = 0; j < n; j++)
+            s[j] = expf(s[j] - lse);
+        memset(s + n, 0, (size_t)(p->keys - n) * sizeof *s);
+    }
+}
+
+static void forward(const problem *p, const arrays *a, long item, float *s)
+{
+    scores(p, a, item, s);
+    softmax(p, s, a->lse + item * p->queries);
     for (long t = 0; t < p->tied; t++)
         dnnl_sgemm('N', 'N', p->queries, p->dim, p->keys, 1, s, p->keys, a->v + start(p, item, true, t), p->ld, 0,
                    a->o + start(p, item, false, t), p->ld);
@@ -135,16 +155,22 @@ static void backward(const problem *p, const arrays *a, long item, const float *
     }
 }
 
-static void run(const problem *p, const arrays *a, bool back)
+typedef enum unfused_pass { FORWARD, KEPT, ANEW } unfused_pass;
+
+static void run(const problem *p, const arrays *a, unfused_pass pass)
 {
     long size = p->queries * p->keys, shared = p->heads / p->groups;
     #pragma omp parallel for schedule(dynamic)
     for (long group = 0; group < p->batch * p->groups; group++)
         for (long i = group * shared; i < (group + 1) * shared; i++) {
-            if (back)
-                backward(p, a, i, a->p + i * size, a->dp + omp_get_thread_num() * size, i > group * shared);
+            long thread = omp_get_thread_num();
+            float *s = pass == ANEW ? a->dp + (2 * thread + 1) * size : a->p + i * size;
+            if (pass == ANEW)
+                weights(p, a, i, s);
+            if (pass == FORWARD)
+                forward(p, a, i, s);
             else
-                forward(p, a, i, a->p + i * size);
+                backward(p, a, i, s, a->dp + 2 * thread * size, i > group * shared);
         }
 }
 
@@ -154,13 +180,13 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_ms(const problem *p, const arrays *a, bool back)
+static double median_ms(const problem *p, const arrays *a, unfused_pass pass)
 {
     static double times[10000];
     int n = 0;
-    run(p, a, back);
+    run(p, a, pass);
     for (double begin = seconds(), at = begin, next; n < 3 || (at - begin < 0.2 && n < 10000); at = next) {
-        run(p, a, back);
+        run(p, a, pass);
         next = seconds();
         times[n++] = 1e3 * (next - at);
     }
@@ -186,14 +212,15 @@ static bool measure(const char *text)
     long tokens = p.queries > p.keys ? p.queries : p.keys, count = p.batch * tokens * p.tied * p.heads * p.dim;
     long scores = p.batch * p.heads * p.queries * p.keys;
     arrays a = {fill(count), fill(count), fill(count), fill(count), fill(count), fill(count), fill(count), fill(count),
-                fill(scores), fill(omp_get_max_threads() * p.queries * p.keys)};
-    float *const all[] = {a.q, a.k, a.v, a.o, a.dout, a.dq, a.dk, a.dv, a.p, a.dp};
+                fill(scores), fill(2 * omp_get_max_threads() * p.queries * p.keys),
+                fill(p.batch * p.heads * p.queries)};
+    float *const all[] = {a.q, a.k, a.v, a.o, a.dout, a.dq, a.dk, a.dv, a.p, a.dp, a.lse};
     bool made = true;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         made = made && all[i];
     if (made) {
-        double ms = median_ms(&p, &a, false);
-        printf("%-28s %10.4f %10.4f\n", text, ms, median_ms(&p, &a, true));
+        double forward_ms = median_ms(&p, &a, FORWARD), kept_ms = median_ms(&p, &a, KEPT);
+        printf("%-28s %10.4f %10.4f %10.4f\n", text, forward_ms, kept_ms, median_ms(&p, &a, ANEW));
         fflush(stdout);
     }
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -8,8 +8,8 @@
  * anew in a pass of its own for dQ would cost two products and an exponential.
  */
 
-/* Weights below 2^-125 count as that: small enough beside any other, and vf_power wants normal numbers. */
-#define LEAST_POWER (-125.0f)
+/* Weights below 2^-126 count as 0: vf_power wants normal numbers. */
+#define LEAST_POWER (-126.0f)
 
 VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vectors)
 {
@@ -41,7 +41,8 @@ VF_FN void back_weights(const attn__narrow_back_args *t, int64_t i, int64_t j, i
         VF_UNROLL
         for (int w = 0; w < vectors; w++) {
             float *at = t->p + r * width + w * VF_LANES;
-            vf x = vf_max(least, vf_sub(vf_load(at), lse)), p = vf_power(&powers, x, reference); /* NaN stays */
+            vf x = vf_sub(vf_load(at), lse), p = vf_power(&powers, vf_max(least, x), reference); /* NaN stays */
+            p = vf_select(vf_lt(x, least), vf_zero(), p);
             vf_store(at, p);
             vf_store(t->ds + r * width + w * VF_LANES, vf_mul(p, vf_sub(dp[w], delta)));
         }
