@@ -24,12 +24,20 @@ static const char *refuse(const attn__task *task)
     return attn__flash_refuse(task);
 }
 
-/* Keys and values come from memory, which takes as long as multiplying by four or so queries; further ones have a
- * load for each product, where a tile shares it. */
+/* Keys and values come from memory, which takes as long as multiplying by this many queries; further ones have a load
+ * for each product, where a tile shares it.  Long rows and blocks of many keys come faster; of heads of 16 and less most of a vector is
+ * empty, and any other solver is quicker. */
+static int64_t most_queries(const attn__task *task)
+{
+    return (task->contract.size + task->value.size >= 192 ? 8 : 4) - (task->key.size < 128 ? 2 : 0);
+}
+
 static double cost(const attn__task *task)
 {
     double keys = (double)task->batch.size * (double)task->key.size, queries = (double)task->query.size;
-    return keys * (double)(task->contract.size + task->value.size) * (queries <= 4 ? 0.9 * queries : 2 * queries);
+    bool small = task->contract.size <= 16 && task->value.size <= 16;
+    double each = small ? 20 : task->query.size <= most_queries(task) ? 0.9 : 2;
+    return keys * (double)(task->contract.size + task->value.size) * queries * each;
 }
 
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)

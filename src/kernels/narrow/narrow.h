@@ -32,6 +32,19 @@ typedef struct attn__narrow_args {
     float *p;           /* room for ATTN__NARROW_STEP x width numbers */
 } attn__narrow_args;
 
+/* All queries of a head, padded to whole steps, and all its keys; every array begins at 64 bytes.  Padded queries have
+ * zeros, and a log-sum-exp of infinity; sums begin with what is to be added to. */
+typedef struct attn__narrow_back_args {
+    const float *q, *dout;          /* [queries][channels]; scores in powers of two, so q comes scaled */
+    const float *lse, *delta;       /* [queries]; lse in powers of two, delta = sum of dout * o */
+    const float *k;                 /* [keys][channels] */
+    const float *kt, *vt;           /* [channels][key_ld], padded with zeros to whole widths */
+    float *dq;                      /* [channels][query_ld]: sum of ds * k */
+    float *dk, *dv;                 /* [channels][key_ld]: sums of ds * q, p * dout */
+    int64_t queries, query_ld, keys, key_ld;
+    float *p, *ds, *turned;         /* room for ATTN__NARROW_STEP x width numbers, and 16 x width */
+} attn__narrow_back_args;
+
 typedef struct attn__narrow_kernel {
     attn__isa isa;
     int lanes;
@@ -39,6 +52,7 @@ typedef struct attn__narrow_kernel {
     void (*see[ATTN__NARROW_SIZES])(const attn__narrow_args *args);
     /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; a NaN counts for nothing. */
     void (*reach)(const float *x, int64_t count, float reach[ATTN__NARROW_MOST]);
+    void (*back[ATTN__NARROW_SIZES])(const attn__narrow_back_args *args);
 } attn__narrow_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

@@ -205,5 +205,8 @@ static void reach(const float *x, int64_t count, float most[ATTN__NARROW_MOST])
         most[i] = fabsf(x[at + i]) > most[i] ? fabsf(x[at + i]) : most[i];
 }
 
+#include "kernels/narrow/narrow_backward_tmpl.h"
+
 const attn__narrow_kernel VF_NAME(attn__narrow) = {
-    VF_ISA, VF_LANES, {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES}, {see4, see8, see16}, reach};
+    VF_ISA, VF_LANES, {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES}, {see4, see8, see16}, reach,
+    {back4, back8, back16}};
