@@ -35,7 +35,7 @@ LAYERS = {**layers_book.LAYERS, **layers_axial.LAYERS, **layers_msa.LAYERS, **la
 EXACT = 1e-9  # of the largest element, in float64; a wrong epsilon or a forgotten factor is far above
 TRIALS = 4
 DRAWS = 12
-INTEGERS = ("valid_lens", "self_attn_padding_mask", "tokens", "image", "slices")
+INTEGERS = ("valid_lens", "self_attn_padding_mask", "tokens", "image", "slices", "mask")
 
 
 def evaluate(forward, weights, inputs, dout, dtype):

@@ -2,9 +2,11 @@
 """Cases of the layers of Dive into Deep Learning."""
 import math
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
+from models import TransformerDecoder, TransformerEncoder, lengths_to_keep
 from draw import lengths, linear, masked_softmax, merge, normal, size, split
 
 
@@ -87,6 +89,59 @@ def nadaraya_watson_case(rng):
     return {"kernel": kernel, "sigma": sigma}, {}, inputs, forward
 
 
-LAYERS = {"masked-softmax": masked_softmax_case, "dot-product-attention": dot_product_case,
+def module_case(rng, module, config, inputs, call):
+    """A module of models.py, whose parameters' names are the library's."""
+    weights = {name: linear(rng, *t.shape) if t.dim() > 1 else normal(rng, *t.shape) / 5 + name.endswith("ln.weight")
+               for name, t in module.named_parameters()}
+    weights = {name: np.asarray(array, np.float32) for name, array in weights.items()}
+
+    def forward(w, x):
+        dtype = next(iter(w.values())).dtype
+        module.to(dtype)
+        module.pos_encoding.table = positions(module.pos_encoding.table.shape, dtype)
+        return call(lambda *args: torch.func.functional_call(module, w, args), x)
+    return config, weights, inputs, forward
+
+
+def positions(shape, dtype):
+    """The table in the precision of the run: the module keeps it in the default one."""
+    t = torch.arange(shape[0], dtype=torch.float64)[:, None]
+    rate = 10000.0 ** (-torch.arange(0, shape[1], 2, dtype=torch.float64) / shape[1])
+    return torch.stack((torch.sin(t * rate), torch.cos(t * rate)), dim=-1).flatten(1).to(dtype)
+
+
+def transformer_sizes(rng):
+    heads = int(rng.choice([1, 2, 3]))
+    return {"vocab_size": 5 + size(rng), "num_hiddens": 2 * heads * int(rng.choice([1, 2, 5])),
+            "ffn_num_hiddens": size(rng), "num_heads": heads, "num_blks": int(rng.choice([1, 2])), "dropout": 0.0}
+
+
+def transformer_encoder_case(rng):
+    config = {**transformer_sizes(rng), "use_bias": bool(rng.integers(2))}
+    batch, steps = int(rng.choice([1, 2, 3])), size(rng)
+    inputs = {"tokens": rng.integers(0, config["vocab_size"], (batch, steps)).astype(np.float32),
+              "valid_lens": rng.integers(0, steps + 1, batch).astype(np.float32)}
+
+    def call(run, x):
+        keep = lengths_to_keep(x["valid_lens"], steps)[:, None, None, :]
+        return {"out": run(x["tokens"].long(), keep)}
+    return module_case(rng, TransformerEncoder(**config), config, inputs, call)
+
+
+def transformer_decoder_case(rng):
+    config = transformer_sizes(rng)
+    batch, steps, memory = int(rng.choice([1, 2, 3])), size(rng), size(rng)
+    inputs = {"tokens": rng.integers(0, config["vocab_size"], (batch, steps)).astype(np.float32),
+              "enc_outputs": normal(rng, batch, memory, config["num_hiddens"]),
+              "valid_lens": rng.integers(0, memory + 1, batch).astype(np.float32)}
+
+    def call(run, x):
+        keep = lengths_to_keep(x["valid_lens"], memory)[:, None, None, :]
+        return {"logits": run(x["tokens"].long(), x["enc_outputs"], keep)}
+    return module_case(rng, TransformerDecoder(**config), config, inputs, call)
+
+
+LAYERS = {"transformer-encoder": transformer_encoder_case, "transformer-decoder": transformer_decoder_case,
+          "masked-softmax": masked_softmax_case, "dot-product-attention": dot_product_case,
           "additive-attention": additive_case, "multi-head-attention": multi_head_case,
           "positional-encoding": positional_case, "nadaraya-watson": nadaraya_watson_case}

@@ -315,7 +315,54 @@ def generalized_case(rng):
     return c, weights, {"x": normal(rng, 2, d, h, wide)}, forward
 
 
-LAYERS = {"detr-multi-head-attention": detr_case, "detr-ffn": detr_ffn_case,
+def image_size(rng):
+    return int(rng.choice([1, 2, 3])), int(rng.choice([1, 3, 5, 8])), int(rng.choice([1, 2, 7]))
+
+
+def sine_positions_case(rng):
+    """No parameters: the image's gradient is zero, and what counts are the values."""
+    (b, h, w_), feats = image_size(rng), 2 * int(rng.choice([1, 3, 8]))
+    config = {"num_pos_feats": feats, "temperature": float(rng.choice([20.0, 10000.0])),
+              "normalize": bool(rng.integers(2))}
+    if config["normalize"] and rng.integers(2):
+        config["scale"] = 3.5
+    inputs = {"x": normal(rng, b, 2, h, w_)}
+    if rng.integers(2):
+        inputs["mask"] = np.zeros((b, h, w_), np.float32)
+        inputs["mask"][:, h - int(rng.integers(h)):] = 1
+        inputs["mask"][:, :, w_ - int(rng.integers(w_)):] = 1
+
+    def forward(w, x):
+        image = x["x"].sum() * 0
+        seen = 1 - x["mask"].double() if "mask" in x else torch.ones(b, h, w_, dtype=torch.float64)
+        halves = []
+        for axis in (1, 2):
+            at = seen.cumsum(axis)
+            if config["normalize"]:
+                last = at.select(axis, at.shape[axis] - 1).unsqueeze(axis)
+                at = at / (last + 1e-6) * config.get("scale", 2 * math.pi)
+            j = torch.arange(feats, dtype=torch.float64)
+            angle = at[..., None] / config["temperature"] ** (2 * torch.floor(j / 2) / feats)
+            halves.append(torch.where(j % 2 == 0, torch.sin(angle), torch.cos(angle)))
+        pos = torch.cat(halves, -1).to(image.dtype)
+        return {"pos": pos.permute(0, 3, 1, 2) + image, "sequence": pos.flatten(1, 2) + image}
+    return config, {}, inputs, forward
+
+
+def learned_positions_case(rng):
+    (b, h, w_), feats = image_size(rng), int(rng.choice([1, 3, 8]))
+    weights = {"row_embed.weight": normal(rng, 10, feats), "col_embed.weight": normal(rng, 10, feats)}
+
+    def forward(w, x):
+        col = w["col_embed.weight"][:w_][None].expand(h, w_, feats)
+        row = w["row_embed.weight"][:h][:, None].expand(h, w_, feats)
+        pos = torch.cat([col, row], -1)[None].expand(b, -1, -1, -1) + x["x"].sum() * 0
+        return {"pos": pos.permute(0, 3, 1, 2), "sequence": pos.flatten(1, 2)}
+    return {"num_pos_feats": feats, "max_positions": 10}, weights, {"x": normal(rng, b, 2, h, w_)}, forward
+
+
+LAYERS = {"sine-position-encoding": sine_positions_case, "learned-position-encoding": learned_positions_case,
+          "detr-multi-head-attention": detr_case, "detr-ffn": detr_ffn_case,
           "key-content-attention": key_content_case, "stand-alone-self-attention": stand_alone_case,
           "local-self-attention": local_case, "non-local": non_local_case,
           "generalized-attention": generalized_case}
