@@ -119,6 +119,7 @@ static void parts_divide_and_stay(void **state)
     assert_int_equal(attn_image_set_size(held) + had_first, attn_image_set_size(parts[2]));
     for (int64_t i = 0; i < attn_image_set_size(held); i++)
         assert_memory_equal(attn_image_set_pixels(held, i), attn_image_set_pixels(parts[2], i + had_first), PIXELS);
+    attn_image_set_destroy(held);
     assert_int_equal(attn_image_set_split(all, 3, 0.5, 0.5, &held, NULL, NULL), ATTN_ARGUMENT);
     assert_true(attn_image_set_fingerprint(all) != attn_image_set_fingerprint(fewer));
     assert_int_equal(attn_image_set_add(parts[0], pixels, 0, 0), ATTN_ARGUMENT);
