@@ -9,16 +9,17 @@
 static const cli_option options[] = {
     CLI_TEXT("config", 'c', "JSON", "",
              "settings to show the parameters for: a JSON object, or the path of a file that holds one"),
+    CLI_FLAG("all", 'a', "everything about every architecture"),
 };
 
-static const char *const usage[] = {"[NAME [--config JSON]]", NULL};
+static const char *const usage[] = {"[NAME [--config JSON]]", "--all", NULL};
 
 static const char description[] =
     "Without NAME: every architecture in one line. With NAME: its settings, inputs, outputs, and the parameters of a "
     "model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 heads, "
-    "kernels of 7, 2 layers, lists of 8 and 8).";
+    "kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
 
-static const char *const examples[] = {"attn list", "attn list transformer",
+static const char *const examples[] = {"attn list", "attn list transformer", "attn list --all | less",
                                        "attn list self-attention --config '{\"dim\": 512, \"heads\": 8}'",
                                        "attn list transformer --json", NULL};
 
@@ -40,7 +41,8 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
                                : cli_model_config_sample(cli, architecture, &config);
     *model = NULL;
     if (status == ATTN_OK)
-        status = attn_model_create(model, cli->context, architecture->name, config, NULL);
+        status = attn_model_create(model, cli->context, architecture->name, config,
+                                   &(attn_model_options){.blank = true}); /* only names and shapes are looked at */
     attn_config_destroy(config);
     if (status != ATTN_OK && given)
         return cli_failed(cli, NULL);
@@ -181,6 +183,31 @@ static int list_all(const cli_call *cli)
     return CLI_OK;
 }
 
+static int list_everything(const cli_call *cli)
+{
+    attn_json json;
+    int code = CLI_OK;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_array(&json, NULL);
+    for (int i = 0; i < attn_architecture_count() && code == CLI_OK; i++) {
+        const attn_architecture *a = attn_architecture_at(i);
+        attn_model *model;
+        code = build(cli, a, &model);
+        if (code == CLI_OK && cli->json)
+            json_architecture(&json, a, model);
+        else if (code == CLI_OK) {
+            fputs(i ? "\n\n" : "", stdout);
+            print_architecture(a, model);
+        }
+        attn_model_destroy(model);
+    }
+    attn_json_end(&json);
+    if (code == CLI_OK && cli->json)
+        return cli_print_json(cli, &json);
+    attn_json_free(&json);
+    return code;
+}
+
 static int refuse(const char *name)
 {
     cli_nearest nearest = {.word = name};
@@ -213,6 +240,8 @@ static int run(cli_call *cli)
 {
     if (cli->nwords == 0 && cli_given(cli, "config"))
         return cli_fail(CLI_BAD, "--config needs the NAME of an architecture");
+    if (cli_flag(cli, "all"))
+        return cli->nwords == 0 ? list_everything(cli) : cli_fail(CLI_BAD, "--all goes without a NAME");
     if (cli->nwords == 0)
         return list_all(cli);
     const attn_architecture *a = attn_architecture_find(cli->words[0]);

@@ -68,6 +68,10 @@ expect 0 '"num_hiddens": 32' "$attn" info model --json
 expect 0 transformer "$attn" list
 expect 0 'num_hiddens' "$attn" list transformer
 expect 0 'arXiv' "$attn" list transformer --json
+expect 0 'decoder.blks.block1.addnorm3.ln.bias' "$attn" list --all
+for name in $("$attn" list | sed -n 's/^\([a-z][a-z0-9-]*\) .*/\1/p'); do
+    grep -q "^$name: " out.txt || fail "list --all leaves out $name"
+done
 if command -v python3 > /dev/null; then
     "$attn" info model --json | python3 -m json.tool > /dev/null || fail "info --json is not JSON"
     "$attn" list --json | python3 -m json.tool > /dev/null || fail "list --json is not JSON"
