@@ -48,8 +48,7 @@ static int64_t inverse(int64_t a, int64_t m)
 static bool last_two_meet(search *s, int64_t rest, bool nonzero)
 {
     const attn__span *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
-    int64_t g = s->gcd[s->n - 2], modulus = b->stride / g, /* both positive: spans have strides */
-            reach = s->reach[s->n - 1], x;
+    int64_t g = attn__most(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
     if (!nonzero) { /* rest is 0 then: the least multiple that both can take back */
         s->x[s->n - 2] = modulus;
         s->x[s->n - 1] = -(a->stride / g);
