@@ -55,9 +55,12 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
+/* A chunk is given room for the length that it claims before a byte of it is read, whatever png_set_chunk_malloc_max says;
+ * rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its own. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
-    return attn__alloc(png_get_mem_ptr(png), size);
+    enum { MOST = 32 << 20 };
+    return size <= MOST ? attn__alloc(png_get_mem_ptr(png), size) : NULL;
 }
 
 static void on_free(png_structp png, png_voidp memory)
