@@ -99,10 +99,7 @@ static int train(cli_call *cli, const attn_config *settings)
 
 static int run(cli_call *cli)
 {
-    attn_config *settings = NULL;
-    int code = cli_training_settings(cli, &settings) == ATTN_OK ? train(cli, settings) : cli_failed(cli, NULL);
-    attn_config_destroy(settings);
-    return code;
+    return cli_training_run(cli, train);
 }
 
 const cli_command cli_train_images = {

@@ -89,7 +89,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 
 /* --------------------------------------------------------------------------------------------- settings */
 
-attn_status cli_training_settings(const cli_call *cli, attn_config **settings)
+static attn_status read_settings(const cli_call *cli, attn_config **settings)
 {
     int n;
     const attn_key *keys = cli->command->settings(&n);
@@ -100,6 +100,14 @@ attn_status cli_training_settings(const cli_call *cli, attn_config **settings)
             status = attn_config_set(*settings, keys[i].name, value);
     }
     return status;
+}
+
+int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_config *settings))
+{
+    attn_config *settings = NULL;
+    int code = read_settings(cli, &settings) == ATTN_OK ? train(cli, settings) : cli_failed(cli, NULL);
+    attn_config_destroy(settings);
+    return code;
 }
 
 static bool same_value(const attn_value *a, const attn_value *b)

@@ -30,8 +30,8 @@ bool cli_training_progress(void *user, const attn_progress *at);
 /* Errors have been said; returns an exit code. */
 int cli_training_end(cli_training *training, attn_status status, const char *directory);
 
-/* The settings among the options given; the caller destroys them, on failure too. */
-attn_status cli_training_settings(const cli_call *cli, attn_config **settings);
+/* Calls train(cli, settings) with the settings among the options given; returns its exit code. */
+int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_config *settings));
 /* The same command line with --resume is fine; another value of most settings is not.  Errors have been said. */
 int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory);
 

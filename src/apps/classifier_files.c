@@ -3,6 +3,7 @@
 #include "apps/classifier.h"
 
 #include "apps/directory.h"
+#include "apps/model_config.h"
 #include "base/context.h"
 
 #include <stdio.h>
@@ -24,17 +25,9 @@ static attn_status set_numbers(attn_config *config, const char *name, const floa
     return status;
 }
 
-static attn_status fill(attn_config *config, const attn_model *model, const attn_config *settings,
-                        attn_image_shape shape, char *const *classes, int64_t nclasses)
+static attn_status set_inputs(attn_config *config, attn_image_shape shape, char *const *classes, int64_t nclasses)
 {
-    const attn_config *own = attn_model_config(model);
-    attn_status status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
-    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
-        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
-    for (int i = 0; status == ATTN_OK && kept[i]; i++)
-        status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
-    if (status == ATTN_OK)
-        status = attn_config_set_int(config, "input.width", shape.width);
+    attn_status status = attn_config_set_int(config, "input.width", shape.width);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "input.height", shape.height);
     if (status == ATTN_OK)
@@ -48,19 +41,16 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
                                    const char *directory)
 {
     attn_context *context = attn_model_context(model);
-    attn_config *config;
-    char path[ATTN__PATH];
-    attn_status status = attn_config_create(&config, context);
+    attn_config *config = NULL;
+    attn_status status = attn__model_config_create(&config, model, settings, kept);
     if (status == ATTN_OK)
-        status = fill(config, model, settings, shape, classes, nclasses);
+        status = set_inputs(config, shape, classes, nclasses);
     if (status == ATTN_OK)
         status = set_numbers(config, "mean", mean, shape.channels);
     if (status == ATTN_OK)
         status = set_numbers(config, "std", std, shape.channels);
     if (status == ATTN_OK)
-        status = attn__path(context, path, directory, "config.json");
-    if (status == ATTN_OK)
-        status = attn_config_write(context, config, path);
+        status = attn__model_config_write(config, context, directory);
     attn_config_destroy(config);
     return status;
 }
@@ -117,16 +107,9 @@ static attn_status make_model(attn_classifier *c, const char *path)
 {
     const char *name = attn_config_text(c->config, "architecture", "");
     const attn_architecture *architecture = attn_architecture_find(name);
-    attn_config *config;
     if (!architecture)
         return attn__fail(c->context, ATTN_FORMAT, "%s: there is no architecture \"%.80s\"", path, name);
-    attn_status status = attn_config_create(&config, c->context);
-    if (status == ATTN_OK)
-        status = attn_architecture_select(architecture, c->config, config);
-    if (status == ATTN_OK)
-        status = attn_model_create(&c->model, c->context, name, config, NULL);
-    attn_config_destroy(config);
-    return status;
+    return attn__model_of_config(&c->model, c->context, architecture, c->config, NULL);
 }
 
 static attn_status load_parts(attn_classifier *c, const char *directory)

@@ -3,6 +3,7 @@
 #include "apps/generator.h"
 
 #include "apps/directory.h"
+#include "apps/model_config.h"
 #include "base/context.h"
 
 #include <string.h>
@@ -12,29 +13,13 @@ static const char *const kept[] = {"seed", "valid", "test", NULL};
 
 /* ---------------------------------------------------------------------------------------------- writing */
 
-static attn_status fill(attn_config *config, const attn_model *model, const attn_config *settings)
-{
-    const attn_config *own = attn_model_config(model);
-    attn_status status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
-    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
-        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
-    for (int i = 0; status == ATTN_OK && kept[i]; i++)
-        status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
-    return status;
-}
-
 attn_status attn__generator_write(const attn_model *model, const attn_config *settings, const char *directory)
 {
     attn_context *context = attn_model_context(model);
-    attn_config *config;
-    char path[ATTN__PATH];
-    attn_status status = attn_config_create(&config, context);
+    attn_config *config = NULL;
+    attn_status status = attn__model_config_create(&config, model, settings, kept);
     if (status == ATTN_OK)
-        status = fill(config, model, settings);
-    if (status == ATTN_OK)
-        status = attn__path(context, path, directory, "config.json");
-    if (status == ATTN_OK)
-        status = attn_config_write(context, config, path);
+        status = attn__model_config_write(config, context, directory);
     attn_config_destroy(config);
     return status;
 }
@@ -73,19 +58,6 @@ static attn_status read_inputs(attn_generator *g, const char *path)
                                   : attn__fail(g->context, ATTN_FORMAT, "%s: 2 channels; allowed: 1, 3", path);
 }
 
-static attn_status make_model(attn_generator *g)
-{
-    attn_config *config;
-    attn_status status = attn_config_create(&config, g->context);
-    if (status == ATTN_OK)
-        status = attn_architecture_select(attn_architecture_find("axial-transformer"), g->config, config);
-    if (status == ATTN_OK)
-        status = attn_model_create(&g->model, g->context, "axial-transformer", config,
-                                   &(attn_model_options){.blank = true});
-    attn_config_destroy(config);
-    return status;
-}
-
 static attn_status load_parts(attn_generator *g, const char *directory)
 {
     char config[ATTN__PATH], weights[ATTN__PATH];
@@ -97,7 +69,8 @@ static attn_status load_parts(attn_generator *g, const char *directory)
     if (status == ATTN_OK)
         status = read_inputs(g, config);
     if (status == ATTN_OK)
-        status = make_model(g);
+        status = attn__model_of_config(&g->model, g->context, attn_architecture_find("axial-transformer"), g->config,
+                                       &(attn_model_options){.blank = true});
     attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
     return status == ATTN_OK ? attn_weights_load(attn_model_parameters(g->model), weights, &whole, NULL, NULL)
                              : status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * An MSA Transformer's life: made, loaded, kept in a directory. */
 #include "apps/directory.h"
+#include "apps/model_config.h"
 #include "apps/msa.h"
 
 #include "apps/translator.h"
@@ -101,21 +102,12 @@ void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias)
 
 attn_status attn__msa_write_config(const attn_model *model, const char *regression, const char *directory)
 {
-    attn_context *context = attn_model_context(model);
-    char path[ATTN__PATH];
     attn_config *config = NULL;
-    const attn_config *own = attn_model_config(model);
-    attn_status status = attn_config_create(&config, context);
-    if (status == ATTN_OK)
-        status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
-    for (int64_t i = 0; i < attn_config_size(own) && status == ATTN_OK; i++)
-        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
+    attn_status status = attn__model_config_create(&config, model, NULL, NULL);
     if (status == ATTN_OK)
         status = attn_config_set_text(config, "contact_regression", regression);
     if (status == ATTN_OK)
-        status = attn__path(context, path, directory, "config.json");
-    if (status == ATTN_OK)
-        status = attn_config_write(context, config, path);
+        status = attn__model_config_write(config, attn_model_context(model), directory);
     attn_config_destroy(config);
     return status;
 }

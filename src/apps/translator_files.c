@@ -3,6 +3,7 @@
 #include "apps/translator.h"
 
 #include "apps/directory.h"
+#include "apps/model_config.h"
 #include "apps/settings.h"
 #include "base/context.h"
 #include "base/rng.h"
@@ -29,22 +30,10 @@ static const char *const kept[] = {"compat",       "max_tokens", "space_before_m
 
 static attn_status write_config(const attn_model *model, const attn_config *settings, const char *directory)
 {
-    attn_context *context = attn_model_context(model);
-    attn_config *config;
-    char path[ATTN__PATH];
-    attn_status status = attn_config_create(&config, context);
-    if (status != ATTN_OK)
-        return status;
-    status = attn_config_set_text(config, "architecture", attn_model_architecture(model)->name);
-    const attn_config *own = attn_model_config(model);
-    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
-        status = attn_config_set(config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
-    for (int i = 0; status == ATTN_OK && kept[i]; i++)
-        status = attn_config_set(config, kept[i], attn_config_get(settings, kept[i]));
+    attn_config *config = NULL;
+    attn_status status = attn__model_config_create(&config, model, settings, kept);
     if (status == ATTN_OK)
-        status = attn__path(context, path, directory, "config.json");
-    if (status == ATTN_OK)
-        status = attn_config_write(context, config, path);
+        status = attn__model_config_write(config, attn_model_context(model), directory);
     attn_config_destroy(config);
     return status;
 }
@@ -110,15 +99,7 @@ static attn_status model_of_config(attn_translator *t, const char *path)
     const attn_architecture *architecture = attn_architecture_find(name);
     if (!architecture || !architecture->seq2seq)
         return attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator", path, name);
-    attn_config *config;
-    attn_status status = attn_config_create(&config, t->context);
-    if (status != ATTN_OK)
-        return status;
-    status = attn_architecture_select(architecture, t->config, config);
-    if (status == ATTN_OK)
-        status = attn_model_create(&t->model, t->context, name, config, NULL);
-    attn_config_destroy(config);
-    return status;
+    return attn__model_of_config(&t->model, t->context, architecture, t->config, NULL);
 }
 
 static attn_status check_vocabularies(const attn_translator *t, const char *directory)

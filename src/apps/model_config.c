@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ * config.json of a model's directory, and the model that it describes. */
+#include "apps/model_config.h"
+
+#include "apps/directory.h"
+#include "attn/io.h"
+
+attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
+                                      const char *const *kept)
+{
+    const attn_config *own = attn_model_config(model);
+    attn_status status = attn_config_create(config, attn_model_context(model));
+    if (status == ATTN_OK)
+        status = attn_config_set_text(*config, "architecture", attn_model_architecture(model)->name);
+    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(own); i++)
+        status = attn_config_set(*config, attn_config_key(own, i), attn_config_get(own, attn_config_key(own, i)));
+    for (int i = 0; status == ATTN_OK && kept && kept[i]; i++)
+        status = attn_config_set(*config, kept[i], attn_config_get(settings, kept[i]));
+    return status;
+}
+
+attn_status attn__model_config_write(const attn_config *config, attn_context *context, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_status status = attn__path(context, path, directory, "config.json");
+    return status == ATTN_OK ? attn_config_write(context, config, path) : status;
+}
+
+attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
+                                  const attn_config *file, const attn_model_options *options)
+{
+    attn_config *config = NULL;
+    attn_status status = attn_config_create(&config, context);
+    if (status == ATTN_OK)
+        status = attn_architecture_select(architecture, file, config);
+    if (status == ATTN_OK)
+        status = attn_model_create(model, context, architecture->name, config, options);
+    attn_config_destroy(config);
+    return status;
+}

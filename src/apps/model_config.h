@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * model_config.h - config.json of a model's directory, and the model that it describes. */
+#ifndef ATTN_APPS_MODEL_CONFIG_H
+#define ATTN_APPS_MODEL_CONFIG_H
+
+#include "attn/models.h"
+
+/* A new config that says what a model is: its architecture, the architecture's settings, and those of the training's
+ * `settings` that `kept` names (NULL-terminated; NULL: none).  The caller destroys it, on failure too. */
+attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
+                                      const char *const *kept);
+/* Writes it to DIRECTORY/config.json. */
+attn_status attn__model_config_write(const attn_config *config, attn_context *context, const char *directory);
+/* The architecture with those settings of `file` that are its own; `options` as in attn_model_create. */
+attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
+                                  const attn_config *file, const attn_model_options *options);
+
+#endif
