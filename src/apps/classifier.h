@@ -35,9 +35,4 @@ attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_im
 attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_image_shape shape, int64_t classes,
                                      attn_image_batches *batches, double *loss, int64_t *right, int64_t *confusion);
 
-/* The parts of a source as `settings` (a training's, or config.json) divide it; each NULL-able.  Destroyed before the
- * source is freed. */
-attn_status attn__classifier_split(const attn__image_source *source, const attn_config *settings,
-                                   attn_image_set **train, attn_image_set **valid, attn_image_set **test);
-
 #endif

@@ -2,105 +2,44 @@
  * Training a classifier: data to batches, and what a run (run.h) asks for. */
 #include "apps/classifier.h"
 
-#include "apps/run.h"
+#include "apps/image_training.h"
 #include "base/context.h"
-#include "base/rng.h"
-
-#include <math.h>
 
 typedef struct training {
     attn__run run;
     const attn_classifier_job *job;
-    attn__image_source source;
-    attn_image_set *train, *valid, *test;
-    attn_image_shape shape;
-    attn_image_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
+    attn__image_training data;
     float mean[3], std[3];
 } training;
 
-/* ------------------------------------------------------------------------------------------------ data */
-
-attn_status attn__classifier_split(const attn__image_source *source, const attn_config *settings,
-                                   attn_image_set **train, attn_image_set **valid, attn_image_set **test)
-{
-    return attn__image_source_split(source, (uint64_t)attn_config_int(settings, "seed", 1),
-                                    attn_config_real(settings, "valid", 0), attn_config_real(settings, "test", 0),
-                                    train, valid, test);
-}
-
-static attn_status read_source(training *t)
-{
-    const attn_config *s = t->run.settings;
-    int64_t size = attn_config_int(s, "size", 0), channels = attn_config_int(s, "channels", 0);
-    attn__image_wish wish = {.shape = {size, size, channels}};
-    if (channels == 2)
-        return attn__fail(t->run.context, ATTN_ARGUMENT, "channels is 2; allowed: 0, 1, 3");
-    if (!t->run.data)
-        return attn__fail(t->run.context, ATTN_ARGUMENT, "there is no data to train on: its folder is needed");
-    attn_status status = attn__image_source_read(&t->source, t->run.context, t->run.data, &wish);
-    if (status != ATTN_OK)
-        return status;
-    t->run.fingerprint = attn_image_set_fingerprint(t->source.train);
-    if (t->source.test)
-        t->run.fingerprint = attn__mix64(t->run.fingerprint ^ attn_image_set_fingerprint(t->source.test));
-    return attn__run_check_data(&t->run);
-}
-
-static attn_status make_batches(training *t, const attn_image_set *set, bool shuffled, attn_image_batches **batches)
-{
-    const attn_config *s = t->run.settings;
-    attn_image_batches_options options = {
-        .size = attn_config_int(s, "batch", 64),
-        .seed = (uint64_t)attn_config_int(s, "seed", 1),
-        .in_order = !shuffled,
-        .flip = shuffled && attn_config_bool(s, "flip", false),
-        .shift = shuffled ? attn_config_int(s, "shift", 0) : 0,
-    };
-    for (int c = 0; c < 3; c++) {
-        options.mean[c] = t->mean[c];
-        options.std[c] = t->std[c];
-    }
-    return attn_image_batches_create(batches, t->run.context, set, &options);
-}
-
 static attn_status prepare_data(training *t)
 {
-    attn_status status = read_source(t);
+    attn_status status = attn__image_training_check(&t->run);
     if (status == ATTN_OK)
-        status = attn__classifier_split(&t->source, t->run.settings, &t->train, &t->valid, &t->test);
-    if (status == ATTN_OK && attn_image_set_size(t->train) == 0)
-        status = attn__fail(t->run.context, ATTN_ARGUMENT, "no images are left for training out of %lld",
-                            (long long)attn_image_set_size(t->source.train));
+        status = attn__image_training_read(&t->data, &t->run, false);
     if (status != ATTN_OK)
         return status;
-    t->shape = attn_image_set_shape(t->train);
-    attn_image_set_statistics(t->train, t->mean, t->std);
-    status = make_batches(t, t->train, true, &t->train_batches);
-    if (status == ATTN_OK && attn_image_set_size(t->valid) > 0)
-        status = make_batches(t, t->valid, false, &t->valid_batches);
-    return status;
+    attn_image_set_statistics(t->data.train, t->mean, t->std);
+    return attn__image_training_batches(&t->data, &t->run, t->mean, t->std);
 }
 
 /* ------------------------------------------------------------------------------------------------- job */
 
 static int64_t job_steps(void *user)
 {
-    return attn_image_batches_count(((const training *)user)->train_batches);
+    return attn_image_batches_count(((const training *)user)->data.train_batches);
 }
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
 {
     const training *t = user;
     attn_image_batch batch;
-    attn_image_batches_seek(t->train_batches, epoch, step);
-    if (!attn_image_batches_next(t->train_batches, &batch)) {
-        attn__fail(t->run.context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
+    if (!attn__image_training_seek(&t->data, &t->run, epoch, step, &batch))
         return NULL;
-    }
     *counted = batch.size;
     attn_cross_entropy_options options = {.label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
     attn_tensor *labels = attn_tensor_make(tape, ATTN_I32, 1, &batch.size, batch.labels);
-    attn_tensor *logits = attn__classifier_logits(t->run.model, tape, t->shape, batch.x, batch.size);
+    attn_tensor *logits = attn__classifier_logits(t->run.model, tape, t->data.shape, batch.x, batch.size);
     return attn_cross_entropy(tape, logits, labels, &options);
 }
 
@@ -108,9 +47,9 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     training *t = user;
     int64_t right = 0;
-    attn_status status = attn__classifier_measure(t->run.model, tape, t->shape, t->source.nclasses, t->valid_batches,
+    attn_status status = attn__classifier_measure(t->run.model, tape, t->data.shape, t->data.source.nclasses, t->data.valid_batches,
                                                   loss, &right, NULL);
-    t->run.measure = (double)right / (double)attn_image_set_size(t->valid);
+    t->run.measure = (double)right / (double)attn_image_set_size(t->data.valid);
     return status;
 }
 
@@ -121,16 +60,16 @@ static attn_status run_prepare(attn__run *run)
     training *t = run->self;
     attn_status status = prepare_data(t);
     if (status == ATTN_OK)
-        status = attn__classifier_model(&run->model, run->context, run->settings, t->shape, t->source.nclasses);
-    run->no_validation = !t->valid_batches;
+        status = attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, t->data.source.nclasses);
+    run->no_validation = !t->data.valid_batches;
     return status;
 }
 
 static attn_status run_write(const attn__run *run)
 {
     const training *t = run->self;
-    return attn__classifier_write(run->model, run->settings, t->shape, t->mean, t->std, t->source.classes,
-                                  t->source.nclasses, run->directory);
+    return attn__classifier_write(run->model, run->settings, t->data.shape, t->mean, t->std, t->data.source.classes,
+                                  t->data.source.nclasses, run->directory);
 }
 
 static void run_announce(const attn__run *run)
@@ -140,13 +79,13 @@ static void run_announce(const attn__run *run)
         return;
     attn_classifier_plan plan = {
         .settings = run->settings,
-        .shape = t->shape,
-        .classes = t->source.nclasses,
-        .train_images = attn_image_set_size(t->train),
-        .valid_images = attn_image_set_size(t->valid),
-        .test_images = attn_image_set_size(t->test),
+        .shape = t->data.shape,
+        .classes = t->data.source.nclasses,
+        .train_images = attn_image_set_size(t->data.train),
+        .valid_images = attn_image_set_size(t->data.valid),
+        .test_images = attn_image_set_size(t->data.test),
         .parameters = attn__run_parameters(run),
-        .steps_per_epoch = attn_image_batches_count(t->train_batches),
+        .steps_per_epoch = attn_image_batches_count(t->data.train_batches),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
     };
@@ -178,11 +117,6 @@ attn_status attn_classifier_train(attn_context *context, const attn_classifier_j
                         .user = job->user};
     attn_status status = attn__run_train(&t.run);
     attn_model_destroy(t.run.model);
-    attn_image_batches_destroy(t.train_batches);
-    attn_image_batches_destroy(t.valid_batches);
-    attn_image_set_destroy(t.train);
-    attn_image_set_destroy(t.valid);
-    attn_image_set_destroy(t.test);
-    attn__image_source_free(&t.source);
+    attn__image_training_free(&t.data);
     return status;
 }

@@ -103,7 +103,7 @@ static attn_status choose(attn_classifier *c, const attn__image_source *source, 
     attn_image_set **train = part == ATTN_PART_TRAIN ? set : NULL, **valid = part == ATTN_PART_VALID ? set : NULL;
     attn_image_set **test = part == ATTN_PART_TEST ? set : NULL;
     attn_status status = part == ATTN_PART_ALL ? attn_image_set_split(source->train, 0, 0, 0, set, NULL, NULL)
-                                               : attn__classifier_split(source, c->config, train, valid, test);
+                                               : attn__image_source_split(source, c->config, train, valid, test);
     if (status == ATTN_OK && attn_image_set_size(*set) == 0)
         status = attn__fail(c->context, ATTN_ARGUMENT, "there are no images in this part of the data");
     return status;

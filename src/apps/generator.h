@@ -24,11 +24,6 @@ attn_status attn__generator_model(attn_model **model, attn_context *context, con
 /* Writes config.json: the model's own settings, and those of `settings` that say how images were divided. */
 attn_status attn__generator_write(const attn_model *model, const attn_config *settings, const char *directory);
 
-/* The parts of a source as `settings` (a training's, or config.json) divide it; each NULL-able.  Destroyed before the
- * source is freed. */
-attn_status attn__generator_split(const attn__image_source *source, const attn_config *settings,
-                                  attn_image_set **train, attn_image_set **valid, attn_image_set **test);
-
 static inline int32_t attn__level_of(unsigned char sample, int64_t levels)
 {
     return (int32_t)(sample * levels / 256);

@@ -110,7 +110,7 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
                                 attn_generator_score *score)
 {
     attn_image_set *train = NULL, *valid = NULL, *test = NULL, *all = NULL;
-    attn_status status = attn__generator_split(source, g->config, &train, &valid, &test);
+    attn_status status = attn__image_source_split(source, g->config, &train, &valid, &test);
     if (status == ATTN_OK)
         status = attn_image_set_split(source->train, 0, 0, 0, &all, NULL, NULL);
     if (status == ATTN_OK) {

@@ -184,10 +184,11 @@ void attn__image_source_free(attn__image_source *s)
     *s = (attn__image_source){0};
 }
 
-attn_status attn__image_source_split(const attn__image_source *source, uint64_t seed, double valid_share,
-                                     double test_share, attn_image_set **train, attn_image_set **valid,
-                                     attn_image_set **test)
+attn_status attn__image_source_split(const attn__image_source *source, const attn_config *settings,
+                                     attn_image_set **train, attn_image_set **valid, attn_image_set **test)
 {
+    uint64_t seed = (uint64_t)attn_config_int(settings, "seed", 1);
+    double valid_share = attn_config_real(settings, "valid", 0), test_share = attn_config_real(settings, "test", 0);
     attn_image_set *all = NULL;
     attn_status status = attn_image_set_split(source->train, seed, valid_share, source->test ? 0 : test_share, train,
                                               valid, test);

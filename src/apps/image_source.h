@@ -3,6 +3,7 @@
 #ifndef ATTN_APPS_IMAGE_SOURCE_H
 #define ATTN_APPS_IMAGE_SOURCE_H
 
+#include "attn/config.h"
 #include "attn/image.h"
 #include "attn/image_data.h"
 
@@ -25,11 +26,11 @@ typedef struct attn__image_source {
 attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
                                     const attn__image_wish *wish);
 void attn__image_source_free(attn__image_source *source);
-/* Divides it into parts, each NULL-able and to be destroyed before the source is freed.  A test part of the data's own
- * is taken whole; `test_share` counts where there is none. */
-attn_status attn__image_source_split(const attn__image_source *source, uint64_t seed, double valid_share,
-                                     double test_share, attn_image_set **train, attn_image_set **valid,
-                                     attn_image_set **test);
+/* Divides it into parts as `settings` (a training's, or config.json) say by "seed", "valid" and "test", each NULL-able
+ * and to be destroyed before the source is freed.  A test part of the data's own is taken whole; the share counts where
+ * there is none. */
+attn_status attn__image_source_split(const attn__image_source *source, const attn_config *settings,
+                                     attn_image_set **train, attn_image_set **valid, attn_image_set **test);
 
 /* ----------------------------------------------------------------------- between the files of this reader */
 

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * image_training.h - the data of a training on images: read, divided, in batches. */
+#ifndef ATTN_APPS_IMAGE_TRAINING_H
+#define ATTN_APPS_IMAGE_TRAINING_H
+
+#include "apps/image_source.h"
+#include "apps/run.h"
+
+typedef struct attn__image_training {
+    attn__image_source source;
+    attn_image_set *train, *valid, *test;
+    attn_image_shape shape;
+    attn_image_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
+} attn__image_training;
+
+/* ATTN_ARGUMENT: two channels wanted, or no data. */
+attn_status attn__image_training_check(const attn__run *run);
+/* Reads and divides run->data by run->settings; sets the run's fingerprint and checks it. */
+attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled);
+/* Makes the batches; mean and std [3] as in attn_image_batches_options, NULL: pixels stay as they are. */
+attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
+                                         const float *std);
+/* The batch of a step; false (ATTN_INTERNAL noted) if there is none. */
+bool attn__image_training_seek(const attn__image_training *t, const attn__run *run, int64_t epoch, int64_t step,
+                               attn_image_batch *batch);
+void attn__image_training_free(attn__image_training *t);
+
+#endif
