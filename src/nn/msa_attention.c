@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "nn/check.h"
 #include "tensor/linear_part.h"
+#include "tensor/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,12 +81,7 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
         int64_t depth = own_depth ? depth_of(s, kept + b * map) : s->rows;
         double scale = depth > 0 ? sqrt((double)s->rows / (double)depth) : 1;
         for (int64_t i = 0; i < map; i++) {
-            double value = kept[b * map + i] ? scale : 0;
-            if (dtype == ATTN_F64) {
-                ((double *)attn_tensor_data(factor))[i * s->batch + b] = value;
-            } else {
-                ((float *)attn_tensor_data(factor))[i * s->batch + b] = (float)value;
-            }
+            attn__set_number(factor, i * s->batch + b, kept[b * map + i] ? scale : 0);
         }
     }
     return factor;
@@ -173,11 +169,7 @@ static attn_tensor *tied_maps(attn_tape *tape, const attn_attention *a, const si
     attn_dim *dims = maps.problem.dims;
     attn_tensor *identity = attn_tensor_make(tape, maps.problem.dtype, 2, square, NULL);
     for (int64_t i = 0; identity && i < s->cols; i++) {
-        if (maps.problem.dtype == ATTN_F64) {
-            ((double *)attn_tensor_data(identity))[i * (s->cols + 1)] = 1;
-        } else {
-            ((float *)attn_tensor_data(identity))[i * (s->cols + 1)] = 1;
-        }
+        attn__set_number(identity, i * (s->cols + 1), 1);
     }
     dims[0].v = dims[1].v = 0;
     dims[0].o = s->batch * map;
