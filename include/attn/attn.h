@@ -325,7 +325,8 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, c
 ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
 
 /* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
- * reference solver's own needs. */
+ * reference solver's own needs and, where `accumulate` is set, one copy of those gradients of q, k, v and bias that are
+ * broadcast: they are summed apart, so that what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward. */
