@@ -8,9 +8,11 @@
  *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
  *     FAILING_MEMORY_ON=1        and every one after it
  *     FAILING_MEMORY_REPORT=FILE gets "CALLS HELD"
+ *     FAILING_MEMORY_TRACE=1     tells on standard error from where the failing call came (addr2line -fe attn ADDRESS...)
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
@@ -79,6 +81,18 @@ static bool is_ours(const void *back)
     return (uintptr_t)back >= state.low && (uintptr_t)back < state.high;
 }
 
+/* Addresses as they stand in the program's file. */
+static void tell_where(void)
+{
+    void *frames[32];
+    int n = backtrace(frames, 32);
+    for (int i = 0; i < n; i++) {
+        if (is_ours(frames[i]))
+            fprintf(stderr, "0x%lx ", (unsigned long)((uintptr_t)frames[i] - state.low));
+    }
+    fputc('\n', stderr);
+}
+
 /* True if this call must fail. */
 static bool counts_out(void)
 {
@@ -86,6 +100,8 @@ static bool counts_out(void)
     long call = ++state.calls;
     pthread_mutex_unlock(&lock);
     bool fails = state.fail_at && (call == state.fail_at || (state.and_on && call > state.fail_at));
+    if (fails && call == state.fail_at && getenv("FAILING_MEMORY_TRACE"))
+        tell_where();
     if (fails)
         errno = ENOMEM;
     return fails;
