@@ -109,6 +109,8 @@ bool cli_nearest_found(const cli_nearest *nearest); /* near enough to be worth a
 int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The context's error, after `where` and ": " (NULL: alone); returns the exit code of its status. */
 int cli_failed(const cli_call *cli, const char *where);
+/* Forgets the error of something that was only tried, unless memory ran out: then nobody knows how it would have ended. */
+void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));

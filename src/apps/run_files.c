@@ -256,7 +256,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
-    (void)append_history(run, line); /* without memory a line is lost; the training is not */
+    (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
 }
 
 static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
@@ -301,7 +301,10 @@ static attn_status save_checkpoint(attn__run *run)
 attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
-    attn_status status = path_in(run, model, "model.safetensors");
+    /* A line of the history that found no memory must not be passed over: resuming counts lines as epochs. */
+    attn_status status = attn_context_status(run->context);
+    if (status == ATTN_OK)
+        status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */

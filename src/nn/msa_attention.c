@@ -221,6 +221,9 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     if (weights && !columns && !keeps_gradients(tape)) {
         *weights = tied_maps(tape, &a, &s);
         a.weights = NULL;
+        if (!*weights) { /* contacts made without them would look like an answer */
+            return NULL;
+        }
     }
     return attn_attend(tape, &a);
 }
