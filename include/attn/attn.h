@@ -284,6 +284,12 @@ typedef struct attn_problem {
     bool own_grad_strides;
 } attn_problem;
 
+/* Rows of dropout where the problem is a part of a larger one, a batch that several processes divide: what is row r here
+ * is row r + first + r / block * skip of the whole, so that the parts drop what the whole would.  block 0: r itself. */
+typedef struct attn_drop_rows {
+    int64_t first, block, skip;
+} attn_drop_rows;
+
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
  * Forward reads q k v (bias mask lens w w2 table) and writes o (lse weights).
  * Backward reads those, o, lse and dout, and writes the gradients wanted. A gradient of an operand that is
@@ -304,6 +310,7 @@ typedef struct attn_arrays {
     void *dw, *dw2;
     void *dtable[ATTN_MAX_RELATIVE];
     uint64_t seed_offset; /* added to problem.seed: a new one each training step, with the same plan */
+    attn_drop_rows drop_rows;
 } attn_arrays;
 
 /* ------------------------------------------------------------------------------------------------ plan */

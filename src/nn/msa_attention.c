@@ -196,7 +196,8 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
         return single_row(layer, tape, x, &s, range, weights);
     }
     attn_attention a = {.mask = keep, .rank = 4, .shape = {s.rows, s.cols, s.batch, s.heads * s.dim},
-                        .weights = weights, .weights_rank = columns ? 5 : 4, .dropout = layer->dropout};
+                        .weights = weights, .weights_rank = columns ? 5 : 4, .dropout = layer->dropout,
+                        .examples = columns ? 2 : 1};
     const int64_t row_maps[] = {s.heads, s.batch, s.cols, s.cols};
     const int64_t column_maps[] = {s.heads, s.cols, s.batch, s.rows, s.rows};
     memcpy(a.weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
