@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# What `cmake --install` lays down, in three components that become three Debian packages: the command with its man
+# What `cmake --install` lays down, in components that become Debian packages: the command with its man
 # pages and completions, the shared library, and what it takes to build programs on it (headers, the static library,
-# and the files by which find_package(attn) and pkg-config find them).
+# and the files by which find_package(attn) and pkg-config find them), and what runs on several machines.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
@@ -9,6 +9,9 @@ install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT
 install(TARGETS attn_shared attn_static
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
+if(TARGET attn_mpi) # loaded where a training runs under mpirun; apart, so that the library does not bring MPI along
+  install(TARGETS attn_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/attn COMPONENT mpi)
+endif()
 
 # The prefix is told from where attn.pc lies, so that an unpacked archive works anywhere.
 file(RELATIVE_PATH ATTN_PREFIX_FROM_PC /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# `make package`, `cpack`: one .tar.gz of everything, and three Debian packages, attn, libattn0 and libattn-dev.
+# `make package`, `cpack`: one .tar.gz of everything, and Debian packages: attn, libattn0, libattn-dev, attn-mpi.
 set(CPACK_GENERATOR TGZ)
 find_program(DPKG_DEB dpkg-deb)
 find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
@@ -37,6 +37,11 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared library: attention of every kind near the machine's
 limit, forward and backward; tensors with gradients, layers, models
 and training on it.")
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME attn-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_MPI_PACKAGE_GENERATE_SHLIBS OFF)
+set(CPACK_COMPONENT_MPI_DESCRIPTION "What attn loads to train on several machines, under mpirun.")
+
 # The trigger makes the loader's cache anew; CPack alone would write scripts that call ldconfig.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers)

@@ -284,6 +284,12 @@ typedef struct attn_problem {
     bool own_grad_strides;
 } attn_problem;
 
+/* Rows of dropout where the problem is a part of a larger one, a batch that several processes divide: what is row r here
+ * is row r + first + r / block * skip of the whole, so that the parts drop what the whole would.  block 0: r itself. */
+typedef struct attn_drop_rows {
+    int64_t first, block, skip;
+} attn_drop_rows;
+
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
  * Forward reads q k v (bias mask lens w w2 table) and writes o (lse weights).
  * Backward reads those, o, lse and dout, and writes the gradients wanted. A gradient of an operand that is
@@ -304,6 +310,7 @@ typedef struct attn_arrays {
     void *dw, *dw2;
     void *dtable[ATTN_MAX_RELATIVE];
     uint64_t seed_offset; /* added to problem.seed: a new one each training step, with the same plan */
+    attn_drop_rows drop_rows;
 } attn_arrays;
 
 /* ------------------------------------------------------------------------------------------------ plan */
@@ -331,7 +338,8 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, c
 ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
 
 /* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
- * reference solver's own needs. */
+ * reference solver's own needs and, where `accumulate` is set, one copy of those gradients of q, k, v and bias that are
+ * broadcast: they are summed apart, so that what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward. */

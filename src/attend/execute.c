@@ -116,7 +116,10 @@ static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn
 
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
 {
-    plan->solver->apply(&plan->task, &plan->recipe, arrays, workspace);
+    attn_arrays mine = *arrays;
+    attn__apart_begin(&plan->apart, &mine, workspace + plan->sums_at);
+    plan->solver->apply(&plan->task, &plan->recipe, &mine, workspace);
+    attn__apart_end(&plan->apart, arrays, workspace + plan->sums_at);
     if (plan->task.problem.with & ATTN_WANT_WEIGHTS)
         attn__weights_run(&plan->task, arrays, workspace + plan->weights_at);
 }

@@ -60,6 +60,8 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
         return false;
     if (table)
         extent = attn__table_extent(task, (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE);
+    else if (attn__apart_extent(&plan->apart, operands[array]))
+        extent = *attn__apart_extent(&plan->apart, operands[array]);
     else
         extent = attn__operand_extent(task, operands[array]);
     span->dtype = attn__operand_dtype(task->problem.dtype, table ? ATTN__OP_W : operands[array]);
