@@ -4,7 +4,7 @@
 #   make run    install what is missing, build, run the demo     make bench   measure speed
 #   make test   install what is missing, build, run the tests    make lint    sizes, floors, clang-tidy, format
 #   make asan   the tests under address and undefined sanitizers make fuzz    each fuzz target for FUZZ_SECONDS
-#   make tsan   the tests under the thread sanitizer             make docs    check the documents' commands and links
+#   make tsan   the tests under the thread sanitizer             make docs    run every command of the documents
 #   make test-parity   against PyTorch (installs it in build/venv)
 #   make install PREFIX=/usr/local                               make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
@@ -68,6 +68,7 @@ fuzz: build/.deps
 
 docs: all
 	ATTN_BUILD=$(CURDIR)/$(BUILD) sh tests/docs.sh
+	ATTN_BUILD=$(CURDIR)/$(BUILD) python3 tests/documents/run.py
 
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
