@@ -142,9 +142,13 @@ ATTN_API attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
 /* A tape's tensor of `rank` lengths `shape`; zeroed where `data` is NULL, else copied from it. */
 ATTN_API attn_tensor *attn_tensor_make(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
-ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape); /* one -1 is inferred; shares memory */
-ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);                /* a copy */
+/* x in another shape of as many elements, of which one length may be -1, inferred; shares x's memory. */
+ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape);
+/* Axis i of the result is axis axes[i] of x, of whose shape `rank` numbers are given; a copy. */
+ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);
+/* The n tensors one behind the other along `axis`; their other lengths are equal, or ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
+/* x[..., begin : end, ...] along `axis`; a copy. */
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
