@@ -146,7 +146,7 @@ ATTN_API attn_tensor *attn_tensor_make(attn_tape *tape, attn_dtype dtype, int ra
 ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape);
 /* Axis i of the result is axis axes[i] of x, of whose shape `rank` numbers are given; a copy. */
 ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);
-/* The n tensors one behind the other along `axis`; their other lengths are equal, or ATTN_SHAPE. */
+/* The n tensors one behind the other along `axis`; their shapes differ only there, or ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
 /* x[..., begin : end, ...] along `axis`; a copy. */
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);

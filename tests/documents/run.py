@@ -92,11 +92,11 @@ class Page:
         if kept:
             self.call(line, "the block", ["bash", "-euc", "set -x\n" + "\n".join(kept)], "\n".join(kept))
 
-    def c(self, line, text):
+    def c(self, line, name, text):
         if text.lstrip().startswith("X("):
             self.report["skipped"].append(f"{self.path}:{line}: a table's row: tests/adding_a_score.sh builds with it")
             return
-        source = os.path.join(self.directory, f"snippet{line}.c")
+        source = os.path.join(self.directory, name or f"snippet{line}.c")
         if not re.search(r"^const|^int main|^[a-z].*\)\n\{", text, re.M):  # statements: into a function
             includes = "\n".join(re.findall(r"^#include.*$", text, re.M))
             body = re.sub(r"^#include.*$", "", text, flags=re.M)
@@ -119,8 +119,8 @@ class Page:
         for line, kind, text in blocks(open(os.path.join(ROOT, self.path), encoding="utf-8").read()):
             if is_shell(kind, text):
                 self.shell(line, text)
-            elif kind == "c":
-                self.c(line, text)
+            elif kind.split(" ")[0] == "c":  # "c NAME": a file of that name, which later commands compile
+                self.c(line, kind[2:], text)
             elif kind == "python":
                 self.python(line, text)
 

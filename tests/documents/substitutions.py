@@ -37,6 +37,8 @@ RULES = [
          "bench train: the small shape, measured briefly"),
     Rule(r"src/base/\*\.c src/kernels/\*/\*\.c src/attend/\*\.c(.*?)-lm", r"\1 build/libattn.a -lm",
          "the engine's sources: the objects that the build made of them; tests/engine_alone.sh compiles them"),
+    Rule(r"\$\(pkg-config --cflags --libs attn\)", "-Wall -Wextra -Werror -Iinclude -Lbuild -lattn -Wl,-rpath,$PWD/build",
+         "the library as built instead of as installed; tests/package.sh asks pkg-config"),
     Rule(r"\./unfused 1 b8h12q197k197d64", "./unfused 1 b1h2q64k64d64", "the unfused path on a smaller problem"),
     Rule(r"cmake --build build && ", "", "building: done before"),
     Rule(r"build/tests/test_attend_random", "ATTN_TEST_PROBLEMS=50 build/tests/test_attend_random",
