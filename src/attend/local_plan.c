@@ -146,7 +146,7 @@ static void choose_tile(attn__local_pass *pass, const attn__local *local, const 
 static void choose_band(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     int64_t others = task->batch.size / local->heads * pass->tiles * pass->phases;
-    pass->band = attn__least(attn__most(pass->lines * others / 32, 16), 256);
+    pass->band = attn__least(attn__most(pass->lines * others / 16, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
     pass->items = pass->bands * pass->tiles * pass->phases;
 }
