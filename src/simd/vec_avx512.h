@@ -32,6 +32,8 @@ typedef __mmask16 vm;
 
 VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
+VF_FN void vf_stream_end(void) { _mm_sfence(); }
 VF_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
 VF_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
 VF_FN vm vm_first(int n) { return (vm)((1u << n) - 1u); }
