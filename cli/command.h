@@ -149,7 +149,7 @@ void cli_wait_politely(char **argv);
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
-void cli_man_page(FILE *file);
+void cli_man_page(FILE *file, const cli_command *command); /* NULL: attn(1) itself */
 bool cli_completion(FILE *file, const char *shell); /* false: no such shell */
 
 #endif

@@ -4,6 +4,8 @@
  *
  * A picture is described by plain data of the caller's and rendered into memory as PNG, SVG or PDF, all the
  * same drawing.  Text is UTF-8.  Nothing is kept between calls; different contexts are independent.
+ *
+ * One thread at a time uses a context.
  */
 #ifndef ATTN_PLOT_H
 #define ATTN_PLOT_H
@@ -146,6 +148,7 @@ typedef struct attn_curves {
     int64_t n; /* at most 8 */
     const attn_curve *curves;
 } attn_curves;
+/* Draws them.  ATTN_ARGUMENT: no curves, or too many; ATTN_UNSUPPORTED: no such format; ATTN_MEMORY. */
 ATTN_API attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
                                         attn_picture_format format);
 
