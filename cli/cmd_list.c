@@ -44,7 +44,7 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
         status = attn_model_create(model, cli->context, architecture->name, config,
                                    &(attn_model_options){.blank = true}); /* only names and shapes are looked at */
     attn_config_destroy(config);
-    if (status != ATTN_OK && given)
+    if (status == ATTN_MEMORY || (status != ATTN_OK && given))
         return cli_failed(cli, NULL);
     attn_context_clear(cli->context);
     return CLI_OK;

@@ -59,15 +59,16 @@ static bool is_msa(cli_call *cli, const char *path)
     bool is = attn_config_read(&config, cli->context, config_path) == ATTN_OK &&
               strcmp(attn_config_text(config, "architecture", ""), "msa-transformer") == 0;
     attn_config_destroy(config);
-    attn_context_clear(cli->context); /* whoever loads it says what is wrong */
+    cli_forgive(cli); /* whoever loads it says what is wrong */
     return is;
 }
 
 static int run(cli_call *cli)
 {
-    if (is_msa(cli, cli->words[0]))
-        return cli_show_family(cli);
-    return attn_classifier_is_one(cli->context, cli->words[0]) ? cli_show_image(cli) : cli_show_sentence(cli);
+    bool family = is_msa(cli, cli->words[0]), image = !family && attn_classifier_is_one(cli->context, cli->words[0]);
+    if (attn_context_status(cli->context) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    return family ? cli_show_family(cli) : image ? cli_show_image(cli) : cli_show_sentence(cli);
 }
 
 const cli_command cli_show = {

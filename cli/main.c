@@ -50,19 +50,16 @@ static int refuse_command(const char *word)
     return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
 }
 
-/* A context, or NULL with the reason said. */
-static attn_context *make_context(int threads)
+/* CLI_OK, or the reason is said and *context NULL. */
+static int make_context(attn_context **context, int threads)
 {
-    attn_context *context;
-    attn_status status = attn_context_create(&context, &(attn_context_options){.threads = threads});
+    attn_status status = attn_context_create(context, &(attn_context_options){.threads = threads});
     if (status == ATTN_OK)
-        return context;
+        return CLI_OK;
     const char *isa = getenv("ATTN_ISA");
     if ((status == ATTN_NOT_FOUND || status == ATTN_UNSUPPORTED) && isa)
-        cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
-    else
-        cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
-    return NULL;
+        return cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
+    return cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 
 static int parse_and_run(cli_call *cli, int argc, char **argv)
@@ -70,18 +67,17 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    cli->context = make_context((int)cli_int(cli, "threads"));
-    if (!cli->context)
-        return CLI_BAD;
-    return cli->command->run(cli);
+    code = make_context(&cli->context, (int)cli_int(cli, "threads"));
+    return code == CLI_OK ? cli->command->run(cli) : code;
 }
 
 static int run(const cli_command *command, int argc, char **argv)
 {
-    cli_call cli = {.command = command, .parse_context = make_context(1)};
-    if (!cli.parse_context)
-        return CLI_BAD;
-    int code = CLI_FAILED;
+    cli_call cli = {.command = command};
+    int code = make_context(&cli.parse_context, 1);
+    if (code != CLI_OK)
+        return code;
+    code = CLI_FAILED;
     cli.words = calloc((size_t)argc + 1, sizeof *cli.words);
     if (!cli.words || attn_config_create(&cli.given, cli.parse_context) != ATTN_OK)
         cli_fail(CLI_FAILED, "out of memory");

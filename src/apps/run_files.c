@@ -8,6 +8,7 @@
 
 #include "apps/directory.h"
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -227,8 +228,9 @@ attn_status attn__run_restore(attn__run *run)
     char path[ATTN__PATH];
     attn_named_list list = {0};
     attn_config *metadata = NULL;
+    bool first = attn__ranks_first(run->context); /* of several processes one writes here, and holds the lock */
     attn_status status = path_in(run, path, "checkpoint.safetensors");
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && first)
         status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
     if (status == ATTN_OK)
         status = attn_config_create(&metadata, run->context);
@@ -240,7 +242,7 @@ attn_status attn__run_restore(attn__run *run)
         status = restore_counters(run, metadata, path);
     if (status == ATTN_OK)
         status = restore_history(run);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && first)
         status = write_settings(run); /* with what the run was told anew */
     attn_named_clear(&list);
     attn_config_destroy(metadata);
@@ -256,7 +258,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
-    (void)append_history(run, line); /* without memory a line is lost; the training is not */
+    (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
 }
 
 static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
@@ -301,7 +303,10 @@ static attn_status save_checkpoint(attn__run *run)
 attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
-    attn_status status = path_in(run, model, "model.safetensors");
+    /* A line of the history that found no memory must not be passed over: resuming counts lines as epochs. */
+    attn_status status = attn_context_status(run->context);
+    if (status == ATTN_OK)
+        status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */
