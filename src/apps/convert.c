@@ -13,15 +13,15 @@
 
 /* ------------------------------------------------------------------------------------------------- kinds */
 
-typedef struct names {
+typedef struct name_list {
     attn_named_list list;
     attn_tensor *any; /* stands for every tensor: only names are asked for */
-} names;
+} name_list;
 
 /* Notes a name and passes its tensor over: no data is read. */
 static bool note_name(void *user, const char *name, char *to, size_t size)
 {
-    names *n = user;
+    name_list *n = user;
     (void)to;
     (void)size;
     attn_named_add(&n->list, name, n->any); /* what fails stays in the context */
@@ -46,7 +46,7 @@ static attn_status weights_in(attn_context *context, const char *path, char *to)
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
 {
     char file[ATTN__PATH];
-    names found = {.list = {.context = context}};
+    name_list found = {.list = {.context = context}};
     attn_named_list none = {.context = context, .owns = true};
     attn_weights_options how = {.rename = note_name, .rename_user = &found};
     attn_config *arguments = NULL;
