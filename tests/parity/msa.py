@@ -31,7 +31,7 @@ ROWS, PARAMETERS = 24, {768: 115_616_434, 1: 114_831_026}
 class Options(ctypes.Structure):
     _fields_ = [(name, ctypes.c_bool) for name in ("logits", "contacts", "row_maps", "column_maps")] + [
         ("layers", ctypes.POINTER(ctypes.c_int64)), ("nlayers", ctypes.c_int64), ("memory", ctypes.c_size_t),
-        ("max_tokens", ctypes.c_int64), ("bf16", ctypes.c_bool)]
+        ("max_tokens", ctypes.c_int64), ("bf16", ctypes.c_bool), ("map_layer", ctypes.c_int64)]
 
 
 class LoadOptions(ctypes.Structure):
