@@ -4,8 +4,8 @@
 #include "support/scratch.h"
 #include "support/tensors.h"
 
-#include "attn/io.h"
-#include "attn/vit.h"
+#include "attn/classify.h"
+#include "attn/convert.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -392,6 +392,42 @@ static void timm_checkpoints_load(void **state)
     attn_context_clear(f->context);
 }
 
+/* A checkpoint becomes a classifier's directory, which gives the same logits and names its classes. */
+static void checkpoints_become_classifiers(void **state)
+{
+    fixture *f = *state;
+    static const char labels[] = "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"id2label\": {\"1\": \"tench\"}}";
+    char path[128], made[64];
+    attn_checkpoint_kind kind;
+    attn_classifier *classifier = NULL;
+    scratch_open(made);
+    snprintf(path, sizeof path, "%s/config.json", f->folder);
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    assert_int_equal(attn_file_write(f->context, path, labels, sizeof labels - 1), ATTN_OK);
+    for (int i = 0; i < 2; i++) { /* the folder, and the file in it */
+        const char *from = i ? f->file : f->folder;
+        assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, from), ATTN_OK);
+        assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
+        attn_pixel_scale scale = {{0.25f, 0.5f, 0.5f}, {1, 1, 0.125f}};
+        assert_int_equal(attn_vit_convert(f->context, from, NULL, &scale, made), ATTN_OK);
+        assert_int_equal(attn_classifier_load(&classifier, f->context, made), ATTN_OK);
+        attn_tensor *logits = logits_of(attn_classifier_model(classifier), f->tape, 8);
+        assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
+        assert_string_equal(attn_classifier_class(classifier, 0), "0");
+        assert_string_equal(attn_classifier_class(classifier, 1), "tench");
+        assert_int_equal(attn_classifier_shape(classifier).width, 8);
+        attn_classifier_destroy(classifier);
+    }
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "tests/data/pt/msa_tiny.pt"), ATTN_OK);
+    assert_int_equal(kind, ATTN_CHECKPOINT_MSA);
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "tests/data/pt/linear.pt"), ATTN_OK);
+    assert_int_equal(kind, ATTN_CHECKPOINT_OTHER);
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "no/such.pt"), ATTN_NOT_FOUND);
+    attn_context_clear(f->context);
+    assert_int_equal(scratch_close(made), 2);
+}
+
 static void a_fresh_head_for_other_classes(void **state)
 {
     fixture *f = *state;
@@ -424,6 +460,7 @@ int main(void)
         cmocka_unit_test(gradients_of_an_axial_classifier),
         TEST(hugging_face_checkpoints_load),
         TEST(timm_checkpoints_load),
+        TEST(checkpoints_become_classifiers),
         TEST(a_fresh_head_for_other_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
