@@ -66,7 +66,8 @@ typedef struct attn_key {
     const char *otherwise;      /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
     double least, most;         /* of numbers; 0, 0: any */
-    const char *const *choices; /* of texts, NULL-terminated; NULL: any */
+    const char *const *choices; /* of texts, NULL-terminated; NULL: any.  Of an INT: its decimals, where only some
+                                 * numbers are allowed; such a number is also taken as a text */
     const char *doc;
 } attn_key;
 

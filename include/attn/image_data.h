@@ -101,6 +101,9 @@ typedef struct attn_image_batch {
     const float *x;         /* [B,channels,height,width] */
     const int32_t *labels;  /* [B] */
     const int64_t *indices; /* [B]; in the set */
+    /* Of a batch that is divided: these begin at `first` of `whole`.  Undivided: 0 and B. */
+    int64_t first, whole;
+    bool stands_in; /* there were fewer images than processes: this one is another's, and must not count */
 } attn_image_batch;
 
 typedef struct attn_image_batches attn_image_batches;
@@ -114,6 +117,9 @@ ATTN_API void attn_image_batches_destroy(attn_image_batches *batches); /* NULL i
 ATTN_API void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
 ATTN_API bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
+/* From now on attn_image_batches_next gives this process's share of each batch (ranks.h). */
+ATTN_API void attn_image_batches_divide(attn_image_batches *batches);
+ATTN_API bool attn_image_batches_divided(const attn_image_batches *batches);
 ATTN_API int64_t attn_image_batches_count(const attn_image_batches *batches); /* in an epoch */
 
 #ifdef __cplusplus

@@ -96,6 +96,14 @@ ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
  * rounds of the same shapes nothing is allocated any more. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
+/* Examples [first, first + count) of a batch of `whole` that several processes divide among themselves. */
+typedef struct attn_share {
+    int64_t first, count, whole;
+} attn_share;
+/* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the whole
+ * batch, and batch statistics are those of all shares (then every process must run the same operations).  A count of 0 is
+ * for a process that got none of the examples: it runs one that stands for none. */
+ATTN_API void attn_tape_divide(attn_tape *tape, attn_share share);
 ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
 ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 
@@ -235,6 +243,7 @@ typedef struct attn_attention {
     int weights_rank;
     int64_t weights_shape[ATTN_MAX_RANK];
     double dropout; /* in training */
+    int examples;   /* the dim of the problem that runs over the examples of a batch: usually the first */
 } attn_attention;
 /* Any attention that the engine knows, with its gradients.  Plans are kept by the tape and used again for
  * equal problems. */

@@ -77,6 +77,7 @@ typedef struct attn_progress {
     double tokens_per_second;      /* of this run so far */
     double seconds, seconds_left;  /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;               /* sent once after each epoch's validation */
+    double exchange_seconds;       /* of `seconds`: waiting for the gradients of other processes */
     double measure;                /* beside the loss at the last validation: an accuracy; NaN: there is none */
     bool improved;                 /* with epoch_ends: the best validation loss yet */
 } attn_progress;
@@ -88,7 +89,7 @@ typedef struct attn_job {
     int64_t (*steps)(void *user);
     /* The loss of step `step` (from 0) of `epoch` (from 0), one element, recorded on `tape`; NULL on error.
      * *tokens gets how many labels it is the mean of.  Must depend on (epoch, step) only, so that a resumed
-     * run sees what an unbroken one would. */
+     * run sees what an unbroken one would; and on the rank, where the batch is divided (see `whole`). */
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
     /* Mean loss on data that is not trained on; NULL: none, and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
@@ -96,6 +97,10 @@ typedef struct attn_job {
     attn_status (*save)(void *user, bool improved);
     /* May be NULL.  Returning false stops the run after saving. */
     bool (*progress)(void *user, const attn_progress *progress);
+    /* Labels in the whole batch of the step that `loss` was last asked for, of which this process has *tokens and the
+     * other ranks of the context (ranks.h) the rest: gradients and losses are then added up over them, and the step is
+     * that of the whole batch.  NULL: the batch is not divided. */
+    int64_t (*whole)(void *user);
 } attn_job;
 
 typedef struct attn_training_options {

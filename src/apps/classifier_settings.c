@@ -7,7 +7,6 @@
 #include "apps/run.h"
 #include "base/context.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const char *const models[] = {"vit", "sasa", "nonlocal", "axial", NULL};
@@ -85,24 +84,14 @@ static attn_status set_if_known(attn_config *config, const attn_architecture *a,
     return key_of(a, name) ? attn_config_set_int(config, name, value) : ATTN_OK;
 }
 
-/* A number of layers is a text where only a few are known ("26"). */
-static attn_status set_as(attn_config *config, const attn_key *key, const attn_value *value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long)value->integer);
-    return key->type == ATTN_VALUE_TEXT && value->type == ATTN_VALUE_INT ? attn_config_set_text(config, key->name, text)
-                                                                         : attn_config_set(config, key->name, value);
-}
-
 static attn_status fill(attn_config *config, const attn_architecture *a, const attn_config *settings,
                         attn_image_shape shape, int64_t classes)
 {
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < sizeof names / sizeof *names; i++) {
         const attn_value *value = attn_config_get(settings, names[i].setting);
-        const attn_key *key = key_of(a, names[i].key);
-        if (value && key)
-            status = set_as(config, key, value);
+        if (value && key_of(a, names[i].key))
+            status = attn_config_set(config, names[i].key, value);
     }
     /* A stem that halves twice leaves too little of a small picture. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)

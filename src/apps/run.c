@@ -9,6 +9,7 @@
 #include "apps/run_average.h"
 #include "apps/run_files.h"
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,18 +64,60 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     return run->kind->loss(run->self, tape, epoch, step, counted);
 }
 
+static int64_t job_whole(void *user)
+{
+    return ((const attn__run *)user)->whole;
+}
+
+void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t whole)
+{
+    run->whole = whole;
+    if (attn__ranks_many(run->context))
+        attn_tape_divide(tape, share);
+}
+
+static uint64_t hash_words(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *from = data;
+    uint64_t word;
+    for (; bytes >= sizeof word; from += sizeof word, bytes -= sizeof word) {
+        memcpy(&word, from, sizeof word);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    }
+    for (; bytes > 0; from++, bytes--)
+        hash = (hash ^ *from) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t hash_parameters(const attn__run *run)
+{
+    const attn_named_list *list = attn_model_parameters(run->model);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < list->n; i++) {
+        const attn_tensor *x = list->items[i].tensor;
+        hash = hash_words(hash, attn_tensor_data(x), (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x)));
+    }
+    return hash;
+}
+
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     attn__run *run = user;
     attn__run_average_swap(run);
     attn_status status = run->kind->validate(run->self, tape, loss);
     attn__run_average_swap(run);
+    /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
+     * sooner that is seen the better. */
+    if (status == ATTN_OK && attn__ranks_many(run->context))
+        status = attn__ranks_same(run->context, hash_parameters(run), "has come to other parameters than rank 0");
     return status;
 }
 
 static attn_status job_save(void *user, bool improved)
 {
-    return attn__run_save(user, improved);
+    const attn__run *run = user;
+    return attn__ranks_first(run->context) ? attn__run_save(user, improved) : ATTN_OK;
 }
 
 static bool job_progress(void *user, const attn_progress *progress)
@@ -120,7 +163,37 @@ static attn_status prepare(attn__run *run)
     if (status == ATTN_OK)
         status = attn__run_average_begin(run);
     if (status == ATTN_OK)
-        status = run->resume ? attn__run_restore(run) : attn__run_begin_directory(run);
+        status = run->resume                        ? attn__run_restore(run)
+                 : attn__ranks_first(run->context) ? attn__run_begin_directory(run)
+                                                   : ATTN_OK;
+    return status;
+}
+
+static uint64_t hash_settings(const attn__run *run)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < attn_config_size(run->settings); i++) {
+        const char *key = attn_config_key(run->settings, i);
+        const attn_value *value = attn_config_get(run->settings, key);
+        hash = hash_words(hash, key, strlen(key));
+        if (value->type == ATTN_VALUE_TEXT)
+            hash = hash_words(hash, value->text, strlen(value->text));
+        else if (value->type == ATTN_VALUE_BOOL)
+            hash = hash_words(hash, &value->boolean, sizeof value->boolean);
+        else if (value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL)
+            hash = hash_words(hash, &value->real, sizeof value->real);
+    }
+    return hash;
+}
+
+/* Ranks may read from disks of their own. */
+static attn_status compare_ranks(const attn__run *run)
+{
+    attn_status status = attn__ranks_same(run->context, hash_settings(run), "was given other settings than rank 0");
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, run->fingerprint, "reads other data than rank 0");
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, hash_parameters(run), "begins with other parameters than rank 0");
     return status;
 }
 
@@ -141,9 +214,16 @@ attn_status attn__run_train(attn__run *run)
 {
     run->lock = -1;
     run->measure = NAN;
-    attn_status status = run->resume ? ATTN_OK : attn__run_check_directory(run);
+    bool many = attn__ranks_many(run->context);
+    attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
     if (status == ATTN_OK)
         status = prepare(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
+    if (many && status == ATTN_OK)
+        status = compare_ranks(run);
     if (status == ATTN_OK) {
         if (run->kind->announce)
             run->kind->announce(run);
@@ -152,8 +232,11 @@ attn_status attn__run_train(attn__run *run)
                          .loss = job_loss,
                          .validate = run->no_validation ? NULL : job_validate,
                          .save = job_save,
-                         .progress = job_progress};
+                         .progress = job_progress,
+                         .whole = many ? job_whole : NULL};
         status = attn_training_run(run->training, &loop);
+        if (status != ATTN_OK)
+            attn__ranks_give_up(run->context, status);
     }
     release(run);
     return status;

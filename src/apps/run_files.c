@@ -8,6 +8,7 @@
 
 #include "apps/directory.h"
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -227,8 +228,9 @@ attn_status attn__run_restore(attn__run *run)
     char path[ATTN__PATH];
     attn_named_list list = {0};
     attn_config *metadata = NULL;
+    bool first = attn__ranks_first(run->context); /* of several processes one writes here, and holds the lock */
     attn_status status = path_in(run, path, "checkpoint.safetensors");
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && first)
         status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
     if (status == ATTN_OK)
         status = attn_config_create(&metadata, run->context);
@@ -240,7 +242,7 @@ attn_status attn__run_restore(attn__run *run)
         status = restore_counters(run, metadata, path);
     if (status == ATTN_OK)
         status = restore_history(run);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && first)
         status = write_settings(run); /* with what the run was told anew */
     attn_named_clear(&list);
     attn_config_destroy(metadata);
