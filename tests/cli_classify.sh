@@ -101,7 +101,7 @@ for model in nonlocal axial; do
 done
 expect 0 'classifier is in' "$attn" train classify --data data --model sasa --out sasa --width 4 --heads 2 --window 3 \
     --epochs 1 --shift 0 --threads 1 -q
-expect 2 'gives no weights to draw' "$attn" show sasa data/test/lying/003.pgm
+expect 0 'sasa.png' "$attn" show sasa data/test/lying/003.pgm --query 2,1 -o sasa.png
 
 # ---- data that cannot be right: the file is named, and nothing is left behind
 # refused PATTERN FOLDER [OPTION...]

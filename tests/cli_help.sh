@@ -6,7 +6,7 @@
 expect 0 'attn demo' "$attn"
 expect 0 'Exit status' "$attn" --help
 expect 0 'instruction set' "$attn" --version
-same "commands in the overview" 23 "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^  [a-z]')"
+same "commands in the overview" 24 "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^  [a-z]')"
 
 for command in demo "train translate" translate eval show info list run version help; do
     # shellcheck disable=SC2086

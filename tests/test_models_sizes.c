@@ -54,6 +54,8 @@ static int64_t small_value(const attn_key *key)
     bool dims = has(key->name, "dim_heads") || has(key->name, "d_head");
     if (!dims && (has(key->name, "heads") || has(key->name, "groups") || strcmp(key->name, "M") == 0))
         return 2;
+    if (key->choices)
+        return value;
     if (has(key->name, "kernel"))
         return 3;
     if (has(key->name, "patch"))
