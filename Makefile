@@ -38,7 +38,7 @@ test-isa: all
 
 # Programs of their own processes and scripts that build or install are for the plain build only.
 ASAN_TESTS = -E '^(arm64|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors)'
-TSAN_TESTS = -R '^(attend|concurrency|base|tensor|training|models|nn|tile|flash|example_workspace)'
+TSAN_TESTS = -R '^(attend|concurrency|side_by_side|base|tensor|training|models|nn|tile|flash|example_workspace)'
 
 asan: build/.deps
 	cmake --preset asan

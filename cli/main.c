@@ -3,6 +3,7 @@
 #include "command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,12 +91,23 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* What was printed may not have arrived: a full disk shows only here. */
+/* A file opened while a standard descriptor is closed would get its number, and what is printed would go into it.  The
+ * place is held by something that can be neither read nor written, so that using it is an error as before. */
+static void hold_descriptors(void)
+{
+    for (int i = 0; i <= 2; i++) {
+        if (fcntl(i, F_GETFD) == -1 && errno == EBADF)
+            (void)!open("/dev/null", i == 0 ? O_WRONLY : O_RDONLY); /* i is the lowest free number */
+    }
+}
+
+/* What was printed may not have arrived: a full disk shows only here.  Closed, it is missed only by who prints. */
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;
     errno = 0;
-    if (fclose(stdout) != 0 || failed)
+    failed |= fflush(stdout) != 0;
+    if (failed || (fclose(stdout) != 0 && errno != EBADF))
         return cli_fail(CLI_BAD, "standard output: %s", errno ? strerror(errno) : "not everything could be written");
     return code;
 }
@@ -121,6 +133,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    hold_descriptors();
     cli_wait_politely(argv);
     return close_output(dispatch(argc, argv));
 }

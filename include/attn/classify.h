@@ -105,17 +105,21 @@ ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_
 
 /* Which attention is drawn.  Zero means the default in each field; all count from 1. */
 typedef struct attn_classifier_view {
-    int64_t layer;                /* 0: all of them (vit: rollout; else a panel each) */
-    int64_t head;                 /* 0: a panel for each */
-    int64_t query_row, query_col; /* the cell of the layer's grid that asks; 0: the class token, or the middle */
+    int64_t layer; /* 0: all of them (vit: rollout; else a panel each) */
+    int64_t head;  /* 0: a panel for each of the layer, or the mean of them where all layers are drawn */
+    /* The cell that asks, in the grid of the layer, or of the first one where all are drawn (coarser grids get the cell
+     * that it lies in); 0: the class token, or the middle. */
+    int64_t query_row, query_col;
 } attn_classifier_view;
-/* Draws what the classifier attends to on a picture: panels with the picture in grey and the weights over it.
+/* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red over it,
+ * each from 0 to its largest, which is told.
  *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
  *              (mean over heads + identity) / 2, its row of the class token; or the heads of one layer
+ *   sasa       the window of one position in each layer; at the border part of it lies outside the picture
  *   nonlocal   the keys of one position in each non-local block
- *   axial      the row and the column of one position in each block
- * `guess` (may be NULL) gets what it takes the picture for.  `view` may be NULL.  ATTN_ARGUMENT: there is no such layer,
- * head or cell; ATTN_UNSUPPORTED: the architecture gives no weights. */
+ *   axial      the row and the column of one position in each block; where they cross, the larger weight
+ * As ATTN_HTML it is a page to explore with all layers and heads, whatever `view` chooses.  `guess` (may be NULL) gets what
+ * it takes the picture for.  `view` may be NULL.  ATTN_ARGUMENT: there is no such layer, head or cell; ATTN_UNSUPPORTED: the architecture gives no weights. */
 ATTN_API attn_status attn_classifier_show(attn_classifier *classifier, const attn_image *image,
                                           const attn_classifier_view *view, attn_picture_format format,
                                           attn_picture *picture, attn_guess *guess);

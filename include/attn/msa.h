@@ -71,6 +71,7 @@ typedef struct attn_msa_options {
                             * little, and results by rounding only */
     int64_t max_tokens;    /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
     bool bf16;             /* products of numbers rounded to bf16, summed in f32: about twice as fast */
+    int64_t map_layer;     /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
 } attn_msa_options;
 
 /* The model's tensors, valid until its next run, F32; NULL where not wanted. */

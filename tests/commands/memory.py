@@ -23,7 +23,7 @@ failed = 0
 def complain(command, at, what):
     global failed
     failed += 1
-    print(f"FAILED: attn {' '.join(command.words)}, allocation {at}: {what}", flush=True)
+    print(f"FAILED: attn {' '.join(command.words)}, {at if isinstance(at, str) else f'allocation {at}'}: {what}", flush=True)
 
 
 def once(command, at, and_on=False):
@@ -42,8 +42,8 @@ def once(command, at, and_on=False):
 
 
 def said(done):
-    """Standard output without speeds, which are never the same twice."""
-    return [line for line in done.stdout.splitlines() if b"second" not in line]
+    """Standard output without times and speeds, which are never the same twice."""
+    return [re.sub(rb"[0-9.]+ (s|ms)\b", b"", line) for line in done.stdout.splitlines() if b"second" not in line]
 
 
 def check_files(command, at, before, reference, whole):

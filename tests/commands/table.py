@@ -79,7 +79,7 @@ def slow_commands():
 
 def run(words, stdin=None, env=None, **more):
     return subprocess.run([ATTN] + words + ["--threads", "1"], input=stdin if stdin is not None else b"",
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(env), **more)
+                          stderr=subprocess.PIPE, env=environment(env), **{"stdout": subprocess.PIPE, **more})
 
 
 def environment(more=None):

@@ -2,8 +2,7 @@
  *
  * Loaded before the command (LD_PRELOAD): the N-th allocation that the program's own code asks for fails, and at the end
  * a file says how many it asked for and how many blocks it still holds.  What shared libraries ask for is left alone:
- * whether they survive is not ours to say, and the program's own code is told from theirs by where a call returns to.
- * The shipped library has no such door; this one exists in the build's tests only.
+ * whether they survive is not ours to say.  The shipped library has no such door; this one exists in the build's tests only.
  *
  *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
  *     FAILING_MEMORY_ON=1        and every one after it
@@ -11,13 +10,12 @@
  *     FAILING_MEMORY_TRACE=1     tells on standard error from where the failing call came (addr2line -fe attn ADDRESS...)
  */
 #define _GNU_SOURCE
+#include "program.h"
+
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +29,6 @@ void *__libc_memalign(size_t align, size_t size);
 void __libc_free(void *memory);
 
 static struct {
-    uintptr_t low, high; /* the program in memory */
     long fail_at, calls, held;
     bool and_on;
     const char *report;
@@ -76,19 +73,14 @@ static bool forget(void *memory)
     return found;
 }
 
-static bool is_ours(const void *back)
-{
-    return (uintptr_t)back >= state.low && (uintptr_t)back < state.high;
-}
-
 /* Addresses as they stand in the program's file. */
 static void tell_where(void)
 {
     void *frames[32];
     int n = backtrace(frames, 32);
     for (int i = 0; i < n; i++) {
-        if (is_ours(frames[i]))
-            fprintf(stderr, "0x%lx ", (unsigned long)((uintptr_t)frames[i] - state.low));
+        if (program_calls(frames[i]))
+            fprintf(stderr, "0x%lx ", (unsigned long)((uintptr_t)frames[i] - program_low));
     }
     fputc('\n', stderr);
 }
@@ -107,25 +99,23 @@ static bool counts_out(void)
     return fails;
 }
 
-#define BACK __builtin_return_address(0)
-
 void *malloc(size_t size)
 {
-    if (!is_ours(BACK))
+    if (!IS_OURS)
         return __libc_malloc(size);
     return counts_out() ? NULL : note(__libc_malloc(size));
 }
 
 void *calloc(size_t n, size_t size)
 {
-    if (!is_ours(BACK))
+    if (!IS_OURS)
         return __libc_calloc(n, size);
     return counts_out() ? NULL : note(__libc_calloc(n, size));
 }
 
 void *realloc(void *memory, size_t size)
 {
-    if (!is_ours(BACK))
+    if (!IS_OURS)
         return __libc_realloc(memory, size);
     if (counts_out())
         return NULL;
@@ -137,7 +127,7 @@ void *realloc(void *memory, size_t size)
 
 int posix_memalign(void **memory, size_t align, size_t size)
 {
-    bool ours = is_ours(BACK);
+    bool ours = IS_OURS;
     if (ours && counts_out())
         return ENOMEM;
     void *fresh = __libc_memalign(align, size);
@@ -149,7 +139,7 @@ int posix_memalign(void **memory, size_t align, size_t size)
 
 void *aligned_alloc(size_t align, size_t size)
 {
-    if (!is_ours(BACK))
+    if (!IS_OURS)
         return __libc_memalign(align, size);
     return counts_out() ? NULL : note(__libc_memalign(align, size));
 }
@@ -157,7 +147,7 @@ void *aligned_alloc(size_t align, size_t size)
 char *strdup(const char *text)
 {
     size_t size = strlen(text) + 1;
-    bool ours = is_ours(BACK);
+    bool ours = IS_OURS;
     if (ours && counts_out())
         return NULL;
     char *copy = __libc_malloc(size);
@@ -173,29 +163,13 @@ void free(void *memory)
     __libc_free(memory);
 }
 
-/* The first object that the loader tells of is the program. */
-static int find_program(struct dl_phdr_info *info, size_t size, void *user)
-{
-    (void)size;
-    (void)user;
-    state.low = UINTPTR_MAX;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type != PT_LOAD)
-            continue;
-        uintptr_t low = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, high = low + info->dlpi_phdr[i].p_memsz;
-        state.low = low < state.low ? low : state.low;
-        state.high = high > state.high ? high : state.high;
-    }
-    return 1;
-}
-
 __attribute__((constructor)) static void begin(void)
 {
     const char *at = getenv("FAILING_MEMORY_AT");
     state.fail_at = at ? atol(at) : 0;
     state.and_on = getenv("FAILING_MEMORY_ON") != NULL;
     state.report = getenv("FAILING_MEMORY_REPORT");
-    dl_iterate_phdr(find_program, NULL);
+    dl_iterate_phdr(program_find, NULL);
 }
 
 /* A program that dies otherwise leaves no report, which is a finding. */
