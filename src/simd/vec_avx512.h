@@ -59,6 +59,25 @@ VF_FN vf vf_scale2(vf p, vf x) { return _mm512_scalef_ps(p, x); }
 #define VF_TABLE
 VF_FN vf vf_pick(vf low, vf high, vi i) { return _mm512_permutex2var_ps(low, i, high); }
 
+/* Elements n to n + 15 of two vectors one after the other, n a constant from 0 to 7. */
+#define VF_SHIFT
+#define VF_ALIGN(n) case n: return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
+VF_FN vf vf_shift(vf a, vf b, int n)
+{
+    switch (n) {
+        VF_ALIGN(1);
+        VF_ALIGN(2);
+        VF_ALIGN(3);
+        VF_ALIGN(4);
+        VF_ALIGN(5);
+        VF_ALIGN(6);
+        VF_ALIGN(7);
+    default:
+        return a;
+    }
+}
+#undef VF_ALIGN
+
 VF_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 VF_FN vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 VF_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
