@@ -42,7 +42,8 @@ typedef struct attn_panel {
 /* Maps side by side that share their labels: the heads of one layer. */
 typedef struct attn_panel_row {
     const char *title;                           /* above the row; NULL: none */
-    const char *const *row_labels, *const *col_labels; /* queries and keys; NULL: none.  rows and cols of them */
+    const char *const *row_labels, *const *col_labels; /* queries and keys; NULL: none.  rows and cols of them; ""
+                                                       * leaves a place without: panels grow to fit the others */
     const char *row_name, *col_name;             /* of the axes; NULL: "Queries", "Keys" */
     int64_t n;
     const attn_panel *panels;
@@ -83,6 +84,7 @@ typedef struct attn_explorer_map {
     int64_t layers, heads, rows, cols;  /* queries are rows, keys columns */
     const char *const *queries, *const *keys; /* labels; NULL: counted from 1 */
     const float *const *weights;        /* [layers * heads] pointers to [rows, cols]; NaN is not there */
+    int64_t first_layer;                /* the number that the first layer goes by; 0: 1 */
 } attn_explorer_map;
 typedef struct attn_explorer {
     const char *title, *about; /* NULL: none */
