@@ -109,9 +109,9 @@ static void put_map(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, m->contacts ? ",\"kind\":\"contacts\"" : ",\"kind\":\"attention\"");
     put_count(sink, ",\"layers\":", m->layers);
     put_count(sink, ",\"heads\":", m->heads);
-    put_count(sink, ",\"first_layer\":", m->first_layer > 0 ? m->first_layer : 1);
     put_count(sink, ",\"rows\":", m->rows);
     put_count(sink, ",\"cols\":", m->cols);
+    put_count(sink, ",\"first_layer\":", m->first_layer > 0 ? m->first_layer : 1);
     put_labels(sink, ",\"queries\":", m->queries, m->rows);
     put_labels(sink, ",\"keys\":", m->keys, m->cols);
     put_peaks(sink, m);
