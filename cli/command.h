@@ -107,8 +107,11 @@ bool cli_nearest_found(const cli_nearest *nearest); /* near enough to be worth a
 
 /* "attn: ..." as one line on stderr; returns `code`. */
 int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *cli_last_failure(void); /* what cli_fail said last, without "attn: "; NULL: nothing yet */
 /* The context's error, after `where` and ": " (NULL: alone); returns the exit code of its status. */
 int cli_failed(const cli_call *cli, const char *where);
+/* Forgets the error of something that was only tried, unless memory ran out: then nobody knows how it would have ended. */
+void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -132,6 +135,13 @@ extern const char *const cli_exit_codes[], *const cli_environment[];
 /* Paragraphs, wrapped; `indent` spaces before each line but the first, which starts at column `column`. */
 void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 
+/* ------------------------------------------------------------------------------------------- ranks.c */
+
+/* Joins the processes that mpirun started (attn/ranks.h); all but rank 0 are silent from then on.  An exit code. */
+int cli_ranks_join(cli_call *cli);
+/* Parts from them: `code`, or that of another's failure, which rank 0 tells. */
+int cli_ranks_leave(const cli_call *cli, int code);
+
 /* ---------------------------------------------------------------------------------------- waiting.c */
 
 /* Starts the program once more, with threads that do not spin for long; does nothing the second time. */
@@ -139,7 +149,7 @@ void cli_wait_politely(char **argv);
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
-void cli_man_page(FILE *file);
+void cli_man_page(FILE *file, const cli_command *command); /* NULL: attn(1) itself */
 bool cli_completion(FILE *file, const char *shell); /* false: no such shell */
 
 #endif

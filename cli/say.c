@@ -6,11 +6,14 @@
 #include <stdarg.h>
 #include <string.h>
 
+enum { LINE = 2048 };
+
+static char last_failure[LINE];
+
 /* Whatever an error quotes (a file name, a sentence), it stays one line and sends no codes to the terminal. */
-static void print_line(const char *format, va_list arguments)
+static void print_line(char line[LINE], const char *format, va_list arguments)
 {
-    char line[2048];
-    vsnprintf(line, sizeof line, format, arguments);
+    vsnprintf(line, LINE, format, arguments);
     for (char *c = line; *c; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = ' ';
@@ -23,18 +26,24 @@ int cli_fail(int code, const char *format, ...)
     va_list arguments;
     fflush(stdout);
     va_start(arguments, format);
-    print_line(format, arguments);
+    print_line(last_failure, format, arguments);
     va_end(arguments);
     return code;
+}
+
+const char *cli_last_failure(void)
+{
+    return last_failure[0] ? last_failure : NULL;
 }
 
 void cli_note(const cli_call *cli, const char *format, ...)
 {
     if (cli->quiet)
         return;
+    char line[LINE];
     va_list arguments;
     va_start(arguments, format);
-    print_line(format, arguments);
+    print_line(line, format, arguments);
     va_end(arguments);
 }
 
@@ -63,6 +72,12 @@ int cli_failed(const cli_call *cli, const char *where)
     /* A failure that left no status is a fault of the program. */
     int code = status == ATTN_OK ? CLI_FAILED : cli_exit_code(status);
     return where ? cli_fail(code, "%s: %s", where, error) : cli_fail(code, "%s", error);
+}
+
+void cli_forgive(const cli_call *cli)
+{
+    if (attn_context_status(cli->context) != ATTN_MEMORY)
+        attn_context_clear(cli->context);
 }
 
 int cli_print_json(const cli_call *cli, attn_json *json)

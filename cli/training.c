@@ -2,6 +2,8 @@
  * Running a training from the command. */
 #include "training.h"
 
+#include "attn/ranks.h"
+
 #include <signal.h>
 #include <string.h>
 
@@ -33,6 +35,13 @@ static void watch_signals(void)
         sigaction(SIGHUP, &action, NULL);
 }
 
+/* mpirun sends SIGTERM to all when one process is gone: who waits for it must look. */
+static bool is_stop_asked(void *user)
+{
+    (void)user;
+    return stop_asked != 0;
+}
+
 static void forget_signals(void)
 {
     signal(SIGINT, SIG_DFL);
@@ -49,6 +58,7 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
     *training = (cli_training){.cli = cli, .command = command};
     cli_progress_begin(&training->progress, cli->quiet, things, measure);
     watch_signals();
+    attn_ranks_watch(cli->context, is_stop_asked, NULL);
 }
 
 void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters,
@@ -105,9 +115,11 @@ static attn_status read_settings(const cli_call *cli, attn_config **settings)
 int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_config *settings))
 {
     attn_config *settings = NULL;
-    int code = read_settings(cli, &settings) == ATTN_OK ? train(cli, settings) : cli_failed(cli, NULL);
+    int code = cli_ranks_join(cli);
+    if (code == CLI_OK)
+        code = read_settings(cli, &settings) == ATTN_OK ? train(cli, settings) : cli_failed(cli, NULL);
     attn_config_destroy(settings);
-    return code;
+    return cli_ranks_leave(cli, code);
 }
 
 static bool same_value(const attn_value *a, const attn_value *b)
@@ -178,4 +190,8 @@ void cli_training_json(attn_json *json, const cli_training *training)
     snprintf(rate, sizeof rate, "%s_per_second", training->progress.things);
     attn_json_real(json, rate, last->tokens_per_second);
     attn_json_real(json, "seconds", last->seconds);
+    if (attn_ranks_size(training->cli->context) > 1) {
+        attn_json_int(json, "processes", attn_ranks_size(training->cli->context));
+        attn_json_real(json, "exchange_seconds", last->exchange_seconds);
+    }
 }

@@ -113,7 +113,7 @@ expect 2 "cannot be 1025; it must lie between 1 and 1024" "$attn" contacts f1.a3
 "$attn" show fitted f1.a3m --depth 3 --kinds rows,columns -o maps.svg --quiet > said || fail "no picture of attention"
 [ "$(grep -c '' said)" -eq 1 ] && [ -s maps.svg ] || fail "show does not name its picture"
 "$attn" show fitted f1.a3m --layer 2 -o maps.html --quiet > said || fail "no page of attention"
-grep -q '"layers":1,"heads":2,"rows":31,"cols":31,"first_layer":2' maps.html || fail "the page does not hold layer 2"
+grep -q '"layers":1,"heads":2,"rows":31,"cols":31,"first":2' maps.html || fail "the page does not hold layer 2"
 expect 2 "the model has 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
 expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m --kinds cross --quiet
 

@@ -23,7 +23,7 @@ allowed() {
 # The public header that each floor answers for.
 header_floor() {
     case $1 in
-    attn.h | config.h) echo base ;;
+    attn.h | config.h | ranks.h) echo base ;;
     tensor.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
     models.h | axial_transformer.h) echo models ;;

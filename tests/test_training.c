@@ -95,7 +95,7 @@ static void begin(run *r, const saved *from)
 
 static attn_status go(run *r)
 {
-    attn_job job = {r, steps, loss, validate, save, progress};
+    attn_job job = {.user = r, .steps = steps, .loss = loss, .validate = validate, .save = save, .progress = progress};
     return attn_training_run(r->training, &job);
 }
 

@@ -94,7 +94,8 @@ typedef struct attn_split_options {
  * more.  ATTN_MEMORY. */
 ATTN_API attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
                                       attn_pairs **valid, attn_pairs **test);
-/* Pairs [begin, end) as a part of their own, under the same rules. */
+/* Pairs [begin, end) as a part of their own, under the same rules.  ATTN_ARGUMENT: a range that is none of theirs;
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part);
 
 /* ------------------------------------------------------------------------------------------ vocabulary */
@@ -111,18 +112,19 @@ typedef struct attn_vocab_options {
 } attn_vocab_options;
 
 /* The words of one side.  Order: <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling
- * frequency, equal ones by code point; d2l's way: all by code point. */
+ * frequency, equal ones by code point; d2l's way: all by code point.  ATTN_MEMORY. */
 ATTN_API attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                       const attn_vocab_options *options);
 ATTN_API void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
 /* As a text file: one token a line, the line number (from 0) is the id.  `text` lives as long as the
- * vocabulary. */
+ * vocabulary.  ATTN_MEMORY. */
 ATTN_API attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size);
 /* ATTN_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
  * cut off), <pad>, <eos> or <unk> missing; the error says `name:line:`. */
 ATTN_API attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                                       const char *name);
 
+/* How many tokens it has, the special ones among them. */
 ATTN_API int64_t attn_vocab_size(const attn_vocab *vocab);
 ATTN_API const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
 /* The id of a word of `length` bytes; -1 if it has none.  The names of the specials are no words: -1 too. */
@@ -170,6 +172,10 @@ typedef struct attn_batch {
     const int32_t *target_lens; /* [B]; of labels, <eos> included */
     const int64_t *indices;     /* [B]; of the pairs in the corpus */
     int64_t source_tokens, target_tokens; /* sums of the lengths */
+    /* Of a batch that is divided (attn_batches_divide): it has `whole` sentences with `whole_tokens` target tokens, of
+     * which these begin at `first`.  Undivided: 0, B and target_tokens. */
+    int64_t first, whole, whole_tokens;
+    bool stands_in; /* there were fewer sentences than processes: this one is another's, and must not count */
 } attn_batch;
 
 typedef struct attn_batches attn_batches;
@@ -194,6 +200,9 @@ ATTN_API void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
 ATTN_API void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
 ATTN_API bool attn_batches_next(attn_batches *batches, attn_batch *batch);
+/* From now on attn_batches_next gives this process's share of each batch (ranks.h), padded as the whole one. */
+ATTN_API void attn_batches_divide(attn_batches *batches);
+ATTN_API bool attn_batches_divided(const attn_batches *batches);
 ATTN_API int64_t attn_batches_count(const attn_batches *batches); /* batches in an epoch */
 ATTN_API int64_t attn_batches_epoch(const attn_batches *batches);
 ATTN_API int64_t attn_batches_position(const attn_batches *batches);

@@ -32,13 +32,17 @@ ATTN_API void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
  * (its place in a file, a hash of its name).  ATTN_ARGUMENT: a negative label. */
 ATTN_API attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
+/* The shape that all of its images have. */
 ATTN_API attn_image_shape attn_image_set_shape(const attn_image_set *set);
+/* How many images it holds. */
 ATTN_API int64_t attn_image_set_size(const attn_image_set *set);
 ATTN_API int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 of an empty set */
+/* Image i as rows of bytes, its channels side by side, which the set owns. */
 ATTN_API const unsigned char *attn_image_set_pixels(const attn_image_set *set, int64_t i); /* 0 <= i < size */
+/* The class of image i, 0 <= i < size. */
 ATTN_API int32_t attn_image_set_label(const attn_image_set *set, int64_t i);
 /* Mean and standard deviation of each channel over all pixels, of samples as 0 to 1; a deviation of 0 is given as 1.
- * Arrays of `channels` places.  An empty set has 0 and 1. */
+ * mean and std are [channels].  An empty set has 0 and 1. */
 ATTN_API void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std);
 /* Tells one set from another: depends on every pixel and label and on their order. */
 ATTN_API uint64_t attn_image_set_fingerprint(const attn_image_set *set);
@@ -101,6 +105,9 @@ typedef struct attn_image_batch {
     const float *x;         /* [B,channels,height,width] */
     const int32_t *labels;  /* [B] */
     const int64_t *indices; /* [B]; in the set */
+    /* Of a batch that is divided: these begin at `first` of `whole`.  Undivided: 0 and B. */
+    int64_t first, whole;
+    bool stands_in; /* there were fewer images than processes: this one is another's, and must not count */
 } attn_image_batch;
 
 typedef struct attn_image_batches attn_image_batches;
@@ -114,6 +121,9 @@ ATTN_API void attn_image_batches_destroy(attn_image_batches *batches); /* NULL i
 ATTN_API void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
 ATTN_API bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
+/* From now on attn_image_batches_next gives this process's share of each batch (ranks.h). */
+ATTN_API void attn_image_batches_divide(attn_image_batches *batches);
+ATTN_API bool attn_image_batches_divided(const attn_image_batches *batches);
 ATTN_API int64_t attn_image_batches_count(const attn_image_batches *batches); /* in an epoch */
 
 #ifdef __cplusplus

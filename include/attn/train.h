@@ -3,6 +3,8 @@
  * train.h - optimisers, learning-rate schedules, the training loop, and measures of quality.
  *
  * Nothing here knows a model or a data set: the loop asks its caller for the loss of a step.
+ *
+ * One thread at a time uses a context and what was made from it; different contexts are independent.
  */
 #ifndef ATTN_TRAIN_H
 #define ATTN_TRAIN_H
@@ -38,7 +40,8 @@ ATTN_API attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_cont
                                            const attn_named_list *parameters, const attn_optimiser_options *options);
 ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allowed */
 /* One step at learning rate `rate` along the parameters' gradients, which are then dropped.  *norm (may be
- * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients. */
+ * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients.
+ * Parameters of any shapes.  Cannot fail. */
 ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
 ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);
 ATTN_API void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps);
@@ -77,6 +80,7 @@ typedef struct attn_progress {
     double tokens_per_second;      /* of this run so far */
     double seconds, seconds_left;  /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;               /* sent once after each epoch's validation */
+    double exchange_seconds;       /* of `seconds`: waiting for the gradients of other processes */
     double measure;                /* beside the loss at the last validation: an accuracy; NaN: there is none */
     bool improved;                 /* with epoch_ends: the best validation loss yet */
 } attn_progress;
@@ -88,7 +92,7 @@ typedef struct attn_job {
     int64_t (*steps)(void *user);
     /* The loss of step `step` (from 0) of `epoch` (from 0), one element, recorded on `tape`; NULL on error.
      * *tokens gets how many labels it is the mean of.  Must depend on (epoch, step) only, so that a resumed
-     * run sees what an unbroken one would. */
+     * run sees what an unbroken one would; and on the rank, where the batch is divided (see `whole`). */
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
     /* Mean loss on data that is not trained on; NULL: none, and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
@@ -96,6 +100,10 @@ typedef struct attn_job {
     attn_status (*save)(void *user, bool improved);
     /* May be NULL.  Returning false stops the run after saving. */
     bool (*progress)(void *user, const attn_progress *progress);
+    /* Labels in the whole batch of the step that `loss` was last asked for, of which this process has *tokens and the
+     * other ranks of the context (ranks.h) the rest: gradients and losses are then added up over them, and the step is
+     * that of the whole batch.  NULL: the batch is not divided. */
+    int64_t (*whole)(void *user);
 } attn_job;
 
 typedef struct attn_training_options {
@@ -110,9 +118,12 @@ typedef struct attn_training_options {
 /* Where a run is: the optimiser and the counters.  All of it can be saved and restored. */
 typedef struct attn_training attn_training;
 
+/* A run at its beginning, with an optimiser of its own for `parameters`, which must outlive it; the caller destroys
+ * it.  ATTN_ARGUMENT: options out of range; ATTN_MEMORY. */
 ATTN_API attn_status attn_training_create(attn_training **training, attn_context *context,
                                           const attn_named_list *parameters, const attn_training_options *options);
 ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */
+/* Its optimiser, which it owns. */
 ATTN_API attn_optimiser *attn_training_optimiser(const attn_training *training);
 ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs done */
 /* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_FORMAT: a key is missing. */
@@ -135,7 +146,7 @@ typedef struct attn_logistic {
     double tolerance;       /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
     int64_t most;           /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
-/* `w` and `b` are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
+/* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
  * sizes, labels that are all equal, features that are not finite; ATTN_MEMORY. */
 ATTN_API attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                                        int64_t *sweeps);
@@ -153,7 +164,7 @@ typedef struct attn_bleu {
     int64_t prediction_length, reference_length;
 } attn_bleu;
 /* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: one reference a line,
- * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). */
+ * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771).  ATTN_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 

@@ -32,11 +32,10 @@ static int64_t job_steps(void *user)
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
 {
-    const training *t = user;
+    training *t = user;
     attn_image_batch batch;
-    if (!attn__image_training_seek(&t->data, &t->run, epoch, step, &batch))
+    if (!attn__image_training_seek(&t->data, &t->run, tape, epoch, step, &batch, counted))
         return NULL;
-    *counted = batch.size;
     attn_cross_entropy_options options = {.label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
     attn_tensor *labels = attn_tensor_make(tape, ATTN_I32, 1, &batch.size, batch.labels);
     attn_tensor *logits = attn__classifier_logits(t->run.model, tape, t->data.shape, batch.x, batch.size);

@@ -3,6 +3,7 @@
 #include "apps/classifier.h"
 
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,16 +46,21 @@ static double log_sum(const float *logits, int64_t n, int64_t *best)
 attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_image_shape shape, int64_t classes,
                                      attn_image_batches *batches, double *loss, int64_t *right, int64_t *confusion)
 {
+    attn_context *context = attn_model_context(model);
     double sum = 0;
     int64_t n = 0;
     attn_image_batch batch;
+    attn_status status = ATTN_OK;
     *right = 0;
     attn_image_batches_seek(batches, 0, 0);
-    while (attn_image_batches_next(batches, &batch)) {
+    while (status == ATTN_OK && attn_image_batches_next(batches, &batch)) {
         attn_tape_reset(tape, NULL);
+        status = attn__ranks_poll(context);
+        if (batch.stands_in)
+            continue;
         attn_tensor *logits = attn__classifier_logits(model, tape, shape, batch.x, batch.size);
         if (!logits)
-            return attn_context_status(attn_model_context(model));
+            return attn_context_status(context);
         const float *row = attn_tensor_data(logits);
         for (int64_t i = 0; i < batch.size; i++, row += classes) {
             int64_t best;
@@ -65,8 +71,12 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
         }
         n += batch.size;
     }
-    *loss = n > 0 ? sum / (double)n : NAN;
-    return ATTN_OK;
+    double sums[] = {sum, (double)n, (double)*right};
+    if (status == ATTN_OK && attn_image_batches_divided(batches))
+        status = attn__ranks_sum(context, sums, 3, ATTN__SUM_F64);
+    *right = (int64_t)sums[2];
+    *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;
+    return status;
 }
 
 static double now(void)

@@ -3,6 +3,7 @@
 #include "apps/generator.h"
 
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <math.h>
 #include <time.h>
@@ -23,21 +24,27 @@ attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *ba
 attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_batches *batches,
                                  attn_image_shape shape, int64_t levels, double *bits)
 {
-    double sum = 0;
-    int64_t n = 0;
+    attn_context *context = attn_model_context(model);
+    double sums[2] = {0, 0}; /* of losses, of images */
     attn_image_batch batch;
+    attn_status status = ATTN_OK;
     attn_image_batches_seek(batches, 0, 0);
-    while (attn_image_batches_next(batches, &batch)) {
+    while (status == ATTN_OK && attn_image_batches_next(batches, &batch)) {
         attn_tape_reset(tape, NULL);
+        status = attn__ranks_poll(context);
+        if (batch.stands_in)
+            continue;
         attn_tensor *x = attn__generator_numbers(tape, &batch, shape, levels);
         attn_tensor *loss = x ? attn_images_bits(model, tape, x, NULL) : NULL;
         if (!loss)
-            return attn_context_status(attn_model_context(model));
-        sum += (double)*(const float *)attn_tensor_data(loss) * (double)batch.size;
-        n += batch.size;
+            return attn_context_status(context);
+        sums[0] += (double)*(const float *)attn_tensor_data(loss) * (double)batch.size;
+        sums[1] += (double)batch.size;
     }
-    *bits = n > 0 ? sum / (double)n : NAN;
-    return ATTN_OK;
+    if (status == ATTN_OK && attn_image_batches_divided(batches))
+        status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);
+    *bits = sums[1] > 0 ? sums[0] / sums[1] : NAN;
+    return status;
 }
 
 static double now(void)

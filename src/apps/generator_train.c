@@ -34,25 +34,28 @@ static int64_t job_steps(void *user)
 }
 
 /* One channel of each image, I32 [B]: a function of seed, epoch and step, so that a resumed run draws the same. */
-static attn_tensor *random_slices(const training *t, attn_tape *tape, int64_t n, int64_t epoch, int64_t step)
+static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn_image_batch *batch, int64_t epoch,
+                                  int64_t step)
 {
-    attn_tensor *slices = attn_tensor_make(tape, ATTN_I32, 1, &n, NULL);
+    attn_tensor *slices = attn_tensor_make(tape, ATTN_I32, 1, &batch->size, NULL);
     attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
                      .stream = (uint64_t)step};
-    for (int64_t i = 0; slices && i < n; i++)
-        ((int32_t *)attn_tensor_data(slices))[i] = (int32_t)attn__rng_below(&rng, (uint64_t)t->data.shape.channels);
+    for (int64_t i = 0; slices && i < batch->first + batch->size; i++) { /* those of other ranks' images are passed over */
+        int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)t->data.shape.channels);
+        if (i >= batch->first)
+            ((int32_t *)attn_tensor_data(slices))[i - batch->first] = drawn;
+    }
     return slices;
 }
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
 {
-    const training *t = user;
+    training *t = user;
     attn_image_batch batch;
-    if (!attn__image_training_seek(&t->data, &t->run, epoch, step, &batch))
+    if (!attn__image_training_seek(&t->data, &t->run, tape, epoch, step, &batch, counted))
         return NULL;
-    *counted = batch.size;
     attn_tensor *x = attn__generator_numbers(tape, &batch, t->data.shape, t->levels);
-    attn_tensor *slices = random_slices(t, tape, batch.size, epoch, step);
+    attn_tensor *slices = random_slices(t, tape, &batch, epoch, step);
     return x && slices ? attn_images_bits(t->run.model, tape, x, slices) : NULL;
 }
 

@@ -55,7 +55,10 @@ static attn_status make_batches(const attn__run *run, const attn_image_set *set,
         options.mean[c] = mean[c];
         options.std[c] = std[c];
     }
-    return attn_image_batches_create(batches, run->context, set, &options);
+    attn_status status = attn_image_batches_create(batches, run->context, set, &options);
+    if (status == ATTN_OK)
+        attn_image_batches_divide(*batches);
+    return status;
 }
 
 attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
@@ -67,12 +70,15 @@ attn_status attn__image_training_batches(attn__image_training *t, const attn__ru
     return status;
 }
 
-bool attn__image_training_seek(const attn__image_training *t, const attn__run *run, int64_t epoch, int64_t step,
-                               attn_image_batch *batch)
+bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
+                               int64_t step, attn_image_batch *batch, int64_t *counted)
 {
     attn_image_batches_seek(t->train_batches, epoch, step);
-    if (attn_image_batches_next(t->train_batches, batch))
+    if (attn_image_batches_next(t->train_batches, batch)) {
+        *counted = batch->stands_in ? 0 : batch->size;
+        attn__run_share(run, tape, (attn_share){batch->first, *counted, batch->whole}, batch->whole);
         return true;
+    }
     attn__fail(run->context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
     return false;
 }

@@ -20,9 +20,10 @@ attn_status attn__image_training_read(attn__image_training *t, attn__run *run, b
 /* Makes the batches; mean and std [3] as in attn_image_batches_options, NULL: pixels stay as they are. */
 attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
                                          const float *std);
-/* The batch of a step; false (ATTN_INTERNAL noted) if there is none. */
-bool attn__image_training_seek(const attn__image_training *t, const attn__run *run, int64_t epoch, int64_t step,
-                               attn_image_batch *batch);
+/* This rank's share of the batch of a step, which the tape is told of, and how many of its images count; false
+ * (ATTN_INTERNAL noted) if there is none. */
+bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
+                               int64_t step, attn_image_batch *batch, int64_t *counted);
 void attn__image_training_free(attn__image_training *t);
 
 #endif

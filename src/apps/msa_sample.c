@@ -73,26 +73,32 @@ static int64_t hide(const attn__msa_sampling *sampling, uint64_t stream, int64_t
 }
 
 bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn__msa_sampling *sampling,
-                             const attn__msa_part *parts, int64_t n)
+                             const attn__msa_part *parts, int64_t n, int64_t first, int64_t taken)
 {
+    attn_context *context = attn_tape_context(tape);
     int64_t rows = 0, columns = 0;
     for (int64_t i = 0; i < n; i++) {
         rows = parts[i].rows > rows ? parts[i].rows : rows;
         columns = parts[i].columns > columns ? parts[i].columns : columns;
     }
-    int64_t line = columns + 1, map = rows * line, shape[] = {n, rows, line};
+    int64_t line = columns + 1, map = rows * line, shape[] = {taken, rows, line};
     batch->tokens = attn_tensor_make(tape, ATTN_I32, 3, shape, NULL);
     batch->labels = attn_tensor_make(tape, ATTN_I32, 3, shape, NULL);
-    batch->hidden = 0;
-    if (!batch->tokens || !batch->labels)
-        return false;
-    int32_t *tokens = attn_tensor_data(batch->tokens), *labels = attn_tensor_data(batch->labels);
-    for (int64_t i = 0; i < n * map; i++)
-        tokens[i] = ATTN_RESIDUE_PAD;
-    for (int64_t i = 0; i < n; i++) {
-        if (!fill(sampling, &parts[i], attn_tape_context(tape), line, tokens + i * map))
-            return false;
-        batch->hidden += hide(sampling, parts[i].stream, map, tokens + i * map, labels + i * map);
+    batch->hidden = batch->all_hidden = 0;
+    /* What is hidden in parts of other ranks is drawn too, to be counted: the loss is the mean over all of it. */
+    int32_t *others = taken < n ? attn__alloc(context, attn__size_mul((size_t)map, 2 * sizeof *others)) : NULL;
+    bool done = batch->tokens && batch->labels && (taken == n || others);
+    for (int64_t i = 0; i < n && done; i++) {
+        bool mine = i >= first && i < first + taken;
+        int32_t *tokens = mine ? (int32_t *)attn_tensor_data(batch->tokens) + (i - first) * map : others;
+        int32_t *labels = mine ? (int32_t *)attn_tensor_data(batch->labels) + (i - first) * map : others + map;
+        for (int64_t k = 0; k < map; k++)
+            tokens[k] = ATTN_RESIDUE_PAD;
+        done = fill(sampling, &parts[i], context, line, tokens);
+        int64_t hidden = done ? hide(sampling, parts[i].stream, map, tokens, labels) : 0;
+        batch->hidden += mine ? hidden : 0;
+        batch->all_hidden += hidden;
     }
-    return true;
+    attn__free(context, others);
+    return done;
 }

@@ -25,9 +25,10 @@ attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_
 typedef struct attn__msa_batch {
     attn_tensor *tokens, *labels; /* I32 [B,R,1+L], the tape's; labels -1 where nothing is asked */
     int64_t hidden;               /* residues that are asked for */
+    int64_t all_hidden;           /* in all the parts */
 } attn__msa_batch;
-/* The parts side by side, padded to the largest of them.  False on failure. */
+/* Of the n parts [first, first + taken), side by side, padded to the largest of all.  False on failure. */
 bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn__msa_sampling *sampling,
-                             const attn__msa_part *parts, int64_t n);
+                             const attn__msa_part *parts, int64_t n, int64_t first, int64_t taken);
 
 #endif

@@ -10,6 +10,7 @@
 #include "apps/msa_sample.h"
 #include "apps/run.h"
 #include "base/context.h"
+#include "base/ranks.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -177,13 +178,15 @@ static attn_tensor *logits_of(const training *t, attn_tape *tape, attn_tensor *t
     return logits;
 }
 
-static attn_tensor *batch_loss(const training *t, attn_tape *tape, int64_t n, int64_t *hidden, attn_tensor **logits,
-                               const attn_tensor **labels)
+/* Of `n` parts [first, first + taken). */
+static attn_tensor *batch_loss(training *t, attn_tape *tape, int64_t n, int64_t first, int64_t taken, int64_t *hidden,
+                               attn_tensor **logits, const attn_tensor **labels)
 {
     attn__msa_batch batch;
-    if (!attn__msa_batch_on_tape(&batch, tape, &t->sampling, t->parts, n))
+    if (!attn__msa_batch_on_tape(&batch, tape, &t->sampling, t->parts, n, first, taken))
         return NULL;
     *hidden = batch.hidden;
+    t->run.whole = batch.all_hidden;
     *logits = logits_of(t, tape, batch.tokens);
     *labels = batch.labels;
     attn_cross_entropy_options options = {
@@ -203,7 +206,7 @@ static int64_t job_steps(void *user)
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
 {
-    const training *t = user;
+    training *t = user;
     uint64_t first = (uint64_t)(epoch * job_steps(user) + step) * (uint64_t)t->batch;
     for (int64_t i = 0; i < t->batch; i++) {
         attn__rng rng = {.seed = t->sampling.seed ^ 0xa11c, .stream = first + (uint64_t)i};
@@ -212,7 +215,13 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     }
     attn_tensor *logits;
     const attn_tensor *labels;
-    return batch_loss(t, tape, t->batch, counted, &logits, &labels);
+    int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
+    bool stands_in = taken == 0; /* more ranks than alignments: one that does not count keeps step with the others */
+    attn__run_share(&t->run, tape, (attn_share){stands_in ? 0 : begin, taken, t->batch}, 0);
+    attn_tensor *loss = batch_loss(t, tape, t->batch, stands_in ? 0 : begin, stands_in ? 1 : taken, counted, &logits,
+                                   &labels);
+    *counted = stands_in ? 0 : *counted;
+    return loss;
 }
 
 /* How many of the hidden residues the model finds. */
@@ -235,25 +244,30 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     training *t = user;
     enum { PARTS = 4 };
-    double sum = 0, counted = 0, right = 0;
-    for (int64_t i = t->train; i < t->n; i++) {
+    double sums[3] = {0, 0, 0}; /* of losses, of hidden residues, of those found */
+    int64_t first, n = attn__ranks_share(t->run.context, t->n - t->train, &first);
+    for (int64_t i = t->train + first; i < t->train + first + n; i++) {
+        attn_status status = attn__ranks_poll(t->run.context);
+        if (status != ATTN_OK)
+            return status;
         for (uint64_t part = 0; part < PARTS; part++) {
             int64_t hidden;
             attn_tensor *logits;
             const attn_tensor *labels;
             attn_tape_reset(tape, NULL);
             t->parts[0] = attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * PARTS + part);
-            attn_tensor *mean = batch_loss(t, tape, 1, &hidden, &logits, &labels);
+            attn_tensor *mean = batch_loss(t, tape, 1, 0, 1, &hidden, &logits, &labels);
             if (!mean)
                 return attn_context_status(t->run.context);
-            sum += (double)*(const float *)attn_tensor_data(mean) * (double)hidden;
-            counted += (double)hidden;
-            right += (double)found(logits, labels);
+            sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)hidden;
+            sums[1] += (double)hidden;
+            sums[2] += (double)found(logits, labels);
         }
     }
-    *loss = sum / counted;
-    t->run.measure = right / counted;
-    return ATTN_OK;
+    attn_status status = attn__ranks_sum(t->run.context, sums, 3, ATTN__SUM_F64);
+    *loss = sums[0] / sums[1];
+    t->run.measure = sums[2] / sums[1];
+    return status;
 }
 
 /* --------------------------------------------------------------------------------------------------- run */

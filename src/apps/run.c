@@ -8,7 +8,9 @@
 #include "apps/directory.h"
 #include "apps/run_average.h"
 #include "apps/run_files.h"
+#include "apps/run_sum.h"
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,18 +65,35 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     return run->kind->loss(run->self, tape, epoch, step, counted);
 }
 
+static int64_t job_whole(void *user)
+{
+    return ((const attn__run *)user)->whole;
+}
+
+void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t whole)
+{
+    run->whole = whole;
+    if (attn__ranks_many(run->context))
+        attn_tape_divide(tape, share);
+}
+
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     attn__run *run = user;
     attn__run_average_swap(run);
     attn_status status = run->kind->validate(run->self, tape, loss);
     attn__run_average_swap(run);
+    /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
+     * sooner that is seen the better. */
+    if (status == ATTN_OK && attn__ranks_many(run->context))
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)), "has come to other parameters than rank 0");
     return status;
 }
 
 static attn_status job_save(void *user, bool improved)
 {
-    return attn__run_save(user, improved);
+    const attn__run *run = user;
+    return attn__ranks_first(run->context) ? attn__run_save(user, improved) : ATTN_OK;
 }
 
 static bool job_progress(void *user, const attn_progress *progress)
@@ -120,7 +139,20 @@ static attn_status prepare(attn__run *run)
     if (status == ATTN_OK)
         status = attn__run_average_begin(run);
     if (status == ATTN_OK)
-        status = run->resume ? attn__run_restore(run) : attn__run_begin_directory(run);
+        status = run->resume                        ? attn__run_restore(run)
+                 : attn__ranks_first(run->context) ? attn__run_begin_directory(run)
+                                                   : ATTN_OK;
+    return status;
+}
+
+/* Ranks may read from disks of their own. */
+static attn_status compare_ranks(const attn__run *run)
+{
+    attn_status status = attn__ranks_same(run->context, attn__run_sum_settings(run, false), "was given other settings than rank 0");
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, run->fingerprint, "reads other data than rank 0");
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)), "begins with other parameters than rank 0");
     return status;
 }
 
@@ -141,9 +173,16 @@ attn_status attn__run_train(attn__run *run)
 {
     run->lock = -1;
     run->measure = NAN;
-    attn_status status = run->resume ? ATTN_OK : attn__run_check_directory(run);
+    bool many = attn__ranks_many(run->context);
+    attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
     if (status == ATTN_OK)
         status = prepare(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
+    if (many && status == ATTN_OK)
+        status = compare_ranks(run);
     if (status == ATTN_OK) {
         if (run->kind->announce)
             run->kind->announce(run);
@@ -152,8 +191,11 @@ attn_status attn__run_train(attn__run *run)
                          .loss = job_loss,
                          .validate = run->no_validation ? NULL : job_validate,
                          .save = job_save,
-                         .progress = job_progress};
+                         .progress = job_progress,
+                         .whole = many ? job_whole : NULL};
         status = attn_training_run(run->training, &loop);
+        if (status != ATTN_OK)
+            attn__ranks_give_up(run->context, status);
     }
     release(run);
     return status;

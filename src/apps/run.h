@@ -8,7 +8,7 @@
  *     training.json           the settings, every one, and which data they were used on
  *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimiser's
  *                             state and the counters: all that must fit together is one file, which is replaced as a
- *                             whole
+ *                             whole; with a sum of it, the settings and the application's files, so that damage is seen
  *     history.tsv             a line an epoch
  *     model.safetensors       the parameters that are best so far, or the last
  */
@@ -55,6 +55,7 @@ struct attn__run {
     uint64_t fingerprint; /* of the data */
     attn_model *model;    /* the application's to destroy */
     bool no_validation;   /* there is nothing to validate on */
+    int64_t whole;        /* labels of the last step's whole batch; attn__run_share sets it */
     double measure;       /* of the last validation: what kind->measure names */
     /* The run's own. */
     attn_config *settings; /* resolved */
@@ -72,6 +73,9 @@ struct attn__run {
  * fields, `model` is still there.  ATTN_INTERRUPTED: progress() stopped it; ATTN_ARGUMENT: settings, a directory that
  * has a model already, other data than the run to go on with began with; ATTN_BUSY: another process trains there. */
 attn_status attn__run_train(attn__run *run);
+
+/* Inside `loss`, before the batch goes on the tape: which share of a batch it is, and how many labels the whole has. */
+void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t whole);
 
 /* ATTN_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);

@@ -8,6 +8,7 @@
 #include "apps/run.h"
 #include "apps/settings.h"
 #include "base/context.h"
+#include "base/ranks.h"
 
 #include <math.h>
 #include <string.h>
@@ -73,7 +74,10 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
         .mixed_lengths = d2l,
         .fixed_steps = d2l ? t->max_tokens : 0,
     };
-    return attn_batches_create(batches, *corpus, &options);
+    status = attn_batches_create(batches, *corpus, &options);
+    if (status == ATTN_OK)
+        attn_batches_divide(*batches);
+    return status;
 }
 
 static attn_status prepare_data(training *t)
@@ -114,7 +118,7 @@ static int64_t job_steps(void *user)
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
 {
-    const training *t = user;
+    training *t = user;
     attn_batch batch;
     attn__batch_tensors on;
     attn_batches_seek(t->train_batches, epoch, step);
@@ -122,7 +126,9 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
         attn__fail(t->run.context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
         return NULL;
     }
-    *tokens = batch.target_tokens;
+    *tokens = batch.stands_in ? 0 : batch.target_tokens;
+    attn__run_share(&t->run, tape, (attn_share){batch.first, batch.stands_in ? 0 : batch.size, batch.whole},
+                    batch.whole_tokens);
     if (!attn__batch_on_tape(tape, &batch, &on))
         return NULL;
     attn_tensor *logits = attn_seq2seq_forward(t->run.model, tape, on.source, on.source_lens, on.input, NULL);
@@ -137,23 +143,30 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
 {
     attn_seq2seq_options options = {.see_future = see_future};
     attn_cross_entropy_options counted = {.has_ignore = true, .ignore = pad};
-    double sum = 0, tokens = 0;
+    attn_context *context = attn_model_context(model);
+    double sums[2] = {0, 0}; /* of losses, of tokens */
     attn_batch batch;
+    attn_status status = ATTN_OK;
     attn_batches_seek(batches, 0, 0);
-    while (attn_batches_next(batches, &batch)) {
+    while (status == ATTN_OK && attn_batches_next(batches, &batch)) {
         attn__batch_tensors t;
         attn_tape_reset(tape, NULL);
+        status = attn__ranks_poll(context);
+        if (batch.stands_in)
+            continue;
         if (!attn__batch_on_tape(tape, &batch, &t))
-            return attn_context_status(attn_model_context(model));
+            return attn_context_status(context);
         attn_tensor *logits = attn_seq2seq_forward(model, tape, t.source, t.source_lens, t.input, &options);
         attn_tensor *mean = attn_cross_entropy(tape, logits, t.labels, &counted);
         if (!mean)
-            return attn_context_status(attn_model_context(model));
-        sum += (double)*(const float *)attn_tensor_data(mean) * (double)batch.target_tokens;
-        tokens += (double)batch.target_tokens;
+            return attn_context_status(context);
+        sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)batch.target_tokens;
+        sums[1] += (double)batch.target_tokens;
     }
-    *loss = tokens > 0 ? sum / tokens : NAN;
-    return ATTN_OK;
+    if (status == ATTN_OK && attn_batches_divided(batches))
+        status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);
+    *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;
+    return status;
 }
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)

@@ -115,7 +115,8 @@ void attn__back_locate_queries(attn__back_run *run)
         uint64_t seed = task->problem.seed + run->arrays->seed_offset;
         attn__back_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->dq_at);
         for (int64_t r = 0; r < n; r++)
-            m->drop_key[r] = attn__dropout_key(seed, task->problem.stream, (uint64_t)m->dq_at[r]);
+            m->drop_key[r] = attn__dropout_key(seed, task->problem.stream,
+                                               attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->dq_at[r]));
     }
 }
 

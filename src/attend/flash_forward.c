@@ -27,8 +27,8 @@ static void dropout_keys(attn__flash_item *t, int64_t batch)
     const attn_problem *p = &t->task->problem;
     query_offsets(t, ATTN__STRIDE(drop), batch, t->s.row);
     for (int64_t i = 0; i < t->padded; i++) {
-        int64_t row = t->s.row[i < t->count ? i : t->count - 1];
-        uint64_t key = attn__dropout_key(p->seed + t->arrays->seed_offset, p->stream, (uint64_t)row);
+        uint64_t row = attn__drop_row(&t->arrays->drop_rows, (uint64_t)t->s.row[i < t->count ? i : t->count - 1]);
+        uint64_t key = attn__dropout_key(p->seed + t->arrays->seed_offset, p->stream, row);
         t->s.key_low[i] = (uint32_t)key;
         t->s.key_high[i] = (uint32_t)(key >> 32);
     }

@@ -34,7 +34,8 @@ static void fill_keys(const attn__local_work *work, uint64_t row, int64_t first,
     const attn_problem *p = &work->task->problem;
     uint64_t seed = p->seed + work->arrays->seed_offset, step = (uint64_t)lane_queries(work)->drop;
     for (int64_t i = 0; i < n; i++) {
-        uint64_t key = attn__dropout_key(seed, p->stream, row + (uint64_t)(first + i) * step);
+        uint64_t of_whole = attn__drop_row(&work->arrays->drop_rows, row + (uint64_t)(first + i) * step);
+        uint64_t key = attn__dropout_key(seed, p->stream, of_whole);
         out[i] = (uint32_t)key;
         out[apart + i] = (uint32_t)(key >> 32);
     }

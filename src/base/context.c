@@ -2,6 +2,7 @@
 #include "base/context.h"
 
 #include "base/parallel.h"
+#include "base/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,7 +166,7 @@ static int default_threads(void)
     int threads = threads_from("ATTN_THREADS");
     if (!threads)
         threads = threads_from("OMP_NUM_THREADS");
-    return threads ? threads : attn__usable_cores();
+    return threads ? threads : attn__ranks_cores(attn__usable_cores());
 }
 
 static attn_status choose_isa(const char *name, attn__isa *isa)
@@ -216,6 +217,7 @@ void attn_context_destroy(attn_context *context)
 {
     if (!context)
         return;
+    attn_ranks_leave(context);
     if (context->release_wisdom)
         context->release_wisdom(context, context->wisdom);
     context->allocator.release(context->allocator.user, context, sizeof *context);

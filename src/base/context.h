@@ -27,6 +27,7 @@ struct attn_context {
     /* What a higher floor keeps here (the planner's wisdom), with the function that frees it. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
+    struct attn__ranks *ranks; /* the processes that it works with; NULL: alone (base/ranks.h) */
 };
 
 /* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL.  May be called

@@ -9,6 +9,8 @@
 #ifndef ATTN_BASE_RNG_H
 #define ATTN_BASE_RNG_H
 
+#include "attn/attn.h"
+
 #include <stdint.h>
 
 typedef struct attn__rng {
@@ -36,6 +38,13 @@ static inline uint64_t attn__mix64(uint64_t x)
 static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_t row)
 {
     return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
+}
+
+static inline uint64_t attn__drop_row(const attn_drop_rows *rows, uint64_t row)
+{
+    if (rows->block <= 0)
+        return row;
+    return row + (uint64_t)rows->first + row / (uint64_t)rows->block * (uint64_t)rows->skip;
 }
 
 /* Two rounds of multiply and shift (constants of the "lowbias32" integer hash), the key's halves going in

@@ -2,6 +2,7 @@
  * Batches of sentence pairs in an order that (seed, epoch) fixes. */
 #include "data/corpus.h"
 
+#include "base/ranks.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
@@ -21,6 +22,7 @@ struct attn_batches {
     attn_context *context;
     const attn_corpus *corpus;
     attn_batches_options options;
+    bool divided;
     int64_t count, epoch, position;
     int64_t steps[2];  /* most places a sentence may take, by side */
     int64_t *sentences; /* [n] in the epoch's order */
@@ -183,6 +185,16 @@ void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position)
         order_epoch(batches);
 }
 
+void attn_batches_divide(attn_batches *batches)
+{
+    batches->divided = true;
+}
+
+bool attn_batches_divided(const attn_batches *batches)
+{
+    return batches->divided;
+}
+
 int64_t attn_batches_count(const attn_batches *batches)
 {
     return batches->count;
@@ -243,6 +255,23 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     batch->target_tokens += m;
 }
 
+/* Of the whole batch, whose widths are known by now, this process's rows. */
+static void take_share(attn_batches *b, attn_batch *batch)
+{
+    batch->whole = batch->size;
+    for (int64_t row = 0; row < batch->whole; row++)
+        batch->whole_tokens += attn__corpus_length(b->corpus, ATTN_TARGET, b->indices[row]);
+    if (!b->divided)
+        return;
+    batch->size = attn__ranks_share(b->context, batch->whole, &batch->first);
+    batch->stands_in = batch->size == 0;
+    if (batch->stands_in) {
+        batch->first = 0;
+        batch->size = 1;
+    }
+    memmove(b->indices, b->indices + batch->first, (size_t)batch->size * sizeof *b->indices);
+}
+
 bool attn_batches_next(attn_batches *batches, attn_batch *batch)
 {
     attn_batches *b = batches;
@@ -254,6 +283,7 @@ bool attn_batches_next(attn_batches *batches, attn_batch *batch)
     memcpy(b->indices, b->sentences + begin, (size_t)batch->size * sizeof *b->indices);
     batch->source_steps = longest_of(b, batch, ATTN_SOURCE);
     batch->target_steps = longest_of(b, batch, ATTN_TARGET);
+    take_share(b, batch);
     for (int64_t row = 0; row < batch->size; row++)
         fill_row(b, batch, row);
     batch->source = b->source;

@@ -3,6 +3,7 @@
 #include "attn/image_data.h"
 
 #include "base/context.h"
+#include "base/ranks.h"
 #include "base/rng.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@ struct attn_image_batches {
     const attn_image_set *set;
     attn_image_shape shape;
     attn_image_batches_options options;
+    bool divided;
     int64_t count, epoch, position;
     int64_t *order; /* [n] */
     float *x;
@@ -89,6 +91,16 @@ void attn_image_batches_destroy(attn_image_batches *b)
     attn__free(b->context, b);
 }
 
+void attn_image_batches_divide(attn_image_batches *b)
+{
+    b->divided = true;
+}
+
+bool attn_image_batches_divided(const attn_image_batches *b)
+{
+    return b->divided;
+}
+
 int64_t attn_image_batches_count(const attn_image_batches *b)
 {
     return b->count;
@@ -146,14 +158,22 @@ bool attn_image_batches_next(attn_image_batches *b, attn_image_batch *batch)
     int64_t n = attn_image_set_size(b->set), begin = b->position * b->options.size;
     if (b->position >= b->count)
         return false;
-    int64_t size = n - begin < b->options.size ? n - begin : b->options.size;
+    int64_t whole = n - begin < b->options.size ? n - begin : b->options.size, first = 0, size = whole;
     size_t image = (size_t)(b->shape.width * b->shape.height * b->shape.channels);
+    if (b->divided)
+        size = attn__ranks_share(b->context, whole, &first);
+    bool stands_in = size == 0;
+    if (stands_in) {
+        first = 0;
+        size = 1;
+    }
     for (int64_t i = 0; i < size; i++) {
-        int64_t index = b->order[begin + i];
+        int64_t index = b->order[begin + first + i];
         b->labels[i] = attn_image_set_label(b->set, index);
         fill_image(b, index, b->x + (size_t)i * image);
     }
     b->position++;
-    *batch = (attn_image_batch){.size = size, .x = b->x, .labels = b->labels, .indices = b->order + begin};
+    *batch = (attn_image_batch){.size = size, .x = b->x, .labels = b->labels, .indices = b->order + begin + first,
+                                .first = first, .whole = whole, .stands_in = stands_in};
     return true;
 }

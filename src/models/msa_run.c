@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "tensor/linear_part.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 
@@ -95,6 +96,7 @@ static bool records(const run *r)
 
 static attn_tensor *layer_recorded(run *r, attn_tensor *x)
 {
+    r->tape->examples = 2;
     attn_tensor *rows = NULL, *columns = NULL;
     bool wants_rows = r->results->row_maps || r->results->contacts;
     x = attn_nn_axial_layer_forward(&r->msa->layer[r->layer], r->tape, x, r->tokens.keep, wants_rows ? &rows : NULL,

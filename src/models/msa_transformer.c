@@ -4,6 +4,7 @@
 #include "models/msa.h"
 
 #include "base/context.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -134,7 +135,9 @@ static void forward(const void *self, const attn__call *call)
         wishes.hidden[i] = every || (i == m->layers && wanted(call, "representations"));
     }
     attn__msa_results results;
-    if (!attn__msa_run(m, call->tape, attn__input(call, "tokens"), &wishes, &results)) {
+    bool done = attn__msa_run(m, call->tape, attn__input(call, "tokens"), &wishes, &results);
+    call->tape->examples = 0; /* the layers' activations are [R,C,B,D] */
+    if (!done) {
         return;
     }
     attn__output(call, "logits", results.logits);

@@ -4,6 +4,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -93,7 +94,9 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
         return NULL;
     }
     for (int l = 0; l < layer->layers; l++) {
+        tape->examples = 1; /* time comes first */
         x = l > 0 ? attn_dropout(tape, x, layer->dropout) : x;
+        tape->examples = 0;
         x = attn_gru(tape, x, state ? state[l] : NULL, layer->weight_ih[l], layer->weight_hh[l], layer->bias_ih[l],
                      layer->bias_hh[l]);
         if (state) {

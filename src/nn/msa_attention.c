@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "nn/check.h"
 #include "tensor/linear_part.h"
+#include "tensor/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,12 +81,7 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
         int64_t depth = own_depth ? depth_of(s, kept + b * map) : s->rows;
         double scale = depth > 0 ? sqrt((double)s->rows / (double)depth) : 1;
         for (int64_t i = 0; i < map; i++) {
-            double value = kept[b * map + i] ? scale : 0;
-            if (dtype == ATTN_F64) {
-                ((double *)attn_tensor_data(factor))[i * s->batch + b] = value;
-            } else {
-                ((float *)attn_tensor_data(factor))[i * s->batch + b] = (float)value;
-            }
+            attn__set_number(factor, i * s->batch + b, kept[b * map + i] ? scale : 0);
         }
     }
     return factor;
@@ -172,11 +168,7 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     attn_problem *p = &maps.problem;
     attn_tensor *identity = attn_tensor_make(tape, p->dtype, 2, (int64_t[]){side, side}, NULL);
     for (int64_t i = 0; identity && i < side; i++) {
-        if (p->dtype == ATTN_F64) {
-            ((double *)attn_tensor_data(identity))[i * (side + 1)] = 1;
-        } else {
-            ((float *)attn_tensor_data(identity))[i * (side + 1)] = 1;
-        }
+        attn__set_number(identity, i * (side + 1), 1);
     }
     p->ndims = 0;
     for (int i = 0; i < a->problem.ndims; i++) {
@@ -208,7 +200,8 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
         return single_row(layer, tape, x, &s, range, weights);
     }
     attn_attention a = {.mask = keep, .rank = 4, .shape = {s.rows, s.cols, s.batch, s.heads * s.dim},
-                        .weights = weights, .weights_rank = columns ? 5 : 4, .dropout = layer->dropout};
+                        .weights = weights, .weights_rank = columns ? 5 : 4, .dropout = layer->dropout,
+                        .examples = columns ? 2 : 1};
     const int64_t row_maps[] = {s.heads, s.batch, s.cols, s.cols};
     const int64_t column_maps[] = {s.heads, s.cols, s.batch, s.rows, s.rows};
     memcpy(a.weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
@@ -233,6 +226,9 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     if (weights && !keeps_gradients(tape)) {
         *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
+        if (!*weights) { /* contacts made without them would look like an answer */
+            return NULL;
+        }
     }
     return attn_attend(tape, &a);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The backward pass: nodes from the newest to the oldest, and how gradients of several uses add up. */
+#include "tensor/exchange.h"
 #include "tensor/op.h"
 #include "tensor/tape.h"
 
@@ -32,7 +33,7 @@ static bool grad_create(attn_tape *tape, attn_tensor *x)
     /* Inside a section gradients of parameters appear one by one between short-lived tensors: out of the pool they would
      * cut up its memory for good, and more of it with each block. */
     attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
-    if (x->grad && attn__tensor_allocate(x->grad, pool))
+    if (x->grad && (x->place ? attn__grad_place(x) : attn__tensor_allocate(x->grad, pool)))
         return true;
     tape->failed = true;
     return false;
@@ -160,6 +161,8 @@ bool attn__section_backward(attn_tape *tape)
         if (node->y->grad)
             node->backward(tape, node);
         attn__grad_drop(node->y);
+        if (tape->exchange)
+            attn__exchange_node(tape->exchange, tape, node);
         attn__node_release(node);
         tape->nodes = node->previous;
     }

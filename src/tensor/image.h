@@ -24,6 +24,8 @@ typedef struct attn__image_args {
     int64_t batch, channels, plane;      /* batch normalisation: x [batch, channels, plane] */
     const void *mean, *inverse, *gain, *bias; /* [channels] */
     double eps;
+    double whole; /* batch normalisation: elements of a channel, in all the processes that divide the batch */
+    double *sums; /* [channels, 2] */
     bool train, add, add2, add3;
 } attn__image_args;
 
@@ -37,7 +39,10 @@ typedef struct attn__image_loops {
     void (*avg_backward)(void *args, int64_t begin, int64_t end);  /* planes */
     void (*statistics)(void *args, int64_t begin, int64_t end);    /* channels: y = mean, y2 = variance of x */
     void (*normalise)(void *args, int64_t begin, int64_t end);     /* channels: y from x */
-    /* channels: x = gradient, x2 = input; y = its gradient, y2 of the gain, y3 of the bias; any may be NULL */
+    /* channels: sums = those over x = gradient, and over it times x2 = input normalised; y2, y3 = gradients of the gain
+     * and the bias; any may be NULL */
+    void (*normalise_sums)(void *args, int64_t begin, int64_t end);
+    /* channels: x = gradient, x2 = input; y = its gradient, by sums */
     void (*normalise_backward)(void *args, int64_t begin, int64_t end);
     void (*add_channels)(void *args, int64_t begin, int64_t end);  /* channels: y [batch, channels, plane] += bias */
     void (*sum_channels)(void *args, int64_t begin, int64_t end);  /* channels: y3 (+)= sum of x */

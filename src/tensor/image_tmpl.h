@@ -175,13 +175,11 @@ static void NAME(normalise)(void *user, int64_t begin, int64_t end)
     }
 }
 
-static void NAME(normalise_backward)(void *user, int64_t begin, int64_t end)
+static void NAME(normalise_sums)(void *user, int64_t begin, int64_t end)
 {
     const attn__image_args *a = user;
-    double n = (double)(a->batch * a->plane);
     for (int64_t c = begin; c < end; c++) {
         REAL inverse = ((const REAL *)a->inverse)[c], mean = ((const REAL *)a->mean)[c];
-        REAL scale = inverse * ((const REAL *)a->gain)[c];
         double sum = 0, product = 0;
         for (int64_t b = 0; b < a->batch; b++) {
             const REAL *d = (const REAL *)a->x + (b * a->channels + c) * a->plane;
@@ -195,8 +193,20 @@ static void NAME(normalise_backward)(void *user, int64_t begin, int64_t end)
             ((REAL *)a->y2)[c] = (REAL)product + (a->add2 ? ((REAL *)a->y2)[c] : 0);
         if (a->y3)
             ((REAL *)a->y3)[c] = (REAL)sum + (a->add3 ? ((REAL *)a->y3)[c] : 0);
+        a->sums[2 * c] = sum;
+        a->sums[2 * c + 1] = product;
+    }
+}
+
+static void NAME(normalise_backward)(void *user, int64_t begin, int64_t end)
+{
+    const attn__image_args *a = user;
+    for (int64_t c = begin; c < end; c++) {
+        REAL inverse = ((const REAL *)a->inverse)[c], mean = ((const REAL *)a->mean)[c];
+        REAL scale = inverse * ((const REAL *)a->gain)[c];
         /* The batch's own statistics move with its elements, running ones do not. */
-        REAL level = a->train ? (REAL)(sum / n) : 0, slope = a->train ? (REAL)(product / n) : 0;
+        REAL level = a->train ? (REAL)(a->sums[2 * c] / a->whole) : 0;
+        REAL slope = a->train ? (REAL)(a->sums[2 * c + 1] / a->whole) : 0;
         for (int64_t b = 0; b < a->batch && a->y; b++) {
             const REAL *d = (const REAL *)a->x + (b * a->channels + c) * a->plane;
             const REAL *x = (const REAL *)a->x2 + (b * a->channels + c) * a->plane;
@@ -243,6 +253,7 @@ static const attn__image_loops NAME(loops) = {
     .avg_backward = NAME(avg_backward),
     .statistics = NAME(statistics),
     .normalise = NAME(normalise),
+    .normalise_sums = NAME(normalise_sums),
     .normalise_backward = NAME(normalise_backward),
     .add_channels = NAME(add_channels),
     .sum_channels = NAME(sum_channels),

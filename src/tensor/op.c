@@ -3,6 +3,7 @@
 #include "tensor/op.h"
 
 #include "base/parallel.h"
+#include "tensor/exchange.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -110,7 +111,7 @@ bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)
                             attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail)
 {
     *node = NULL;
-    if (!stays_inside(tape, nx, x))
+    if (!stays_inside(tape, nx, x) || (tape->exchange && !attn__exchange_goes_on(tape->exchange)))
         return false;
     if (!tape->options.record)
         return true;
@@ -122,7 +123,7 @@ bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)
         return false;
     memcpy(inputs, x, (size_t)nx * sizeof(attn_tensor *));
     *made = (attn__node){.previous = tape->nodes, .backward = backward, .y = y, .x = inputs, .nx = nx,
-                         .saved = saved, .nsaved = nsaved, .detail = own};
+                         .saved = saved, .nsaved = nsaved, .hidden = true, .detail = own};
     tape->nodes = made;
     y->needs_grad = y->computed = true;
     *node = made;
@@ -133,7 +134,10 @@ bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_t
                      int nx, attn_tensor *const *x, int nsaved, size_t detail)
 {
     *node = NULL;
-    return some_need_grad(nx, x) ? attn__op_record_always(tape, node, backward, y, nx, x, nsaved, detail) : true;
+    bool done = !some_need_grad(nx, x) || attn__op_record_always(tape, node, backward, y, nx, x, nsaved, detail);
+    if (*node)
+        (*node)->hidden = false;
+    return done;
 }
 
 void attn__node_save(attn__node *node, int i, const attn_tensor *tensor)

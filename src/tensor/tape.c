@@ -135,6 +135,8 @@ void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
     tape->section = tape->sections = 0;
     tape->again = false;
     tape->failed = false;
+    tape->share = (attn_share){0};
+    tape->examples = 0;
     tape->options = options ? *options : (attn_tape_options){0};
 }
 
@@ -148,6 +150,11 @@ void attn_tape_destroy(attn_tape *tape)
     attn__pool_destroy(tape->pool);
     arena_destroy(tape);
     attn__free(tape->context, tape);
+}
+
+void attn_tape_divide(attn_tape *tape, attn_share share)
+{
+    tape->share = share;
 }
 
 attn_context *attn_tape_context(const attn_tape *tape)

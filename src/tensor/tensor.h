@@ -24,6 +24,10 @@ struct attn_tensor {
     unsigned section;  /* the tape's when it was made */
     attn_tensor *grad; /* may be a handle without storage, which counts as none */
     attn_tensor *next; /* in the tape's list, newest first */
+    /* Of a parameter whose gradient is added up over processes: its number there, from 1, and where the gradient must lie
+     * (tensor/exchange.h).  0 and NULL: it is not. */
+    int64_t slot;
+    void *place;
 };
 
 /* Data that the backward pass needs, alive although the tensor itself may be gone. */
@@ -42,6 +46,7 @@ struct attn__node {
     int nx;
     attn__hold *saved;
     int nsaved;
+    bool hidden;  /* it uses parameters that are not among x */
     void *detail; /* the operation's own, from the arena */
 };
 
@@ -55,6 +60,7 @@ typedef struct attn__arena {
 enum { ATTN__MAX_SCOPES = 64 };
 
 typedef struct attn__plan_cache attn__plan_cache;
+typedef struct attn__exchange attn__exchange;
 
 struct attn_tape {
     attn_context *context;
@@ -72,6 +78,9 @@ struct attn_tape {
     unsigned section, sections;
     bool again; /* a branch runs for the second time: what it changed outside has changed already */
     bool failed;     /* in the backward pass */
+    attn_share share;         /* whole 0: the batch is not divided */
+    int examples;             /* the axis of activations that runs over the examples of a batch */
+    attn__exchange *exchange; /* of gradients with other processes; NULL: none */
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);
 };

@@ -7,7 +7,9 @@
 #include "attn/train.h"
 
 #include "base/context.h"
+#include "base/ranks.h"
 #include "base/rng.h"
+#include "tensor/exchange.h"
 
 #include <math.h>
 #include <time.h>
@@ -24,10 +26,12 @@ struct attn_training {
     attn_context *context;
     attn_training_options options;
     attn_optimiser *optimiser;
+    const attn_named_list *parameters;
     counters at;
     /* Of this run only. */
     double started, tokens;
     int64_t steps_here;
+    attn__exchange *exchange; /* with the other ranks; NULL: this process trains alone */
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -42,6 +46,7 @@ attn_status attn_training_create(attn_training **training, attn_context *context
         return ATTN_MEMORY;
     made->context = context;
     made->options = *options;
+    made->parameters = parameters;
     made->at.best = made->at.last_valid = NAN;
     attn_status status = attn_optimiser_create(&made->optimiser, context, parameters, &options->optimiser);
     if (status != ATTN_OK) {
@@ -131,6 +136,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->best_loss = at->best;
     p->measure = NAN; /* the job's to fill in */
     p->seconds = now() - training->started;
+    p->exchange_seconds = training->exchange ? attn__exchange_waited(training->exchange) : 0;
     p->tokens_per_second = p->seconds > 0 ? training->tokens / p->seconds : 0;
     int64_t left = p->epochs * p->steps - at->all_steps;
     p->seconds_left = training->steps_here > 0 ? p->seconds / (double)training->steps_here * (double)left : NAN;
@@ -143,33 +149,72 @@ static uint64_t step_seed(const attn_training *training)
     return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
 }
 
+/* Gradients of the loss, which is the mean of *sum over *tokens labels; of all ranks' together, where there are others. */
+static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
+{
+    const counters *at = &training->at;
+    int64_t counted = 0;
+    attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = step_seed(training)});
+    if (training->exchange)
+        attn__exchange_begin(training->exchange, tape);
+    attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step, &counted);
+    if (!loss)
+        return attn_context_status(training->context);
+    *tokens = (double)counted;
+    *sum = (double)*(const float *)attn_tensor_data(loss) * *tokens;
+    if (!training->exchange)
+        return attn_backward(tape, loss);
+    if (counted == 0) /* a batch that stands in for none: its loss is of nothing */
+        *sum = 0;
+    int64_t whole = job->whole(job->user);
+    double totals[] = {*sum, *tokens};
+    attn_status status = attn__exchange_backward(training->exchange, tape, loss,
+                                                 whole > 0 ? *tokens / (double)whole : 0, totals, 2);
+    *sum = totals[0];
+    *tokens = totals[1];
+    return status;
+}
+
 static attn_status one_step(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
-    attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = step_seed(training)});
-    int64_t tokens = 0;
-    attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step, &tokens);
-    if (!loss)
-        return attn_context_status(training->context);
-    double value = (double)*(const float *)attn_tensor_data(loss);
-    attn_status status = attn_backward(tape, loss);
+    double sum = 0, tokens = 0;
+    attn_status status = gradients(training, job, tape, &sum, &tokens);
     if (status != ATTN_OK)
         return status;
+    double value = tokens > 0 ? sum / tokens : 0;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
     status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
     if (status != ATTN_OK)
         return status;
-    if (!isfinite(value) || !isfinite(p->grad_norm))
+    if (!isfinite(value) || !isfinite(p->grad_norm)) {
+        attn__ranks_all_know(training->context); /* sums are the same on all of them */
         return attn__fail(training->context, ATTN_ARGUMENT,
                           "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
                           (long long)at->epoch + 1, (long long)at->step + 1, value, p->grad_norm);
-    at->loss_sum += value * (double)tokens;
-    at->loss_tokens += (double)tokens;
-    training->tokens += (double)tokens;
+    }
+    at->loss_sum += sum;
+    at->loss_tokens += tokens;
+    training->tokens += tokens;
     training->steps_here++;
     at->step++;
     at->all_steps++;
     return ATTN_OK;
+}
+
+/* A step or validation among ranks that could not be finished: what it changed is taken back.  Where it was left because
+ * of a signal, or of a process that is gone, the state of the last whole step is saved; another's failure is not. */
+static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
+{
+    if (!training->exchange)
+        return status;
+    attn__exchange_abandon(training->exchange, tape);
+    if (status != ATTN_INTERRUPTED && status != ATTN_IO)
+        return status;
+    if (status == ATTN_INTERRUPTED) /* no error: what goes wrong in saving is one */
+        attn_context_clear(training->context);
+    attn_status saved = job->save(job->user, false);
+    return saved != ATTN_OK ? saved : status;
 }
 
 static attn_status run_steps(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
@@ -179,7 +224,7 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     while (at->step < p->steps) {
         attn_status status = one_step(training, job, tape, p);
         if (status != ATTN_OK)
-            return status;
+            return leave(training, job, tape, status);
         p->epoch = at->epoch + 1;
         p->step = at->step;
         p->epoch_ends = p->improved = false;
@@ -208,7 +253,7 @@ static attn_status end_epoch(attn_training *training, const attn_job *job, attn_
         attn_tape_reset(tape, NULL);
         attn_status status = job->validate(job->user, tape, &at->last_valid);
         if (status != ATTN_OK)
-            return status;
+            return leave(training, job, tape, status);
         p->improved = isnan(at->best) || at->last_valid < at->best;
         at->stale = p->improved ? 0 : at->stale + 1;
         if (p->improved)
@@ -234,6 +279,8 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     attn_status status = attn_tape_create(&tape, training->context);
     if (status != ATTN_OK)
         return status;
+    if (job->whole && attn__ranks_many(training->context))
+        status = attn__exchange_create(&training->exchange, training->context, training->parameters, 0);
     training->started = now();
     training->tokens = 0;
     training->steps_here = 0;
@@ -244,5 +291,7 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
             status = end_epoch(training, job, tape, &p);
     }
     attn_tape_destroy(tape);
+    attn__exchange_destroy(training->exchange);
+    training->exchange = NULL;
     return status;
 }

@@ -11,6 +11,7 @@
 #ifndef ATTN_KERNELS_ROWS_H
 #define ATTN_KERNELS_ROWS_H
 
+#include "attn/attn.h"
 #include "base/cpu.h"
 
 #include <stdbool.h>
@@ -124,6 +125,7 @@ typedef struct attn__rows_args {
     uint64_t seed, stream;
     uint32_t threshold;
     double keep_scale; /* 1 / (1 - p) */
+    attn_drop_rows drop_rows;
 } attn__rows_args;
 
 typedef void (*attn__rows_fn)(const attn__rows_args *args, int64_t begin, int64_t end);

@@ -120,5 +120,5 @@ VF_FN vf apply_dropout(const attn__rows_args *a, uint64_t key, int64_t column, v
 
 VF_FN uint64_t row_key(const attn__rows_args *a, int64_t row)
 {
-    return a->threshold ? attn__dropout_key(a->seed, a->stream, (uint64_t)row) : 0;
+    return a->threshold ? attn__dropout_key(a->seed, a->stream, attn__drop_row(&a->drop_rows, (uint64_t)row)) : 0;
 }

@@ -15,6 +15,7 @@ typedef struct attend_detail {
     attn_problem problem; /* forward, without picks and weights */
     int64_t offset[INPUTS];
     uint64_t seed;
+    attn_drop_rows rows; /* dropout's */
 } attend_detail;
 
 /* ------------------------------------------------------------------------------------------ places in arrays */
@@ -171,7 +172,8 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
     for (int i = 0; i < SAVED_COUNT; i++)
         data[i] = node->saved[i].data;
     attn_arrays arrays = {.o = node->saved[SAVED_O].data, .lse = node->saved[SAVED_LSE].data,
-                          .dout = node->y->grad->data, .seed_offset = detail->seed};
+                          .dout = node->y->grad->data, .seed_offset = detail->seed,
+                          .drop_rows = detail->rows};
     problem.direction = ATTN_BACKWARD;
     problem.accumulate = g->add;
     problem.with &= ~(unsigned)ATTN_WANT_LSE;
@@ -357,6 +359,7 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     detail->problem.npicks = 0;
     detail->problem.weights_dropped = false;
     detail->seed = arrays->seed_offset;
+    detail->rows = arrays->drop_rows;
     detail->offset[Q] = a->q.offset;
     detail->offset[K] = a->k.offset;
     detail->offset[V] = a->v.offset;
@@ -412,6 +415,16 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
     set_inputs(arrays, data);
 }
 
+/* Rows of weights, counted as the engine's dropout does (BATCH and QUERY dims in their order), that lie together for one
+ * example of the batch. */
+static int64_t rows_of_example(const attn_tape *tape, const attn_problem *problem, int dim)
+{
+    int64_t rows = 1;
+    for (int i = dim; i < problem->ndims; i++)
+        rows *= problem->dims[i].role == ATTN_BATCH || problem->dims[i].role == ATTN_QUERY ? problem->dims[i].n : 1;
+    return rows / (tape->share.count > 0 ? tape->share.count : 1);
+}
+
 attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
 {
     attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
@@ -422,8 +435,10 @@ attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
     if (!accepts(tape, a, inputs, &problem))
         return NULL;
     attn_arrays arrays = {0};
-    if (problem.dropout > 0)
+    if (problem.dropout > 0) {
         arrays.seed_offset = attn__mix64(attn__mix64(tape->options.seed) ^ tape->stream++);
+        arrays.drop_rows = attn__dropout_rows(tape, rows_of_example(tape, &problem, a->examples));
+    }
     attn_tensor *y = attn__op_result(tape, problem.dtype, a->rank, a->shape);
     attn__node *node;
     if (!y || !result_fits(tape, &problem, y) || !make_weights(tape, a, &problem, &arrays) ||

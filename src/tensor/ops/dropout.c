@@ -12,11 +12,30 @@ bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
     return false;
 }
 
-attn__dropout attn__dropout_site(attn_tape *tape, double p)
+attn_drop_rows attn__dropout_rows(const attn_tape *tape, int64_t each)
+{
+    const attn_share *s = &tape->share;
+    int64_t here = s->count > 0 ? s->count : 1;
+    if (s->whole == 0)
+        return (attn_drop_rows){0};
+    return (attn_drop_rows){s->first * each, here * each, (s->whole - here) * each};
+}
+
+/* Rows of x, which are along its last axis, that lie together for one example.  Heads may be part of the examples' axis. */
+static int64_t rows_of_example(const attn_tape *tape, const attn_tensor *x)
+{
+    int64_t here = tape->share.count > 0 ? tape->share.count : 1, rows = 1;
+    for (int i = tape->examples; i < x->rank - 1; i++)
+        rows *= x->shape[i];
+    return rows / here;
+}
+
+attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p)
 {
     if (!tape->options.train || p == 0)
         return (attn__dropout){.scale = 1};
-    return (attn__dropout){tape->options.seed, tape->stream++, attn__dropout_threshold(p), 1 / (1 - p)};
+    return (attn__dropout){tape->options.seed, tape->stream++, attn__dropout_threshold(p), 1 / (1 - p),
+                           attn__dropout_rows(tape, rows_of_example(tape, x))};
 }
 
 void attn__dropout_set(attn__rows_args *args, const attn__dropout *dropout)
@@ -25,6 +44,7 @@ void attn__dropout_set(attn__rows_args *args, const attn__dropout *dropout)
     args->stream = dropout->stream;
     args->threshold = dropout->threshold;
     args->keep_scale = dropout->scale;
+    args->drop_rows = dropout->rows;
 }
 
 static void run(attn_tape *tape, const attn__dropout *dropout, const attn_tensor *like, const void *x, void *y)
@@ -48,7 +68,7 @@ attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p)
 {
     if (!attn__op_accepts(tape, "dropout", 1, x) || !attn__dropout_accepts(tape, "dropout", p))
         return NULL;
-    attn__dropout dropout = attn__dropout_site(tape, p);
+    attn__dropout dropout = attn__dropout_site(tape, x, p);
     if (dropout.threshold == 0)
         return x;
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);

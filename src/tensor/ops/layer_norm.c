@@ -145,5 +145,5 @@ attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y
 {
     if (!attn__op_accepts(tape, "add_layer_norm", 4, x, y, g, b) || !attn__dropout_accepts(tape, "add_layer_norm", p))
         return NULL;
-    return normalise(tape, x, y, attn__dropout_site(tape, p), g, b, eps);
+    return normalise(tape, x, y, attn__dropout_site(tape, x, p), g, b, eps);
 }

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * A command that several processes run together, as mpirun starts it: one of them speaks. */
+#include "command.h"
+
+#include "attn/ranks.h"
+
+int cli_ranks_join(cli_call *cli)
+{
+    if (attn_ranks_join(cli->context) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (attn_ranks_rank(cli->context) > 0) { /* rank 0 tells what goes wrong here, too */
+        cli->quiet = true;
+        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
+            return CLI_FAILED;
+    }
+    return CLI_OK;
+}
+
+static attn_status status_of(const cli_call *cli, int code)
+{
+    attn_status status = attn_context_status(cli->context);
+    if (code == CLI_OK)
+        return ATTN_OK;
+    if (code == CLI_INTERRUPTED)
+        return ATTN_INTERRUPTED;
+    return status != ATTN_OK ? status : ATTN_ARGUMENT;
+}
+
+int cli_ranks_leave(const cli_call *cli, int code)
+{
+    attn_context *context = cli->context;
+    if (attn_ranks_size(context) > 1 &&
+        attn_ranks_agree(context, status_of(cli, code), cli_last_failure()) != ATTN_OK && code == CLI_OK)
+        code = cli_failed(cli, NULL);
+    attn_ranks_leave(context);
+    return code;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ranks.h - sums and words among the processes of a start by mpirun; in a process alone each of these is done at once.
+ *
+ * Nothing here blocks for good: whoever waits asks again and again whether the sum is there, whether another rank gave
+ * up (and then gives up too, with that rank's message), and whether this process is asked to stop.  After any of the
+ * last two the ranks are `broken`: sums that were begun are never finished, and every call returns that status.
+ */
+#ifndef ATTN_BASE_RANKS_H
+#define ATTN_BASE_RANKS_H
+
+#include "attn/ranks.h"
+#include "base/context.h"
+#include "base/ranks_ops.h"
+
+bool attn__ranks_many(const attn_context *context);
+bool attn__ranks_first(const attn_context *context); /* the one that writes, saves and speaks */
+
+/* data[n] becomes its sum over all ranks (or the largest), once `request` is done.  On every rank the same sums must be
+ * begun in the same order; data must stay. */
+attn_status attn__ranks_sum_begin(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind,
+                                  attn__ranks_request *request);
+attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request, bool *done);
+attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
+attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
+/* ATTN_OK, or why this process should not go on: another gave up, or it is asked to stop. */
+attn_status attn__ranks_poll(attn_context *context);
+/* ATTN_ARGUMENT, "rank R WHAT", unless `value` is the same on all ranks. */
+attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *what);
+
+/* This rank gives up by itself, with the context's error: the others hear of it where they wait. */
+void attn__ranks_give_up(attn_context *context, attn_status status);
+/* What just failed failed on all ranks alike: nobody has to be told. */
+void attn__ranks_all_know(attn_context *context);
+
+/* This rank's share of n things that stand in a row: [*first, *first + the result). */
+int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first);
+
+/* Of the cores that this process may use, how many are its own where mpirun started several here and bound none. */
+int attn__ranks_cores(int usable);
+
+/* For tests: ranks over other operations than MPI's.  ATTN_MEMORY. */
+attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *ops);
+
+#endif

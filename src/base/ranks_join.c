@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * Finding out whether mpirun started this process, and opening the module that knows MPI. */
+#include "base/ranks.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef ATTN_MODULE_DIR
+#define ATTN_MODULE_DIR "/usr/local/lib/attn"
+#endif
+static const char module_name[] = "attn-mpi.so";
+
+/* How many processes the launcher started; 0: there was none.  Open MPI, MPICH and those of its family, PMIx. */
+static long launched(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *value = getenv(sizes[i]);
+        if (value && *value)
+            return strtol(value, NULL, 10);
+    }
+    return getenv("PMIX_RANK") ? LONG_MAX : 0; /* PMIx tells the size only when asked */
+}
+
+int attn__ranks_cores(int usable)
+{
+    static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const char *value = getenv(counts[i]);
+        long here = value ? strtol(value, NULL, 10) : 0;
+        /* Bound processes have different cores, each fewer than there are. */
+        if (here > 1 && usable == sysconf(_SC_NPROCESSORS_ONLN))
+            return usable / (int)(here < usable ? here : usable);
+    }
+    return usable;
+}
+
+/* Beside the program (as built), where it was to be installed, or where the user says; "" past the last. */
+static void candidate(int i, char path[PATH_MAX])
+{
+    const char *given = getenv("ATTN_MPI_MODULE");
+    path[0] = '\0';
+    if (given && *given) {
+        snprintf(path, PATH_MAX, "%s", i == 0 ? given : "");
+    } else if (i == 0) {
+        ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - sizeof module_name - 1);
+        path[length > 0 ? length : 0] = '\0';
+        char *slash = strrchr(path, '/');
+        if (slash)
+            memcpy(slash + 1, module_name, sizeof module_name);
+        else
+            snprintf(path, PATH_MAX, "%s", module_name);
+    } else if (i == 1) {
+        snprintf(path, PATH_MAX, "%s/%s", ATTN_MODULE_DIR, module_name);
+    }
+}
+
+static attn_status open_module(attn_context *context, const attn__ranks_ops **ops)
+{
+    char path[PATH_MAX], why[300] = "not found";
+    void *module = NULL;
+    for (int i = 0; !module; i++) {
+        candidate(i, path);
+        if (!path[0])
+            break;
+        /* Global: Open MPI's own plug-ins look for its symbols. */
+        if (access(path, R_OK) == 0 && !(module = dlopen(path, RTLD_NOW | RTLD_GLOBAL)))
+            snprintf(why, sizeof why, "%s", dlerror());
+    }
+    if (!module)
+        return attn__fail(context, ATTN_UNSUPPORTED, "started by mpirun, but this attn has no MPI: %s: %s", module_name,
+                          why);
+    void *symbol = dlsym(module, ATTN__RANKS_ENTRY);
+    attn__ranks_entry entry;
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C knows no way from an object's pointer to a function's */
+    *ops = entry ? entry() : NULL;
+    if (*ops && (*ops)->version == ATTN__RANKS_VERSION)
+        return ATTN_OK;
+    return attn__fail(context, ATTN_UNSUPPORTED, "%s: of another version of attn", path);
+}
+
+attn_status attn_ranks_join(attn_context *context)
+{
+    const attn__ranks_ops *ops;
+    long size = launched();
+    if (context->ranks || size < 2)
+        return ATTN_OK;
+    attn_status status = open_module(context, &ops);
+    if (status == ATTN_OK)
+        status = attn__ranks_join_with(context, ops);
+    if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
+        return status;
+    /* Each process for itself, all training into the same directory: what comes of mixing two MPIs. */
+    int found = attn_ranks_size(context);
+    attn_ranks_leave(context);
+    return attn__fail(context, ATTN_UNSUPPORTED, "mpirun started %ld processes, of which %s finds %d: it is not of that MPI",
+                      size, ops->name, found);
+}
