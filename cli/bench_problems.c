@@ -2,6 +2,8 @@
  * The problems that attn bench attend measures when it is given none. */
 #include "bench_problems.h"
 
+#include "attn/attn.h"
+
 #include <stddef.h>
 
 const char *const bench_problems_all[] = {
@@ -20,5 +22,9 @@ const char *const bench_problems_all[] = {
 
 const char *const bench_problems_quick[] = {
     "b1h8q256k256d64", "b2h4q197k197d64:causal", "b16h4q10k10d64:lens", "b1h4q128k128d64:bf16", "axis32x32c64h8:col",
-    "window32x32w5h2d8", "tied8x32h4d16", NULL,
+    "window32x32w5h2d8", "tied8x32h4d16",
+#define ATTN_X(NAME, name) "b1h2q64k64d16:" #name,
+    ATTN_SCORES(ATTN_X) /* every kind of score, also one added later */
+#undef ATTN_X
+    NULL,
 };

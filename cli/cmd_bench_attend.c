@@ -21,6 +21,7 @@ static const cli_option options[] = {
 
 static const char *const usage[] = {"[PROBLEM...]", NULL};
 
+#define WORD(NAME, name) " " #name
 static const char description[] =
     "For each problem, direction and number of threads: the median time, the multiplications and additions per second "
     "(2 for each channel of the score and of the value, over all pairs that the problem's structure leaves; times 2.5 "
@@ -39,9 +40,11 @@ static const char description[] =
     "                        an image, taps, step, dilation: zero, mask-border, shift\n"
     "Features of all forms:\n"
     "  bf16 f64 causal causal-br band=LO..HI lens lensq pad mask bias biask rel\n"
-    "  dropout=P fill=X scale=X lse concat gaussian boxcar triangular constant\n"
-    "  over-n kernel-sum; bthd bhtd (layout of the first two forms)\n"
+    "  dropout=P fill=X scale=X lse over-n kernel-sum; bthd bhtd (layout of the first\n"
+    "  two forms); the score:\n"
+    " " ATTN_SCORES(WORD) "\n"
     "attn.h says what each means.";
+#undef WORD
 
 static const char *const examples[] = {
     "attn bench attend",

@@ -270,6 +270,9 @@ static int print_json(const contacts *c, char paths[3][4096])
     attn_json_text(&json, "alignment", c->family.path);
     attn_json_int(&json, "residues", c->n);
     attn_json_int(&json, "sequences", c->family.rows);
+    attn_json_int(&json, "sequences_in_file", attn_alignment_rows(c->family.all));
+    if (c->family.effective > 0)
+        attn_json_real(&json, "effective_sequences", c->family.effective);
     attn_json_text(&json, "map", paths[0]);
     attn_json_text(&json, "table", paths[1]);
     attn_json_text(&json, "picture", paths[2]);

@@ -42,7 +42,7 @@ static bool is_ours(const cli_call *cli, const char *directory)
     bool ours = status == ATTN_OK && strcmp(attn_config_text(training, "data", ""), "phrasebook") == 0;
     if (status == ATTN_OK)
         attn_config_destroy(training);
-    attn_context_clear(cli->context);
+    cli_forgive(cli);
     return ours;
 }
 
@@ -54,7 +54,10 @@ static int clear_directory(const cli_call *cli, const char *directory)
     char path[4096];
     if (strlen(directory) > sizeof path - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
-    if (!is_ours(cli, directory))
+    bool ours = is_ours(cli, directory);
+    if (attn_context_status(cli->context) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (!ours)
         return cli_fail(CLI_BAD, "%s holds a translator that is not a demo's: choose another directory with --out",
                         directory);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -116,7 +116,7 @@ static attn_config *training_of(const cli_call *cli)
     attn_config *training = NULL;
     int length = snprintf(path, sizeof path, "%s/training.json", cli->words[0]);
     if (length < 0 || length >= (int)sizeof path || attn_config_read(&training, cli->context, path) != ATTN_OK) {
-        attn_context_clear(cli->context);
+        cli_forgive(cli);
         training = NULL;
     }
     return training;
@@ -168,7 +168,9 @@ static int evaluate_one(cli_call *cli)
     char path[4096];
     snprintf(path, sizeof path, "%.4000s/config.json", cli->words[0]);
     int code;
-    if (!data[0] && attn_file_exists(path))
+    if (attn_context_status(cli->context) != ATTN_OK)
+        code = cli_failed(cli, NULL);
+    else if (!data[0] && attn_file_exists(path))
         code = cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data", cli->words[0]);
     else if (drawn)
         code = cli_eval_generator(cli, data, part_of(part), part);

@@ -112,10 +112,14 @@ static attn_status load(const cli_call *cli, subject *of)
     const char *directory = cli->words[0];
     attn_status status;
     *of = (subject){0};
-    if (attn_classifier_is_one(cli->context, directory)) {
+    bool classifier = attn_classifier_is_one(cli->context, directory);
+    bool generator = !classifier && attn_generator_is_one(cli->context, directory);
+    if (attn_context_status(cli->context) != ATTN_OK)
+        return attn_context_status(cli->context);
+    if (classifier) {
         status = attn_classifier_load(&of->classifier, cli->context, directory);
         of->model = status == ATTN_OK ? attn_classifier_model(of->classifier) : NULL;
-    } else if (attn_generator_is_one(cli->context, directory)) {
+    } else if (generator) {
         status = attn_generator_load(&of->generator, cli->context, directory);
         of->model = status == ATTN_OK ? attn_generator_model(of->generator) : NULL;
     } else {

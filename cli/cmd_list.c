@@ -12,10 +12,10 @@ static const cli_option options[] = {
     CLI_FLAG("all", 'a', "everything about every architecture"),
 };
 
-static const char *const usage[] = {"[NAME [--config JSON]]", "--all", NULL};
+static const char *const usage[] = {"[ARCHITECTURE [--config JSON]]", "--all", NULL};
 
 static const char description[] =
-    "Without NAME: every architecture in one line. With NAME: its settings, inputs, outputs, and the parameters of a "
+    "Without ARCHITECTURE: every architecture in one line. With one: its settings, inputs, outputs, and the parameters of a "
     "model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 heads, "
     "kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
 
@@ -44,7 +44,7 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
         status = attn_model_create(model, cli->context, architecture->name, config,
                                    &(attn_model_options){.blank = true}); /* only names and shapes are looked at */
     attn_config_destroy(config);
-    if (status != ATTN_OK && given)
+    if (status == ATTN_MEMORY || (status != ATTN_OK && given))
         return cli_failed(cli, NULL);
     attn_context_clear(cli->context);
     return CLI_OK;

@@ -3,9 +3,11 @@
 #include "commands.h"
 #include "family.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
@@ -42,7 +44,9 @@ typedef struct scoring {
     int64_t *column;  /* of each residue */
     float (*logp)[ATTN_RESIDUES]; /* log-probabilities where a residue has been hidden */
     bool *known;
-    FILE *out;
+    FILE *out; /* standard output, or `text` as it grows */
+    char *text;
+    size_t size;
 } scoring;
 
 /* One part of a mutation. */
@@ -191,19 +195,45 @@ static int prepare(scoring *s)
     return CLI_OK;
 }
 
+/* Hours of scores shall not be lost to a folder that is not there: asked before, written afterwards. */
+static bool can_write(const char *path)
+{
+    char folder[4096];
+    if (attn_file_exists(path))
+        return access(path, W_OK) == 0;
+    const char *slash = strrchr(path, '/');
+    int length = slash == path ? 1 : slash ? (int)(slash - path) : 0;
+    snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
+    return access(folder, W_OK) == 0;
+}
+
 static int open_out(scoring *s)
 {
     const char *path = cli_text(s->family.cli, "out");
-    s->out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    return s->out ? CLI_OK : cli_fail(CLI_BAD, "%s: cannot be written", path);
+    if (strcmp(path, "-") == 0) {
+        s->out = stdout;
+        return CLI_OK;
+    }
+    if (!can_write(path))
+        return cli_fail(CLI_BAD, "%s: cannot be written: %s", path, strerror(errno));
+    s->out = open_memstream(&s->text, &s->size);
+    return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
+/* The file appears whole or not at all; of standard output main() says whether it arrived. */
 static int close_out(scoring *s, int code)
 {
-    bool failed = s->out && (ferror(s->out) != 0);
-    if (s->out && s->out != stdout)
-        failed |= fclose(s->out) != 0;
-    return code == CLI_OK && failed ? cli_fail(CLI_BAD, "%s: cannot be written", cli_text(s->family.cli, "out")) : code;
+    if (!s->out || s->out == stdout)
+        return code;
+    bool failed = ferror(s->out) != 0;
+    failed |= fclose(s->out) != 0;
+    if (code == CLI_OK && failed)
+        code = cli_fail(CLI_FAILED, "out of memory");
+    if (code == CLI_OK &&
+        attn_file_write(s->family.cli->context, cli_text(s->family.cli, "out"), s->text, s->size) != ATTN_OK)
+        code = cli_failed(s->family.cli, NULL);
+    free(s->text);
+    return code;
 }
 
 static int run(cli_call *cli)

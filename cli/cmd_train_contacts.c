@@ -35,7 +35,7 @@ typedef struct fitting {
     float **distances;
 } fitting;
 
-static attn_status measure(const fitting *f, int i, const char *path, const char *chain)
+static int measure(const fitting *f, int i, const char *path, const char *chain)
 {
     const cli_call *cli = f->cli;
     const attn_alignment *a = f->families[i].chosen;
@@ -43,7 +43,11 @@ static attn_status measure(const fitting *f, int i, const char *path, const char
     attn_bytes bytes = {0};
     attn_structure *structure = NULL;
     f->distances[i] = malloc((size_t)(columns * columns) * sizeof **f->distances);
-    attn_status status = to && f->distances[i] ? attn_file_read(&bytes, cli->context, path, 0) : ATTN_MEMORY;
+    if (!to || !f->distances[i]) {
+        free(to);
+        return cli_fail(CLI_FAILED, "%s: out of memory", path);
+    }
+    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
     if (status == ATTN_OK)
         status = attn_structure_parse(&structure, cli->context, bytes.data, bytes.size, path, chain);
     if (status == ATTN_OK)
@@ -55,7 +59,7 @@ static attn_status measure(const fitting *f, int i, const char *path, const char
     attn_structure_destroy(structure);
     attn_bytes_free(cli->context, &bytes);
     free(to);
-    return status;
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
 /* "alignment=structure:chain"; the alignment's name may hold no '='. */
@@ -76,8 +80,8 @@ static int read_example(const fitting *f, int i, const char *word)
         return cli_fail(CLI_FAILED, "out of memory");
     memcpy(path, text, length + 1);
     int code = cli_family_read(&f->families[i], f->cli, path);
-    if (code == CLI_OK && measure(f, i, structure, chain) != ATTN_OK)
-        code = cli_failed(f->cli, NULL);
+    if (code == CLI_OK)
+        code = measure(f, i, structure, chain);
     f->families[i].path = path;
     return code;
 }

@@ -110,6 +110,8 @@ int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2,
 const char *cli_last_failure(void); /* what cli_fail said last, without "attn: "; NULL: nothing yet */
 /* The context's error, after `where` and ": " (NULL: alone); returns the exit code of its status. */
 int cli_failed(const cli_call *cli, const char *where);
+/* Forgets the error of something that was only tried, unless memory ran out: then nobody knows how it would have ended. */
+void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -153,7 +155,7 @@ void cli_wait_politely(char **argv);
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
-void cli_man_page(FILE *file);
+void cli_man_page(FILE *file, const cli_command *command); /* NULL: attn(1) itself */
 bool cli_completion(FILE *file, const char *shell); /* false: no such shell */
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const cli_family_selects[] = {"diverse", "first", "random", NULL};
+const char *const cli_family_selects[] = {"diverse", "first", "random", "weighted", NULL};
 const char *const cli_family_formats[] = {"auto", "a3m", "fasta", "a2m", "stockholm", NULL};
 
 static int index_of(const char *const *choices, const char *value)
@@ -28,27 +28,54 @@ int cli_family_model(const cli_call *cli, attn_msa **msa)
 
 /* ------------------------------------------------------------------------------------------ the alignment */
 
-static attn_status parse(cli_family *family, const attn_bytes *bytes)
+int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path)
 {
-    const cli_call *cli = family->cli;
+    attn_bytes bytes = {0};
     attn_alignment_options options = {
         .format = (attn_alignment_format)index_of(cli_family_formats, cli_text(cli, "format")),
         .query_columns = cli_flag(cli, "query_columns")};
-    attn_status status =
-        attn_alignment_parse(&family->all, cli->context, bytes->data, bytes->size, family->path, &options);
+    *family = (cli_family){.cli = cli, .path = path};
+    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
+    if (status == ATTN_OK)
+        status = attn_alignment_parse(&family->all, cli->context, bytes.data, bytes.size, path, &options);
+    attn_bytes_free(cli->context, &bytes);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+/* Every pair of sequences is compared; where that would keep a user waiting, `attn weights` is there. */
+static attn_status count_effective(cli_family *family)
+{
+    const double most = 2e10; /* residues compared: about a second on one core */
+    int64_t rows = attn_alignment_rows(family->all);
+    if (0.5 * (double)rows * (double)rows * (double)attn_alignment_columns(family->all) > most)
+        return ATTN_OK;
+    double *weights = malloc((size_t)rows * sizeof *weights);
+    attn_status status = weights ? attn_alignment_weights(family->all, 0, weights) : ATTN_OK;
+    for (int64_t i = 0; weights && status == ATTN_OK && i < rows; i++)
+        family->effective += weights[i];
+    free(weights);
+    return status;
+}
+
+static attn_status choose(cli_family *family)
+{
+    const cli_call *cli = family->cli;
     attn_selection selection = {.depth = cli_int(cli, "depth"),
                                 .how = (attn_select)index_of(cli_family_selects, cli_text(cli, "select")),
                                 .seed = (uint64_t)cli_int(cli, "seed")};
+    attn_status status = count_effective(family);
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
 }
 
 static void tell(const cli_family *family)
 {
     static const char *const formats[] = {"", "a3m", "FASTA", "a2m", "Stockholm"};
-    char all[32], chosen[32];
-    cli_note(family->cli, "%s: %s, %s sequences of %lld columns; %s used", family->path,
+    char all[32], chosen[32], effective[64] = "";
+    if (family->effective > 0)
+        snprintf(effective, sizeof effective, ", Neff %.0f", family->effective);
+    cli_note(family->cli, "%s: %s, %s sequences of %lld columns%s; %s used", family->path,
              formats[attn_alignment_origin(family->all)], cli_count(attn_alignment_rows(family->all), all),
-             (long long)attn_alignment_columns(family->all), cli_count(family->rows, chosen));
+             (long long)attn_alignment_columns(family->all), effective, cli_count(family->rows, chosen));
     if (family->rows == 1)
         cli_note(family->cli,
                  "warning: one sequence alone is no alignment: what the model says of it is little better than chance");
@@ -56,13 +83,10 @@ static void tell(const cli_family *family)
 
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path)
 {
-    attn_bytes bytes = {0};
-    *family = (cli_family){.cli = cli, .path = path};
-    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
-    if (status == ATTN_OK)
-        status = parse(family, &bytes);
-    attn_bytes_free(cli->context, &bytes);
-    if (status != ATTN_OK)
+    int code = cli_family_read_all(family, cli, path);
+    if (code != CLI_OK)
+        return code;
+    if (choose(family) != ATTN_OK)
         return cli_failed(cli, NULL);
     family->rows = attn_alignment_rows(family->chosen);
     family->cols = attn_alignment_columns(family->chosen) + 1;

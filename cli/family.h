@@ -10,13 +10,18 @@
 
 extern const char *const cli_family_selects[], *const cli_family_formats[];
 
+/* How an alignment's file is read. */
+#define CLI_FAMILY_FORMAT_OPTIONS                                                                                      \
+    CLI_CHOICE("format", cli_family_formats, "auto", "of the alignment"),                                              \
+        CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
+
 /* What of an alignment is used. */
 #define CLI_FAMILY_CHOICE_OPTIONS(depth)                                                                               \
     CLI_INT("depth", 'd', depth, 1, 1024, "most sequences of an alignment that are used"),                             \
-        CLI_CHOICE("select", cli_family_selects, "diverse", "which ones: diverse as in ESM's notebook, first, random"), \
+        CLI_CHOICE("select", cli_family_selects, "diverse",                                                            \
+                   "which ones: diverse as in ESM's notebook, first, random, weighted (random by attn weights)"),      \
         CLI_INT("seed", 0, "1", 0, 9e15, "of a random choice"),                                                        \
-        CLI_CHOICE("format", cli_family_formats, "auto", "of the alignment"),                                          \
-        CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
+        CLI_FAMILY_FORMAT_OPTIONS
 
 /* Options that the commands with a --model have. */
 #define CLI_FAMILY_OPTIONS                                                                                             \
@@ -33,10 +38,13 @@ typedef struct cli_family {
     attn_alignment *all, *chosen;
     int32_t *tokens; /* [rows, cols] of `chosen`, <cls> first */
     int64_t rows, cols;
+    double effective; /* sequences of `all` at 80 % identity; 0: too many to count in passing */
 } cli_family;
 
 /* Loads --model.  Errors have been said; returns an exit code. */
 int cli_family_model(const cli_call *cli, attn_msa **msa);
+/* Reads an alignment, all of it, into family->all. */
+int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
 /* Reads an alignment and chooses among its sequences; notes what a user should know of it. */
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);

@@ -3,6 +3,7 @@
 #include "command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,19 +51,16 @@ static int refuse_command(const char *word)
     return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
 }
 
-/* A context, or NULL with the reason said. */
-static attn_context *make_context(int threads)
+/* CLI_OK, or the reason is said and *context NULL. */
+static int make_context(attn_context **context, int threads)
 {
-    attn_context *context;
-    attn_status status = attn_context_create(&context, &(attn_context_options){.threads = threads});
+    attn_status status = attn_context_create(context, &(attn_context_options){.threads = threads});
     if (status == ATTN_OK)
-        return context;
+        return CLI_OK;
     const char *isa = getenv("ATTN_ISA");
     if ((status == ATTN_NOT_FOUND || status == ATTN_UNSUPPORTED) && isa)
-        cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
-    else
-        cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
-    return NULL;
+        return cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
+    return cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 
 static int parse_and_run(cli_call *cli, int argc, char **argv)
@@ -70,18 +68,17 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    cli->context = make_context((int)cli_int(cli, "threads"));
-    if (!cli->context)
-        return CLI_BAD;
-    return cli->command->run(cli);
+    code = make_context(&cli->context, (int)cli_int(cli, "threads"));
+    return code == CLI_OK ? cli->command->run(cli) : code;
 }
 
 static int run(const cli_command *command, int argc, char **argv)
 {
-    cli_call cli = {.command = command, .parse_context = make_context(1)};
-    if (!cli.parse_context)
-        return CLI_BAD;
-    int code = CLI_FAILED;
+    cli_call cli = {.command = command};
+    int code = make_context(&cli.parse_context, 1);
+    if (code != CLI_OK)
+        return code;
+    code = CLI_FAILED;
     cli.words = calloc((size_t)argc + 1, sizeof *cli.words);
     if (!cli.words || attn_config_create(&cli.given, cli.parse_context) != ATTN_OK)
         cli_fail(CLI_FAILED, "out of memory");
@@ -94,12 +91,23 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* What was printed may not have arrived: a full disk shows only here. */
+/* A file opened while a standard descriptor is closed would get its number, and what is printed would go into it.  The
+ * place is held by something that can be neither read nor written, so that using it is an error as before. */
+static void hold_descriptors(void)
+{
+    for (int i = 0; i <= 2; i++) {
+        if (fcntl(i, F_GETFD) == -1 && errno == EBADF)
+            (void)!open("/dev/null", i == 0 ? O_WRONLY : O_RDONLY); /* i is the lowest free number */
+    }
+}
+
+/* What was printed may not have arrived: a full disk shows only here.  Closed, it is missed only by who prints. */
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;
     errno = 0;
-    if (fclose(stdout) != 0 || failed)
+    failed |= fflush(stdout) != 0;
+    if (failed || (fclose(stdout) != 0 && errno != EBADF))
         return cli_fail(CLI_BAD, "standard output: %s", errno ? strerror(errno) : "not everything could be written");
     return code;
 }
@@ -125,6 +133,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    hold_descriptors();
     cli_wait_politely(argv);
     return close_output(dispatch(argc, argv));
 }

@@ -74,6 +74,12 @@ int cli_failed(const cli_call *cli, const char *where)
     return where ? cli_fail(code, "%s: %s", where, error) : cli_fail(code, "%s", error);
 }
 
+void cli_forgive(const cli_call *cli)
+{
+    if (attn_context_status(cli->context) != ATTN_MEMORY)
+        attn_context_clear(cli->context);
+}
+
 int cli_print_json(const cli_call *cli, attn_json *json)
 {
     const char *text;

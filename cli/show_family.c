@@ -84,14 +84,14 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    int64_t columns = s->family.cols, rows = s->family.rows;
+    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results hold what is shown */
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,
-                  (const float *)attn_tensor_data(s->result.row_maps) + layer * s->heads * columns * columns);
+                  (const float *)attn_tensor_data(s->result.row_maps) + (layer - first) * s->heads * columns * columns);
     for (int64_t layer = s->first; s->columns && layer < s->end; layer++) {
-        float *mean = s->means + (layer - s->first) * s->heads * rows * rows;
+        float *mean = s->means + (layer - first) * s->heads * rows * rows;
         const float *maps = attn_tensor_data(s->result.column_maps);
-        mean_over_columns(s, maps + layer * s->heads * columns * rows * rows, mean);
+        mean_over_columns(s, maps + (layer - first) * s->heads * columns * rows * rows, mean);
         add_layer(s, "Column", layer, rows, s->labels + columns, mean);
     }
 }
@@ -148,7 +148,7 @@ static int choose_layers(showing *s)
 
 static int draw(showing *s)
 {
-    attn_msa_options how = {.row_maps = s->rows, .column_maps = s->columns};
+    attn_msa_options how = {.row_maps = s->rows, .column_maps = s->columns, .map_layer = cli_int(s->family.cli, "layer")};
     int code = choose_layers(s);
     if (code == CLI_OK && !make_room(s))
         code = cli_fail(CLI_FAILED, "out of memory");

@@ -118,7 +118,7 @@ static void change(attn_problem *p, bytes *b)
         p->seed = (uint64_t)take(b, 0, 9);
         break;
     case 9:
-        p->score = (attn_score)take(b, 0, ATTN_SCORE_TRIANGULAR + 1);
+        p->score = (attn_score)take(b, 0, ATTN_SCORE_KINDS);
         for (int i = p->ndims - 1; i >= 0; i--)
             if (p->dims[i].role == ATTN_CONTRACT)
                 p->dims[i].w = 1;

@@ -73,6 +73,16 @@ head -2 f1.a3m > single.a3m
 "$attn" contacts single.a3m --model fitted -o out 2>said >/dev/null
 grep -q "warning: one sequence alone" said || fail "no warning for one sequence"
 
+# ---- weights of sequences: the eight of a family differ in a fifth of their columns and count singly, copies together
+"$attn" weights families/f1.a3m -o out --identity 0.99 --json | grep -q '"effective_sequences":8' || fail "Neff is not 8"
+cat f1.a3m f1.a3m > twice.a3m
+expect 0 "16 sequences of 30 columns, Neff 8.0 at 99 % identity" "$attn" weights twice.a3m -o out --identity 0.99
+awk -F'\t' 'NR == 1 { if ($3 != "identity_weight") bad = 1; next } $3 != 0.5 { bad = 1 } { sum += $4; n++ }
+    END { exit !(n == 16 && !bad && sum > 15.99 && sum < 16.01) }' out/twice.weights.tsv || fail "weights are not as they should be"
+"$attn" contacts twice.a3m --model fitted -o out --depth 4 --select weighted 2>said >/dev/null
+grep -q "16 sequences of 30 columns, Neff [1-8]; 4 used" said || fail "contacts does not say Neff: $(cat said)"
+expect 2 "cannot be 1.5" "$attn" weights f1.a3m --identity 1.5
+
 # ---- pictures of attention
 "$attn" show fitted f1.a3m --depth 3 --kinds rows,columns -o maps.svg --quiet > said || fail "no picture of attention"
 [ "$(grep -c '' said)" -eq 1 ] && [ -s maps.svg ] || fail "show does not name its picture"

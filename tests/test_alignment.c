@@ -5,6 +5,7 @@
 
 #include "attn/alignment.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,98 @@ static void weights_count_like_rows(void **state)
     attn_context_destroy(c);
 }
 
+/* Every pair by itself, in double, against the blocks of the library, on lengths around its strides. */
+static void weights_are_those_of_plain_loops(void **state)
+{
+    (void)state;
+    enum { ROWS = 150, MOST = 300 };
+    static const int lengths[] = {1, 15, 16, 17, 127, 128, 129, 300};
+    static char text[ROWS * (MOST + 8)];
+    attn_context *c = new_context();
+    unsigned random = 1;
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        int n = lengths[k], used = 0;
+        for (int r = 0; r < ROWS; r++) {
+            used += sprintf(text + used, ">%d\n", r);
+            for (int i = 0; i < n; i++) { /* a third like the query, in between all shares of likeness */
+                random = random * 1664525u + 1013904223u;
+                bool own = (random >> 16) % 100 < (unsigned)(r % 50);
+                text[used++] = own ? "ACDE-"[(random >> 8) % 5] : "ACDEFGHIK-"[i % 10];
+            }
+            text[used++] = '\n';
+        }
+        text[used] = 0;
+        attn_alignment *a = parse(c, text, "x.fa", NONE);
+        double weights[ROWS];
+        assert_int_equal(attn_alignment_weights(a, 0.62, weights), ATTN_OK);
+        for (int i = 0; i < ROWS; i++) {
+            int alike = 0;
+            for (int j = 0; j < ROWS; j++) {
+                int equal = 0;
+                for (int q = 0; q < n; q++)
+                    equal += attn_alignment_row(a, i)[q] == attn_alignment_row(a, j)[q];
+                alike += (double)equal >= 0.62 * (double)n;
+            }
+            assert_true(weights[i] == 1.0 / alike);
+        }
+        attn_alignment_destroy(a);
+    }
+    attn_context_destroy(c);
+}
+
+/* The example of Henikoff and Henikoff 1994: 0.267, 0.267, 0.200, 0.267 of a sum of 1. */
+static void position_weights_are_the_papers(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_alignment *a = parse(c, ">1\nGYVGS\n>2\nGFDGF\n>3\nGYDGF\n>4\nGYQGG\n", "x", NONE);
+    double w[5];
+    assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
+    assert_true(fabs(w[0] - 4 * 4.0 / 15) < 1e-12);
+    assert_true(fabs(w[1] - 4 * 4.0 / 15) < 1e-12);
+    assert_true(fabs(w[2] - 4 * 3.0 / 15) < 1e-12);
+    assert_true(fabs(w[3] - 4 * 4.0 / 15) < 1e-12);
+    attn_alignment_destroy(a);
+    /* Gaps and X are no kind of residue: the fragment has column 2 alone, where 2 kinds stand, Y three times. */
+    a = parse(c, ">1\nGY\n>2\nGF\n>3\n-Y\n>4\nXY\n>5\n--\n", "x", NONE);
+    assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
+    double raw[] = {(1.0 / 2 + 1.0 / 6) / 2, (1.0 / 2 + 1.0 / 2) / 2, 1.0 / 6, 1.0 / 6, 0};
+    for (int i = 0; i < 5; i++)
+        assert_true(fabs(w[i] - raw[i] * 5 / (raw[0] + raw[1] + raw[2] + raw[3])) < 1e-12);
+    attn_alignment_destroy(a);
+    a = parse(c, ">1\n--\n>2\nXX\n", "x", NONE);
+    assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
+    assert_true(w[0] == 0 && w[1] == 0);
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+}
+
+/* 90 copies weigh as much as one: of 5 sequences drawn from 90 copies and 10 single ones 5/11 of one are copies,
+ * where a fair draw has 4.5. */
+static void weighted_choice_passes_over_copies(void **state)
+{
+    (void)state;
+    static const char letters[] = "ACDEFGHIKLM";
+    char text[4096], row[11] = "";
+    int used = sprintf(text, ">q\nWWWWWWWWWW\n"), copies = 0;
+    for (int i = 0; i < 100; i++)
+        used += sprintf(text + used, ">%d\n%s\n", i, (char *)memset(row, letters[i < 90 ? 0 : i - 89], 10));
+    attn_context *c = new_context();
+    attn_alignment *all = parse(c, text, "x", NONE), *some;
+    for (int seed = 0; seed < 200; seed++) {
+        attn_selection how = {.depth = 6, .how = ATTN_SELECT_WEIGHTED, .seed = (uint64_t)seed};
+        assert_int_equal(attn_alignment_select(&some, all, &how), ATTN_OK);
+        assert_int_equal(attn_alignment_rows(some), 6);
+        assert_string_equal(attn_alignment_name(some, 0), "q");
+        for (int i = 1; i < 6; i++)
+            copies += attn_alignment_row(some, i)[0] == 'A';
+        attn_alignment_destroy(some);
+    }
+    assert_true(copies > 200 * 0.3 && copies < 200 * 0.65);
+    attn_alignment_destroy(all);
+    attn_context_destroy(c);
+}
+
 static void residues_have_the_models_ids(void **state)
 {
     (void)state;
@@ -297,6 +390,7 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     assert_true(faults_try_all(read_and_choose, &(attn_selection){.depth = 2}) > 0);
     assert_true(faults_try_all(read_and_choose, &(attn_selection){.depth = 2, .how = ATTN_SELECT_RANDOM}) > 0);
+    assert_true(faults_try_all(read_and_choose, &(attn_selection){.depth = 2, .how = ATTN_SELECT_WEIGHTED}) > 0);
 }
 
 int main(void)
@@ -310,6 +404,9 @@ int main(void)
         cmocka_unit_test(diverse_rows_are_the_notebooks),
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),
         cmocka_unit_test(weights_count_like_rows),
+        cmocka_unit_test(weights_are_those_of_plain_loops),
+        cmocka_unit_test(position_weights_are_the_papers),
+        cmocka_unit_test(weighted_choice_passes_over_copies),
         cmocka_unit_test(residues_have_the_models_ids),
         cmocka_unit_test(residues_are_hidden_by_place),
         cmocka_unit_test(every_allocation_may_fail),

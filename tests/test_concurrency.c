@@ -70,10 +70,10 @@ static void *run_passes(void *user)
     return NULL;
 }
 
-static void one_plan_runs_in_four_threads(void **state)
+static void one_plan_runs_in_eight_threads(void **state)
 {
     (void)state;
-    enum { THREADS = 4 };
+    enum { THREADS = MOST };
     attn_context *c;
     attn_plan *forward, *backward;
     attn_problem f = small_problem(ATTN_FORWARD), b = small_problem(ATTN_BACKWARD);
@@ -131,7 +131,7 @@ static void *run_shared(void *user)
 static void one_workspace_serves_one_thread_at_a_time(void **state)
 {
     (void)state;
-    enum { THREADS = 4 };
+    enum { THREADS = MOST };
     attn_context *c;
     attn_plan *plan;
     attn_problem f = small_problem(ATTN_FORWARD);
@@ -304,7 +304,7 @@ static void contexts_train_side_by_side(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_plan_runs_in_four_threads),
+        cmocka_unit_test(one_plan_runs_in_eight_threads),
         cmocka_unit_test(one_workspace_serves_one_thread_at_a_time),
         cmocka_unit_test(a_held_workspace_is_busy_until_it_is_free),
         cmocka_unit_test(many_threads_may_fail_at_once),

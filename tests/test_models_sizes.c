@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Every architecture on inputs of every size: a result, or an error that says something; and the gradients of it.
+ * `test_models_sizes all` takes every length from 0 to 130, and does each twice, with the vectors of this machine and
+ * without any (other kernels, other tiles, other remainders): both take the same sizes and give the same numbers.
  *
  * What to feed is read from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
  * that name, and free otherwise.  Lengths that no model of that config takes are meant to be among them. */
@@ -8,12 +10,15 @@
 #include "attn/models.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { WIDTH = 8, MOST_LETTERS = 8 };
-static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 130};
+enum { LONGEST = 130 };
+static const int64_t some[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, LONGEST};
+static bool all_sizes;
 
 /* How one run fills the letters. */
 typedef struct filling {
@@ -30,6 +35,9 @@ typedef struct run {
     attn_tape *tape;
     filling fill;
     bool optional; /* optional inputs and outputs too */
+    /* The last run's first output and the gradients of its inputs, one after the other. */
+    double *numbers;
+    int64_t n, room;
 } run;
 
 /* ---------------------------------------------------------------------------------------------- configs */
@@ -46,6 +54,8 @@ static int64_t small_value(const attn_key *key)
     bool dims = has(key->name, "dim_heads") || has(key->name, "d_head");
     if (!dims && (has(key->name, "heads") || has(key->name, "groups") || strcmp(key->name, "M") == 0))
         return 2;
+    if (key->choices)
+        return value;
     if (has(key->name, "kernel"))
         return 3;
     if (has(key->name, "patch"))
@@ -153,6 +163,18 @@ static void go_back(run *r, attn_tensor *y)
     attn_tensor_destroy(ones);
 }
 
+static void keep(run *r, const attn_tensor *x)
+{
+    int64_t size = x && attn_tensor_dtype(x) == ATTN_F32 ? attn_tensor_size(x) : 0;
+    if (r->n + size > r->room) {
+        r->room = 2 * (r->n + size);
+        r->numbers = realloc(r->numbers, (size_t)r->room * sizeof *r->numbers);
+        assert_non_null(r->numbers);
+    }
+    for (int64_t i = 0; i < size; i++)
+        r->numbers[r->n++] = (double)((const float *)attn_tensor_data(x))[i];
+}
+
 /* True if the model took the inputs. */
 static bool try_once(run *r)
 {
@@ -173,6 +195,10 @@ static bool try_once(run *r)
             fail_msg("%s at %lld, %lld: no error and no output", a->name, (long long)r->fill.first,
                      (long long)r->fill.others);
         go_back(r, y);
+        r->n = 0;
+        keep(r, y);
+        for (int64_t i = 0; i < inputs.n; i++)
+            keep(r, attn_tensor_grad(inputs.items[i].tensor));
     } else if (strlen(attn_context_error(r->context)) < 8 || status == ATTN_INTERNAL) {
         fail_msg("%s at %lld, %lld: status %d says \"%s\"", a->name, (long long)r->fill.first,
                  (long long)r->fill.others, status, attn_context_error(r->context));
@@ -184,20 +210,81 @@ static bool try_once(run *r)
     return taken;
 }
 
-static int try_sizes(run *r)
+/* Two ways of computing agree: rounding grows with the sizes, a wrong remainder is as large as the numbers. */
+static void compare(const run *a, const run *b)
+{
+    const char *name = attn_model_architecture(a->model)->name;
+    double largest = 0, worst = 0;
+    if (a->n != b->n)
+        fail_msg("%s at %lld, %lld: %lld numbers and %lld", name, (long long)a->fill.first, (long long)a->fill.others,
+                 (long long)a->n, (long long)b->n);
+    for (int64_t i = 0; i < a->n; i++) {
+        if (isnan(a->numbers[i]) != isnan(b->numbers[i]))
+            fail_msg("%s at %lld, %lld: NaN one way only", name, (long long)a->fill.first, (long long)a->fill.others);
+        largest = fmax(largest, fabs(b->numbers[i]));
+        worst = fmax(worst, fabs(a->numbers[i] - b->numbers[i]));
+    }
+    if (worst > 1e-4 * fmax(largest, 1))
+        fail_msg("%s at %lld, %lld: %g apart where the largest is %g", name, (long long)a->fill.first,
+                 (long long)a->fill.others, worst, largest);
+}
+
+/* How often the inputs of length `n` were taken, in all ways of filling the letters; `twin` may be NULL. */
+static int try_size(run *r, run *twin, int64_t n)
 {
     int taken = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        int64_t n = sizes[i], m = n <= 9 || n == 33 ? n : 3; /* 33 each way: nets that halve an image five times */
-        for (int variant = 0; variant < 16; variant++) {
-            const int64_t batch = variant & 8 ? n % 2 : 2;
-            r->fill = (filling){.config = attn_model_config(r->model), .batch = batch, .channels = variant & 1,
-                                .first = variant & 2 ? m : n, .others = variant & 2 ? n : m};
-            r->optional = variant & 4;
-            taken += try_once(r);
+    int64_t m = n <= 9 || n == 33 ? n : 3; /* 33 each way: nets that halve an image five times */
+    for (int variant = 0; variant < 16; variant++) {
+        const int64_t batch = variant & 8 ? n % 2 : 2;
+        r->fill = (filling){.config = attn_model_config(r->model), .batch = batch, .channels = variant & 1,
+                            .first = variant & 2 ? m : n, .others = variant & 2 ? n : m};
+        r->optional = variant & 4;
+        bool took = try_once(r);
+        taken += took;
+        if (twin) {
+            twin->fill = r->fill;
+            twin->optional = r->optional;
+            assert_int_equal(try_once(twin), took);
+            if (took)
+                compare(r, twin);
         }
     }
     return taken;
+}
+
+static int try_sizes(run *r, run *twin)
+{
+    int taken = 0;
+    if (twin) {
+        for (int64_t n = 0; n <= LONGEST; n++)
+            taken += try_size(r, twin, n);
+        return taken;
+    }
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        taken += try_size(r, NULL, some[i]);
+    return taken;
+}
+
+static void begin(run *r, const attn_architecture *a, const char *isa)
+{
+    *r = (run){0};
+    assert_int_equal(attn_context_create(&r->context, &(attn_context_options){.threads = 1, .isa = isa}), ATTN_OK);
+    attn_config *config = small_config(r->context, a);
+    if (attn_model_create(&r->model, r->context, a->name, config, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(r->context));
+    attn_config_destroy(config);
+    assert_int_equal(attn_tape_create(&r->tape, r->context), ATTN_OK);
+}
+
+static void end(run *r)
+{
+    size_t held;
+    attn_tape_destroy(r->tape);
+    attn_model_destroy(r->model);
+    attn_context_memory(r->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(r->context);
+    free(r->numbers);
 }
 
 static void every_architecture_takes_or_refuses_every_size(void **state)
@@ -205,27 +292,22 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
     (void)state;
     for (int i = 0; i < attn_architecture_count(); i++) {
         const attn_architecture *a = attn_architecture_at(i);
-        run r = {0};
-        size_t held;
-        assert_int_equal(attn_context_create(&r.context, &(attn_context_options){.threads = 1}), ATTN_OK);
-        attn_config *config = small_config(r.context, a);
-        if (attn_model_create(&r.model, r.context, a->name, config, NULL) != ATTN_OK)
-            fail_msg("%s", attn_context_error(r.context));
-        assert_int_equal(attn_tape_create(&r.tape, r.context), ATTN_OK);
-        int taken = try_sizes(&r);
+        run r, twin;
+        begin(&r, a, NULL);
+        begin(&twin, a, "scalar");
+        int taken = try_sizes(&r, all_sizes ? &twin : NULL);
         if (taken < 8) /* else the shapes above mean nothing to it */
             fail_msg("%s took the inputs %d times only", a->name, taken);
-        attn_tape_destroy(r.tape);
-        attn_model_destroy(r.model);
-        attn_config_destroy(config);
-        attn_context_memory(r.context, &held, NULL, NULL);
-        assert_int_equal(held, 0);
-        attn_context_destroy(r.context);
+        if (all_sizes)
+            print_message("%s: %d of %d inputs taken\n", a->name, taken, 16 * (LONGEST + 1));
+        end(&twin);
+        end(&r);
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size)};
+    all_sizes = argc > 1 && strcmp(argv[1], "all") == 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

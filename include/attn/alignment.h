@@ -70,7 +70,9 @@ typedef enum attn_select {
     ATTN_SELECT_DIVERSE = 0, /* greedily the row with the largest mean Hamming distance to those chosen, ties to the
                               * first; the same rows as the notebook of facebookresearch/esm gives */
     ATTN_SELECT_FIRST,
-    ATTN_SELECT_RANDOM       /* by seed */
+    ATTN_SELECT_RANDOM,      /* by seed, each row with the same chance */
+    ATTN_SELECT_WEIGHTED     /* by seed, each row with a chance in proportion to its attn_alignment_weights at 0.8: many
+                              * copies of one sequence are drawn about as often as one */
 } attn_select;
 
 typedef struct attn_selection {
@@ -82,9 +84,21 @@ typedef struct attn_selection {
 /* A new alignment with the chosen rows in their order.  ATTN_ARGUMENT: negative depth; ATTN_MEMORY. */
 ATTN_API attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all,
                                            const attn_selection *selection);
-/* weights[R]: 1 / (rows that agree with row i in at least `identity` (0: 0.8) of all columns, itself included);
- * their sum is the effective number of sequences.  Time R^2 L on all threads of the context. */
+
+/* ------------------------------------------------------------------------------------- weights of sequences */
+
+/* weights[R]: 1 / (rows that agree with row i in at least `identity` (0: 0.8) of all columns, gaps counted like
+ * residues, itself included); their sum is the effective number of sequences, Neff (direct coupling analysis, Morcos et
+ * al. 2011, doi:10.1073/pnas.1111471108).  Every pair of rows is looked at until it differs too much: time R^2 L / 2 at
+ * worst, about a quarter of it for rows of little similarity, on all threads of the context; the same weights for any
+ * number of them.  Memory: 4 bytes a row.  ATTN_ARGUMENT: identity not in (0, 1]; ATTN_MEMORY. */
 ATTN_API attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
+/* weights[R]: position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9): in a column with k
+ * kinds of residue, n of them as this row's, a row gets 1 / (k n); the mean over the columns where it has one of the
+ * twenty amino acids, scaled so that the mean over all rows is 1.  Gaps and letters that stand for several residues are
+ * left out, a row without any residue weighs 0, and the mean per residue (as in HMMER) does not punish a fragment for
+ * being short.  Time R L, memory L.  ATTN_MEMORY. */
+ATTN_API attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */
 

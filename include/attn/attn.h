@@ -14,6 +14,9 @@
  * This header stands alone: nothing else of the library is needed to use the engine, and the engine needs
  * only libc and libm.  Fixed letters in shape comments: B batch, H heads, Tq queries, Tk keys, D channels of
  * q and k, Dv channels of v and o.
+ *
+ * Threads: one thread at a time uses a context or makes a plan from it; different contexts are independent; a finished
+ * plan may be executed from several threads at once, each with a workspace of its own.
  */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
@@ -95,16 +98,17 @@ ATTN_API attn_status attn_context_create(attn_context **context, const attn_cont
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
 /* The first error since the last attn_context_clear: its status, and a line that says what was wrong and
- * where ("" if none).  The text lives as long as the context and changes with the next error. */
+ * where ("" if none).  The text lives as long as the context and changes with the next error.  They cannot fail. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear(attn_context *context);
 
+/* The threads that the context was made with, its default already resolved. */
 ATTN_API int attn_context_threads(const attn_context *context);
 /* Memory taken through the context: bytes held now, the most ever held, and allocations made so far.  Any
  * pointer may be NULL.  May be called from any thread. */
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
-/* "avx512bf16", "avx512", "avx2", "neon" or "scalar". */
+/* "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
 ATTN_API const char *attn_context_isa(const attn_context *context);
 /* The i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);
@@ -136,17 +140,23 @@ typedef enum attn_dtype {
     ATTN_BOOL
 } attn_dtype;
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* bytes of one element; 0 if unknown */
-ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ... */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a constant string */
 
-typedef enum attn_score {
-    ATTN_SCORE_DOT = 0,    /* sum_c q_c k_c */
-    ATTN_SCORE_ADDITIVE,   /* sum_c w_c tanh(q_c + k_c)            Bahdanau et al. 2014, arXiv:1409.0473 */
-    ATTN_SCORE_CONCAT,     /* relu(sum_c w_c q_c + w2_c k_c)       Wang et al. 2018, arXiv:1711.07971 */
-    ATTN_SCORE_GAUSSIAN,   /* -|q-k|^2 / (2 width^2), the logarithm of the kernel; kernels of the distance: */
-    ATTN_SCORE_BOXCAR,     /* 1 if |q-k| < width, else 0 */
-    ATTN_SCORE_CONSTANT,   /* 1 */
-    ATTN_SCORE_TRIANGULAR  /* max(0, 1 - |q-k| / width); called Epanechnikov in seeds of the literature */
-} attn_score;
+/* The scores.  A row X(NAME, name) makes ATTN_SCORE_NAME, the word `name` of attn_problem_parse, and names the file
+ * that computes it, src/attend/score_name.c; a new score is a row at the end and that file (docs/adding-a-score.md). */
+#define ATTN_SCORES(X)                                                                                                 \
+    X(DOT, dot)               /* sum_c q_c k_c; the default */                                                         \
+    X(ADDITIVE, additive)     /* sum_c w_c tanh(q_c + k_c)            Bahdanau et al. 2014, arXiv:1409.0473 */         \
+    X(CONCAT, concat)         /* relu(sum_c w_c q_c + w2_c k_c)       Wang et al. 2018, arXiv:1711.07971 */            \
+    X(GAUSSIAN, gaussian)     /* -|q-k|^2 / (2 width^2), the logarithm of the kernel; kernels of the distance: */      \
+    X(BOXCAR, boxcar)         /* 1 if |q-k| < width, else 0 */                                                         \
+    X(CONSTANT, constant)     /* 1 */                                                                                  \
+    X(TRIANGULAR, triangular) /* max(0, 1 - |q-k| / width); called Epanechnikov in seeds of the literature */          \
+    /* a new row goes above this line */
+#define ATTN_SCORE_VALUE(NAME, name) ATTN_SCORE_##NAME,
+#define ATTN_SCORE_ONE(NAME, name) +1
+typedef enum attn_score { ATTN_SCORES(ATTN_SCORE_VALUE) } attn_score;
+enum { ATTN_SCORE_KINDS = ATTN_SCORES(ATTN_SCORE_ONE) }; /* how many there are */
 
 typedef enum attn_normalise {
     ATTN_SOFTMAX = 0, /* exp(S) / sum exp(S) */
@@ -332,12 +342,13 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, c
 ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
 
 /* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
- * reference solver's own needs. */
+ * reference solver's own needs and, where `accumulate` is set, one copy of those gradients of q, k, v and bias that are
+ * broadcast: they are summed apart, so that what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward. */
 ATTN_API double attn_plan_flops(const attn_plan *plan);
-/* The name of the solver chosen. */
+/* The name of the solver chosen.  A constant string. */
 ATTN_API const char *attn_plan_solver(const attn_plan *plan);
 /* Writes one line that says what was chosen (and, if `verbose`, why each other solver was not) to `text`,
  * cut to `size` bytes with its final 0; returns the length that it would have had. */
@@ -433,7 +444,7 @@ typedef struct attn_axis {
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
 /* Tied rows of an alignment: q, k, v, o are [R,C,B,H,D]; one map [H,B,C,C] for all rows.  Scale 1/sqrt(D*R).
- * Rao et al. 2021, MSA Transformer. */
+ * Rao et al. 2021, MSA Transformer.  ATTN_ARGUMENT: a size below 0 or above 2^40. */
 ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
                                             int64_t heads, int64_t dim);
 
@@ -444,6 +455,7 @@ typedef struct attn_window2d {
     int64_t step, dilation;     /* 0 means 1; with a step q and o are the smaller grid, ceil(size/step) */
     attn_border border;
 } attn_window2d;
+/* Fills a problem with it.  ATTN_ARGUMENT: a size below 0 or above 2^40, a border that is none of the three. */
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
 
 /* A problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].
@@ -466,7 +478,7 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *                            or, with a window, two tables, each for half of a head's channels
  *     dropout=P fill=X scale=X   mask_fill and scale as in attn_problem
  *     lse                    forward: the log-sum-exp as well
- *     concat gaussian boxcar triangular constant   another score
+ *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
  *     over-n kernel-sum      another normalisation
  *     bthd bhtd              (multi-head) the layout; else bthd
  *     row col axis=N first   (axis) along the last axis of lengths, the first, or the N-th; the channels in front

@@ -4,6 +4,8 @@
  *
  * A picture is described by plain data of the caller's and rendered into memory as PNG, SVG or PDF, all the
  * same drawing.  Text is UTF-8.  Nothing is kept between calls; different contexts are independent.
+ *
+ * One thread at a time uses a context.
  */
 #ifndef ATTN_PLOT_H
 #define ATTN_PLOT_H
@@ -18,7 +20,7 @@ typedef enum attn_picture_format {
     ATTN_PNG = 0,
     ATTN_SVG,
     ATTN_PDF,
-    ATTN_HTML /* a page to explore; of heatmaps only */
+    ATTN_HTML /* a page to explore; of heatmaps, and of what classifiers attend to */
 } attn_picture_format;
 
 /* The format that a file's ending names (".png", ".svg", ".pdf", ".html", any case).  ATTN_ARGUMENT: another ending. */
@@ -76,6 +78,13 @@ typedef struct attn_contact_map {
 ATTN_API attn_status attn_contact_map_render(attn_picture *picture, attn_context *context, const attn_contact_map *map,
                                              attn_picture_format format);
 
+/* Where the keys of a map lie on a picture. */
+typedef enum attn_explorer_keys {
+    ATTN_KEYS_PLACES = 0, /* the last key_rows * key_columns keys are cells of a grid over the whole picture */
+    ATTN_KEYS_WINDOW,     /* key_rows x key_columns cells of the queries' grid, of which the one in the middle is the query */
+    ATTN_KEYS_CROSS       /* the query_columns cells of the query's row, then the query_rows cells of its column */
+} attn_explorer_keys;
+
 /* Maps of the same queries and keys: all layers and heads of one attention. */
 typedef struct attn_explorer_map {
     const char *name;                   /* "Encoder self-attention"; NULL: "Attention" */
@@ -83,12 +92,20 @@ typedef struct attn_explorer_map {
     int64_t layers, heads, rows, cols;  /* queries are rows, keys columns */
     const char *const *queries, *const *keys; /* labels; NULL: counted from 1 */
     const float *const *weights;        /* [layers * heads] pointers to [rows, cols]; NaN is not there */
+    int64_t first_layer;                /* its number; 0: 1 */
+    /* Over a picture: the grids that queries and keys lie on, 0: the explorer's; what those before the grid are called
+     * (NULL: "token"); whether windows at the border are pushed inwards. */
+    int64_t query_rows, query_columns, key_rows, key_columns;
+    attn_explorer_keys where;
+    const char *before;
+    bool shifted;
 } attn_explorer_map;
 typedef struct attn_explorer {
     const char *title, *about; /* NULL: none */
     int64_t n;
     const attn_explorer_map *maps;
-    /* A PNG picture that the last grid_rows * grid_columns queries and keys lie on; png NULL: none. */
+    /* A PNG picture that the last grid_rows * grid_columns queries and keys lie on; png NULL: none.  There, places
+     * without labels are called by their row and column. */
     const unsigned char *png;
     size_t png_size;
     int64_t width, height, grid_rows, grid_columns;
@@ -98,7 +115,8 @@ typedef struct attn_explorer {
  * is freed as a picture is.  ATTN_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_MEMORY. */
 ATTN_API attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer);
 
-/* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place. */
+/* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place.
+ * The largest weight is told in per cent beside the title. */
 typedef struct attn_overlay {
     const char *title; /* NULL: none */
     int64_t width, height;
@@ -107,12 +125,13 @@ typedef struct attn_overlay {
     int64_t rows, cols;
     const float *weights;         /* drawn from 0 to the map's largest; NaN and 0 leave the picture as it is; NULL: no map */
     int64_t query_row, query_col; /* the cell that asks, framed; negative: none */
+    int64_t query_rows, query_cols; /* of the grid that it is counted in; 0: rows, cols */
 } attn_overlay;
 typedef struct attn_overlays {
     const char *title; /* NULL: none */
     int64_t n;
     const attn_overlay *items;
-    int64_t per_line; /* side by side before a row wraps; 0: 4 */
+    int64_t per_line; /* side by side before a row wraps; 0: 5 */
 } attn_overlays;
 /* ATTN_ARGUMENT (nothing to draw, a side not in 1 to 4,096, other channels), ATTN_UNSUPPORTED (ATTN_HTML), ATTN_MEMORY. */
 ATTN_API attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
@@ -129,6 +148,7 @@ typedef struct attn_curves {
     int64_t n; /* at most 8 */
     const attn_curve *curves;
 } attn_curves;
+/* Draws them.  ATTN_ARGUMENT: no curves, or too many; ATTN_UNSUPPORTED: no such format; ATTN_MEMORY. */
 ATTN_API attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
                                         attn_picture_format format);
 

@@ -63,7 +63,7 @@ class Arrays(c.Structure):
     _fields_ = [(name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "w", "w2")] + [
         ("table", c.c_void_p * MAX_RELATIVE)] + [
         (name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")] + [
-        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64)]
+        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3)]
 
 
 class PlanOptions(c.Structure):

@@ -163,7 +163,8 @@ bool attn_classifier_is_one(attn_context *context, const char *directory)
     bool is = attn__path(context, path, directory, "config.json") == ATTN_OK &&
               attn_config_read(&config, context, path) == ATTN_OK && attn_config_get(config, "class_names");
     attn_config_destroy(config);
-    attn_context_clear(context); /* whoever loads it says what is wrong */
+    if (attn_context_status(context) != ATTN_MEMORY) /* then nobody knows what it is */
+        attn_context_clear(context);                 /* whoever loads it says what is wrong */
     return is;
 }
 

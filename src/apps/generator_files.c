@@ -111,7 +111,8 @@ bool attn_generator_is_one(attn_context *context, const char *directory)
               attn_config_read(&config, context, path) == ATTN_OK &&
               strcmp(attn_config_text(config, "architecture", ""), "axial-transformer") == 0;
     attn_config_destroy(config);
-    attn_context_clear(context); /* whoever loads it says what is wrong */
+    if (attn_context_status(context) != ATTN_MEMORY) /* then nobody knows what it is */
+        attn_context_clear(context);                 /* whoever loads it says what is wrong */
     return is;
 }
 

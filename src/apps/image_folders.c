@@ -172,6 +172,7 @@ attn_status attn__read_folders(attn__image_source *s, const char *path, const at
         *found = wish->unlabelled && has_images(names);
         for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
             char *folder = attn__join(s->context, path, names->names[i]);
+            status = folder ? ATTN_OK : ATTN_MEMORY;
             *found = folder && is_folder(folder);
             attn__free(s->context, folder);
         }

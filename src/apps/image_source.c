@@ -24,7 +24,10 @@ static attn_status append_name(attn__names *names, attn_context *context, const 
         return ATTN_MEMORY;
     names->names = longer;
     longer[names->n] = attn__strdup(context, name);
-    return longer[names->n++] ? ATTN_OK : ATTN_MEMORY;
+    if (!longer[names->n])
+        return ATTN_MEMORY;
+    names->n++; /* only now: whoever reads the list finds no NULL in it */
+    return ATTN_OK;
 }
 
 attn_status attn__names_read(attn__names *names, attn_context *context, const char *folder)

@@ -8,6 +8,7 @@
 #include "apps/directory.h"
 #include "apps/run_average.h"
 #include "apps/run_files.h"
+#include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
 
@@ -76,31 +77,6 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t 
         attn_tape_divide(tape, share);
 }
 
-static uint64_t hash_words(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *from = data;
-    uint64_t word;
-    for (; bytes >= sizeof word; from += sizeof word, bytes -= sizeof word) {
-        memcpy(&word, from, sizeof word);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-    }
-    for (; bytes > 0; from++, bytes--)
-        hash = (hash ^ *from) * 0x100000001b3u;
-    return hash;
-}
-
-static uint64_t hash_parameters(const attn__run *run)
-{
-    const attn_named_list *list = attn_model_parameters(run->model);
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int64_t i = 0; i < list->n; i++) {
-        const attn_tensor *x = list->items[i].tensor;
-        hash = hash_words(hash, attn_tensor_data(x), (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x)));
-    }
-    return hash;
-}
-
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     attn__run *run = user;
@@ -110,7 +86,7 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
      * sooner that is seen the better. */
     if (status == ATTN_OK && attn__ranks_many(run->context))
-        status = attn__ranks_same(run->context, hash_parameters(run), "has come to other parameters than rank 0");
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)), "has come to other parameters than rank 0");
     return status;
 }
 
@@ -169,31 +145,14 @@ static attn_status prepare(attn__run *run)
     return status;
 }
 
-static uint64_t hash_settings(const attn__run *run)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int64_t i = 0; i < attn_config_size(run->settings); i++) {
-        const char *key = attn_config_key(run->settings, i);
-        const attn_value *value = attn_config_get(run->settings, key);
-        hash = hash_words(hash, key, strlen(key));
-        if (value->type == ATTN_VALUE_TEXT)
-            hash = hash_words(hash, value->text, strlen(value->text));
-        else if (value->type == ATTN_VALUE_BOOL)
-            hash = hash_words(hash, &value->boolean, sizeof value->boolean);
-        else if (value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL)
-            hash = hash_words(hash, &value->real, sizeof value->real);
-    }
-    return hash;
-}
-
 /* Ranks may read from disks of their own. */
 static attn_status compare_ranks(const attn__run *run)
 {
-    attn_status status = attn__ranks_same(run->context, hash_settings(run), "was given other settings than rank 0");
+    attn_status status = attn__ranks_same(run->context, attn__run_sum_settings(run, false), "was given other settings than rank 0");
     if (status == ATTN_OK)
         status = attn__ranks_same(run->context, run->fingerprint, "reads other data than rank 0");
     if (status == ATTN_OK)
-        status = attn__ranks_same(run->context, hash_parameters(run), "begins with other parameters than rank 0");
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)), "begins with other parameters than rank 0");
     return status;
 }
 

@@ -8,7 +8,7 @@
  *     training.json           the settings, every one, and which data they were used on
  *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimiser's
  *                             state and the counters: all that must fit together is one file, which is replaced as a
- *                             whole
+ *                             whole; with a sum of it, the settings and the application's files, so that damage is seen
  *     history.tsv             a line an epoch
  *     model.safetensors       the parameters that are best so far, or the last
  */

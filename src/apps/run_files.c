@@ -7,6 +7,7 @@
 #include "apps/run_files.h"
 
 #include "apps/directory.h"
+#include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
 
@@ -111,15 +112,14 @@ attn_status attn__run_begin_directory(attn__run *run)
 
 /* -------------------------------------------------------------------------------------------- resuming */
 
-/* What a resumed run may be told anew: how long to go on, and how often to save. */
 static attn_status overlay_settings(const attn__run *run, attn_config *settings)
 {
-    static const char *const keys[] = {"epochs", "patience", "save_every"};
     attn_status status = ATTN_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
-        const attn_value *value = run->given ? attn_config_get(run->given, keys[i]) : NULL;
+    for (int i = 0; attn__run_open_settings[i] && status == ATTN_OK; i++) {
+        const char *key = attn__run_open_settings[i];
+        const attn_value *value = run->given ? attn_config_get(run->given, key) : NULL;
         if (value)
-            status = attn_config_set(settings, keys[i], value);
+            status = attn_config_set(settings, key, value);
     }
     return status;
 }
@@ -204,6 +204,25 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
+/* Checkpoints of earlier versions carry no sum. */
+static attn_status check_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
+                             const char *path)
+{
+    uint64_t sum;
+    char hex[20];
+    const char *then = attn_config_text(metadata, "sum", NULL);
+    attn_status status = ATTN_OK;
+    if (then)
+        status = attn__run_sum(run, attn_config_text(metadata, "training", ""), list, &sum);
+    if (!then || status != ATTN_OK)
+        return status;
+    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
+    if (strcmp(hex, then) == 0)
+        return ATTN_OK;
+    return attn__fail(run->context, ATTN_FORMAT, "%s: its sum is not that of what it holds and of the files beside it: one "
+                      "of them was damaged or changed", path);
+}
+
 /* The head and the lines of the epochs that the checkpoint knows; later ones are made again. */
 static attn_status restore_history(attn__run *run)
 {
@@ -239,6 +258,8 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = attn_weights_load(&list, path, NULL, metadata, NULL);
     if (status == ATTN_OK)
+        status = check_sum(run, metadata, &list, path);
+    if (status == ATTN_OK)
         status = restore_counters(run, metadata, path);
     if (status == ATTN_OK)
         status = restore_history(run);
@@ -258,7 +279,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
-    (void)append_history(run, line); /* without memory a line is lost; the training is not */
+    (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
 }
 
 static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
@@ -281,6 +302,15 @@ static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
     return status;
 }
 
+static attn_status add_sum(const attn__run *run, attn_config *metadata, const attn_named_list *list)
+{
+    uint64_t sum;
+    char hex[20];
+    attn_status status = attn__run_sum(run, attn_config_text(metadata, "training", ""), list, &sum);
+    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
+    return status == ATTN_OK ? attn_config_set_text(metadata, "sum", hex) : status;
+}
+
 static attn_status save_checkpoint(attn__run *run)
 {
     char path[ATTN__PATH];
@@ -294,6 +324,8 @@ static attn_status save_checkpoint(attn__run *run)
     if (status == ATTN_OK)
         status = checkpoint_list(run, &list);
     if (status == ATTN_OK)
+        status = add_sum(run, metadata, &list);
+    if (status == ATTN_OK)
         status = attn_safetensors_write(&list, path, metadata);
     attn_named_clear(&list);
     attn_config_destroy(metadata);
@@ -303,7 +335,10 @@ static attn_status save_checkpoint(attn__run *run)
 attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
-    attn_status status = path_in(run, model, "model.safetensors");
+    /* A line of the history that found no memory must not be passed over: resuming counts lines as epochs. */
+    attn_status status = attn_context_status(run->context);
+    if (status == ATTN_OK)
+        status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */

@@ -49,7 +49,7 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
         {"nrelatives", p->nrelatives, ATTN_MAX_RELATIVE},
         {"npicks", p->npicks, ATTN_MAX_PICKS},
         {"direction", (int)p->direction, ATTN_BACKWARD},
-        {"score", (int)p->score, ATTN_SCORE_TRIANGULAR},
+        {"score", (int)p->score, ATTN_SCORE_KINDS - 1},
         {"normalise", (int)p->normalise, ATTN_KERNEL_SUM},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A plan in words. */
 #include "attend/plan.h"
+#include "attend/score.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,11 +31,10 @@ static void put_group(writer *w, const char *name, const attn__group *group)
 
 static void put_features(writer *w, const attn__task *task)
 {
-    static const char *const scores[] = {"", ", additive", ", concat", ", gaussian", ", boxcar", ", constant",
-                                         ", triangular"};
     static const char *const normalisations[] = {"", ", 1/N", ", kernel sum"};
     const attn_problem *p = &task->problem;
-    put(w, "%s%s%s%s%s%s", scores[p->score], normalisations[p->normalise], task->has_bias ? ", bias" : "",
+    bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
+    put(w, "%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name, normalisations[p->normalise], task->has_bias ? ", bias" : "",
         task->has_mask ? ", mask" : "", task->has_lens ? ", lens" : "", task->has_dropout ? ", dropout" : "");
     const struct {
         const char *name;

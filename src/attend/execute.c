@@ -3,6 +3,7 @@
 #include "attend/plan.h"
 
 #include "attend/operand.h"
+#include "attend/score.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static bool reads_channels(const attn__task *task, attn__operand op)
 {
     const attn_problem *p = &task->problem;
     attn_relative_kind kind = op == ATTN__OP_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
-    bool reads = p->score != ATTN_SCORE_CONSTANT;
+    bool reads = !attn__score_of(p)->blind;
     for (int i = 0; i < p->nrelatives; i++)
         reads = reads || p->relatives[i].kind == kind;
     return reads;
@@ -51,18 +52,18 @@ const char *attn__missing_array(const attn__task *task, const attn_arrays *a)
                                                            "dtable[3]", "dtable[4]", "dtable[5]"};
     const attn_problem *p = &task->problem;
     const char *missing = missing_operand(task, a);
-    bool concat = p->score == ATTN_SCORE_CONCAT && task->contract.size > 0;
+    bool second = attn__score_of(p)->vectors > 1 && task->contract.size > 0;
     for (int i = 0; !missing && i < p->nrelatives; i++) {
         if (!a->table[i] && p->relatives[i].rows > 0)
             missing = tables[i];
         else if (!a->dtable[i] && p->relatives[i].rows > 0 && (p->with & ATTN_WANT_DTABLES))
             missing = dtables[i];
     }
-    if (!missing && concat && !a->w2)
+    if (!missing && second && !a->w2)
         missing = "w2";
     if (!missing && (p->with & ATTN_WANT_DW) && task->contract.size > 0 && !a->dw)
         missing = "dw";
-    if (!missing && (p->with & ATTN_WANT_DW) && concat && !a->dw2)
+    if (!missing && (p->with & ATTN_WANT_DW) && second && !a->dw2)
         missing = "dw2";
     return missing;
 }
@@ -115,7 +116,10 @@ static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn
 
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
 {
-    plan->solver->apply(&plan->task, &plan->recipe, arrays, workspace);
+    attn_arrays mine = *arrays;
+    attn__apart_begin(&plan->apart, &mine, workspace + plan->sums_at);
+    plan->solver->apply(&plan->task, &plan->recipe, &mine, workspace);
+    attn__apart_end(&plan->apart, arrays, workspace + plan->sums_at);
     if (plan->task.problem.with & ATTN_WANT_WEIGHTS)
         attn__weights_run(&plan->task, arrays, workspace + plan->weights_at);
 }

@@ -3,6 +3,7 @@
 #include "attend/gradient_sums.h"
 
 #include "attend/extent.h"
+#include "attend/score.h"
 #include "base/context.h"
 
 static bool is_wanted(const attn__task *task, int which)
@@ -12,7 +13,7 @@ static bool is_wanted(const attn__task *task, int which)
     const attn_problem *p = &task->problem;
     if (which >= ATTN__SUM_TABLE)
         return (p->with & ATTN_WANT_DTABLES) && which - ATTN__SUM_TABLE < p->nrelatives;
-    return (p->with & bits[which]) && (which != ATTN__SUM_W2 || p->score == ATTN_SCORE_CONCAT);
+    return (p->with & bits[which]) && (which != ATTN__SUM_W2 || attn__score_of(p)->vectors > 1);
 }
 
 static const attn__operand operands[] = {ATTN__OP_DQ,    ATTN__OP_DK, ATTN__OP_DV,

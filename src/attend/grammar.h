@@ -34,11 +34,6 @@ typedef enum attn__form {
     X(FILL, "fill", 'X', 0)                                                                                            \
     X(SCALE, "scale", 'X', 0)                                                                                          \
     X(LSE, "lse", 0, 0)                                                                                                \
-    X(CONCAT, "concat", 0, 0)                                                                                          \
-    X(GAUSSIAN, "gaussian", 0, 0)                                                                                      \
-    X(BOXCAR, "boxcar", 0, 0)                                                                                          \
-    X(TRIANGULAR, "triangular", 0, 0)                                                                                  \
-    X(CONSTANT, "constant", 0, 0)                                                                                      \
     X(OVER_N, "over-n", 0, 0)                                                                                          \
     X(KERNEL_SUM, "kernel-sum", 0, 0)                                                                                  \
     X(BTHD, "bthd", 0, 1 << ATTN__HEADS | 1 << ATTN__ADDITIVE)                                                         \
@@ -55,8 +50,13 @@ typedef enum attn__feature {
 #define ATTN_X(NAME, text, value, forms) ATTN__FEATURE_##NAME,
     ATTN__FEATURE_MAP(ATTN_X)
 #undef ATTN_X
+#define ATTN_X(NAME, name) ATTN__FEATURE_SCORE_##NAME,
+    ATTN_SCORES(ATTN_X) /* in their order: ATTN__FEATURE_SCORE_DOT + score */
+#undef ATTN_X
         ATTN__FEATURES
 } attn__feature;
+
+_Static_assert(ATTN__FEATURES <= 64, "a phrase keeps its features in 64 bits");
 
 enum { ATTN__PHRASE_LENGTHS = 7 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The table of operands and what is asked of it. */
 #include "attend/operand.h"
+#include "attend/score.h"
 
 const attn__operand_info attn__operand_table[ATTN__OPERANDS] = {
 #define ATTN_X(NAME, field, roles, positional)                                                                         \
@@ -31,7 +32,7 @@ bool attn__operand_used(const attn_problem *problem, attn__operand op)
     case ATTN__OP_WEIGHTS:
         return !backward && (with & ATTN_WANT_WEIGHTS);
     case ATTN__OP_W:
-        return problem->score == ATTN_SCORE_ADDITIVE || problem->score == ATTN_SCORE_CONCAT;
+        return attn__score_of(problem)->vectors > 0;
     case ATTN__OP_DQ:
         return backward && (with & ATTN_WANT_DQ);
     case ATTN__OP_DK:

@@ -75,7 +75,7 @@ void attn__pair_start(attn__pair *pair, const attn__task *task, const attn_array
 
 static bool reads_q_and_k(const attn__task *task)
 {
-    bool reads = task->problem.score != ATTN_SCORE_CONSTANT;
+    bool reads = !attn__score_of(&task->problem)->blind;
     for (int i = 0; i < task->problem.nrelatives; i++)
         reads = reads || task->problem.relatives[i].kind != ATTN_RELATIVE_VALUE;
     return reads;
@@ -87,9 +87,9 @@ void attn__pair_row(attn__pair *pair, const attn__row *row)
     const attn__group *contract = &task->contract;
     if (reads_q_and_k(task))
         attn__gather(contract, &pair->q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
-    if (task->problem.score == ATTN_SCORE_ADDITIVE || task->problem.score == ATTN_SCORE_CONCAT)
+    if (attn__score_of(&task->problem)->vectors > 0)
         attn__gather(contract, &pair->w, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
-    if (task->problem.score == ATTN_SCORE_CONCAT)
+    if (attn__score_of(&task->problem)->vectors > 1)
         attn__gather(contract, &pair->w, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
 }
 
@@ -147,6 +147,12 @@ static double table_terms(attn__pair *pair, const attn__spot *spot)
     return sum;
 }
 
+static attn__score_rows score_rows(const attn__pair *pair)
+{
+    return (attn__score_rows){.n = pair->task->contract.size, .q = pair->qs, .k = pair->ks, .w = pair->ws,
+                              .w2 = pair->w2s, .width = pair->task->problem.width};
+}
+
 double attn__pair_score(attn__pair *pair, const attn__spot *spot)
 {
     const attn__task *task = pair->task;
@@ -156,7 +162,8 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
         memset(pair->ks, 0, (size_t)task->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(task))
         attn__gather(&task->contract, &pair->k, pair->dtype, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
-    double score = task->problem.scale * (attn__score(pair) + table_terms(pair, spot));
+    attn__score_rows rows = score_rows(pair);
+    double score = task->problem.scale * (attn__score_of(&task->problem)->value(&rows) + table_terms(pair, spot));
     if (task->has_bias)
         score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
     return score;
@@ -185,7 +192,10 @@ void attn__pair_gradient(attn__pair *pair, double gradient)
     double g = gradient * p->scale;
     int64_t n = pair->task->contract.size;
     memset(pair->dks, 0, (size_t)n * sizeof *pair->dks);
-    attn__score_gradient(pair, g);
+    const attn__score_kind *kind = attn__score_of(p);
+    attn__score_rows rows = score_rows(pair);
+    if (kind->gradient)
+        kind->gradient(&rows, g, &(attn__score_slopes){pair->dqs, pair->dks, pair->dws, pair->dw2s});
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
             continue;

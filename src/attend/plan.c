@@ -128,6 +128,7 @@ static void make_task(attn_plan *plan, const attn_problem *problem, const attn_p
     plan->task.threads = options->threads ? options->threads : plan->context->threads;
     plan->task.isa = plan->context->isa;
     plan->task.caches = plan->context->caches;
+    attn__apart_make(&plan->apart, &plan->task);
 }
 
 /* Waking a thread takes some microseconds, as much as about this many multiply-adds.  Who asks for a solver by name
@@ -155,7 +156,8 @@ static attn_status make_workspace(attn_plan *plan)
         weights = attn__weights_size(task);
     plan->lse_at = round_up(plan->recipe.workspace);
     plan->weights_at = attn__size_add(plan->lse_at, round_up(lse));
-    plan->workspace_size = attn__size_add(plan->weights_at, weights);
+    plan->sums_at = attn__size_add(plan->weights_at, round_up(weights));
+    plan->workspace_size = attn__size_add(plan->sums_at, plan->apart.bytes);
     plan->workspace = attn__alloc(plan->context, plan->workspace_size);
     return plan->workspace ? ATTN_OK : ATTN_MEMORY;
 }

@@ -5,6 +5,7 @@
 #ifndef ATTN_ATTEND_PLAN_H
 #define ATTN_ATTEND_PLAN_H
 
+#include "attend/apart.h"
 #include "attend/solver.h"
 
 #include <stdatomic.h>
@@ -17,7 +18,8 @@ struct attn_plan {
     const char *how;              /* "by rule", "measured", "asked for", "remembered" */
     int64_t *picks[ATTN_MAX_PICKS]; /* own copies */
     bool own_lse;                 /* weights are wanted, the log-sum-exp is not: it lives in the workspace */
-    size_t lse_at, weights_at;    /* offsets of those two parts of the workspace */
+    attn__apart apart;            /* gradients that are summed in the workspace */
+    size_t lse_at, weights_at, sums_at; /* offsets of those parts of the workspace */
     size_t workspace_size;
     void *workspace;
     atomic_flag busy;             /* the one thing that changes: somebody runs in `workspace` */

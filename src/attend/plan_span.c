@@ -2,6 +2,7 @@
  * What a plan touches of each array. */
 #include "attend/extent.h"
 #include "attend/plan.h"
+#include "attend/score.h"
 
 static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_Q] = ATTN__OP_Q,         [ATTN_ARRAY_K] = ATTN__OP_K,       [ATTN_ARRAY_V] = ATTN__OP_V,
@@ -23,16 +24,16 @@ static bool is_output(const attn__task *task, attn_array array)
 static bool is_used(const attn_plan *plan, attn_array array)
 {
     const attn_problem *p = &plan->task.problem;
-    bool concat = p->score == ATTN_SCORE_CONCAT, dw = plan->task.backward && (p->with & ATTN_WANT_DW);
+    bool second = attn__score_of(p)->vectors > 1, dw = plan->task.backward && (p->with & ATTN_WANT_DW);
     switch (array) {
     case ATTN_ARRAY_LSE:
         return !plan->own_lse && attn__operand_used(p, ATTN__OP_LSE);
     case ATTN_ARRAY_W2:
-        return concat;
+        return second;
     case ATTN_ARRAY_DW:
         return dw;
     case ATTN_ARRAY_DW2:
-        return dw && concat;
+        return dw && second;
     default:
         return attn__operand_used(p, operands[array]);
     }
@@ -59,6 +60,8 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
         return false;
     if (table)
         extent = attn__table_extent(task, (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE);
+    else if (attn__apart_extent(&plan->apart, operands[array]))
+        extent = *attn__apart_extent(&plan->apart, operands[array]);
     else
         extent = attn__operand_extent(task, operands[array]);
     span->dtype = attn__operand_dtype(task->problem.dtype, table ? ATTN__OP_W : operands[array]);

@@ -3,6 +3,7 @@
 #include "attend/grammar.h"
 
 #include "attend/operand.h"
+#include "attend/score.h"
 #include "base/context.h"
 
 static bool has(const attn__phrase *phrase, attn__feature feature)
@@ -45,7 +46,7 @@ static bool add_operands(attn_problem *p, const attn__phrase *s)
         p->with |= ATTN_WITH_LENS;
         p->lens_dim = attn__last_dim(p, ATTN_KEY);
     }
-    if (p->score == ATTN_SCORE_ADDITIVE || p->score == ATTN_SCORE_CONCAT)
+    if (attn__score_of(p)->vectors > 0)
         fits = fits && lay(p, ATTN__OP_W, ATTN__IN_CONTRACT, false);
     return fits;
 }
@@ -112,17 +113,9 @@ static attn_status add_relative(attn_problem *p, attn_context *context)
 
 static void choose_kinds(attn_problem *p, const attn__phrase *s)
 {
-    static const struct {
-        attn__feature feature;
-        attn_score score;
-    } scores[] = {{ATTN__FEATURE_CONCAT, ATTN_SCORE_CONCAT},
-                  {ATTN__FEATURE_GAUSSIAN, ATTN_SCORE_GAUSSIAN},
-                  {ATTN__FEATURE_BOXCAR, ATTN_SCORE_BOXCAR},
-                  {ATTN__FEATURE_TRIANGULAR, ATTN_SCORE_TRIANGULAR},
-                  {ATTN__FEATURE_CONSTANT, ATTN_SCORE_CONSTANT}};
-    for (size_t i = 0; i < sizeof scores / sizeof *scores; i++)
-        if (has(s, scores[i].feature))
-            p->score = scores[i].score;
+    for (int score = 0; score < ATTN_SCORE_KINDS; score++)
+        if (has(s, (attn__feature)(ATTN__FEATURE_SCORE_DOT + score)))
+            p->score = (attn_score)score;
     p->normalise = has(s, ATTN__FEATURE_OVER_N)       ? ATTN_ONE_OVER_N
                    : has(s, ATTN__FEATURE_KERNEL_SUM) ? ATTN_KERNEL_SUM
                                                       : ATTN_SOFTMAX;
@@ -141,7 +134,7 @@ static void want_gradients(attn_problem *p)
         p->with |= ATTN_WANT_DBIAS;
     if (p->nrelatives > 0)
         p->with |= ATTN_WANT_DTABLES;
-    if (p->score == ATTN_SCORE_ADDITIVE || p->score == ATTN_SCORE_CONCAT)
+    if (attn__score_of(p)->vectors > 0)
         p->with |= ATTN_WANT_DW;
 }
 

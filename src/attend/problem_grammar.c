@@ -28,6 +28,9 @@ static const struct {
 #define ATTN_X(NAME, text, value, forms) [ATTN__FEATURE_##NAME] = {text, value, forms},
     ATTN__FEATURE_MAP(ATTN_X)
 #undef ATTN_X
+#define ATTN_X(NAME, name) [ATTN__FEATURE_SCORE_##NAME] = {#name, 0, 0},
+    ATTN_SCORES(ATTN_X)
+#undef ATTN_X
 };
 
 /* Features of which one at most may stand. */
@@ -35,7 +38,7 @@ static const struct {
 static const uint64_t rivals[] = {
     BIT(BF16) | BIT(F64), BIT(BIAS) | BIT(BIASK), BIT(PAD) | BIT(MASK), BIT(LENS) | BIT(LENSQ), BIT(BTHD) | BIT(BHTD),
     BIT(ROW) | BIT(COL) | BIT(AXIS), BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT), BIT(OVER_N) | BIT(KERNEL_SUM),
-    BIT(CONCAT) | BIT(GAUSSIAN) | BIT(BOXCAR) | BIT(TRIANGULAR) | BIT(CONSTANT),
+    ((UINT64_C(1) << ATTN_SCORE_KINDS) - 1) << ATTN__FEATURE_SCORE_DOT,
 };
 
 typedef struct reader {
@@ -208,7 +211,7 @@ static attn_status read_value(reader *r, attn__feature feature)
 
 static attn_status refuse_feature(const reader *r, size_t length)
 {
-    char why[420];
+    char why[600];
     int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" here; there are",
                         (int)(length < 40 ? length : 40), r->at);
     for (int i = 0; i < ATTN__FEATURES && used < (int)sizeof why; i++)

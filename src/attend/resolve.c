@@ -2,6 +2,7 @@
  * Fills in the defaults of a checked problem and clears what its direction does not use, so that later code
  * meets one way of saying each thing. */
 #include "attend/problem.h"
+#include "attend/score.h"
 
 #include <math.h>
 
@@ -11,7 +12,7 @@ static double default_scale(const attn_problem *p)
     for (int i = 0; i < p->ndims; i++)
         if (p->dims[i].role == ATTN_CONTRACT)
             channels *= (double)p->dims[i].n;
-    return p->score == ATTN_SCORE_DOT && channels > 0 ? 1 / sqrt(channels) : 1;
+    return attn__score_of(p)->by_root && channels > 0 ? 1 / sqrt(channels) : 1;
 }
 
 static void resolve_windows(attn_problem *p)

@@ -54,29 +54,11 @@ static size_t aligned(size_t size)
     return attn__size_add(size, 63) & ~(size_t)63;
 }
 
-static bool repeats(const attn__task *task, attn__operand op, bool keys)
-{
-    const attn__group *const groups[] = {&task->batch, &task->query, keys ? &task->key : &task->query};
-    for (int g = 0; g < 3; g++)
-        for (int i = 0; i < groups[g]->n; i++)
-            if (groups[g]->axis[i].dim.n > 1 && attn__stride(&groups[g]->axis[i].dim, op) == 0)
-                return true;
-    return false;
-}
-
+/* Broadcast gradients are the planner's business, see apart.h. */
 const char *attn__rows_refuse_adding(const attn__task *task)
 {
-    attn__task own = keep_wanted(task, OWN);
-    unsigned with = task->problem.with;
-    if (task->problem.nwindows || task->key.size > MOST_KEYS)
-        return "adds to the gradients of windows or of many keys";
-    if ((with & ATTN_WANT_DQ && repeats(task, ATTN__OP_DQ, false)) ||
-        (with & ATTN_WANT_DBIAS && repeats(task, ATTN__OP_DBIAS, true)))
-        return "adds to a gradient that is broadcast";
-    for (int i = 0; i < own.batch.n; i++)
-        if (own.batch.axis[i].dim.n > 1 && !attn__sums_apart(&own, i))
-            return "adds to gradients that batch items share";
-    return NULL;
+    return task->problem.nwindows || task->key.size > MOST_KEYS ? "adds to the gradients of windows or of many keys"
+                                                                : NULL;
 }
 
 /* Bytes of a slot's rows: scratch, and the gradients of the keys where these are kept apart. */

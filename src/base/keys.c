@@ -61,13 +61,14 @@ static attn_status check_names(const work *w)
 static attn_status check_choice(const work *w, const attn_key *key, const char *text)
 {
     line allowed = {0};
+    const char *quote = key->type == ATTN_VALUE_INT ? "" : "\"";
     for (int i = 0; key->choices && key->choices[i]; i++) {
         if (strcmp(key->choices[i], text) == 0)
             return ATTN_OK;
         append(&allowed, ", ", key->choices[i]);
     }
-    return key->choices ? attn__fail(w->context, w->options.refusal, "%s%s is \"%.60s\"; allowed: %s", w->prefix,
-                                     key->name, text, allowed.text)
+    return key->choices ? attn__fail(w->context, w->options.refusal, "%s%s is %s%.60s%s; allowed: %s",
+                                     w->prefix, key->name, quote, text, quote, allowed.text)
                         : ATTN_OK;
 }
 
@@ -80,6 +81,9 @@ static attn_status check_type(const work *w, const attn_key *key, const attn_val
     };
     if (value->type == key->type || (key->type == ATTN_VALUE_REAL && value->type == ATTN_VALUE_INT))
         return ATTN_OK;
+    /* Numbers of which only some are allowed were written as texts once ("26"): such files are still read. */
+    if (key->type == ATTN_VALUE_INT && key->choices && value->type == ATTN_VALUE_TEXT)
+        return ATTN_OK;
     return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s", w->prefix, key->name,
                       names[key->type], names[value->type]);
 }
@@ -89,13 +93,18 @@ static attn_status check_value(const work *w, const attn_key *key, const attn_va
     attn_status status = check_type(w, key, value);
     if (status != ATTN_OK)
         return status;
-    bool is_number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
+    bool is_number = value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL;
     bool bounded = key->least < key->most; /* 0, 0: any */
     if (is_number && bounded && !(value->real >= key->least && value->real <= key->most))
         return attn__fail(w->context, w->options.refusal, "%s%s is %g; allowed: %g to %g", w->prefix, key->name,
                           value->real, key->least, key->most);
-    if (key->type == ATTN_VALUE_TEXT)
+    if (key->type == ATTN_VALUE_TEXT || (key->choices && value->type == ATTN_VALUE_TEXT))
         return check_choice(w, key, value->text);
+    if (key->type == ATTN_VALUE_INT && key->choices) {
+        char text[24];
+        snprintf(text, sizeof text, "%lld", (long long)value->integer);
+        return check_choice(w, key, text);
+    }
     for (int64_t i = 0; key->type == ATTN_VALUE_TEXTS && status == ATTN_OK && i < value->n; i++)
         status = check_choice(w, key, value->texts[i]);
     return status;
@@ -146,8 +155,10 @@ static attn_status resolve_key(const work *w, const attn_key *key, attn_config *
     attn_status status = check_value(w, key, value);
     if (status != ATTN_OK)
         return status;
-    return key->type == ATTN_VALUE_REAL ? attn_config_set_real(to, key->name, value->real)
-                                        : attn_config_set(to, key->name, value);
+    if (key->type == ATTN_VALUE_REAL)
+        return attn_config_set_real(to, key->name, value->real);
+    return key->type == ATTN_VALUE_INT && value->type == ATTN_VALUE_TEXT ? set_default(to, key, value->text)
+                                                                         : attn_config_set(to, key->name, value);
 }
 
 /* Selectors choose defaults, so they are looked up before anything is filled in. */

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,12 +111,51 @@ static attn_status choose_random(const attn_alignment *all, bool *taken, int64_t
     return ATTN_OK;
 }
 
+typedef struct ticket {
+    double key;
+    int64_t row;
+} ticket;
+
+static int larger_key(const void *left, const void *right)
+{
+    const ticket *a = left, *b = right;
+    if (a->key != b->key)
+        return a->key < b->key ? 1 : -1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+/* Drawing without replacement by weight: the largest u^(1/w), u uniform (Efraimidis and Spirakis 2006,
+ * doi:10.1016/j.ipl.2005.11.003); its logarithm, log(u) / w, orders the same and does not underflow. */
+static void draw_by_weight(const attn_alignment *all, ticket *tickets, const double *weights, uint64_t seed)
+{
+    attn__rng rng = {.seed = seed};
+    for (int64_t i = 0; i < all->rows; i++)
+        tickets[i] = (ticket){i == 0 ? 1 : log1p(-attn__rng_uniform(&rng)) / weights[i], i}; /* the query stays */
+    qsort(tickets, (size_t)all->rows, sizeof *tickets, larger_key);
+}
+
+static attn_status choose_weighted(const attn_alignment *all, bool *taken, int64_t depth, uint64_t seed)
+{
+    double *weights = attn__alloc(all->context, attn__size_mul((size_t)all->rows, sizeof *weights));
+    ticket *tickets = weights ? attn__alloc(all->context, attn__size_mul((size_t)all->rows, sizeof *tickets)) : NULL;
+    attn_status status = tickets ? attn_alignment_weights(all, 0, weights) : ATTN_MEMORY;
+    if (status == ATTN_OK)
+        draw_by_weight(all, tickets, weights, seed);
+    for (int64_t i = 0; status == ATTN_OK && i < depth; i++)
+        taken[tickets[i].row] = true;
+    attn__free(all->context, tickets);
+    attn__free(all->context, weights);
+    return status;
+}
+
 static attn_status choose(const attn_alignment *all, const attn_selection *s, bool *taken, int64_t depth)
 {
     if (depth < all->rows && s->how == ATTN_SELECT_DIVERSE)
         return choose_diverse(all, taken, depth);
     if (depth < all->rows && s->how == ATTN_SELECT_RANDOM)
         return choose_random(all, taken, depth, s->seed);
+    if (depth < all->rows && s->how == ATTN_SELECT_WEIGHTED)
+        return choose_weighted(all, taken, depth, s->seed);
     memset(taken, true, (size_t)depth * sizeof *taken);
     return ATTN_OK;
 }
@@ -154,41 +194,5 @@ attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment 
         return status;
     }
     *chosen = a;
-    return ATTN_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ weights */
-
-typedef struct weighing {
-    const attn_alignment *a;
-    int64_t least; /* columns that must agree */
-    double *weights;
-} weighing;
-
-static void weigh(void *user, int64_t row, int thread)
-{
-    const weighing *w = user;
-    int64_t n = w->a->columns, alike = 0;
-    const char *mine = attn_alignment_row(w->a, row);
-    (void)thread;
-    for (int64_t i = 0; i < w->a->rows; i++) {
-        const char *other = attn_alignment_row(w->a, i);
-        int64_t equal = 0;
-        for (int64_t c = 0; c < n; c++)
-            equal += mine[c] == other[c];
-        alike += equal >= w->least;
-    }
-    w->weights[row] = 1.0 / (double)alike;
-}
-
-attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights)
-{
-    identity = identity == 0 ? 0.8 : identity;
-    if (!(identity > 0 && identity <= 1))
-        return attn__fail(alignment->context, ATTN_ARGUMENT, "identity %g: a share between 0 and 1 is wanted", identity);
-    double least = identity * (double)alignment->columns;
-    weighing w = {alignment, (int64_t)least, weights};
-    w.least += (double)w.least < least; /* rounded up: 0.8 of 7 columns are 6 */
-    attn__parallel_items(alignment->context->threads, alignment->rows, weigh, &w);
     return ATTN_OK;
 }

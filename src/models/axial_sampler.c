@@ -11,6 +11,7 @@
 
 #include "base/context.h"
 #include "base/rng.h"
+#include "tensor/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,12 +37,6 @@ static int64_t index_of(const sampler *s, int64_t image, place p)
     return ((image * s->m->slices + p.slice) * s->m->height + p.y) * s->m->width + p.x;
 }
 
-static double real_at(const attn_tensor *t, int64_t i)
-{
-    const void *data = attn_tensor_data(t);
-    return attn_tensor_dtype(t) == ATTN_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
 static bool is_known(const sampler *s, int64_t index)
 {
     return s->options.known && ((const uint8_t *)attn_tensor_data(s->options.known))[index] != 0;
@@ -51,7 +46,7 @@ static bool is_known(const sampler *s, int64_t index)
 static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
 {
     if (s->options.noise) {
-        return real_at(s->options.noise, index * s->m->levels + level);
+        return attn__number(s->options.noise, index * s->m->levels + level);
     }
     return -log(-log(attn__rng_uniform(rng)));
 }
@@ -63,7 +58,7 @@ static void draw(const sampler *s, const attn_tensor *logits, int64_t first, int
     double best = -INFINITY, temperature = s->options.temperature;
     int32_t chosen = 0;
     for (int64_t k = 0; k < s->m->levels; k++) {
-        double score = real_at(logits, first + k) / temperature + noise_at(s, index, &rng, k);
+        double score = attn__number(logits, first + k) / temperature + noise_at(s, index, &rng, k);
         if (score > best) {
             best = score;
             chosen = (int32_t)k;

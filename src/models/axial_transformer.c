@@ -11,6 +11,7 @@
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -156,15 +157,6 @@ static int64_t active_slice(const attn__axial_transformer *m, const attn_tensor 
     return slices ? n * m->slices + ((const int32_t *)attn_tensor_data(slices))[n] : n;
 }
 
-static void put(attn_tensor *x, int64_t i, double value)
-{
-    if (attn_tensor_dtype(x) == ATTN_F64) {
-        ((double *)attn_tensor_data(x))[i] = value;
-    } else {
-        ((float *)attn_tensor_data(x))[i] = (float)value;
-    }
-}
-
 /* What the encoder sees of each active slice, [N,2S,Y,X]: the earlier slices in [0, 1], nothing of the active and the
  * later ones, and a plane of ones that marks the active one. */
 static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
@@ -179,10 +171,10 @@ static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *t
         int64_t active = active_slice(m, slices, i) % m->slices, first = active_slice(m, slices, i) - active;
         int64_t to = i * 2 * m->slices * plane;
         for (int64_t j = 0; j < active * plane; j++) {
-            put(input, to + j, scale * data[first * plane + j]);
+            attn__set_number(input, to + j, scale * data[first * plane + j]);
         }
         for (int64_t j = 0; j < plane; j++) {
-            put(input, to + (m->slices + active) * plane + j, 1);
+            attn__set_number(input, to + (m->slices + active) * plane + j, 1);
         }
     }
     return input;

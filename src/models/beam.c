@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
+#include "tensor/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -66,21 +67,15 @@ void attn__beam_destroy(attn__beam *beam)
     }
 }
 
-static double logit_at(const attn_tensor *logits, int64_t i)
-{
-    const void *data = attn_tensor_data(logits);
-    return attn_tensor_dtype(logits) == ATTN_F64 ? ((const double *)data)[i] : ((const float *)data)[i];
-}
-
 /* The greatest logit is taken out first, so that no exponential overflows. */
 static double log_sum_exp(const attn_tensor *logits, int64_t begin, int64_t n)
 {
     double most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        most = fmax(most, logit_at(logits, begin + i));
+        most = fmax(most, attn__number(logits, begin + i));
     }
     for (int64_t i = 0; i < n; i++) {
-        sum += exp(logit_at(logits, begin + i) - most);
+        sum += exp(attn__number(logits, begin + i) - most);
     }
     return most + log(sum);
 }
@@ -109,7 +104,7 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
         }
         double base = beam->log_prob[row] - log_sum_exp(logits, row * vocabulary, vocabulary);
         for (int64_t token = 0; token < vocabulary; token++) {
-            candidate c = {base + logit_at(logits, row * vocabulary + token), row, (int32_t)token};
+            candidate c = {base + attn__number(logits, row * vocabulary + token), row, (int32_t)token};
             n = insert(list, n, room, c);
         }
     }

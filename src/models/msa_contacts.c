@@ -9,6 +9,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
+#include "tensor/number.h"
 
 #include <math.h>
 
@@ -22,25 +23,11 @@ typedef struct feature {
     double *row_sums;       /* of S, [residues]; those of its columns are the same */
 } feature;
 
-static double get(const attn_tensor *x, int64_t i)
-{
-    return attn_tensor_dtype(x) == ATTN_F64 ? ((const double *)attn_tensor_data(x))[i]
-                                            : (double)((const float *)attn_tensor_data(x))[i];
-}
-
-static void set(attn_tensor *x, int64_t i, double value)
-{
-    if (attn_tensor_dtype(x) == ATTN_F64) {
-        ((double *)attn_tensor_data(x))[i] = value;
-    } else {
-        ((float *)attn_tensor_data(x))[i] = (float)value;
-    }
-}
-
 /* S = map + map^T without <cls>: the sum, not the mean, as the regression was fitted. */
 static double symmetric(const feature *f, int64_t i, int64_t j)
 {
-    return get(f->maps, f->base + (i + 1) * f->cols + j + 1) + get(f->maps, f->base + (j + 1) * f->cols + i + 1);
+    return attn__number(f->maps, f->base + (i + 1) * f->cols + j + 1) +
+           attn__number(f->maps, f->base + (j + 1) * f->cols + i + 1);
 }
 
 static void sum_rows(void *user, int64_t begin, int64_t end)
@@ -62,7 +49,8 @@ static void add_rows(void *user, int64_t begin, int64_t end)
         double share = f->total != 0 ? f->row_sums[i] / f->total : 0;
         for (int64_t j = 0; j < f->residues; j++) {
             int64_t to = f->to + i * (f->cols - 1) + j;
-            set(f->sums, to, get(f->sums, to) + f->weight * (symmetric(f, i, j) - share * f->row_sums[j]));
+            double corrected = symmetric(f, i, j) - share * f->row_sums[j];
+            attn__set_number(f->sums, to, attn__number(f->sums, to) + f->weight * corrected);
         }
     }
 }
@@ -84,7 +72,7 @@ bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__m
         int64_t head = first + i / tokens->batch, b = i % tokens->batch;
         feature f = {.maps = maps, .sums = sums, .base = i * cols * cols, .to = b * wide * wide, .cols = cols,
                      .residues = residues(msa, tokens, b), .row_sums = attn_tensor_data(row_sums),
-                     .weight = get(msa->regression.weight, layer * msa->heads + head)};
+                     .weight = attn__number(msa->regression.weight, layer * msa->heads + head)};
         attn__parallel_range(threads, f.residues, GRAIN, sum_rows, &f);
         for (int64_t r = 0; r < f.residues; r++) {
             f.total += f.row_sums[r];
@@ -97,13 +85,13 @@ bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__m
 void attn__msa_finish_contacts(const attn__msa *msa, const attn__msa_tokens *tokens, attn_tensor *sums)
 {
     int64_t wide = tokens->cols - 1;
-    double bias = get(msa->regression.bias, 0);
+    double bias = attn__number(msa->regression.bias, 0);
     for (int64_t b = 0; b < tokens->batch; b++) {
         int64_t n = residues(msa, tokens, b);
         for (int64_t i = 0; i < wide * wide; i++) {
             int64_t at = b * wide * wide + i;
             bool inside = i / wide < n && i % wide < n;
-            set(sums, at, inside ? 1 / (1 + exp(-get(sums, at) - bias)) : 0);
+            attn__set_number(sums, at, inside ? 1 / (1 + exp(-attn__number(sums, at) - bias)) : 0);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include "models/keys.h"
 
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -85,18 +86,12 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_VALUE, .n = c, .v = 1, .o = 1};
 }
 
-static double number_at(const attn_tensor *x, int64_t i)
-{
-    return attn_tensor_dtype(x) == ATTN_F64 ? ((const double *)attn_tensor_data(x))[i]
-                                            : (double)((const float *)attn_tensor_data(x))[i];
-}
-
 static double weight_sum(const attn_tensor *weights, int64_t query)
 {
     int64_t train = attn_tensor_dim(weights, 0), val = attn_tensor_dim(weights, 1);
     double sum = 0;
     for (int64_t j = 0; j < train; j++) {
-        sum += number_at(weights, j * val + query);
+        sum += attn__number(weights, j * val + query);
     }
     return sum;
 }
@@ -104,11 +99,7 @@ static double weight_sum(const attn_tensor *weights, int64_t query)
 static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
 {
     for (int64_t i = begin; i < end; i++) {
-        if (attn_tensor_dtype(y) == ATTN_F64) {
-            ((double *)attn_tensor_data(y))[i] = (double)NAN;
-        } else {
-            ((float *)attn_tensor_data(y))[i] = NAN;
-        }
+        attn__set_number(y, i, (double)NAN);
     }
 }
 
@@ -144,7 +135,7 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, const a
     const int64_t n = attn_tensor_dim(labels, 0), limit = r->classes ? r->classes : 1 << 20;
     int64_t classes = r->classes ? r->classes : 1;
     for (int64_t i = 0; i < n; i++) {
-        double label = number_at(labels, i);
+        double label = attn__number(labels, i);
         if (!(label >= 0 && label < (double)limit) || label != floor(label)) {
             attn__fail(context, ATTN_ARGUMENT, "y_train[%" PRId64 "] is %g, no class from 0 to %" PRId64, i, label,
                        limit - 1);
@@ -154,12 +145,7 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, const a
     }
     attn_tensor *hot = attn_tensor_make(call->tape, attn_tensor_dtype(labels), 2, (int64_t[]){n, classes}, NULL);
     for (int64_t i = 0; hot && i < n; i++) {
-        int64_t place = i * classes + (int64_t)number_at(labels, i);
-        if (attn_tensor_dtype(hot) == ATTN_F64) {
-            ((double *)attn_tensor_data(hot))[place] = 1;
-        } else {
-            ((float *)attn_tensor_data(hot))[place] = 1;
-        }
+        attn__set_number(hot, i * classes + (int64_t)attn__number(labels, i), 1);
     }
     return hot;
 }

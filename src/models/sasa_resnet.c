@@ -9,6 +9,7 @@
 
 #include "base/context.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { STAGES = 4, EXPANSION = 4, MAX_BLOCKS = 6 };
@@ -20,7 +21,7 @@ static const char *const stems[] = {"conv", "small", "attention", NULL};
 static const char *const paddings[] = {"zero", "mask", "shift", NULL};
 
 static const attn_key keys[] = {
-    {"depth", ATTN_VALUE_TEXT, "26", 0, 0, depths, "layers"},
+    {"depth", ATTN_VALUE_INT, "26", 0, 0, depths, "layers"},
     {"stem", ATTN_VALUE_TEXT, "conv", 0, 0, stems,
      "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels; attention: in "
      "blocks of 4 x 4, and pooling of these"},
@@ -33,7 +34,15 @@ static const attn_key keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of any size")};
-static const attn_port outputs[] = {ATTN__PORT("logits", "(b,num_classes)", "one score a class")};
+/* The first block of a stage attends before it halves: it belongs to the grid of the stage before. */
+static const attn_port outputs[] = {
+    ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
+    ATTN__PORT_OPTIONAL("windows_1", "(n,b,num_heads,y,x,kernel_size,kernel_size)",
+                        "weights of each pixel's window in the n blocks that attend at the stem's resolution"),
+    ATTN__PORT_OPTIONAL("windows_2", "as windows_1", "at half of it"),
+    ATTN__PORT_OPTIONAL("windows_3", "as windows_1", "at a quarter"),
+    ATTN__PORT_OPTIONAL("windows_4", "as windows_1", "at an eighth; depth 26 has no such block"),
+};
 
 typedef struct bottleneck {
     attn_nn_conv conv1, conv3, shortcut;
@@ -72,6 +81,15 @@ static int index_of(const char *const *choices, const char *text)
 {
     int i = 0;
     while (choices[i + 1] && strcmp(choices[i], text) != 0) {
+        i++;
+    }
+    return i;
+}
+
+static int depth_of(int64_t layers)
+{
+    int i = 0;
+    while (depths[i + 1] && strtoll(depths[i], NULL, 10) != layers) {
         i++;
     }
     return i;
@@ -139,7 +157,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 {
     resnet *r = self;
     int64_t width = attn_config_int(config, "width", 64), in = width;
-    int depth = index_of(depths, attn_config_text(config, "depth", "26"));
+    int depth = depth_of(attn_config_int(config, "depth", 26));
     stem_init(r, builder, config, width);
     for (int s = 0; s < STAGES; s++) {
         r->blocks[s] = blocks_of[depth][s];
@@ -164,10 +182,10 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
 
 /* Attention sees the full resolution; halving it is the mean of 2 x 2 behind it.  An odd side loses its last row, which
  * the shortcut's convolution of stride 2 would keep: its result is cut to the same. */
-static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x)
+static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_RELU);
-    y = attn_nn_image_attention_forward(&b->attention, tape, y, NULL);
+    y = attn_nn_image_attention_forward(&b->attention, tape, y, map);
     y = attn_activate(tape, attn_nn_batch_norm_forward(&b->norm2, tape, y), ATTN_RELU);
     y = normed(&b->conv3, &b->norm3, tape, y);
     if (b->stride > 1) {
@@ -203,14 +221,24 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
 
 static void forward(const void *self, const attn__call *call)
 {
+    static const char *const names[STAGES] = {"windows_1", "windows_2", "windows_3", "windows_4"};
     const resnet *r = self;
     attn_tape *tape = call->tape;
+    attn_named_list maps = {.context = attn_tape_context(tape)};
     attn_tensor *x = stem_forward(r, tape, attn__input(call, "x"));
     for (int s = 0; s < STAGES; s++) {
         for (int i = 0; i < r->blocks[s]; i++) {
-            x = block_forward(&r->block[s][i], tape, x);
+            int grid = s > 0 && i == 0 ? s - 1 : s;
+            attn_tensor *map = NULL;
+            attn_tensor **wanted = attn__wanted(call, names[grid], &map);
+            x = block_forward(&r->block[s][i], tape, x, wanted);
+            attn__weights_add(wanted ? &maps : NULL, names[grid], i, map);
         }
     }
+    for (int s = 0; x && s < STAGES; s++) {
+        attn__output(call, names[s], attn__stack(tape, &maps, names[s]));
+    }
+    attn_named_clear(&maps);
     if (x) {
         x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_dim(x, 0), attn_tensor_dim(x, 1), -1});
         attn__output(call, "logits", attn_nn_linear_forward(&r->dense, tape, attn_mean(tape, x, 2)));

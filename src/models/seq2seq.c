@@ -80,7 +80,9 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
         !is_ids(model->context, tgt_in, 2, attn_tensor_dim(src, 0), "target tokens")) {
         return NULL;
     }
-    return s->forward(model->self, tape, src, src_lens, tgt_in, &o);
+    attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
+    /* Maps that were wanted and found no memory: a picture without them would look like an answer. */
+    return o.weights && attn_context_status(model->context) != ATTN_OK ? NULL : logits;
 }
 
 void attn__seq2seq_run(const void *self, const attn__call *call)

@@ -4,6 +4,7 @@
 #include "attn/nn_axial.h"
 
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <string.h>
 
@@ -11,11 +12,7 @@
 static void shrink(attn_tensor *x, double factor)
 {
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
-        if (attn_tensor_dtype(x) == ATTN_F64) {
-            ((double *)attn_tensor_data(x))[i] *= factor;
-        } else {
-            ((float *)attn_tensor_data(x))[i] *= (float)factor;
-        }
+        attn__set_number(x, i, factor * attn__number(x, i));
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <math.h>
 
@@ -77,15 +78,6 @@ void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *build
 
 /* -------------------------------------------------------------------------------------------- positions */
 
-static void put(attn_tensor *x, int64_t i, double value)
-{
-    if (attn_tensor_dtype(x) == ATTN_F64) {
-        ((double *)attn_tensor_data(x))[i] = value;
-    } else {
-        ((float *)attn_tensor_data(x))[i] = (float)value;
-    }
-}
-
 /* Row r is of the distance key - query = r - (n - 1); the formula's is the other way round.  Wavelengths go to 1000,
  * as in mmcv, not to 10000. */
 static attn_tensor *distance_sines(const attn_nn_generalized *layer, attn_tape *tape, attn_dtype dtype, int64_t n)
@@ -95,8 +87,8 @@ static attn_tensor *distance_sines(const attn_nn_generalized *layer, attn_tape *
     for (int64_t r = 0; table && r < 2 * n - 1; r++) {
         for (int64_t j = 0; j < quarter; j++) {
             double angle = (double)(n - 1 - r) * layer->magnitude / pow(1000, (double)j / (double)quarter);
-            put(table, r * 2 * quarter + j, sin(angle));
-            put(table, r * 2 * quarter + quarter + j, cos(angle));
+            attn__set_number(table, r * 2 * quarter + j, sin(angle));
+            attn__set_number(table, r * 2 * quarter + quarter + j, cos(angle));
         }
     }
     return table;

@@ -6,17 +6,9 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <math.h>
-
-static void put(attn_tensor *x, int64_t i, double value)
-{
-    if (attn_tensor_dtype(x) == ATTN_F64) {
-        ((double *)attn_tensor_data(x))[i] = value;
-    } else {
-        ((float *)attn_tensor_data(x))[i] = (float)value;
-    }
-}
 
 /* The sines of one position: sin and cos in turn, each pair of one wavelength. */
 static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int64_t at, double position)
@@ -24,7 +16,7 @@ static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int6
     for (int64_t j = 0; j < layer->feats; j++) {
         int64_t even = j - j % 2;
         double angle = position / pow(layer->temperature, (double)even / (double)layer->feats);
-        put(out, at + j, j % 2 ? cos(angle) : sin(angle));
+        attn__set_number(out, at + j, j % 2 ? cos(angle) : sin(angle));
     }
 }
 

@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "nn/check.h"
 #include "tensor/linear_part.h"
+#include "tensor/number.h"
 
 #include <math.h>
 #include <string.h>
@@ -80,12 +81,7 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
         int64_t depth = own_depth ? depth_of(s, kept + b * map) : s->rows;
         double scale = depth > 0 ? sqrt((double)s->rows / (double)depth) : 1;
         for (int64_t i = 0; i < map; i++) {
-            double value = kept[b * map + i] ? scale : 0;
-            if (dtype == ATTN_F64) {
-                ((double *)attn_tensor_data(factor))[i * s->batch + b] = value;
-            } else {
-                ((float *)attn_tensor_data(factor))[i * s->batch + b] = (float)value;
-            }
+            attn__set_number(factor, i * s->batch + b, kept[b * map + i] ? scale : 0);
         }
     }
     return factor;
@@ -164,30 +160,30 @@ static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *ta
     return project(&layer->v, tape, x, range, s->dim);
 }
 
-/* The maps [H,B,C,C] as attention to values that are the identity: the scores, sums over thousands of channels, are
- * then products of matrices, where the engine's own weights are one sum after the other. */
-static attn_tensor *tied_maps(attn_tape *tape, const attn_attention *a, const sizes *s)
+/* The maps as attention to values that are the identity of `side` keys: scores and maps are then products of matrices,
+ * where the engine's own weights are one sum after the other. */
+static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t side)
 {
-    int64_t map = s->cols * s->cols, square[] = {s->cols, s->cols};
     attn_attention maps = *a;
-    attn_dim *dims = maps.problem.dims;
-    attn_tensor *identity = attn_tensor_make(tape, maps.problem.dtype, 2, square, NULL);
-    for (int64_t i = 0; identity && i < s->cols; i++) {
-        if (maps.problem.dtype == ATTN_F64) {
-            ((double *)attn_tensor_data(identity))[i * (s->cols + 1)] = 1;
-        } else {
-            ((float *)attn_tensor_data(identity))[i * (s->cols + 1)] = 1;
+    attn_problem *p = &maps.problem;
+    attn_tensor *identity = attn_tensor_make(tape, p->dtype, 2, (int64_t[]){side, side}, NULL);
+    for (int64_t i = 0; identity && i < side; i++) {
+        attn__set_number(identity, i * (side + 1), 1);
+    }
+    p->ndims = 0;
+    for (int i = 0; i < a->problem.ndims; i++) {
+        attn_dim dim = a->problem.dims[i];
+        dim.v = dim.role == ATTN_KEY ? side : 0;
+        dim.o = dim.role == ATTN_BATCH || dim.role == ATTN_QUERY ? dim.weights : 0;
+        if (dim.role != ATTN_VALUE) {
+            p->dims[p->ndims++] = dim;
         }
     }
-    dims[0].v = dims[1].v = 0;
-    dims[0].o = s->batch * map;
-    dims[1].o = map;
-    dims[2].o = dims[3].v = s->cols;
-    dims[6] = (attn_dim){.role = ATTN_VALUE, .n = s->cols, .v = 1, .o = 1};
-    maps.problem.ndims = 7;
+    p->dims[p->ndims++] = (attn_dim){.role = ATTN_VALUE, .n = side, .v = 1, .o = 1};
     maps.v.tensor = identity;
     maps.weights = NULL;
-    memcpy(maps.shape, maps.weights_shape, sizeof maps.shape);
+    maps.rank = a->weights_rank;
+    memcpy(maps.shape, a->weights_shape, sizeof maps.shape);
     return attn_attend(tape, &maps);
 }
 
@@ -227,9 +223,12 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     a.problem.dtype = number_of(x);
     a.problem.mask_fill = layer->fill;
     a.problem.weights_dropped = true;
-    if (weights && !columns && !keeps_gradients(tape)) {
-        *weights = tied_maps(tape, &a, &s);
+    if (weights && !keeps_gradients(tape)) {
+        *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
+        if (!*weights) { /* contacts made without them would look like an answer */
+            return NULL;
+        }
     }
     return attn_attend(tape, &a);
 }

@@ -7,6 +7,7 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <math.h>
 
@@ -25,12 +26,7 @@ static void index_init(attn_nn_builder *builder, int64_t length)
     attn_tensor *index =
         attn_nn_buffer(builder, "flatten_index", 1, &n, (attn_nn_fill){.start = ATTN_START_ZEROS});
     for (int64_t i = 0; index && i < n; i++) {
-        int64_t column = i / length - i % length + length - 1;
-        if (attn_tensor_dtype(index) == ATTN_F64) {
-            ((double *)attn_tensor_data(index))[i] = (double)column;
-        } else {
-            ((float *)attn_tensor_data(index))[i] = (float)column;
-        }
+        attn__set_number(index, i, (double)(i / length - i % length + length - 1));
     }
 }
 

@@ -4,6 +4,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "tensor/number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,14 +23,8 @@ void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder
     if (!layer->table) {
         return;
     }
-    void *data = attn_tensor_data(layer->table);
     for (int64_t i = 0; i < max_len * dim; i++) {
-        double x = encode(i / dim, i % dim, dim);
-        if (builder->dtype == ATTN_F64) {
-            ((double *)data)[i] = x;
-        } else {
-            ((float *)data)[i] = (float)x;
-        }
+        attn__set_number(layer->table, i, encode(i / dim, i % dim, dim));
     }
 }
 

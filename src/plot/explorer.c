@@ -47,8 +47,37 @@ static attn_status check_map(attn_context *context, const attn_explorer_map *m)
                           (long long)m->layers, (long long)m->heads, (long long)m->rows, (long long)m->cols, MOST);
     attn_status status = check_text(context, "a map's name", m->name);
     if (status == ATTN_OK)
+        status = check_text(context, "what tokens are called", m->before);
+    if (status == ATTN_OK)
         status = check_labels(context, m->queries, m->rows);
     return status == ATTN_OK ? check_labels(context, m->keys, m->cols) : status;
+}
+
+/* The grids of queries and of keys over the picture. */
+typedef struct grids {
+    int64_t query_rows, query_cols, key_rows, key_cols;
+} grids;
+
+static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
+{
+    bool own = m->query_rows > 0 && m->query_columns > 0, keys = m->key_rows > 0 && m->key_columns > 0;
+    grids g = {own ? m->query_rows : e->grid_rows, own ? m->query_columns : e->grid_columns, 0, 0};
+    g.key_rows = keys ? m->key_rows : g.query_rows;
+    g.key_cols = keys ? m->key_columns : g.query_cols;
+    return g;
+}
+
+/* Maps that are not of places (rows < a grid's cells, WINDOW or CROSS with other keys) cannot be laid over a picture. */
+static attn_status check_grid(attn_context *context, const attn_explorer *e, const attn_explorer_map *m)
+{
+    grids g = grids_of(e, m);
+    int64_t keys = m->where == ATTN_KEYS_CROSS ? g.query_rows + g.query_cols : g.key_rows * g.key_cols;
+    bool fits = g.query_rows <= MOST && g.query_cols <= MOST && g.key_rows <= MOST && g.key_cols <= MOST;
+    if (m->where == ATTN_KEYS_PLACES || (fits && m->cols == keys && m->rows >= g.query_rows * g.query_cols))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ARGUMENT, "explorer: %lld x %lld weights for queries on a grid of %lld x %lld, each with "
+                      "%lld keys", (long long)m->rows, (long long)m->cols, (long long)g.query_rows,
+                      (long long)g.query_cols, (long long)keys);
 }
 
 static attn_status check(attn_context *context, const attn_explorer *e)
@@ -62,6 +91,8 @@ static attn_status check(attn_context *context, const attn_explorer *e)
         status = check_text(context, "the text below it", e->about);
     for (int64_t i = 0; i < e->n && status == ATTN_OK; i++)
         status = check_map(context, &e->maps[i]);
+    for (int64_t i = 0; i < e->n && status == ATTN_OK; i++)
+        status = check_grid(context, e, &e->maps[i]);
     return status;
 }
 
@@ -102,7 +133,23 @@ static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, "]]");
 }
 
-static void put_map(attn__sink *sink, const attn_explorer_map *m)
+/* How the map lies on the picture. */
+static void put_places(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
+{
+    static const char *const names[] = {"places", "window", "cross"};
+    grids g = grids_of(e, m);
+    put_count(sink, ",\"grid\":[", g.query_rows);
+    put_count(sink, ",", g.query_cols);
+    put_count(sink, ",", g.key_rows);
+    put_count(sink, ",", g.key_cols);
+    attn__sink_text(sink, "],\"where\":");
+    attn__sink_json(sink, names[m->where]);
+    attn__sink_text(sink, ",\"before\":");
+    attn__sink_json(sink, m->before ? m->before : "token");
+    attn__sink_text(sink, m->shifted ? ",\"shifted\":true" : "");
+}
+
+static void put_map(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
 {
     attn__sink_text(sink, "{\"name\":");
     attn__sink_json(sink, m->name ? m->name : "Attention");
@@ -111,9 +158,12 @@ static void put_map(attn__sink *sink, const attn_explorer_map *m)
     put_count(sink, ",\"heads\":", m->heads);
     put_count(sink, ",\"rows\":", m->rows);
     put_count(sink, ",\"cols\":", m->cols);
+    put_count(sink, ",\"first\":", m->first_layer > 0 ? m->first_layer : 1);
     put_labels(sink, ",\"queries\":", m->queries, m->rows);
     put_labels(sink, ",\"keys\":", m->keys, m->cols);
     put_peaks(sink, m);
+    if (e->png)
+        put_places(sink, e, m);
     attn__sink_text(sink, "}");
 }
 
@@ -133,7 +183,7 @@ static void put_object(attn__sink *sink, const attn_explorer *e)
     attn__sink_text(sink, ",\"maps\":[");
     for (int64_t i = 0; i < e->n; i++) {
         attn__sink_text(sink, i ? "," : "");
-        put_map(sink, &e->maps[i]);
+        put_map(sink, e, &e->maps[i]);
     }
     attn__sink_text(sink, "]}</script>\n");
 }

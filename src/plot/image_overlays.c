@@ -6,8 +6,9 @@
 #include "plot/canvas.h"
 
 #include <math.h>
+#include <stdio.h>
 
-static const double MARGIN = 14, GAP = 12, TITLE = 10, HEAD = 13, PANEL = 168;
+static const double MARGIN = 14, GAP = 12, TITLE = 10, HEAD = 13, PANEL = 168, LEGEND = 26;
 enum { MOST = 4096 };
 
 typedef struct layout {
@@ -16,7 +17,7 @@ typedef struct layout {
     double panel_height, width, height;
 } layout;
 
-/* Grey, so that the colours of the map are the only ones; light, so that they are seen. */
+/* Grey, so that the colours of the map are the only ones; under a map neither black nor white, so that it is seen. */
 static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
 {
     const unsigned char *p = o->pixels + (y * o->width + x) * o->channels;
@@ -24,7 +25,15 @@ static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
     for (int i = 0; i < 3; i++)
         c[i] = p[o->channels == 3 ? i : 0] / 255.0;
     double grey = 0.299 * c[0] + 0.587 * c[1] + 0.114 * c[2];
+    grey = o->weights ? 0.12 + 0.78 * grey : grey;
     cairo_set_source_rgb(cr, grey, grey, grey);
+}
+
+/* One red, the more opaque the larger the weight: it grows brighter on black and darker on white, whereas a scale from
+ * light to dark ends in what cannot be told from a black picture.  What has no weight leaves the picture as it is. */
+static void set_colour(cairo_t *cr, double share)
+{
+    cairo_set_source_rgba(cr, 0.93, 0.10, 0.14, 0.85 * pow(fmax(share, 0), 0.8));
 }
 
 static double largest(const attn_overlay *o)
@@ -41,23 +50,37 @@ static void fill_cells(cairo_t *cr, const attn_overlay *o, double width, double 
     for (int64_t i = 0; o->weights && i < o->rows * o->cols; i++) {
         int64_t row = i / o->cols, col = i % o->cols;
         double share = most > 0 && isfinite(o->weights[i]) ? (double)o->weights[i] / most : 0;
-        attn__colour c = attn__colour_of(share);
-        /* What has no weight leaves the picture as it is. */
-        cairo_set_source_rgba(cr, c.r, c.g, c.b, 0.1 * (share > 0) + 0.65 * sqrt(fmax(share, 0)));
+        set_colour(cr, share);
         cairo_rectangle(cr, (double)col * w, (double)row * h, w, h);
         cairo_fill(cr);
     }
 }
 
+/* White outside blue: seen on black, on white and on the colours of the map. */
 static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double height)
 {
-    double w = width / (double)o->cols, h = height / (double)o->rows;
+    double w = width / (double)(o->query_cols > 0 ? o->query_cols : o->cols);
+    double h = height / (double)(o->query_rows > 0 ? o->query_rows : o->rows);
     if (o->query_row < 0 || o->query_col < 0)
         return;
-    cairo_set_source_rgb(cr, 0, 0.45, 0.85);
-    cairo_set_line_width(cr, 1.5);
-    cairo_rectangle(cr, (double)o->query_col * w, (double)o->query_row * h, w, h);
-    cairo_stroke(cr);
+    for (int i = 0; i < 2; i++) {
+        double out = i ? 0 : 1.25;
+        cairo_set_source_rgb(cr, i ? 0 : 1, i ? 0.35 : 1, i ? 0.9 : 1);
+        cairo_set_line_width(cr, i ? 1.75 : 1.25);
+        cairo_rectangle(cr, (double)o->query_col * w - out, (double)o->query_row * h - out, w + 2 * out, h + 2 * out);
+        cairo_stroke(cr);
+    }
+}
+
+/* What the strongest colour of this panel stands for. */
+static void tell_largest(cairo_t *cr, const attn_overlay *o)
+{
+    char text[32];
+    double share = 100 * largest(o);
+    snprintf(text, sizeof text, share < 9.95 ? "to %.1f %%" : "to %.0f %%", share);
+    attn__set_colour(cr, attn__grey);
+    attn__font(cr, TITLE - 1, false);
+    attn__text(cr, PANEL, -5, text, ATTN_RIGHT, 0);
 }
 
 static void draw_overlay(cairo_t *cr, const attn_overlay *o)
@@ -67,6 +90,8 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
     attn__font(cr, TITLE, false);
     if (o->title)
         attn__text(cr, 0, -5, o->title, ATTN_LEFT, 0);
+    if (o->weights)
+        tell_largest(cr, o);
     /* Pixels as squares without seams between them. */
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE);
     for (int64_t y = 0; y < o->height; y++) {
@@ -81,6 +106,25 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
 }
 
+/* The colours over mid-grey, as faint as they lie on the picture. */
+static void draw_legend(cairo_t *cr, double top)
+{
+    const double width = 100, height = 8;
+    cairo_set_source_rgb(cr, 0.5, 0.5, 0.5);
+    cairo_rectangle(cr, MARGIN, top, width, height);
+    cairo_fill(cr);
+    cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE);
+    for (int i = 0; i < 50; i++) {
+        set_colour(cr, i / 49.0);
+        cairo_rectangle(cr, MARGIN + i * width / 50, top, width / 50, height);
+        cairo_fill(cr);
+    }
+    cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
+    attn__set_colour(cr, attn__grey);
+    attn__font(cr, TITLE - 1, false);
+    attn__text(cr, MARGIN + width + 6, top + height, "0 to the panel's largest weight", ATTN_LEFT, 0);
+}
+
 static void draw(void *user, cairo_t *cr)
 {
     const layout *l = user;
@@ -91,6 +135,7 @@ static void draw(void *user, cairo_t *cr)
         attn__text(cr, MARGIN, top + HEAD, l->overlays->title, ATTN_LEFT, 0);
         top += HEAD + GAP;
     }
+    draw_legend(cr, l->height - LEGEND);
     for (int64_t i = 0; i < l->overlays->n; i++) {
         int64_t line = i / l->per_line, column = i % l->per_line;
         cairo_save(cr);
@@ -120,7 +165,7 @@ static attn_status check(attn_context *context, const attn_overlays *overlays)
 attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
                                  attn_picture_format format)
 {
-    layout l = {.overlays = overlays, .per_line = overlays->per_line > 0 ? overlays->per_line : 4};
+    layout l = {.overlays = overlays, .per_line = overlays->per_line > 0 ? overlays->per_line : 5};
     *picture = (attn_picture){0};
     attn_status status = check(context, overlays);
     if (status != ATTN_OK)
@@ -130,6 +175,6 @@ attn_status attn_overlays_render(attn_picture *picture, attn_context *context, c
     for (int64_t i = 0; i < overlays->n; i++)
         l.panel_height = fmax(l.panel_height, PANEL * (double)overlays->items[i].height / (double)overlays->items[i].width);
     l.width = 2 * MARGIN + (double)l.per_line * (PANEL + GAP) - GAP;
-    l.height = 2 * MARGIN + (overlays->title ? HEAD + GAP : 0) + (double)l.lines * (l.panel_height + TITLE + 6 + GAP) - GAP;
+    l.height = 2 * MARGIN + (overlays->title ? HEAD + GAP : 0) + (double)l.lines * (l.panel_height + TITLE + 6 + GAP) - GAP + LEGEND - 4;
     return attn__canvas_render(picture, context, format, l.width, l.height, draw, &l);
 }

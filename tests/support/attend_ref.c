@@ -5,6 +5,8 @@
 
 #include "support/attend_ref_walk.h"
 
+#include "attend/score.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +162,33 @@ static void slopes(const row *r, key *k, double score)
     }
 }
 
+/* A kind without a formula here, as a new one is at first: its own value and slopes, which test_attend_scores compares
+ * with differences, so that what stands around it (masks, tables, normalisation, sums) is checked all the same. */
+static double other_score(const row *r, key *k)
+{
+    const attn__score_kind *kind = attn__score_of(r->p);
+    attn__score_rows rows = {r->nc, r->q, k->k, r->w1, r->w2, r->width};
+    double score = kind->value(&rows);
+    if (kind->gradient)
+        kind->gradient(&rows, 1, &(attn__score_slopes){k->slope_q, k->slope_k, k->slope_w, k->slope_w2});
+    k->size = 1 + fabs(score);
+    for (int64_t c = 0; c < r->nc; c++) {
+        k->size += fabs(k->slope_q[c] * r->q[c]) + fabs(k->slope_k[c] * k->k[c]);
+        k->size_q[c] = 1 + fabs(k->slope_q[c]), k->size_k[c] = 1 + fabs(k->slope_k[c]);
+        k->size_w[c] = 1 + fabs(k->slope_w[c]), k->size_w2[c] = 1 + fabs(k->slope_w2[c]);
+    }
+    return score;
+}
+
+static double own_score(const row *r, key *k)
+{
+    if (r->p->score > ATTN_SCORE_TRIANGULAR)
+        return other_score(r, k);
+    double score = plain_score(r, k);
+    slopes(r, k, score);
+    return score;
+}
+
 /* Adds the tables that act on scores to the score, its size and its slopes. */
 static double score_tables(row *r, key *k)
 {
@@ -225,9 +254,7 @@ static void score_key(row *r, key *k)
     }
     if (k->at.inside)
         load_channels(r, &w, k->k, ROLE_C, offsetof(attn_dim, k), r->p->dtype, r->a->k, true);
-    double score = plain_score(r, k);
-    slopes(r, k, score);
-    score += score_tables(r, k);
+    double score = own_score(r, k) + score_tables(r, k);
     k->score = r->scale * score;
     k->size *= fabs(r->scale);
     if (r->p->with & ATTN_WITH_BIAS) {
@@ -647,7 +674,7 @@ static double resolved_scale(const attn_problem *p)
     double channels = (double)walk_count(p, ROLE_C);
     if (p->scale != 0)
         return p->scale;
-    return p->score == ATTN_SCORE_DOT && channels > 0 ? 1 / sqrt(channels) : 1;
+    return attn__score_of(p)->by_root && channels > 0 ? 1 / sqrt(channels) : 1;
 }
 
 static attn_problem with_gradient_strides(const attn_problem *problem)

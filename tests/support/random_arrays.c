@@ -5,6 +5,8 @@
 #include "support/attend_ref_walk.h"
 #include "support/guard.h"
 
+#include "attend/score.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +146,7 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
 static bool is_present(const random_problem *r, array_id id)
 {
     const attn_problem *p = &r->forward;
-    bool vectors = p->score == ATTN_SCORE_ADDITIVE || p->score == ATTN_SCORE_CONCAT;
+    int vectors = attn__score_of(p)->vectors;
     unsigned with = r->backward.with;
     switch (id) {
     case ARRAY_BIAS:
@@ -156,13 +158,13 @@ static bool is_present(const random_problem *r, array_id id)
     case ARRAY_WEIGHTS:
         return p->with & ATTN_WANT_WEIGHTS;
     case ARRAY_W:
-        return vectors;
+        return vectors > 0;
     case ARRAY_W2:
-        return p->score == ATTN_SCORE_CONCAT;
+        return vectors > 1;
     case ARRAY_DW:
-        return vectors && (with & ATTN_WANT_DW);
+        return vectors > 0 && (with & ATTN_WANT_DW);
     case ARRAY_DW2:
-        return p->score == ATTN_SCORE_CONCAT && (with & ATTN_WANT_DW);
+        return vectors > 1 && (with & ATTN_WANT_DW);
     case ARRAY_DQ:
         return with & ATTN_WANT_DQ;
     case ARRAY_DK:

@@ -4,6 +4,8 @@
 
 #include "support/random_arrays.h"
 
+#include "attend/score.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -209,7 +211,7 @@ static void draw_score(attn__rng *g, attn_problem *p)
     static const attn_score kernels[] = {ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT, ATTN_SCORE_TRIANGULAR};
     if (chance(g, 65))
         return;
-    p->score = (attn_score)below(g, 7);
+    p->score = (attn_score)below(g, ATTN_SCORE_KINDS);
     if (p->score == ATTN_SCORE_DOT && chance(g, 50))
         p->normalise = ATTN_ONE_OVER_N;
     if (p->score == ATTN_SCORE_CONCAT)
@@ -290,7 +292,7 @@ static void draw_backward(attn__rng *g, random_problem *r)
         p->with |= ATTN_WANT_DBIAS;
     if (p->nrelatives && (all || chance(g, 50)))
         p->with |= ATTN_WANT_DTABLES;
-    if (p->score == ATTN_SCORE_ADDITIVE || p->score == ATTN_SCORE_CONCAT)
+    if (attn__score_of(p)->vectors > 0)
         p->with |= ATTN_WANT_DW;
     p->accumulate = chance(g, 20);
     p->own_grad_strides = chance(g, 20);

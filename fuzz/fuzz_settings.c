@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ * The texts that a resumed training trusts: settings held to the table of what they may be, and the counters of a
+ * checkpoint. */
+#include "fuzz.h"
+
+#include "apps/run.h"
+#include "apps/settings.h"
+
+/* Whatever the file says, the table's limits hold. */
+static void check_limits(const attn_config *settings)
+{
+    for (int i = 0; i < attn__translator_keys.n; i++) {
+        const attn_key *key = &attn__translator_keys.keys[i];
+        double value = attn_config_real(settings, key->name, key->least);
+        bool number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
+        if (number && !(value >= key->least && value <= key->most))
+            abort();
+    }
+    attn_training_options options = attn__run_options(settings, 3);
+    attn_split_options split = attn__setting_split(settings);
+    if (!(options.schedule.peak > 0) || options.epochs < 0 || !(split.valid <= 0.9))
+        abort();
+}
+
+static void restore(attn_context *context, const attn_config *counters)
+{
+    attn_training *training = NULL;
+    attn_named_list none = {.context = context};
+    attn_training_options options = {.epochs = 1, .schedule = {.peak = 0.1}};
+    if (attn_training_create(&training, context, &none, &options) != ATTN_OK)
+        return;
+    if (attn_training_restore(training, counters) == ATTN_OK && attn_training_epoch(training) < 0)
+        abort();
+    attn_training_destroy(training);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    attn_context *context = fuzz_context();
+    attn_config *file = NULL, *settings = NULL;
+    attn__keys_options of_file = {.name = "fuzz", .refusal = ATTN_FORMAT, .select = true};
+    if (attn_config_parse(&file, context, (const char *)data, size, "fuzz") == ATTN_OK) {
+        if (attn__keys_resolve(&settings, context, &attn__translator_keys, file, &of_file) == ATTN_OK)
+            check_limits(settings);
+        restore(context, file);
+    }
+    attn_config_destroy(settings);
+    attn_config_destroy(file);
+    return fuzz_end(context);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ * How much each sequence of an alignment counts: by how many are like it, or by how rare its residues are. */
+#include "data/alignment.h"
+
+#include "base/parallel.h"
+
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- by identity */
+
+/* Rows are compared block with block, so that a block's bytes are read from the cache BLOCK times.  Most pairs of a
+ * family differ too much after a quarter of the columns; looking after each LONG of them costs little and saves the
+ * rest.  LONG stays below 256: its sum is a byte, which lets compilers compare 16 residues at a time without being told
+ * for which machine. */
+enum { BLOCK = 64, LONG = 128, SHORT = 16 };
+
+typedef struct comparing {
+    const attn_alignment *a;
+    int64_t most;    /* columns that may differ */
+    int64_t blocks;  /* of rows */
+    uint32_t *alike; /* [rows] */
+} comparing;
+
+static inline int64_t differing(const char *a, const char *b, int n)
+{
+    uint8_t differ = 0;
+    for (int i = 0; i < n; i++)
+        differ = (uint8_t)(differ + (a[i] != b[i]));
+    return differ;
+}
+
+static bool are_alike(const char *a, const char *b, int64_t n, int64_t most)
+{
+    int64_t differ = 0, c = 0;
+    for (; c + LONG <= n && differ <= most; c += LONG)
+        differ += differing(a + c, b + c, LONG);
+    for (; c + SHORT <= n && differ <= most; c += SHORT)
+        differ += differing(a + c, b + c, SHORT);
+    for (; c < n && differ <= most; c++)
+        differ += a[c] != b[c];
+    return differ <= most;
+}
+
+static int64_t last_of(const comparing *w, int64_t block)
+{
+    int64_t end = (block + 1) * BLOCK;
+    return end < w->a->rows ? end : w->a->rows;
+}
+
+/* Counts go to memory once a block: threads share it, and sums of integers are the same in any order. */
+static void compare_blocks(void *user, int64_t item, int thread)
+{
+    const comparing *w = user;
+    int64_t first = item / w->blocks, second = item % w->blocks;
+    uint32_t mine[BLOCK] = {0}, theirs[BLOCK] = {0};
+    (void)thread;
+    for (int64_t i = first * BLOCK; second >= first && i < last_of(w, first); i++) {
+        const char *row = attn_alignment_row(w->a, i);
+        for (int64_t j = second == first ? i + 1 : second * BLOCK; j < last_of(w, second); j++) {
+            uint32_t alike = are_alike(row, attn_alignment_row(w->a, j), w->a->columns, w->most);
+            mine[i % BLOCK] += alike;
+            theirs[j % BLOCK] += alike;
+        }
+    }
+    for (int64_t i = 0; second >= first && i < BLOCK; i++) {
+        if (mine[i])
+            __atomic_fetch_add(&w->alike[first * BLOCK + i], mine[i], __ATOMIC_RELAXED);
+        if (theirs[i])
+            __atomic_fetch_add(&w->alike[second * BLOCK + i], theirs[i], __ATOMIC_RELAXED);
+    }
+}
+
+attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights)
+{
+    int64_t rows = alignment->rows;
+    identity = identity == 0 ? 0.8 : identity;
+    if (!(identity > 0 && identity <= 1))
+        return attn__fail(alignment->context, ATTN_ARGUMENT, "identity %g: a share between 0 and 1 is wanted", identity);
+    double least = identity * (double)alignment->columns;
+    int64_t agreeing = (int64_t)least;
+    agreeing += (double)agreeing < least; /* rounded up: 0.8 of 7 columns are 6 */
+    comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, NULL};
+    w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
+    if (!w.alike)
+        return ATTN_MEMORY;
+    attn__parallel_items(alignment->context->threads, w.blocks * w.blocks, compare_blocks, &w);
+    for (int64_t i = 0; i < rows; i++)
+        weights[i] = 1.0 / (1.0 + (double)w.alike[i]);
+    attn__free(alignment->context, w.alike);
+    return ATTN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- by position */
+
+enum { LETTERS = 26 };
+
+/* The letter's place in the alphabet; -1 for a gap, and for what stands for several amino acids or none of the twenty. */
+static int letter_of(char residue)
+{
+    return residue < 'A' || residue > 'Z' || strchr("BJOUXZ", residue) ? -1 : residue - 'A';
+}
+
+/* shares [L,26]: 1 / (kinds in the column * rows with that letter). */
+static void measure_columns(const attn_alignment *a, double *shares)
+{
+    for (int64_t r = 0; r < a->rows; r++) {
+        const char *row = attn_alignment_row(a, r);
+        for (int64_t c = 0; c < a->columns; c++) {
+            int letter = letter_of(row[c]);
+            if (letter >= 0)
+                shares[c * LETTERS + letter] += 1;
+        }
+    }
+    for (int64_t c = 0; c < a->columns; c++) {
+        double *share = shares + c * LETTERS;
+        int kinds = 0;
+        for (int i = 0; i < LETTERS; i++)
+            kinds += share[i] > 0;
+        for (int i = 0; i < LETTERS; i++)
+            share[i] = share[i] > 0 ? 1 / (kinds * share[i]) : 0;
+    }
+}
+
+static double weight_of(const attn_alignment *a, int64_t r, const double *shares)
+{
+    const char *row = attn_alignment_row(a, r);
+    int64_t residues = 0;
+    double sum = 0;
+    for (int64_t c = 0; c < a->columns; c++) {
+        int letter = letter_of(row[c]);
+        sum += letter >= 0 ? shares[c * LETTERS + letter] : 0;
+        residues += letter >= 0;
+    }
+    return residues > 0 ? sum / (double)residues : 0;
+}
+
+attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights)
+{
+    attn_context *context = alignment->context;
+    double *shares = attn__alloc_zero(
+        context, attn__size_mul(attn__size_mul((size_t)alignment->columns, LETTERS), sizeof *shares));
+    double all = 0;
+    if (!shares)
+        return ATTN_MEMORY;
+    measure_columns(alignment, shares);
+    for (int64_t r = 0; r < alignment->rows; r++)
+        all += weights[r] = weight_of(alignment, r, shares);
+    for (int64_t r = 0; r < alignment->rows && all > 0; r++)
+        weights[r] *= (double)alignment->rows / all;
+    attn__free(context, shares);
+    return ATTN_OK;
+}

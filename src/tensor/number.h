@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * number.h - one number of a tensor of f32 or f64, for what is filled or looked at once: tables of positions, masks,
+ * labels.  The type is looked up each time, so this is no way to compute with. */
+#ifndef ATTN_TENSOR_NUMBER_H
+#define ATTN_TENSOR_NUMBER_H
+
+#include "attn/tensor.h"
+
+static inline double attn__number(const attn_tensor *x, int64_t i)
+{
+    const void *data = attn_tensor_data(x);
+    return attn_tensor_dtype(x) == ATTN_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+static inline void attn__set_number(attn_tensor *x, int64_t i, double value)
+{
+    void *data = attn_tensor_data(x);
+    if (attn_tensor_dtype(x) == ATTN_F64) {
+        ((double *)data)[i] = value;
+    } else {
+        ((float *)data)[i] = (float)value;
+    }
+}
+
+#endif

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Odd circumstances: the directory of a training damaged at every place, headers that claim more than there is, little
+memory from the system, another language, no home, strange names, links, a million lines.
+
+    odd.py            64 places in each file of a training, a million lines
+    odd.py --each N   N places
+"""
+import argparse
+import gzip
+import os
+import resource
+import shutil
+import struct
+import sys
+import tempfile
+import time
+
+import kills
+import memory
+import table
+
+
+def complain(what, problem):
+    memory.failed += 1
+    print(f"FAILED: {what}: {problem}", flush=True)
+
+
+def refused(what, done, about=b"", codes=(2,)):
+    lines = done.stderr.splitlines()
+    if done.returncode not in codes:
+        complain(what, f"exit code {done.returncode}: {lines[:3]}")
+    elif len(lines) != 1 or about not in lines[0]:
+        complain(what, f"not one line that names {about}: {lines[:3]}")
+
+
+# ------------------------------------------------------------------------------------------- damaged trainings
+
+def part_of_a_training(command):
+    """Leaves in out/ a training that was killed after its second epoch."""
+    shutil.rmtree("out", ignore_errors=True)
+    os.mkdir("out")
+    history = os.path.join("out", command.out[0], "history.tsv")
+    process = kills.start(kills.begin_words(command))
+    while process.poll() is None:
+        if os.path.exists(history) and open(history).read().count("\n") > 2:
+            break
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+def damages(data, each):
+    """(what, damaged bytes), at `each` places."""
+    for i in range(each):
+        at = len(data) * i // each
+        yield f"cut off at byte {at}", data[:at]
+        at = min(at + i % 7, len(data) - 1)
+        yield f"byte {at} changed", data[:at] + bytes([data[at] ^ (1 << i % 8)]) + data[at + 1:]
+
+
+def damage_training(command, each):
+    reference, _ = kills.unbroken(command)
+    part_of_a_training(command)
+    saved = table.contents("out")
+    tried = refusals = 0
+    for path, data in saved.items():
+        name = os.path.basename(path)
+        # The best parameters so far are in model.safetensors alone, and history.tsv is for people: no sum is kept of either.
+        if name in ("model.safetensors", "history.tsv") or name.startswith("."):
+            continue
+        for what, damaged in damages(data, each):
+            for other, content in saved.items():
+                with open(os.path.join("out", other), "wb") as f:
+                    f.write(damaged if other == path else content)
+            done = table.run(command.resume + ["-q"])
+            tried += 1
+            if done.returncode == 2:
+                refusals += 1
+                refused(f"{command.name}, {path} {what}", done)
+            elif done.returncode != 0:
+                complain(f"{command.name}, {path} {what}", f"exit code {done.returncode}: {done.stderr}")
+            else:
+                now = table.contents("out")
+                wrong = [p for p in reference if now.get(p) != reference[p]]
+                if wrong:
+                    complain(f"{command.name}, {path} {what}", f"went on to another end: {wrong}")
+    print(f"{command.name}: {tried} damages, {refusals} refused, the others came to the same bits", flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ lying headers
+
+def limit_memory(bytes_):
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
+
+
+def npy(shape, order="False"):
+    header = f"{{'descr': '<f4', 'fortran_order': {order}, 'shape': {shape}, }}"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) + 1) + header.encode() + b"\n"
+
+
+def safetensors(header):
+    return struct.pack("<Q", len(header)) + header.encode()
+
+
+def lying_headers():
+    big = 1 << 62
+    arrays = {"a": npy(f"({big}, 4)"), "b": npy(f"({1 << 31}, {1 << 31}, 4)"), "c": npy(f"({1 << 30},)"),
+              "d": b"\x93NUMPY\x02\x00" + struct.pack("<I", 0xffffffff), "e": npy("(-1,)"), "f": npy(f"({1 << 64},)")}
+    weights = {"g": struct.pack("<Q", (1 << 63) - 1) + b"{}", "h": struct.pack("<Q", 1 << 40) + b"{}",
+               "i": safetensors(f'{{"w":{{"dtype":"F32","shape":[{big},4],"data_offsets":[0,{big}]}}}}'),
+               "j": safetensors('{"w":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4294967296]}}'),
+               "k": safetensors("[" * 100000), "l": safetensors('{"w":' * 50000),
+               "m": safetensors('{"w":{"dtype":"F32","shape":[' + "1," * 60000 + '1],"data_offsets":[0,4]}}')}
+    pictures = {"n": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\x7f\xff\xff\xff\x7f\xff\xff\xff\x08\x06\0\0\0\0\0\0\0",
+                "o": b"P5 999999999 999999999 255\n", "p": b"P6 65535 65535 65535\n\0", "q": b"P2 4 4 99999999999999\n1",
+                "r": b"\xff\xd8\xff\xc0\x00\x11\x08\xff\xff\xff\xff\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01\xff\xd9"}
+    with gzip.open("bomb.gz", "wb", 9) as f:
+        for _ in range(80):
+            f.write(bytes(1 << 24))
+    run = ["run", "--arch", "self-attention", "--config", '{"dim": 8, "heads": 2}']
+    little = {"preexec_fn": limit_memory(1 << 31)}
+    for files, words in ((arrays, lambda f: run + ["--input", "x=" + f, "--output", "out=y.npy"]),
+                         (weights, lambda f: run + ["--weights", f, "--input", "x=x.npy", "--output", "out=y.npy"]),
+                         (pictures, lambda f: ["classify", "classifier", f])):
+        for name, data in files.items():
+            with open(name, "wb") as f:
+                f.write(data)
+            refused(f"lying header {name}", table.run(words(name), **little), name.encode(), (1, 2))
+    refused("a gzip bomb", table.run(["contacts", "bomb.gz", "--model", "fitted", "-o", "out"], **little), b"bomb.gz")
+    refused("a gzip bomb", table.run(["train", "translate", "--data", "bomb.gz", "--out", "out/b"], **little), b"bomb.gz",
+            (1, 2))
+    print("headers that lie: 18 files, 2 bombs", flush=True)
+
+
+# ------------------------------------------------------------------------------------------------ circumstances
+
+def same_anywhere():
+    """Another language, no home, an empty environment: the same files and the same output."""
+    for command in table.commands():
+        if "bench" in command.name:
+            continue
+        table.prepare(command)
+        good, reference = table.run(command.words, command.stdin), table.contents("out")
+        for what, env in (("a decimal comma", {"LC_ALL": "de_DE.UTF-8"}), ("no home", {"HOME": "/nonexistent"}),
+                          ("a language that is not there", {"LC_ALL": "xx_YY"})):
+            table.prepare(command)
+            done = table.run(command.words, command.stdin, env)
+            if done.returncode != 0 or memory.said(done) != memory.said(good) or table.contents("out") != reference:
+                complain(f"attn {' '.join(command.words)} with {what}", f"{done.returncode}, {done.stderr[:200]}")
+
+
+def strange_names():
+    name = "a b\nc 'd' \"é\" *"
+    os.makedirs(name)
+    shutil.copytree("translator", os.path.join(name, "translator"))
+    shutil.copy("f1.a3m", os.path.join(name, "f.a3m"))
+    table.must(["translate", os.path.join(name, "translator"), "go on"])
+    table.must(["show", os.path.join(name, "translator"), "go on", "-o", os.path.join(name, "s.html")])
+    table.must(["contacts", os.path.join(name, "f.a3m"), "--model", "fitted", "-o", name])
+    table.must(["train", "translate", "--data", "pairs.tsv", "--out", os.path.join(name, "new"), "--epochs", "1"] +
+               table.TRANSLATE)
+    table.must(["train", "translate", "--out", os.path.join(name, "new"), "--resume", "--epochs", "2"])
+    refused("a name with a line break", table.run(["translate", name, "go on"]), b"a b c")
+    # Through a link the file behind it is not touched; the link gives way to the new file.
+    with open("target", "wb") as f:
+        f.write(table.OLD)
+    os.symlink("target", "link.html")
+    table.must(["show", "translator", "go on", "-o", "link.html"])
+    if open("target", "rb").read() != table.OLD and not os.path.islink("link.html"):
+        complain("a link as output", "both were changed")
+    os.symlink("nowhere", "dangling.html")
+    table.must(["show", "translator", "go on", "-o", "dangling.html"])
+    os.symlink("translator", "model")
+    table.must(["translate", "model", "go on"])
+
+
+def little_memory():
+    """The system itself gives no more: no signal ends the command.  Below what the loader needs it cannot begin."""
+    begun = 0
+    for command in table.commands():
+        for megabytes in (60, 90, 120, 160, 220, 300):
+            table.prepare(command)
+            done = table.run(command.words + ["-q"] * (command.name != "help"), command.stdin,
+                             preexec_fn=limit_memory(megabytes << 20))
+            begun += done.returncode != 127
+            if done.returncode not in (0, 1, 2, 127):
+                complain(f"attn {' '.join(command.words)} in {megabytes} MB", f"{done.returncode}, {done.stderr[-300:]}")
+    print(f"little memory from the system: {begun} commands begun", flush=True)
+
+
+def many_lines(lines):
+    with open("many.tsv", "w") as f:
+        for i in range(lines):
+            f.write(f"go {i % 977} on {i}\tva {i % 991} la {i}\n")
+    began = time.time()
+    table.must(["train", "translate", "--data", "many.tsv", "--out", "many", "--epochs", "0", "--max-words", "1000"] +
+               table.TRANSLATE)
+    print(f"{lines} lines of sentence pairs: read, divided, encoded and written as an untrained translator in "
+          f"{time.time() - began:.1f} s", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--each", type=int, default=64)
+    options = parser.parse_args()
+    began = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        table.make_fixture(folder)
+        lying_headers()
+        same_anywhere()
+        strange_names()
+        little_memory()
+        for command in table.commands():
+            if command.resume:
+                damage_training(command, options.each)
+        many_lines(1000000 if options.each >= 64 else 20000)
+        os.chdir("/")
+    print(f"{time.time() - began:.0f} s, {memory.failed} failures")
+    sys.exit(memory.failed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Loaded before the command (LD_PRELOAD): the N-th allocation that the program's own code asks for fails, and at the end
+ * a file says how many it asked for and how many blocks it still holds.  What shared libraries ask for is left alone:
+ * whether they survive is not ours to say.  The shipped library has no such door; this one exists in the build's tests only.
+ *
+ *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
+ *     FAILING_MEMORY_ON=1        and every one after it
+ *     FAILING_MEMORY_REPORT=FILE gets "CALLS HELD"
+ *     FAILING_MEMORY_TRACE=1     tells on standard error from where the failing call came (addr2line -fe attn ADDRESS...)
+ */
+#define _GNU_SOURCE
+#include "program.h"
+
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* glibc's own, under the names by which they are reached from here without asking the loader, which allocates. */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *__libc_memalign(size_t align, size_t size);
+void __libc_free(void *memory);
+
+static struct {
+    long fail_at, calls, held;
+    bool and_on;
+    const char *report;
+} state;
+
+/* The program's blocks, by address: open addressing, where a hole is 0 and a block that went away 1. */
+enum { PLACES = 1 << 20 };
+static uintptr_t blocks[PLACES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t place_of(uintptr_t block)
+{
+    return (size_t)((block >> 4) * 0x9e3779b97f4a7c15u >> 44) % PLACES;
+}
+
+static void *note(void *memory)
+{
+    if (!memory)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    size_t i = place_of((uintptr_t)memory);
+    while (blocks[i] > 1)
+        i = (i + 1) % PLACES;
+    blocks[i] = (uintptr_t)memory;
+    state.held++;
+    pthread_mutex_unlock(&lock);
+    return memory;
+}
+
+static bool forget(void *memory)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (size_t i = place_of((uintptr_t)memory); blocks[i] && !found; i = (i + 1) % PLACES) {
+        if (blocks[i] == (uintptr_t)memory) {
+            blocks[i] = 1;
+            state.held--;
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Addresses as they stand in the program's file. */
+static void tell_where(void)
+{
+    void *frames[32];
+    int n = backtrace(frames, 32);
+    for (int i = 0; i < n; i++) {
+        if (program_calls(frames[i]))
+            fprintf(stderr, "0x%lx ", (unsigned long)((uintptr_t)frames[i] - program_low));
+    }
+    fputc('\n', stderr);
+}
+
+/* True if this call must fail. */
+static bool counts_out(void)
+{
+    pthread_mutex_lock(&lock);
+    long call = ++state.calls;
+    pthread_mutex_unlock(&lock);
+    bool fails = state.fail_at && (call == state.fail_at || (state.and_on && call > state.fail_at));
+    if (fails && call == state.fail_at && getenv("FAILING_MEMORY_TRACE"))
+        tell_where();
+    if (fails)
+        errno = ENOMEM;
+    return fails;
+}
+
+void *malloc(size_t size)
+{
+    if (!IS_OURS)
+        return __libc_malloc(size);
+    return counts_out() ? NULL : note(__libc_malloc(size));
+}
+
+void *calloc(size_t n, size_t size)
+{
+    if (!IS_OURS)
+        return __libc_calloc(n, size);
+    return counts_out() ? NULL : note(__libc_calloc(n, size));
+}
+
+void *realloc(void *memory, size_t size)
+{
+    if (!IS_OURS)
+        return __libc_realloc(memory, size);
+    if (counts_out())
+        return NULL;
+    void *fresh = __libc_realloc(memory, size);
+    if (fresh && memory)
+        forget(memory);
+    return note(fresh);
+}
+
+int posix_memalign(void **memory, size_t align, size_t size)
+{
+    bool ours = IS_OURS;
+    if (ours && counts_out())
+        return ENOMEM;
+    void *fresh = __libc_memalign(align, size);
+    if (!fresh)
+        return ENOMEM;
+    *memory = ours ? note(fresh) : fresh;
+    return 0;
+}
+
+void *aligned_alloc(size_t align, size_t size)
+{
+    if (!IS_OURS)
+        return __libc_memalign(align, size);
+    return counts_out() ? NULL : note(__libc_memalign(align, size));
+}
+
+char *strdup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    bool ours = IS_OURS;
+    if (ours && counts_out())
+        return NULL;
+    char *copy = __libc_malloc(size);
+    if (copy)
+        memcpy(copy, text, size);
+    return ours ? note(copy) : copy;
+}
+
+void free(void *memory)
+{
+    if (memory)
+        forget(memory);
+    __libc_free(memory);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *at = getenv("FAILING_MEMORY_AT");
+    state.fail_at = at ? atol(at) : 0;
+    state.and_on = getenv("FAILING_MEMORY_ON") != NULL;
+    state.report = getenv("FAILING_MEMORY_REPORT");
+    dl_iterate_phdr(program_find, NULL);
+}
+
+/* A program that dies otherwise leaves no report, which is a finding. */
+__attribute__((destructor)) static void end(void)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "%ld %ld\n", state.calls, state.held);
+    int file = state.report ? open(state.report, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+    if (file >= 0) {
+        if (write(file, text, (size_t)n) != n)
+            _exit(99);
+        close(file);
+    }
+}
