@@ -364,7 +364,7 @@ static void batch_statistics_are_of_all(void **state)
         assert_float_equal(half[0][i], whole[0][i], 2e-6F);
         assert_float_equal(half[1][i], whole[1][i], 2e-6F);
     }
-    assert_int_equal(other.begun, 2 + 2); /* statistics, gradients; the parting asks how the other is, and it is well */
+    assert_int_equal(other.begun, 3); /* statistics, sums of gradients, and the question at parting */
 }
 
 /* Dropout of a share [first, first + count) drops what the whole drops there, along any axis of examples. */
