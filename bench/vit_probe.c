@@ -99,9 +99,11 @@ static void run(const shape *s, int64_t batch, int train)
     for (int64_t i = 0; i < batch; i++)
         ((int32_t *)attn_tensor_data(labels))[i] = (int32_t)(i % s->classes);
     double best = 1e30, sum = 0, end = seconds() + 4;
+    uint64_t allocations = 0, before = 0;
     int runs = -2;
     for (; runs < 3 || seconds() < end; runs++) {
         double start = seconds();
+        attn_context_memory(context, NULL, NULL, runs == 0 ? &before : NULL);
         step(model, tape, x, labels, train);
         double took = seconds() - start;
         best = runs >= 0 && took < best ? took : best;
@@ -110,10 +112,10 @@ static void run(const shape *s, int64_t batch, int train)
     double rate = operations(s, batch) * (train ? 3 : 1) / best * 1e-9;
     double peak = attn_machine_peak(context, ATTN_F32, attn_context_threads(context));
     size_t most;
-    attn_context_memory(context, NULL, &most, NULL);
-    printf("attn %s, batch %lld: %.1f ms (fastest %.1f), %.2f of the peak of %.0f GFLOP/s, %.0f MiB\n",
+    attn_context_memory(context, NULL, &most, &allocations);
+    printf("attn %s, batch %lld: %.1f ms (fastest %.1f), %.2f of the peak of %.0f GFLOP/s, %.0f MiB, %.1f allocations a step\n",
            train ? "training step" : "forward", (long long)batch, 1e3 * sum / runs, 1e3 * best, rate / peak, peak,
-           (double)most / 0x1p20);
+           (double)most / 0x1p20, (double)(allocations - before) / runs);
     attn_tape_destroy(tape);
     attn_tensor_destroy(labels);
     attn_tensor_destroy(x);

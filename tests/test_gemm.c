@@ -221,7 +221,7 @@ static bool try_packed(world w, attn_dtype dtype, const product *shape)
         memcpy(x.c, x.old, (size_t)x.size * sizeof(float));
         attn__fused_args args = {.in = dtype, .out = ATTN_F32, .m = p.m, .n = p.n, .k = p.k,
                                  .a = bf16 ? (const void *)halves : x.a, .b = x.b, .ldb = x.ldb, .packed = &packed,
-                                 .bias = x.bias, .activation = p.activation, .add = p.add, .c = x.c};
+                                 .bias = x.bias, .gelu = p.activation == ATTN_GELU_ERF, .add = p.add, .c = x.c};
         done = attn__gemm_fused(w.tape, &args);
         assert_true(done);
         check_product(&p, &x, bf16);
@@ -249,7 +249,23 @@ static void packed_weights_serve_any_rows(void **state)
         skip();
 }
 
-/* A bf16 machine may be missing; then nothing was packed and nothing is held. */
+static void nan_goes_through(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 2);
+    for (attn_activation kind = ATTN_IDENTITY; kind <= ATTN_SIGMOID; kind++) {
+        product p = {800, 70, 66, 0, false, true, false, true, kind};
+        arrays x = make_arrays(&p);
+        x.a[5 * p.k + 3] = NAN;
+        attn__gemm_args args = args_of(&p, &x);
+        assert_true(attn__gemm(w.tape, &args));
+        for (int64_t i = 0; i < x.size; i++)
+            assert_int_equal(isnan(x.c[i]) != 0, i / p.n == 5);
+        free_arrays(&x);
+    }
+    end_world(w);
+}
+
 static attn_status product_or_failure(attn_context *context, void *user)
 {
     (void)user;
@@ -281,6 +297,7 @@ int main(void)
         cmocka_unit_test(own_tiles_of_every_instruction_set),
         cmocka_unit_test(nothing_to_sum_is_zero),
         cmocka_unit_test(packed_weights_serve_any_rows),
+        cmocka_unit_test(nan_goes_through),
         cmocka_unit_test(without_memory_it_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,10 +54,9 @@ static bool describe_shapes(matmul *m, const attn__fused_args *g)
 /* What follows the product while its result is still in registers. */
 static bool describe_after(matmul *m, const attn__fused_args *g)
 {
-    dnnl_alg_kind_t kind = g->activation == ATTN_RELU ? dnnl_eltwise_relu : dnnl_eltwise_gelu_erf;
     return fine(dnnl_primitive_attr_create(&m->attributes)) && fine(dnnl_post_ops_create(&m->after)) &&
            (!g->add || fine(dnnl_post_ops_append_sum(m->after, 1))) &&
-           (g->activation == ATTN_IDENTITY || fine(dnnl_post_ops_append_eltwise(m->after, 1, kind, 0, 0))) &&
+           (!g->gelu || fine(dnnl_post_ops_append_eltwise(m->after, 1, dnnl_eltwise_gelu_erf, 0, 0))) &&
            fine(dnnl_primitive_attr_set_post_ops(m->attributes, m->after));
 }
 

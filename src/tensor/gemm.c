@@ -41,22 +41,24 @@ static void finish(const attn_tape *tape, const attn__gemm_args *g)
     }
 }
 
-static bool is_fusable(attn_activation activation)
-{
-    return activation == ATTN_IDENTITY || activation == ATTN_RELU || activation == ATTN_GELU_ERF;
-}
-
 /* A linear layer of many rows: oneDNN's general product reads B across its rows, at 0.74 to 0.91 of the machine's peak;
  * packing it first costs a few hundredths at a thousand rows, and gives 0.95. */
 static bool packed_product(attn_tape *tape, const attn__gemm_args *g)
 {
     enum { ROWS = 768, COLUMNS = 64 };
     if (g->dtype != ATTN_F32 || g->transpose_a || !g->transpose_b || g->lda != g->k || g->ldc != g->n || g->m < ROWS ||
-        g->n < COLUMNS || g->k < COLUMNS || !is_fusable(g->activation))
+        g->n < COLUMNS || g->k < COLUMNS)
         return false;
-    return attn__gemm_fused(tape, &(attn__fused_args){.in = ATTN_F32, .out = ATTN_F32, .m = g->m, .n = g->n, .k = g->k,
-                                                      .a = g->a, .b = g->b, .ldb = g->ldb, .bias = g->bias,
-                                                      .activation = g->activation, .add = g->add, .c = g->c});
+    bool gelu = g->activation == ATTN_GELU_ERF; /* oneDNN's ReLU of NaN is 0, and the rest has other formulas there */
+    attn__fused_args args = {.in = ATTN_F32, .out = ATTN_F32, .m = g->m, .n = g->n, .k = g->k, .a = g->a, .b = g->b,
+                             .ldb = g->ldb, .bias = g->bias, .gelu = gelu, .add = g->add, .c = g->c};
+    if (!attn__gemm_fused(tape, &args))
+        return false;
+    attn__gemm_args rest = *g;
+    rest.bias = NULL;
+    rest.activation = gelu ? ATTN_IDENTITY : g->activation;
+    finish(tape, &rest);
+    return true;
 }
 
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)

@@ -51,7 +51,7 @@ typedef struct attn__fused_args {
     int64_t ldb;
     const attn__packed *packed; /* B, or NULL: it is packed for this product */
     const float *bias;          /* [n]; NULL: none */
-    attn_activation activation; /* IDENTITY, RELU or GELU_ERF; not with `add` */
+    bool gelu;                  /* its exact form; not with `add` */
     bool add;
     void *c;
 } attn__fused_args;

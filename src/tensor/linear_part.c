@@ -21,9 +21,10 @@ static bool fused(attn_tape *tape, const attn__linear_part *p)
     attn__fused_args args = {.in = p->x->dtype, .out = p->y->dtype, .m = attn__row_count(p->x),
                              .n = p->y->shape[p->y->rank - 1], .k = p->x->shape[p->x->rank - 1], .a = p->x->data,
                              .b = (const float *)(const void *)weights_of(p), .ldb = p->w->shape[1], .packed = p->packed,
-                             .bias = p->b ? (const float *)p->b->data + p->row : NULL, .activation = p->activation,
+                             .bias = p->b ? (const float *)p->b->data + p->row : NULL, .gelu = p->activation == ATTN_GELU_ERF,
                              .add = p->add, .c = p->y->data};
-    return args.m > 0 && args.n > 0 && args.k > 0 && attn__gemm_fused(tape, &args);
+    bool known = p->activation == ATTN_IDENTITY || p->activation == ATTN_GELU_ERF;
+    return known && args.m > 0 && args.n > 0 && args.k > 0 && attn__gemm_fused(tape, &args);
 }
 
 static bool in_steps(attn_tape *tape, const attn__linear_part *p)
