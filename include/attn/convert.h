@@ -5,6 +5,8 @@
  *     attn_checkpoint_kind kind;
  *     attn_checkpoint_kind_of(&kind, context, "model.pt");
  *     if (kind == ATTN_CHECKPOINT_MSA) ...            // attn_msa_load and attn_msa_save of msa.h
+ *
+ * One thread at a time uses a context; different contexts are independent.
  */
 #ifndef ATTN_CONVERT_H
 #define ATTN_CONVERT_H
@@ -41,7 +43,8 @@ ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, c
                                       const attn_pixel_scale *scale, const char *directory);
 
 /* All tensors of a file as a .safetensors file, names and types as they are; numbers and texts of a .pt beside them
- * become __metadata__.  *tensors (may be NULL) gets how many.  `report` as in attn_weights_read. */
+ * become __metadata__.  *tensors (may be NULL) gets how many.  `report` and statuses as
+ * in attn_weights_read, and ATTN_IO. */
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);
 

@@ -78,8 +78,13 @@ static void mix(attn__local_work *w, bool values, float *weights, float *out)
 {
     int64_t channels = values ? w->local->values : w->local->channels;
     attn__taps_block b = {.taps = entries_of(w), .channels = channels, .strip = (values ? w->s.b : w->s.a) + w->cell,
-                          .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights,
-                          .marked = w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout};
+                          .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights};
+    memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
+    w->local->taps->mix(&b);
+    bool marks = w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout;
+    if (!marks || w->local->taps->finite(out, padded(w, channels)))
+        return;
+    b.marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->local->taps->mix(&b);
 }
@@ -319,10 +324,11 @@ static void run_slot(void *user, int64_t slot, int thread)
             run_share(j, which, slot, thread);
 }
 
+/* Items of one slot describe their tile and read their tables once; sums of tables need memory for every slot. */
 static void run_passes(job *j)
 {
-    int64_t items = items_of(j, j->runs[0] ? 0 : 1);
-    j->slots = j->local->slot_share && items > ATTN__LOCAL_SLOTS ? ATTN__LOCAL_SLOTS : items;
+    int64_t items = items_of(j, j->runs[0] ? 0 : 1), most = j->local->slot_share ? ATTN__LOCAL_SLOTS : 64;
+    j->slots = items < most ? items : most;
     attn__parallel_items(j->task->threads, j->slots, run_slot, j);
 }
 

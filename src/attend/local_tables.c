@@ -230,6 +230,15 @@ void attn__local_table_mix(attn__local_work *work, attn_relative_kind kind, floa
     local->tile->run(&t);
 }
 
+/* How many pairs from p on have taps of the axis that follow each other. */
+static int64_t neighbours(const attn__local_work *work, int64_t p, int axis)
+{
+    int64_t n = 1;
+    while (p + n < work->pairs && work->s.pair[p + n].tap[axis] == work->s.pair[p].tap[axis] + n)
+        n++;
+    return n;
+}
+
 void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile)
 {
     const attn__local *local = work->local;
@@ -238,12 +247,15 @@ void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind,
         double *sums = work->s.table_sums + local->table_at[kind][a];
         if (!local->has_table[kind][a])
             continue;
-        for (int64_t k = 0; a == lane_axis(local) && k < work->now.n; k++)
-            local->taps->outer(work->s.margin + k * width, 1, tile, n,
+        int64_t together = work->stride == 1 ? work->now.n : 1;
+        for (int64_t k = 0; a == lane_axis(local) && k < work->now.n; k += together)
+            local->taps->outer(work->s.margin + k * width, together, tile, n,
                                sums + (work->now.first + k * work->stride - local->axis[a].first) * n);
-        for (int64_t p = 0; a < lane_axis(local) && p < work->pairs; p++)
-            local->taps->outer(work->s.pair_margin + p * width, 1, tile, n,
+        for (int64_t p = 0; a < lane_axis(local) && p < work->pairs; p += together) {
+            together = neighbours(work, p, a);
+            local->taps->outer(work->s.pair_margin + p * width, together, tile, n,
                                sums + (work->s.pair[p].tap[a] - local->axis[a].first) * n);
+        }
     }
 }
 

@@ -8,15 +8,18 @@ Rule = namedtuple("Rule", "pattern replacement why")
 REST = r"([^#|\n;]*?)(?= *(?:#|\||;|$))"
 
 SMALL_TRANSLATOR = " --epochs 1 --max-examples 600 --num-hiddens 32 --quiet"
-SMALL_CLASSIFIER = " --epochs 1 --size 14 --width 16 --heads 2 --quiet" \
-    " --depth $([ ${model:-vit} = sasa ] && echo 26 || echo 2)"  # there is no smaller ResNet of sasa's
+SMALL_CLASSIFIER = " --epochs 1 --size 14 --width 16 --heads 2 --quiet"
 SMALL_GENERATOR = " --epochs 1 --size 8 --levels 4 --dim 16 --heads 2 --outer-blocks 2 --inner-blocks 1 --quiet"
 SMALL_MSA = " --layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 2 --quiet"
 
 RULES = [
     Rule(r"build/attn train translate" + REST, r"build/attn train translate\1" + SMALL_TRANSLATOR,
          "training a translator: 1 epoch of 600 pairs, 32 wide"),
-    Rule(r"build/attn train classify" + REST, r"build/attn train classify\1" + SMALL_CLASSIFIER,
+    Rule(r"build/attn train classify(?=[^#\n]*--model sasa)" + REST,
+         r"build/attn train classify\1" + SMALL_CLASSIFIER + " --depth 26",
+         "training a ResNet of windows: 1 epoch, 16 wide, 26 layers (there is no smaller), images of 14 x 14"),
+    Rule(r"build/attn train classify(?![^#\n]*--model sasa)" + REST,
+         r"build/attn train classify\1" + SMALL_CLASSIFIER + " --depth $([ ${model:-vit} = sasa ] && echo 26 || echo 2)",
          "training a classifier: 1 epoch, 16 wide, 2 blocks, images of 14 x 14"),
     Rule(r"build/attn train images" + REST, r"build/attn train images\1" + SMALL_GENERATOR,
          "training a generator: 1 epoch, 16 wide, images of 8 x 8 in 4 levels"),

@@ -73,6 +73,8 @@ typedef struct attn__taps_kernel {
     void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
     /* sums[r * channels + c] += sum over the lanes of rows[r][w] * tile[c][w]. */
     void (*outer)(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums);
+    /* True if x[0, n) has neither infinity nor NaN; n is a multiple of `lanes`. */
+    bool (*finite)(const float *x, int64_t n);
 } attn__taps_kernel;
 
 /* The kernel for this instruction set, or the best below it. */
