@@ -104,6 +104,29 @@ same_losses msa1 msa3
 same_losses vit1 vit3
 near vit1 vit3 5e-5 model.safetensors
 
+# ---- many files: each by one rank, told in their order; the first that fails is named, once
+spread() {
+    "$attn" "$@" > alone.txt 2> alone.err
+    code=$?
+    [ -d maps ] && mv maps maps.alone
+    ranks 3 "$@" > spread.txt 2> spread.err
+    same "exit code of $1" $code $?
+    cmp -s alone.txt spread.txt || fail "$*: $(diff alone.txt spread.txt | head -5)"
+    same "errors of $1" "$(grep '^attn: ' alone.err)" "$(grep '^attn: ' spread.err)"
+}
+spread contacts families/*.a3m --model msa1 -o maps --least 0 --threads 1
+diff -r maps maps.alone > /dev/null || fail "contacts: the files differ"
+same "files of contacts" 12 "$(find maps -type f | wc -l)"
+rm -rf maps maps.alone
+spread classify vit1 data/lying/0[0-7].pgm --threads 1
+same "pictures" 8 "$(wc -l < spread.txt)"
+spread classify vit1 data/lying/00.pgm data/lying/01.pgm nofile.pgm data/lying/02.pgm missing.pgm --threads 1
+same "pictures before the one that is missing" 2 "$(wc -l < spread.txt)"
+"$attn" eval one few1 of2 --part valid --threads 1 | grep -v '^speed' > alone.txt
+ranks 2 eval one few1 of2 --part valid --threads 1 2> err.txt | grep -v '^speed' > spread.txt
+cmp -s alone.txt spread.txt || fail "eval: $(cat err.txt; diff alone.txt spread.txt | head -5)"
+same "models measured" 3 "$(grep -c '^loss' spread.txt)"
+
 # ---- what one rank alone finds wrong stops all, with its words, once
 grep -v '^#' "$root/data/phrasebook.tsv" | head -150 > a.tsv
 sed '100s/\t/ again\t/' a.tsv > b.tsv

@@ -149,7 +149,7 @@ typedef struct attn_curves {
     int64_t n; /* at most 8 */
     const attn_curve *curves;
 } attn_curves;
-/* Draws them.  ATTN_ARGUMENT: no curves, or too many; ATTN_UNSUPPORTED: no such format; ATTN_MEMORY. */
+/* Draws them.  ATTN_ARGUMENT: no curves, or too many; ATTN_MEMORY. */
 ATTN_API attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
                                         attn_picture_format format);
 
