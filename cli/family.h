@@ -28,7 +28,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
     CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
         CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
         CLI_FAMILY_CHOICE_OPTIONS("128"),                                                                              \
-        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, not results"),             \
+        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, and results by rounding only"),             \
         CLI_FLAG("bf16", 0, "compute products in bf16, about twice as fast where the machine has it"),                 \
         CLI_FLAG("esm_compat", 0, "the original's results where padding changes them (batches only)")
 
