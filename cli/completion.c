@@ -62,7 +62,8 @@ static bool option_choices(FILE *file, const cli_option *option)
     return true;
 }
 
-/* The same of a command's words, which the first of its usage lines tells: "[ARCHITECTURE", "[COMMAND]", "[d2l|large]". */
+/* The same of a command's words, which the first of its usage lines tells: "[ARCHITECTURE", "[COMMAND]", "[d2l|large]".
+ */
 static bool word_choices(FILE *file, const cli_command *command)
 {
     const char *word = command->usage[0] + strspn(command->usage[0], "[");

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_NAME = 24 };
+enum { SHORT_NAME = 24, MOST_NAMED = 40 };
 
 typedef struct showing {
     cli_family family;
@@ -57,9 +57,15 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
     snprintf(s->titles[s->n], sizeof *s->titles, "%s attention, layer %lld", kind, (long long)layer + 1);
     *row = (attn_panel_row){.title = s->titles[s->n], .n = s->heads, .panels = s->panels + s->used,
                             .row_name = "Asking", .col_name = "Asked"};
-    /* A panel with a label at each of some hundred residues would not fit a page; a page to explore has room. */
-    if (side <= 64 || strstr(cli_text(s->family.cli, "out"), ".html"))
-        row->row_labels = row->col_labels = labels;
+    /* A panel with a label at each of some hundred places would not fit a page, with one at every tenth it does; a page
+     * to explore has room for all. */
+    if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
+        for (int64_t i = 0; i < side; i++) {
+            int64_t number = i + (labels != s->labels); /* <cls> is column 0, the query row 1 */
+            labels[i] = number > 0 && number % (side > 200 ? 20 : 10) == 0 ? labels[i] : "";
+        }
+    }
+    row->row_labels = row->col_labels = labels;
     for (int64_t h = 0; h < s->heads; h++) {
         snprintf(s->heads_named[s->used], sizeof *s->heads_named, "Head %lld", (long long)h + 1);
         s->panels[s->used] = (attn_panel){s->heads_named[s->used], side, side, maps + h * side * side};

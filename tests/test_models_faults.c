@@ -2,6 +2,7 @@
  * Every allocation of a model's life failing in turn: an error, no crash, nothing left behind. */
 #include "support/cmocka.h"
 #include "support/faults.h"
+#include "support/small_models.h"
 
 #include "attn/models.h"
 
@@ -88,8 +89,124 @@ static void every_failure_is_survived(void **state)
     assert_true(faults_try_all(live, recurrent) > 80);
 }
 
+/* ------------------------------------------------------------------------------------ every architecture */
+
+/* Inputs of a small model; the lists own them. */
+static attn_status make_inputs(attn_context *context, const attn_architecture *a, small_filling *fill, bool optional,
+                               attn_named_list *inputs)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < a->ninputs && status == ATTN_OK; i++) {
+        const attn_port *port = &a->inputs[i];
+        int64_t shape[ATTN_MAX_RANK];
+        attn_tensor *x = NULL;
+        if (port->optional && !optional)
+            continue;
+        int rank = small_model_shape(fill, port->shape, shape);
+        status = attn_tensor_create(&x, context, port->integer ? ATTN_I32 : ATTN_F32, rank, shape);
+        if (status == ATTN_OK)
+            attn_tensor_set_needs_grad(x, !port->integer);
+        if (status == ATTN_OK && (status = attn_named_add(inputs, port->name, x)) != ATTN_OK)
+            attn_tensor_destroy(x);
+    }
+    return status;
+}
+
+static attn_status go_back(attn_tape *tape, attn_tensor *y)
+{
+    attn_tensor *ones = NULL;
+    if (!attn_tensor_needs_grad(y))
+        return ATTN_OK;
+    attn_status status = attn_tensor_create(&ones, attn_tape_context(tape), ATTN_F32, attn_tensor_rank(y),
+                                            attn_tensor_shape(y));
+    if (status == ATTN_OK)
+        status = attn_backward_from(tape, y, ones);
+    attn_tensor_destroy(ones);
+    return status;
+}
+
+typedef struct whole_life {
+    const attn_architecture *architecture;
+    const attn_config *config;
+    small_filling fill;
+    bool optional; /* every output too */
+} whole_life;
+
+static attn_status run_model(attn_model *model, attn_tape *tape, whole_life *life)
+{
+    attn_context *context = attn_model_context(model);
+    const attn_architecture *a = life->architecture;
+    attn_named_list inputs = {.context = context, .owns = true}, outputs = {.context = context};
+    small_filling fill = life->fill;
+    attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true});
+    attn_status status = make_inputs(context, a, &fill, life->optional, &inputs);
+    for (int i = 0; i < a->noutputs && life->optional && status == ATTN_OK; i++)
+        status = attn_named_add(&outputs, a->outputs[i].name, NULL);
+    if (status == ATTN_OK)
+        status = attn_model_forward(model, tape, &inputs, &outputs);
+    if (status == ATTN_OK)
+        status = go_back(tape, attn_named_find(&outputs, a->outputs[0].name));
+    attn_tape_reset(tape, NULL);
+    attn_named_clear(&outputs);
+    attn_named_clear(&inputs);
+    return status;
+}
+
+static attn_status whole(attn_context *context, void *user)
+{
+    whole_life *life = user;
+    attn_model *model = NULL;
+    attn_tape *tape = NULL;
+    attn_status status = attn_model_create(&model, context, life->architecture->name, life->config, NULL);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&tape, context);
+    if (status == ATTN_OK)
+        status = run_model(model, tape, life);
+    attn_tape_destroy(tape);
+    attn_model_destroy(model);
+    return status;
+}
+
+/* Sizes that this architecture takes, tried with memory for all. */
+static bool find_sizes(whole_life *life)
+{
+    static const int64_t sizes[] = {3, 4, 8, 32, 33, 1};
+    attn_context *context;
+    bool taken = false;
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 1}), ATTN_OK);
+    for (int i = 0; i < 24 && !taken; i++) {
+        int64_t n = sizes[i / 4];
+        life->fill = (small_filling){.config = life->config, .batch = 2, .channels = i & 1, .first = n,
+                                     .others = i & 2 ? n : 3};
+        taken = whole(context, life) == ATTN_OK;
+        attn_context_clear(context);
+    }
+    attn_context_destroy(context);
+    return taken;
+}
+
+static void every_architecture_survives(void **state)
+{
+    attn_context *context;
+    (void)state;
+    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
+    for (int i = 0; i < attn_architecture_count(); i++) {
+        const attn_architecture *a = attn_architecture_at(i);
+        attn_config *config = small_model_config(context, a);
+        whole_life life = {.architecture = a, .config = config};
+        for (int optional = 0; optional < 2; optional++) {
+            life.optional = optional;
+            if (find_sizes(&life) && faults_try_all(whole, &life) < 0)
+                fail_msg("%s", a->name);
+        }
+        attn_config_destroy(config);
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failure_is_survived)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failure_is_survived),
+                                       cmocka_unit_test(every_architecture_survives)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

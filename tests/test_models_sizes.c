@@ -6,135 +6,32 @@
  * What to feed is read from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
  * that name, and free otherwise.  Lengths that no model of that config takes are meant to be among them. */
 #include "support/cmocka.h"
+#include "support/small_models.h"
 
-#include "attn/models.h"
-
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 8, MOST_LETTERS = 8 };
 enum { LONGEST = 130 };
 static const int64_t some[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, LONGEST};
 static bool all_sizes;
-
-/* How one run fills the letters. */
-typedef struct filling {
-    const attn_config *config;
-    int64_t batch, first, others; /* the first free letter of a call, and the further ones */
-    bool channels;                /* letters that begin with d are as wide as the config says */
-    int letters;
-    char names[MOST_LETTERS][32];
-} filling;
 
 typedef struct run {
     attn_context *context;
     attn_model *model;
     attn_tape *tape;
-    filling fill;
+    small_filling fill;
     bool optional; /* optional inputs and outputs too */
     /* The last run's first output and the gradients of its inputs, one after the other. */
     double *numbers;
     int64_t n, room;
 } run;
 
-/* ---------------------------------------------------------------------------------------------- configs */
-
-static bool has(const char *name, const char *part)
-{
-    return strstr(name, part) != NULL;
-}
-
-/* Small models: what has no default, or a large one, gets the same width; layers are few. */
-static int64_t small_value(const attn_key *key)
-{
-    int64_t value = key->otherwise ? strtoll(key->otherwise, NULL, 10) : 0;
-    bool dims = has(key->name, "dim_heads") || has(key->name, "d_head");
-    if (!dims && (has(key->name, "heads") || has(key->name, "groups") || strcmp(key->name, "M") == 0))
-        return 2;
-    if (key->choices)
-        return value;
-    if (has(key->name, "kernel"))
-        return 3;
-    if (has(key->name, "patch"))
-        return WIDTH / 2;
-    if (strcmp(key->name, "img_size") == 0 && value >= 224) /* nets that halve an image five times */
-        return 32;
-    if (has(key->name, "layers") || has(key->name, "depth") || has(key->name, "blks"))
-        return 1;
-    return value == 0 || (value > 16 && strncmp(key->name, "max", 3) != 0) ? WIDTH : value;
-}
-
-static attn_config *small_config(attn_context *context, const attn_architecture *a)
-{
-    static const int64_t lengths[] = {WIDTH, WIDTH};
-    attn_config *config;
-    assert_int_equal(attn_config_create(&config, context), ATTN_OK);
-    for (int i = 0; i < a->nkeys; i++) {
-        const attn_key *key = &a->keys[i];
-        bool open = key->otherwise && !key->otherwise[0]; /* another key's value stands in */
-        if (key->type == ATTN_VALUE_INTS && !key->otherwise)
-            assert_int_equal(attn_config_set(config, key->name, &(attn_value){.type = ATTN_VALUE_INTS, .n = 2,
-                                                                              .integers = lengths}), ATTN_OK);
-        if (key->type == ATTN_VALUE_INT && (!open || strcmp(key->name, "vocab_size") == 0))
-            assert_int_equal(attn_config_set_int(config, key->name, small_value(key)), ATTN_OK);
-    }
-    return config;
-}
-
-/* ----------------------------------------------------------------------------------------------- shapes */
-
-static int64_t letter_value(filling *f, const char *name)
-{
-    const attn_value *key = attn_config_get(f->config, name);
-    if (isdigit((unsigned char)*name))
-        return strtoll(name, NULL, 10);
-    if (strcmp(name, "b") == 0 || strcmp(name, "batch") == 0)
-        return f->batch;
-    if (key && key->type == ATTN_VALUE_INT)
-        return key->integer;
-    if (strcmp(name, "embed_dim") == 0 || (f->channels && name[0] == 'd'))
-        return WIDTH;
-    int i = 0;
-    while (i < f->letters && strcmp(f->names[i], name) != 0)
-        i++;
-    if (i == f->letters && i < MOST_LETTERS)
-        snprintf(f->names[f->letters++], sizeof f->names[0], "%s", name);
-    return i == 0 ? f->first : f->others;
-}
-
-/* The first form of "(b) or (b,q)".  Shapes in words are those of axial layers, channels first or last. */
-static int port_shape(filling *f, const char *text, int64_t shape[ATTN_MAX_RANK])
-{
-    int rank = 0;
-    if (*text != '(') {
-        const bool last = has(text, "num_dimensions");
-        const int64_t axes[] = {f->batch, last ? f->first : WIDTH, last ? f->others : f->first,
-                                last ? WIDTH : f->others};
-        memcpy(shape, axes, sizeof axes);
-        return 4;
-    }
-    for (const char *at = text + 1; at[-1] != ')' && rank < ATTN_MAX_RANK; at += strcspn(at, ",)") + 1) {
-        char name[32];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ",)"), at);
-        if (!has(name, "...")) {
-            shape[rank++] = letter_value(f, name);
-            continue;
-        }
-        for (int64_t i = 0, n = attn_config_int(f->config, "dimension", 3); i < n; i++)
-            shape[rank++] = i == 0 ? f->first : i == 1 ? f->others : f->batch; /* a third long one takes minutes */
-    }
-    return rank;
-}
-
-/* ----------------------------------------------------------------------------------------------- one run */
-
 static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
 {
     int64_t shape[ATTN_MAX_RANK];
-    int rank = port_shape(&r->fill, port->shape, shape);
+    int rank = small_model_shape(&r->fill, port->shape, shape);
     attn_tensor *x;
     assert_int_equal(attn_tensor_create(&x, r->context, port->integer ? ATTN_I32 : ATTN_F32, rank, shape), ATTN_OK);
     for (int64_t i = 0; i < attn_tensor_size(x); i++) {
@@ -236,7 +133,7 @@ static int try_size(run *r, run *twin, int64_t n)
     int64_t m = n <= 9 || n == 33 ? n : 3; /* 33 each way: nets that halve an image five times */
     for (int variant = 0; variant < 16; variant++) {
         const int64_t batch = variant & 8 ? n % 2 : 2;
-        r->fill = (filling){.config = attn_model_config(r->model), .batch = batch, .channels = variant & 1,
+        r->fill = (small_filling){.config = attn_model_config(r->model), .batch = batch, .channels = variant & 1,
                             .first = variant & 2 ? m : n, .others = variant & 2 ? n : m};
         r->optional = variant & 4;
         bool took = try_once(r);
@@ -269,7 +166,7 @@ static void begin(run *r, const attn_architecture *a, const char *isa)
 {
     *r = (run){0};
     assert_int_equal(attn_context_create(&r->context, &(attn_context_options){.threads = 1, .isa = isa}), ATTN_OK);
-    attn_config *config = small_config(r->context, a);
+    attn_config *config = small_model_config(r->context, a);
     if (attn_model_create(&r->model, r->context, a->name, config, NULL) != ATTN_OK)
         fail_msg("%s", attn_context_error(r->context));
     attn_config_destroy(config);

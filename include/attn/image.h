@@ -59,7 +59,8 @@ ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, c
  * ATTN_MEMORY. */
 ATTN_API attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels);
 
-/* As a PNG of 8 bits a sample.  The caller frees the bytes.  ATTN_ARGUMENT: no image; ATTN_MEMORY. */
+/* As a PNG of 8 bits a sample.  The caller frees the bytes.  ATTN_MEMORY; ATTN_INTERNAL: libpng's own
+ * reason. */
 ATTN_API attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
 /* Writes .png, or .ppm, .pgm and .pnm, as the path ends.  ATTN_ARGUMENT: another ending. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);

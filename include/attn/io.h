@@ -46,7 +46,8 @@ ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, co
  * reason; ATTN_MEMORY. */
 ATTN_API attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size);
 ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
-/* Makes a directory and those above it; one that is there already is fine.  ATTN_IO; ATTN_MEMORY. */
+/* Makes a directory and those above it; one that is there already is fine.  ATTN_ARGUMENT: no name; ATTN_IO;
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
 /* The names in a directory, sorted by their bytes; those that begin with '.' are passed over. */
 typedef struct attn_entries {

@@ -37,14 +37,14 @@ static double results_of(const needs *n)
 }
 
 /* x and its normalised copy; queries, keys, values and context of the heads taken together, and their maps; or some
- * tokens' hidden channels. */
+ * tokens' hidden channels; and the weights of either that are packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
-    double hidden = 1024.0 * (dim + (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0));
-    double attention = 4 * share * n->tokens * dim + maps;
+    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0);
+    double hidden = 1024.0 * (dim + wide) + 2 * dim * wide, attention = 4 * share * n->tokens * dim + maps + dim * dim;
     return n->tokens * dim * (1 + number) + (attention > hidden ? attention : hidden);
 }
 

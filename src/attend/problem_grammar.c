@@ -3,6 +3,7 @@
 #include "attend/grammar.h"
 
 #include "base/context.h"
+#include "base/real.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,7 +151,7 @@ static attn_status read_form(reader *r)
 static attn_status read_real(reader *r, double *value)
 {
     char *end;
-    *value = strtod(r->at, &end);
+    *value = attn__real_of_text(r->at, &end);
     if (end == r->at || !(*value >= -1e300 && *value <= 1e300))
         return refuse(r, "a finite number must stand here");
     r->at = end;

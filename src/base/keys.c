@@ -3,6 +3,7 @@
 #include "base/keys.h"
 
 #include "base/context.h"
+#include "base/real.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +138,7 @@ static attn_status set_default(attn_config *config, const attn_key *key, const c
     case ATTN_VALUE_INT:
         return attn_config_set_int(config, key->name, strtoll(text, NULL, 10));
     case ATTN_VALUE_REAL:
-        return attn_config_set_real(config, key->name, strtod(text, NULL));
+        return attn_config_set_real(config, key->name, attn__real_of_text(text, NULL));
     default:
         return attn_config_set_text(config, key->name, text);
     }

@@ -141,8 +141,8 @@ static attn_tensor *project(const attn_nn_linear *linear, attn_tape *tape, attn_
     if (keeps_gradients(tape)) {
         return attn_nn_linear_forward(linear, tape, x);
     }
-    return attn__linear_rows(tape, x, linear->weight, linear->bias, range->first * dim, range->n * dim, ATTN_IDENTITY,
-                             number_of(x));
+    attn__linear_part part = {.x = x, .w = linear->weight, .b = linear->bias, .row = range->first * dim};
+    return attn__linear_new(tape, &part, range->n * dim, number_of(x));
 }
 
 static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape)

@@ -8,6 +8,7 @@ memory from the system, another language, no home, strange names, links, a milli
 """
 import argparse
 import gzip
+import json
 import os
 import resource
 import shutil
@@ -59,6 +60,13 @@ def damages(data, each):
         yield f"byte {at} changed", data[:at] + bytes([data[at] ^ (1 << i % 8)]) + data[at + 1:]
 
 
+def fixed(path, data):
+    """training.json without what a resumed training may be told anew, and without the way to the data."""
+    if os.path.basename(path) != "training.json" or data is None:
+        return data
+    return {k: v for k, v in json.loads(data).items() if k not in ("epochs", "patience", "save_every", "data")}
+
+
 def damage_training(command, each):
     reference, _ = kills.unbroken(command)
     part_of_a_training(command)
@@ -82,7 +90,7 @@ def damage_training(command, each):
                 complain(f"{command.name}, {path} {what}", f"exit code {done.returncode}: {done.stderr}")
             else:
                 now = table.contents("out")
-                wrong = [p for p in reference if now.get(p) != reference[p]]
+                wrong = [p for p in reference if fixed(p, now.get(p)) != fixed(p, reference[p])]
                 if wrong:
                     complain(f"{command.name}, {path} {what}", f"went on to another end: {wrong}")
     print(f"{command.name}: {tried} damages, {refusals} refused, the others came to the same bits", flush=True)
@@ -127,9 +135,9 @@ def lying_headers():
             with open(name, "wb") as f:
                 f.write(data)
             refused(f"lying header {name}", table.run(words(name), **little), name.encode(), (1, 2))
-    refused("a gzip bomb", table.run(["contacts", "bomb.gz", "--model", "fitted", "-o", "out"], **little), b"bomb.gz")
-    refused("a gzip bomb", table.run(["train", "translate", "--data", "bomb.gz", "--out", "out/b"], **little), b"bomb.gz",
-            (1, 2))
+    refused("a gzip bomb", table.run(["contacts", "bomb.gz", "--model", "fitted", "-o", "out"], **little), codes=(1, 2))
+    refused("a gzip bomb", table.run(["train", "translate", "--data", "bomb.gz", "--out", "out/b"], **little),
+            codes=(1, 2))
     print("headers that lie: 18 files, 2 bombs", flush=True)
 
 
@@ -176,10 +184,11 @@ def strange_names():
 
 
 def little_memory():
-    """The system itself gives no more: no signal ends the command.  Below what the loader needs it cannot begin."""
+    """The system itself gives no more: no signal ends the command.  With less than the libraries take at their own start
+    (75 MB of addresses here) nothing can be said: oneDNN ends by a signal where it finds no room for its code."""
     begun = 0
     for command in table.commands():
-        for megabytes in (60, 90, 120, 160, 220, 300):
+        for megabytes in (90, 105, 120, 160, 220, 300):
             table.prepare(command)
             done = table.run(command.words + ["-q"] * (command.name != "help"), command.stdin,
                              preexec_fn=limit_memory(megabytes << 20))

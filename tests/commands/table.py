@@ -53,6 +53,7 @@ def commands():
         Command("complete", "complete generator picture.png -o out/d.pgm", ["d.pgm"]),
         Command("contacts", "contacts f1.a3m --model fitted -o out/k --least 0",
                 ["k/f1.contacts.npy", "k/f1.contacts.tsv", "k/f1.contacts.png"]),
+        Command("weights", "weights f1.a3m -o out/w", ["w/f1.weights.tsv"]),
         Command("embed", "embed f1.a3m --model fitted --what all -o out/e", ["e/f1.all.npy", "e/f1.names.txt"]),
         Command("score", "score f1.a3m --every --model fitted -o out/score.tsv", ["score.tsv"]),
         Command("train msa", ["train", "msa"] + m + MSA, ["m"], old=False,

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/real.h"
+
+#include <locale.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+double attn__real_of_text(const char *text, char **end)
+{
+    enum { MOST = 64, MARK = 8 };
+    const char *mark = localeconv()->decimal_point;
+    size_t width = strlen(mark), n = strspn(text, "+-.0123456789eE"), used = 0, point = SIZE_MAX;
+    char copy[MOST + MARK], *stop;
+    if (width > MARK)
+        mark = ".", width = 1;
+    /* Nothing but what a number is made of, and this language's mark for the first point. */
+    for (size_t i = 0; i < n && i < MOST - 1 && !(text[i] == '.' && point != SIZE_MAX); i++) {
+        if (text[i] == '.') {
+            point = i;
+            memcpy(copy + used, mark, width);
+            used += width;
+        } else {
+            copy[used++] = text[i];
+        }
+    }
+    copy[used] = '\0';
+    double value = strtod(copy, &stop);
+    size_t read = (size_t)(stop - copy);
+    if (end)
+        *end = (char *)(uintptr_t)(text + (point != SIZE_MAX && read > point ? read - (width - 1) : read));
+    return value;
+}

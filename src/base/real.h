@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ * real.h - numbers as text, with a point in every language. */
+#ifndef ATTN_BASE_REAL_H
+#define ATTN_BASE_REAL_H
+
+/* Decimal numbers as strtod() reads them in the C locale: a host program that has chosen a language with a decimal comma
+ * would else read 0.1 as 0, and "2,causal" past the comma.  *end may be asked for (NULL: not). */
+double attn__real_of_text(const char *text, char **end);
+
+#endif

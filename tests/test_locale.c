@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ * A host program that has chosen a language with a decimal comma: numbers in problems, settings and JSON are what they
+ * are elsewhere.  Passed over where the machine has no such language. */
+#include "support/cmocka.h"
+
+#include "attn/config.h"
+#include "attn/io.h"
+#include "attn/translate.h"
+#include "base/real.h"
+
+#include <locale.h>
+#include <string.h>
+
+static attn_context *context;
+
+static int choose_language(void **state)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8"};
+    (void)state;
+    const char *chosen = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !chosen; i++)
+        chosen = setlocale(LC_ALL, names[i]);
+    return attn_context_create(&context, NULL) == ATTN_OK ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    attn_context_destroy(context);
+    return 0;
+}
+
+/* Holds in any language; the others would show nothing without a comma. */
+static void numbers_are_read(void **state)
+{
+    static const struct {
+        const char *text;
+        double value;
+        size_t read;
+    } cases[] = {{"0.25", 0.25, 4}, {"2,causal", 2, 1}, {"0.5,lse", 0.5, 3}, {"-1.5e-3x", -1.5e-3, 7}, {"1.5.5", 1.5, 3},
+                 {"x", 0, 0},       {"", 0, 0},         {".5", 0.5, 2},      {"5.", 5, 2},             {"1e4", 1e4, 3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *stop;
+        assert_true(attn__real_of_text(cases[i].text, &stop) == cases[i].value);
+        assert_int_equal((size_t)(stop - cases[i].text), cases[i].read);
+    }
+}
+
+static void problems_are_read(void **state)
+{
+    (void)state;
+    if (strcmp(localeconv()->decimal_point, ".") == 0)
+        skip();
+    attn_problem p;
+    assert_int_equal(attn_problem_parse(&p, context, "b1h1q4k4d4:dropout=0.25,scale=0.5,causal", ATTN_FORWARD), ATTN_OK);
+    assert_true(p.dropout == 0.25 && p.scale == 0.5);
+}
+
+static void json_goes_there_and_back(void **state)
+{
+    (void)state;
+    if (strcmp(localeconv()->decimal_point, ".") == 0)
+        skip();
+    static const char text[] = "{\"x\": 0.125, \"y\": 1e-3}";
+    attn_config *config = NULL;
+    attn_json json;
+    const char *out;
+    assert_int_equal(attn_config_parse(&config, context, text, strlen(text), "text"), ATTN_OK);
+    assert_true(attn_config_real(config, "x", 0) == 0.125 && attn_config_real(config, "y", 0) == 1e-3);
+    attn_json_begin(&json, context, false);
+    attn_json_config(&json, NULL, config);
+    assert_int_equal(attn_json_finish(&json, &out), ATTN_OK);
+    assert_non_null(strstr(out, "0.125"));
+    attn_json_free(&json);
+    attn_config_destroy(config);
+}
+
+/* Defaults of settings are texts in a table: a share of "0.1" must not become 0. */
+static void defaults_are_read(void **state)
+{
+    (void)state;
+    if (strcmp(localeconv()->decimal_point, ".") == 0)
+        skip();
+    attn_config *settings = NULL;
+    assert_int_equal(attn_translator_settings(&settings, context, NULL), ATTN_OK);
+    assert_true(attn_config_real(settings, "dropout", 0) == 0.1);
+    assert_true(attn_config_real(settings, "valid", 0) == 0.05);
+    attn_config_destroy(settings);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_read),
+        cmocka_unit_test(problems_are_read),
+        cmocka_unit_test(json_goes_there_and_back),
+        cmocka_unit_test(defaults_are_read),
+    };
+    return cmocka_run_group_tests(tests, choose_language, end);
+}
