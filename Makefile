@@ -4,9 +4,11 @@
 #   make run    install what is missing, build, run the demo     make bench   measure speed
 #   make test   install what is missing, build, run the tests    make lint    sizes, floors, clang-tidy, format
 #   make asan   the tests under address and undefined sanitizers make fuzz    each fuzz target for FUZZ_SECONDS
-#   make tsan   the tests under the thread sanitizer             make docs    check the documents' commands and links
+#   make tsan   the tests under the thread sanitizer             make docs    run every command of the documents
 #   make test-parity   against PyTorch (installs it in build/venv)
-#   make install PREFIX=/usr/local                               make clean
+#   make install PREFIX=/usr/local                               make package  .deb and .tar.gz in build/packages
+#   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
+#   make clean
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -66,11 +68,22 @@ fuzz: build/.deps
 
 docs: all
 	ATTN_BUILD=$(CURDIR)/$(BUILD) sh tests/docs.sh
+	ATTN_BUILD=$(CURDIR)/$(BUILD) python3 tests/documents/run.py
 
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
+package: all
+	cd $(BUILD) && cpack
+
+wheel: all
+	ATTN_LIBRARY=$(CURDIR)/$(BUILD)/libattn.so python3 -m pip wheel --quiet --no-deps --no-index \
+	    --disable-pip-version-check --wheel-dir $(BUILD)/packages python/
+
+api:
+	BUILD=$(BUILD) sh scripts/api
+
 clean:
 	rm -rf build build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install clean
+.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install package wheel api clean

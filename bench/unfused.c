@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 /* S = sum over `tied` products; an item is a batch and a head. */
@@ -196,7 +197,13 @@ static double median_ms(const problem *p, const arrays *a, unfused_pass pass)
 
 static float *fill(long count)
 {
-    float *x = aligned_alloc(64, ((size_t)count * sizeof *x + 63) / 64 * 64);
+    const size_t page = (size_t)2 << 20; /* on huge pages, as the arrays of `attn bench` */
+    size_t bytes = ((size_t)count * sizeof(float) + page - 1) / page * page;
+    float *x = aligned_alloc(page, bytes);
+#ifdef MADV_HUGEPAGE
+    if (x)
+        (void)madvise(x, bytes, MADV_HUGEPAGE);
+#endif
     for (long i = 0; x && i < count; i++)
         x[i] = (float)(i * 7919 % 1009) / 504.5f - 1;
     return x;

@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 static void **slot(attn_arrays *a, int array)
 {
@@ -94,6 +97,19 @@ static attn_dtype rounding(attn_dtype rounded, int array)
     return typed || rounded != ATTN_BF16 ? rounded : ATTN_F32;
 }
 
+/* Large arrays on huge pages where the system leaves that to the program, as the library's own tensors are. */
+static void *take(size_t bytes)
+{
+    const size_t page = (size_t)2 << 20;
+    size_t align = bytes >= page ? page : 64;
+    void *block = aligned_alloc(align, (bytes + align - 1) / align * align);
+#ifdef MADV_HUGEPAGE
+    if (block && align == page) /* advice: if it is refused, nothing is lost */
+        (void)madvise(block, bytes, MADV_HUGEPAGE);
+#endif
+    return block;
+}
+
 bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded)
 {
     *made = (bench_arrays){0};
@@ -104,7 +120,7 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
             continue;
         size_t size = attn_dtype_size(span->dtype), bytes = (size_t)(span->high - span->low) * size;
         bytes = (bytes / 64 + 1) * 64;
-        made->blocks[array] = aligned_alloc(64, bytes);
+        made->blocks[array] = take(bytes);
         if (!made->blocks[array]) {
             bench_arrays_destroy(made);
             return false;

@@ -3,6 +3,7 @@
 #include "commands.h"
 
 #include "attn/classify.h"
+#include "attn/ranks.h"
 
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ static const char *const usage[] = {"DIR IMAGE...", NULL};
 static const char description[] =
     "Reads PNG, JPEG and PNM pictures of any size, cuts out the middle in the proportions that the classifier was trained "
     "with, resizes it (bicubic, anti-aliased), and prints the classes that it finds likeliest with their "
-    "probabilities: one line a picture, tabs between.";
+    "probabilities: one line a picture, tabs between. Started by mpirun, the pictures are spread over its processes.";
 
 static const char *const examples[] = {"attn classify clothes shirt.png", "attn classify clothes *.png --top 1 --json",
                                        NULL};
@@ -46,23 +47,32 @@ static void json_one(attn_json *json, const attn_classifier *classifier, const c
     attn_json_end(json);
 }
 
+typedef struct question {
+    const cli_call *cli;
+    attn_classifier *classifier;
+    attn_guess *guesses;
+    int64_t top;
+    attn_json *json; /* NULL: for people */
+} question;
+
 /* One picture after the other, so that those before a bad one are answered. */
-static int classify(cli_call *cli, attn_classifier *classifier, attn_guess *guesses, int64_t top, attn_json *json)
+static int classify(void *user, int i)
 {
+    const question *q = user;
+    const cli_call *cli = q->cli;
+    const char *path = cli->words[i + 1];
     attn_image_options how = {.channels = (int)cli_int(cli, "channels")};
-    for (int i = 1; i < cli->nwords; i++) {
-        attn_image image = {0};
-        attn_status status = attn_image_read(&image, cli->context, cli->words[i], &how);
-        if (status == ATTN_OK)
-            status = attn_classifier_classify(classifier, &image, 1, top, guesses);
-        attn_image_free(cli->context, &image);
-        if (status != ATTN_OK)
-            return cli_failed(cli, NULL);
-        if (json)
-            json_one(json, classifier, cli->words[i], guesses, top);
-        else
-            print_one(classifier, cli->words[i], guesses, top);
-    }
+    attn_image image = {0};
+    attn_status status = attn_image_read(&image, cli->context, path, &how);
+    if (status == ATTN_OK)
+        status = attn_classifier_classify(q->classifier, &image, 1, q->top, q->guesses);
+    attn_image_free(cli->context, &image);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (q->json)
+        json_one(q->json, q->classifier, path, q->guesses, q->top);
+    else
+        print_one(q->classifier, path, q->guesses, q->top);
     return CLI_OK;
 }
 
@@ -76,7 +86,13 @@ static int answer(cli_call *cli, attn_classifier *classifier)
         return cli_fail(CLI_FAILED, "out of memory");
     attn_json_begin(&json, cli->context, true);
     attn_json_array(&json, NULL);
-    int code = classify(cli, classifier, guesses, top, cli->json ? &json : NULL);
+    question q = {cli, classifier, guesses, top, cli->json ? &json : NULL};
+    int code = CLI_OK;
+    if (!cli->json)
+        code = cli_spread(cli, cli->nwords - 1, classify, &q);
+    else if (attn_ranks_rank(cli->context) == 0) /* one array: by one process */
+        for (int i = 0; i + 1 < cli->nwords && code == CLI_OK; i++)
+            code = classify(&q, i);
     attn_json_end(&json);
     free(guesses);
     if (cli->json && code == CLI_OK)
@@ -85,7 +101,7 @@ static int answer(cli_call *cli, attn_classifier *classifier)
     return code;
 }
 
-static int run(cli_call *cli)
+static int load_and_answer(cli_call *cli)
 {
     attn_classifier *classifier;
     if (cli_int(cli, "channels") == 2)
@@ -95,6 +111,12 @@ static int run(cli_call *cli)
     int code = answer(cli, classifier);
     attn_classifier_destroy(classifier);
     return code;
+}
+
+static int run(cli_call *cli)
+{
+    int code = cli_ranks_join(cli);
+    return cli_ranks_leave(cli, code == CLI_OK ? load_and_answer(cli) : code);
 }
 
 const cli_command cli_classify = {

@@ -32,7 +32,9 @@ static const char description[] =
     "\n"
     "With a structure the table has distances, the picture shows what is true, and the share of right pairs among the "
     "best L, L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and "
-    "long (24 and more) range.";
+    "long (24 and more) range.\n"
+    "\n"
+    "Started by mpirun, the files are spread over its processes.";
 
 static const char *const examples[] = {
     "attn contacts family.a3m --model esm_msa1b_t12_100M_UR50S.pt",
@@ -324,19 +326,36 @@ static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *h
     return code;
 }
 
-static int run(cli_call *cli)
+typedef struct prediction {
+    const cli_call *cli;
+    attn_msa *msa;
+    attn_msa_options how;
+} prediction;
+
+static int predict_one(void *user, int i)
 {
-    attn_msa *msa = NULL;
-    attn_msa_options how = {.contacts = true};
+    const prediction *p = user;
+    return predict(p->cli, p->msa, &p->how, p->cli->words[i]);
+}
+
+static int predict_all(cli_call *cli)
+{
+    prediction p = {.cli = cli, .how = {.contacts = true}};
     if (cli->nwords > 1 && cli_given(cli, "structure"))
         return cli_fail(CLI_BAD, "--structure goes with one alignment; put NAME.pdb beside each of several");
-    int code = cli_family_bounds(cli, &how);
+    int code = cli_family_bounds(cli, &p.how);
     if (code == CLI_OK)
-        code = cli_family_model(cli, &msa);
-    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
-        code = predict(cli, msa, &how, cli->words[i]);
-    attn_msa_destroy(msa);
+        code = cli_family_model(cli, &p.msa);
+    if (code == CLI_OK)
+        code = cli_spread(cli, cli->nwords, predict_one, &p);
+    attn_msa_destroy(p.msa);
     return code;
+}
+
+static int run(cli_call *cli)
+{
+    int code = cli_ranks_join(cli);
+    return cli_ranks_leave(cli, code == CLI_OK ? predict_all(cli) : code);
 }
 
 const cli_command cli_contacts = {

@@ -1,40 +1,157 @@
 /* SPDX-License-Identifier: MIT
- * attn convert: a published checkpoint as a directory of attn's own. */
+ * attn convert: checkpoints from elsewhere in attn's own form. */
 #include "commands.h"
+#include "model_config.h"
 
+#include "attn/convert.h"
 #include "attn/msa.h"
 
+#include <string.h>
+
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets config.json and model.safetensors"),
-    CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),
+    CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
+    CLI_TEXT("regression", 0, "FILE", "", "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
+    CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: what is taken from its pixels, 0 to 1"),
+    CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: what its pixels are divided by after that"),
+    CLI_TEXT("arch", 'a', "NAME", "", "of a checkpoint that says nothing of itself: the architecture; attn list names them"),
+    CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
 };
 
-static const char *const usage[] = {"CHECKPOINT.pt -o DIR", NULL};
+static const char *const usage[] = {"CHECKPOINT -o DIR", "CHECKPOINT --arch NAME --config JSON -o DIR",
+                                    "CHECKPOINT -o NAME.safetensors", NULL};
 
 static const char description[] =
-    "Reads a checkpoint of the MSA Transformer as downloaded (ESM-MSA-1b, ESM-MSA-1) and writes it as safetensors, the "
-    "contact regression included. The directory loads faster, needs no second file, and holds no pickle.";
+    "CHECKPOINT is what PyTorch saved (.pt, .pth, .bin), a .safetensors file, or a folder of Hugging Face's. DIR gets "
+    "config.json and model.safetensors, which load faster and hold no pickle:\n"
+    "\n"
+    "  ESM-MSA-1b, ESM-MSA-1   with the contact regression, for attn contacts, embed, score, show\n"
+    "  Vision Transformers     of Hugging Face or timm, for attn classify and show\n"
+    "  anything else           with --arch and --config, for attn run; its names must be that architecture's\n"
+    "\n"
+    "With -o NAME.safetensors every tensor is brought over as it is, whatever it belongs to.";
 
-static const char *const examples[] = {"attn convert esm_msa1b_t12_100M_UR50S.pt -o msa1b", NULL};
+static const char *const examples[] = {
+    "attn convert esm_msa1b_t12_100M_UR50S.pt -o msa1b",
+    "attn convert vit-base-patch16-224 -o vit-base",
+    "attn convert mine.pt --arch transformer --config config.json -o mine",
+    "attn convert anything.pt -o anything.safetensors",
+    NULL,
+};
 
-static int run(cli_call *cli)
+/* What was passed over, a line each. */
+static void tell_notes(const cli_call *cli, const attn_bytes *report)
+{
+    for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
+        int length = (int)strcspn(line, "\n");
+        cli_note(cli, "%.*s", length, line);
+        line += length;
+    }
+}
+
+static int convert_msa(const cli_call *cli)
 {
     attn_msa *msa;
-    const char *regression = cli_text(cli, "regression"), *directory = cli_text(cli, "out");
-    attn_msa_load_options how = {.regression = regression && *regression ? regression : NULL};
+    const char *regression = cli_text(cli, "regression");
+    attn_msa_load_options how = {.regression = *regression ? regression : NULL};
     if (attn_msa_load(&msa, cli->context, cli->words[0], &how) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (!attn_msa_has_regression(msa))
         cli_note(cli, "note: there is no contact regression beside %s: the model will not predict contacts",
                  cli->words[0]);
-    int code = attn_msa_save(msa, directory) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    int code = attn_msa_save(msa, cli_text(cli, "out")) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     attn_msa_destroy(msa);
+    return code;
+}
+
+static bool read_three(const char *text, float *values)
+{
+    char rest;
+    return sscanf(text, "%f,%f,%f%c", &values[0], &values[1], &values[2], &rest) == 3;
+}
+
+static int convert_vit(const cli_call *cli)
+{
+    attn_pixel_scale scale;
+    static const char *const names[] = {"mean", "std"};
+    float *const into[] = {scale.mean, scale.std};
+    for (int i = 0; i < 2; i++) {
+        bool read = read_three(cli_text(cli, names[i]), into[i]);
+        for (int c = 0; c < 3 && read; c++)
+            read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1; /* nothing is divided by 0 */
+        if (!read)
+            return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
+                            cli_text(cli, names[i]));
+    }
+    if (!cli_given(cli, "mean"))
+        cli_note(cli, "pixels are scaled by (x - 0.5) / 0.5, as google/vit and timm's own do; else give --mean and --std");
+    return attn_vit_convert(cli->context, cli->words[0], NULL, &scale, cli_text(cli, "out")) == ATTN_OK
+               ? CLI_OK
+               : cli_failed(cli, NULL);
+}
+
+static int convert_named(const cli_call *cli)
+{
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    attn_bytes report = {0};
+    attn_model_options blank = {.blank = true};
+    attn_status status = cli_model_config_read(cli, &config);
+    if (status == ATTN_OK)
+        status = attn_model_create(&model, cli->context, cli_text(cli, "arch"), config, &blank);
+    if (status == ATTN_OK)
+        status = attn_weights_load(attn_model_parameters(model), cli->words[0], NULL, NULL, &report);
+    if (status == ATTN_OK)
+        status = attn_model_save(model, cli_text(cli, "out"));
+    int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     if (code == CLI_OK)
-        printf("%s\n", directory);
+        tell_notes(cli, &report);
+    attn_bytes_free(cli->context, &report);
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    return code;
+}
+
+static int convert_tensors(const cli_call *cli)
+{
+    attn_bytes report = {0};
+    int64_t n;
+    char count[32];
+    attn_status status = attn_weights_convert(cli->context, cli->words[0], cli_text(cli, "out"), &n, &report);
+    tell_notes(cli, &report);
+    attn_bytes_free(cli->context, &report);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    cli_note(cli, "%s tensors, as they were", cli_count(n, count));
+    return CLI_OK;
+}
+
+static int convert_known(const cli_call *cli)
+{
+    attn_checkpoint_kind kind;
+    if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (kind == ATTN_CHECKPOINT_OTHER)
+        return cli_fail(CLI_BAD, "%s: neither an MSA Transformer of ESM nor a Vision Transformer of Hugging Face or timm "
+                        "by its names; say what it is with --arch and --config, or take -o NAME.safetensors for its "
+                        "tensors alone", cli->words[0]);
+    return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
+}
+
+static int run(cli_call *cli)
+{
+    static const char ending[] = ".safetensors";
+    const char *out = cli_text(cli, "out");
+    size_t n = strlen(out), m = sizeof ending - 1;
+    bool tensors = n > m && strcmp(out + n - m, ending) == 0, named = *cli_text(cli, "arch") != 0;
+    if (tensors && named)
+        return cli_fail(CLI_BAD, "--arch goes with a directory: -o %.*s", (int)(n - m), out);
+    int code = tensors ? convert_tensors(cli) : named ? convert_named(cli) : convert_known(cli);
+    if (code == CLI_OK)
+        printf("%s\n", out);
     return code;
 }
 
 const cli_command cli_convert = {
-    "convert", "bring a published checkpoint into attn's own form", usage, description, CLI_OPTIONS(options), NULL,
+    "convert", "bring a checkpoint from elsewhere into attn's own form", usage, description, CLI_OPTIONS(options), NULL,
     examples,  1, 1, run,
 };

@@ -23,7 +23,7 @@ static const cli_option options[] = {
     CLI_REAL("length_penalty", "0", 0, 10, "how much longer translations are favoured when searching"),
 };
 
-static const char *const usage[] = {"DIR [--data FILE]", NULL};
+static const char *const usage[] = {"DIR... [--data FILE]", NULL};
 
 static const char description[] =
     "Translates every sentence of one part of FILE and compares. The parts are those of the training (same split, same "
@@ -37,7 +37,9 @@ static const char description[] =
     "taken for it are of it (precision), and what each was taken for.\n"
     "\n"
     "Of a model that draws images: the bits that a number of an image costs (bits per dimension), and what it would cost "
-    "if pixels knew nothing of each other: by its histogram over the training part, with one added to every count.";
+    "if pixels knew nothing of each other: by its histogram over the training part, with one added to every count.\n"
+    "\n"
+    "Of several DIRs each is measured; started by mpirun, they are spread over its processes.";
 
 static const char *const examples[] = {
     "attn eval out/demo",
@@ -156,7 +158,7 @@ static int evaluate_translator(cli_call *cli, const char *data)
     return code;
 }
 
-static int run(cli_call *cli)
+static int evaluate_one(cli_call *cli)
 {
     attn_config *training = cli_given(cli, "data") ? NULL : training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
@@ -178,7 +180,23 @@ static int run(cli_call *cli)
     return code;
 }
 
+static int evaluate_word(void *user, int i)
+{
+    const cli_call *cli = user;
+    cli_call one = *cli;
+    one.words = cli->words + i;
+    if (cli->nwords > 1 && !cli->json)
+        printf("%s%s\n", i ? "\n" : "", one.words[0]);
+    return evaluate_one(&one);
+}
+
+static int run(cli_call *cli)
+{
+    int code = cli_ranks_join(cli);
+    return cli_ranks_leave(cli, code == CLI_OK ? cli_spread(cli, cli->nwords, evaluate_word, cli) : code);
+}
+
 const cli_command cli_eval = {
     "eval", "measure BLEU, accuracy or bits per dimension of what was trained", usage, description,
-    CLI_OPTIONS(options), NULL, examples, 1, 1, run,
+    CLI_OPTIONS(options), NULL, examples, 1, -1, run,
 };

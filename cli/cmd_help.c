@@ -7,17 +7,19 @@
 static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 static const cli_option options[] = {
-    CLI_FLAG("man", 0, "print the manual page, in roff"),
+    CLI_FLAG("man", 0, "print the manual page of COMMAND, or of attn, in roff"),
     CLI_CHOICE("completion", shells, "", "print what this shell needs to complete attn's command lines"),
+    CLI_FLAG("names", 0, "print the name of every command, one a line"),
 };
 
-static const char *const usage[] = {"[COMMAND]", "--man", "--completion bash|zsh|fish", NULL};
+static const char *const usage[] = {"[COMMAND]", "--man [COMMAND]", "--completion bash|zsh|fish", "--names", NULL};
 static const char description[] =
-    "Explains COMMAND, or lists the commands. The manual page and the completions are made "
-    "from the same tables as everything else here.";
+    "Explains COMMAND, or lists the commands. The manual pages and the completions, which make install lays down, are "
+    "made from the same tables as everything else here.";
 static const char *const examples[] = {
     "attn help translate",
     "attn help --man > attn.1 && man ./attn.1",
+    "attn help --man train translate | man -l -",
     "attn help --completion bash > ~/.local/share/bash-completion/completions/attn",
     NULL,
 };
@@ -38,24 +40,41 @@ static bool explain_group(const char *first)
     return any;
 }
 
-static int run(cli_call *cli)
+static void print_names(void)
+{
+    for (int i = 0; cli_commands[i]; i++)
+        puts(cli_commands[i]->name);
+}
+
+/* The words name a command, or the first word of several. */
+static int explain(const cli_call *cli)
 {
     char name[128];
-    if (cli_flag(cli, "man"))
-        cli_man_page(stdout);
-    else if (cli_given(cli, "completion"))
+    bool man = cli_flag(cli, "man");
+    snprintf(name, sizeof name, "%s%s%s", cli->words[0], cli->nwords > 1 ? " " : "",
+             cli->nwords > 1 ? cli->words[1] : "");
+    const cli_command *command = cli_command_find(name);
+    if (command && man)
+        cli_man_page(stdout, command);
+    else if (command)
+        cli_help_command(stdout, command);
+    else if (man || !explain_group(name))
+        return cli_fail(CLI_BAD, "there is no command \"%s\"; attn --help lists them", name);
+    return CLI_OK;
+}
+
+static int run(cli_call *cli)
+{
+    if (cli_given(cli, "completion"))
         cli_completion(stdout, cli_text(cli, "completion"));
-    else if (cli->nwords == 0)
+    else if (cli_flag(cli, "names"))
+        print_names();
+    else if (cli->nwords > 0)
+        return explain(cli);
+    else if (cli_flag(cli, "man"))
+        cli_man_page(stdout, NULL);
+    else
         cli_help_all(stdout);
-    else {
-        snprintf(name, sizeof name, "%s%s%s", cli->words[0], cli->nwords > 1 ? " " : "",
-                 cli->nwords > 1 ? cli->words[1] : "");
-        const cli_command *command = cli_command_find(name);
-        if (command)
-            cli_help_command(stdout, command);
-        else if (!explain_group(name))
-            return cli_fail(CLI_BAD, "there is no command \"%s\"; attn --help lists them", name);
-    }
     return CLI_OK;
 }
 

@@ -12,10 +12,10 @@ static const cli_option options[] = {
     CLI_FLAG("all", 'a', "everything about every architecture"),
 };
 
-static const char *const usage[] = {"[NAME [--config JSON]]", "--all", NULL};
+static const char *const usage[] = {"[ARCHITECTURE [--config JSON]]", "--all", NULL};
 
 static const char description[] =
-    "Without NAME: every architecture in one line. With NAME: its settings, inputs, outputs, and the parameters of a "
+    "Without ARCHITECTURE: every architecture in one line. With one: its settings, inputs, outputs, and the parameters of a "
     "model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 heads, "
     "kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
 

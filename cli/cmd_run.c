@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("arch", 'a', "NAME", NULL, "the architecture; attn list names them"),
+    CLI_TEXT("arch", 'a', "ARCHITECTURE", NULL, "the architecture; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
     CLI_TEXT("weights", 'w', "FILE", "",
              "its parameters, safetensors or PyTorch's .pt; default: fresh ones from --seed"),

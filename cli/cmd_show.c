@@ -15,7 +15,8 @@ static const cli_option options[] = {
     CLI_INT("layer", 0, "0", 0, 1000, "which layer or block of a classifier or an alignment's model, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a classifier: which head of the layer, from 1; 0: all"),
     CLI_TEXT("query", 0, "ROW,COL", "",
-             "of a classifier: the patch that asks, from 1,1; default: the class token, or the middle"),
+             "of a classifier: the patch or pixel that asks, from 1,1, in the grid of the layer (without one, of the first); "
+             "default: the class token, or the middle"),
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
 
@@ -30,9 +31,11 @@ static const char description[] =
     "translation do, \"cross\" how the translation looks at SENTENCE. Models with a single attention have \"cross\" "
     "only.\n"
     "\n"
-    "Of a classifier: draws IMAGE in grey and over it how much the model looked at each part. vit: attention rollout over "
-    "all layers (Abnar and Zuidema 2020), or the heads of one layer; nonlocal: what one position looks at in each block; "
-    "axial: its row and its column in each block.\n"
+    "Of a classifier: draws IMAGE, and in grey with red over it how much one place looked at each part: a panel for each "
+    "layer, the mean of its heads, or with --layer a panel for each of its heads. vit: the class token or a patch, without "
+    "--layer attention rollout over all layers (Abnar and Zuidema 2020); sasa: a pixel's window; nonlocal: the keys of a "
+    "position; axial: a patch's row and column. As .html it is a page with all layers and heads, in which the place that "
+    "asks is pointed at.\n"
     "\n"
     "Of a language model of alignments (a directory or a published checkpoint): a panel for each head. \"rows\" is how "
     "the columns of ALIGNMENT look at each other, one map for all its sequences, which is where contacts show; "
@@ -43,6 +46,7 @@ static const char *const examples[] = {
     "attn show en-fr \"I'm home.\" --kinds cross -o home.svg",
     "attn show en-fr \"I'm home.\" -o home.html",
     "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
+    "attn show clothes shirt.png -o shirt.html",
     "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
     NULL,
 };

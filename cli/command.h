@@ -138,9 +138,15 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 /* ------------------------------------------------------------------------------------------- ranks.c */
 
 /* Joins the processes that mpirun started (attn/ranks.h); all but rank 0 are silent from then on.  An exit code. */
-int cli_ranks_join(cli_call *cli);
+int cli_ranks_join(const cli_call *cli);
 /* Parts from them: `code`, or that of another's failure, which rank 0 tells. */
 int cli_ranks_leave(const cli_call *cli, int code);
+
+/* ------------------------------------------------------------------------------------------- spread.c */
+
+/* one(user, i) for each of n things up to the first that fails, whose exit code it returns.  Among ranks each thing is done
+ * by one of them, and rank 0 prints what each printed, in the things' order. */
+int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user);
 
 /* ---------------------------------------------------------------------------------------- waiting.c */
 
@@ -149,7 +155,7 @@ void cli_wait_politely(char **argv);
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
-void cli_man_page(FILE *file);
+void cli_man_page(FILE *file, const cli_command *command); /* NULL: attn(1) itself */
 bool cli_completion(FILE *file, const char *shell); /* false: no such shell */
 
 #endif

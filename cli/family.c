@@ -67,6 +67,15 @@ static attn_status choose(cli_family *family)
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
 }
 
+/* Ten letters or more, and all of them bases: no protein is so poor in kinds of residue. */
+static bool looks_like_bases(const char *query)
+{
+    size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
+    for (const char *c = query; *c; c++)
+        gaps += *c == '-';
+    return bases == letters && letters - gaps >= 10;
+}
+
 static void tell(const cli_family *family)
 {
     static const char *const formats[] = {"", "a3m", "FASTA", "a2m", "Stockholm"};
@@ -76,6 +85,8 @@ static void tell(const cli_family *family)
     cli_note(family->cli, "%s: %s, %s sequences of %lld columns%s; %s used", family->path,
              formats[attn_alignment_origin(family->all)], cli_count(attn_alignment_rows(family->all), all),
              (long long)attn_alignment_columns(family->all), effective, cli_count(family->rows, chosen));
+    if (looks_like_bases(attn_alignment_row(family->chosen, 0)))
+        cli_note(family->cli, "warning: the first sequence looks like DNA or RNA; the model knows proteins: translate it");
     if (family->rows == 1)
         cli_note(family->cli,
                  "warning: one sequence alone is no alignment: what the model says of it is little better than chance");

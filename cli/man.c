@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: MIT
- * The manual page attn(1), in roff's man macros, from the tables. */
+ * The manual pages, in roff's man macros, from the tables: attn(1), and attn-COMMAND(1) for each command, as git has
+ * them; one page of all would be forty screens long. */
 #include "command.h"
 
+#include <ctype.h>
 #include <string.h>
 
-/* Text in which roff finds nothing to interpret. */
+/* Text in which roff finds nothing to interpret; characters that it would print as others are named. */
 static void escape(FILE *file, const char *text, bool line_start)
 {
+    static const struct {
+        char plain;
+        const char *named;
+    } special[] = {{'\\', "\\e"}, {'-', "\\-"}, {'\'', "\\(aq"}, {'`', "\\(ga"}, {'^', "\\(ha"}, {'~', "\\(ti"}};
     for (; *text; text++) {
-        if (line_start && (*text == '.' || *text == '\''))
+        const char *named = NULL;
+        for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+            named = *text == special[i].plain ? special[i].named : named;
+        if (line_start && *text == '.')
             fputs("\\&", file);
-        if (*text == '\\')
-            fputs("\\e", file);
-        else if (*text == '-')
-            fputs("\\-", file);
+        if (named)
+            fputs(named, file);
         else
             fputc(*text, file);
         line_start = *text == '\n';
@@ -26,20 +33,26 @@ static void line(FILE *file, const char *text)
     fputc('\n', file);
 }
 
+/* Lines that start with a space stay as they are; others fill paragraphs. */
 static void paragraphs(FILE *file, const char *text)
 {
+    bool plain = false;
     while (*text) {
         size_t length = strcspn(text, "\n");
-        for (size_t i = 0; i < length; i++) {
-            char one[2] = {text[i], '\0'};
-            escape(file, one, i == 0);
-        }
-        fputc('\n', file);
-        text += length;
-        if (strncmp(text, "\n\n", 2) == 0)
+        if (length > 0 && plain != (*text == ' ')) {
+            fputs(plain ? ".EE\n.PP\n" : ".PP\n.EX\n", file);
+            plain = !plain;
+        } else if (length == 0 && !plain && text[1] != ' ')
             fputs(".PP\n", file);
-        text += strspn(text, "\n");
+        for (size_t i = 0; i < length; i++)
+            escape(file, (char[]){text[i], '\0'}, i == 0);
+        if (length > 0)
+            fputc('\n', file);
+        text += length;
+        text += *text == '\n';
     }
+    if (plain)
+        fputs(".EE\n", file);
 }
 
 static void option_entry(FILE *file, const cli_option *option)
@@ -67,46 +80,121 @@ static void option_entry(FILE *file, const cli_option *option)
     fputc('\n', file);
 }
 
-static void command_section(FILE *file, const cli_command *command)
+static void option_sections(FILE *file, const cli_command *command)
 {
+    static const char *const heads[] = {"OPTIONS", "SETTINGS", "COMMON OPTIONS"};
     cli_option option;
-    fprintf(file, ".SS attn %s\n", command->name);
-    for (int i = 0; command->usage[i]; i++) {
-        fprintf(file, "%s\\fBattn %s\\fR ", i ? ".br\n" : "", command->name);
-        line(file, command->usage[i]);
-    }
-    fputs(".PP\n", file);
-    paragraphs(file, command->description);
+    int last = -1;
     for (int i = 0; cli_option_at(command, i, &option); i++) {
-        if (cli_option_group(command, i) < 2)
-            option_entry(file, &option);
+        int group = cli_option_group(command, i);
+        if (group != last)
+            fprintf(file, ".SH %s\n", heads[group]);
+        last = group;
+        option_entry(file, &option);
     }
-    fputs(".PP\n.nf\n", file);
-    for (int i = 0; command->examples[i]; i++)
-        line(file, command->examples[i]);
-    fputs(".fi\n", file);
 }
 
-void cli_man_page(FILE *file)
+static void pairs(FILE *file, const char *head, const char *const *texts)
 {
-    cli_option option;
-    fprintf(file, ".TH ATTN 1 \"\" \"attn %s\" \"User Commands\"\n", attn_version());
-    fputs(".SH NAME\nattn \\- train attention networks, use them, and see what they attend to\n"
-          ".SH SYNOPSIS\n\\fBattn\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...] [\\fIWORD\\fR...]\n.SH COMMANDS\n",
+    fprintf(file, ".SH %s\n", head);
+    for (int i = 0; texts[i]; i += 2) {
+        fputs(".TP\n\\fB", file);
+        escape(file, texts[i], false);
+        fputs("\\fR\n", file);
+        line(file, texts[i + 1]);
+    }
+}
+
+/* "attn-train-translate", in capitals for the title. */
+static void page_name(const cli_command *command, bool title, char out[64])
+{
+    snprintf(out, 64, "attn%s%s", command ? "-" : "", command ? command->name : "");
+    for (char *c = out; *c; c++)
+        *c = *c == ' ' ? '-' : title ? (char)toupper((unsigned char)*c) : *c;
+}
+
+/* The date stays empty: it would be the day of the build, and two builds are to give the same bytes. */
+static void begin(FILE *file, const cli_command *command, const char *summary)
+{
+    char name[64], title[64];
+    page_name(command, false, name);
+    page_name(command, true, title);
+    fprintf(file, ".\\\" Made by attn help --man.\n.TH %s 1 \"\" \"attn %s\" \"User Commands\"\n.SH NAME\n", title,
+            attn_version());
+    escape(file, name, false);
+    fputs(" \\- ", file);
+    line(file, summary);
+    fputs(".SH SYNOPSIS\n", file);
+}
+
+static void reference(FILE *file, const cli_command *command, const char *after)
+{
+    char name[64];
+    page_name(command, false, name);
+    fputs(".BR ", file);
+    escape(file, name, false);
+    fprintf(file, " (1)%s\n", after);
+}
+
+static void see_also(FILE *file, const cli_command *command)
+{
+    size_t group = command ? strcspn(command->name, " ") : 0;
+    fputs(".SH SEE ALSO\n", file);
+    for (int i = 0; command && cli_commands[i]; i++) { /* its neighbours: attn train translate, attn train images */
+        const char *name = cli_commands[i]->name;
+        bool near = command->name[group] && strncmp(name, command->name, group + 1) == 0;
+        if (near && cli_commands[i] != command)
+            reference(file, cli_commands[i], ",");
+    }
+    if (command)
+        reference(file, NULL, "");
+    fputs(command ? ".PP\n" : "", file);
+    fputs("The guides in attn's documentation directory, on most systems /usr/share/doc/attn.\n", file);
+}
+
+static void command_page(FILE *file, const cli_command *command)
+{
+    begin(file, command, command->summary);
+    for (int i = 0; command->usage[i]; i++) {
+        fprintf(file, "%s\\fBattn %s\\fR%s", i ? ".br\n" : "", command->name, command->usage[i][0] ? " " : "");
+        line(file, command->usage[i]);
+    }
+    fputs(".SH DESCRIPTION\n", file);
+    paragraphs(file, command->description);
+    option_sections(file, command);
+    fputs(".SH EXAMPLES\n.EX\n", file);
+    for (int i = 0; command->examples[i]; i++)
+        line(file, command->examples[i]);
+    fputs(".EE\n", file);
+    pairs(file, "EXIT STATUS", cli_exit_codes);
+    pairs(file, "ENVIRONMENT", cli_environment);
+    see_also(file, command);
+}
+
+static void overview_page(FILE *file)
+{
+    begin(file, NULL, "train attention networks, use them, and see what they attend to");
+    fputs("\\fBattn\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...] [\\fIWORD\\fR...]\n.SH DESCRIPTION\n"
+          "Trains translators, classifiers and generators of images and models of protein families whose layers are\n"
+          "attention, reads published weights, computes with them near the machine\\(aqs limit, and draws what they\n"
+          "attend to.\n"
+          ".SH COMMANDS\nEach has a page of its own.\n",
           file);
-    for (int i = 0; cli_commands[i]; i++)
-        command_section(file, cli_commands[i]);
-    fputs(".SH COMMON OPTIONS\n", file);
-    for (int i = 0; cli_option_at(NULL, i, &option); i++)
-        option_entry(file, &option);
-    fputs(".SH EXIT STATUS\n", file);
-    for (int i = 0; cli_exit_codes[i]; i += 2) {
-        fprintf(file, ".TP\n\\fB%s\\fR\n", cli_exit_codes[i]);
-        line(file, cli_exit_codes[i + 1]);
+    for (int i = 0; cli_commands[i]; i++) {
+        fputs(".TP\n", file);
+        reference(file, cli_commands[i], "");
+        line(file, cli_commands[i]->summary);
     }
-    fputs(".SH ENVIRONMENT\n", file);
-    for (int i = 0; cli_environment[i]; i += 2) {
-        fprintf(file, ".TP\n\\fB%s\\fR\n", cli_environment[i]);
-        line(file, cli_environment[i + 1]);
-    }
+    option_sections(file, NULL);
+    pairs(file, "EXIT STATUS", cli_exit_codes);
+    pairs(file, "ENVIRONMENT", cli_environment);
+    see_also(file, NULL);
+}
+
+void cli_man_page(FILE *file, const cli_command *command)
+{
+    if (command)
+        command_page(file, command);
+    else
+        overview_page(file);
 }

@@ -4,16 +4,13 @@
 
 #include "attn/ranks.h"
 
-int cli_ranks_join(cli_call *cli)
+int cli_ranks_join(const cli_call *cli)
 {
     if (attn_ranks_join(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
-    if (attn_ranks_rank(cli->context) > 0) { /* rank 0 tells what goes wrong here, too */
-        cli->quiet = true;
-        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
-            return CLI_FAILED;
-    }
-    return CLI_OK;
+    /* Rank 0 tells what goes wrong on the others, too. */
+    bool silent = attn_ranks_rank(cli->context) > 0;
+    return !silent || (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)) ? CLI_OK : CLI_FAILED;
 }
 
 static attn_status status_of(const cli_call *cli, int code)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_NAME = 24 };
+enum { SHORT_NAME = 24, MOST_NAMED = 40 };
 
 typedef struct showing {
     cli_family family;
@@ -57,9 +57,15 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
     snprintf(s->titles[s->n], sizeof *s->titles, "%s attention, layer %lld", kind, (long long)layer + 1);
     *row = (attn_panel_row){.title = s->titles[s->n], .n = s->heads, .panels = s->panels + s->used,
                             .row_name = "Asking", .col_name = "Asked"};
-    /* A panel with a label at each of some hundred residues would not fit a page; a page to explore has room. */
-    if (side <= 64 || strstr(cli_text(s->family.cli, "out"), ".html"))
-        row->row_labels = row->col_labels = labels;
+    /* A panel with a label at each of some hundred places would not fit a page, with one at every tenth it does; a page
+     * to explore has room for all. */
+    if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
+        for (int64_t i = 0; i < side; i++) {
+            int64_t number = i + (labels != s->labels); /* <cls> is column 0, the query row 1 */
+            labels[i] = number > 0 && number % (side > 200 ? 20 : 10) == 0 ? labels[i] : "";
+        }
+    }
+    row->row_labels = row->col_labels = labels;
     for (int64_t h = 0; h < s->heads; h++) {
         snprintf(s->heads_named[s->used], sizeof *s->heads_named, "Head %lld", (long long)h + 1);
         s->panels[s->used] = (attn_panel){s->heads_named[s->used], side, side, maps + h * side * side};
@@ -84,14 +90,14 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    int64_t columns = s->family.cols, rows = s->family.rows;
+    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results hold what is shown */
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,
-                  (const float *)attn_tensor_data(s->result.row_maps) + layer * s->heads * columns * columns);
+                  (const float *)attn_tensor_data(s->result.row_maps) + (layer - first) * s->heads * columns * columns);
     for (int64_t layer = s->first; s->columns && layer < s->end; layer++) {
-        float *mean = s->means + (layer - s->first) * s->heads * rows * rows;
+        float *mean = s->means + (layer - first) * s->heads * rows * rows;
         const float *maps = attn_tensor_data(s->result.column_maps);
-        mean_over_columns(s, maps + layer * s->heads * columns * rows * rows, mean);
+        mean_over_columns(s, maps + (layer - first) * s->heads * columns * rows * rows, mean);
         add_layer(s, "Column", layer, rows, s->labels + columns, mean);
     }
 }
@@ -148,7 +154,7 @@ static int choose_layers(showing *s)
 
 static int draw(showing *s)
 {
-    attn_msa_options how = {.row_maps = s->rows, .column_maps = s->columns};
+    attn_msa_options how = {.row_maps = s->rows, .column_maps = s->columns, .map_layer = cli_int(s->family.cli, "layer")};
     int code = choose_layers(s);
     if (code == CLI_OK && !make_room(s))
         code = cli_fail(CLI_FAILED, "out of memory");

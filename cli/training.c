@@ -19,11 +19,12 @@ static void ask_to_stop(int number)
 /* The handler goes after its first signal, so that a second one ends the program.  It runs on a stack of its own:
  * where its frame was written below the stack pointer of oneDNN's generated code, a few of a hundred interrupted
  * runs ended with a corrupted heap. */
-static void watch_signals(void)
+static void watch_signals(bool among_ranks)
 {
     static char own_stack[65536];
     stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
-    int flags = (int)SA_RESETHAND | (sigaltstack(&stack, NULL) == 0 ? SA_ONSTACK : 0);
+    /* mpirun may send its signal twice, the second while the first is obeyed; it kills soon enough by itself. */
+    int flags = (among_ranks ? 0 : (int)SA_RESETHAND) | (sigaltstack(&stack, NULL) == 0 ? SA_ONSTACK : 0);
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = flags};
     sigemptyset(&action.sa_mask);
     stop_asked = 0;
@@ -57,7 +58,7 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
 {
     *training = (cli_training){.cli = cli, .command = command};
     cli_progress_begin(&training->progress, cli->quiet, things, measure);
-    watch_signals();
+    watch_signals(attn_ranks_size(cli->context) > 1);
     attn_ranks_watch(cli->context, is_stop_asked, NULL);
 }
 

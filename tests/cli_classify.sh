@@ -101,7 +101,37 @@ for model in nonlocal axial; do
 done
 expect 0 'classifier is in' "$attn" train classify --data data --model sasa --out sasa --width 4 --heads 2 --window 3 \
     --epochs 1 --shift 0 --threads 1 -q
-expect 0 'sasa.png' "$attn" show sasa data/test/lying/003.pgm --query 2,1 -o sasa.png
+
+# show_all MODEL LAYERS HEADS: the picture, a head's, the page; and what is not there.
+show_all() {
+    expect 0 "$1.svg" "$attn" show "$1" data/test/lying/003.pgm --query 2,1 -o "$1.svg"
+    expect 0 "$1-head.svg" "$attn" show "$1" data/test/lying/003.pgm --layer "$2" --head "$3" -o "$1-head.svg"
+    expect 0 "$1.html" "$attn" show "$1" data/test/lying/003.pgm -o "$1.html"
+    grep -q "\"image\":{\"width\":8,\"height\":8,\"rows\":[0-9]*,\"columns\":[0-9]*}" "$1.html" ||
+        fail "$1.html has no picture"
+    same "$1: layers in the page" "$2" "$(grep -o '"name":"[^"]*","kind":"attention","layers":[0-9]*' "$1.html" |
+        sed '/Rollout/d; s/.*://' | awk '{ n += $1 } END { print n }')"
+    expect 2 "layer $(($2 + 1)) is asked for; there are $2" "$attn" show "$1" data/test/lying/003.pgm \
+        --layer $(($2 + 1)) -o none.html
+    expect 2 "head $(($3 + 1)) is asked for; there are $3" "$attn" show "$1" data/test/lying/003.pgm --layer 1 \
+        --head $(($3 + 1)) -o none.svg
+}
+show_all whole 2 2
+show_all nonlocal 2 1
+show_all axial 1 2
+show_all sasa 8 2
+grep -q '"grid":\[8,8,3,3\],"where":"window"' sasa.html || fail "no windows of 3 x 3 in sasa.html"
+expect 2 "the query's row 9 is asked for; there are 8" "$attn" show sasa data/test/lying/003.pgm --query 9,1
+expect 2 'sasa.gif' "$attn" show sasa data/test/lying/003.pgm -o sasa.gif
+expect 2 'nothere.png: cannot be opened' "$attn" show sasa nothere.png
+expect 2 'damaged.pgm: .*cut off' sh -c 'head -c 40 data/test/lying/003.pgm > damaged.pgm; "$0" show sasa damaged.pgm' "$attn"
+rm -f damaged.pgm
+# A config written when the depth was a text is the same model.
+cp -r sasa older && sed 's/"depth": 26/"depth": "26"/' sasa/config.json > older/config.json
+cmp -s sasa/config.json older/config.json && fail "config.json has no depth of 26"
+same "guesses of an older config" "$("$attn" classify sasa data/test/blob/001.pgm)" \
+    "$("$attn" classify older data/test/blob/001.pgm)"
+expect 2 'depth is 27; allowed: 26, 38, 50' "$attn" train classify --data data --model sasa --depth 27 --out new
 
 # ---- data that cannot be right: the file is named, and nothing is left behind
 # refused PATTERN FOLDER [OPTION...]

@@ -6,7 +6,7 @@
 expect 0 'attn demo' "$attn"
 expect 0 'Exit status' "$attn" --help
 expect 0 'instruction set' "$attn" --version
-same "commands in the overview" 24 "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^  [a-z]')"
+same "commands in the overview" "$("$attn" help --names | wc -l)" "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^  [a-z]')"
 
 for command in demo "train translate" translate eval show info list run version help; do
     # shellcheck disable=SC2086
@@ -26,25 +26,91 @@ done
 grep -q -e '--num-hiddens N .*width of the model' out.txt || fail "settings are missing from the help"
 grep -q -e '--model transformer|bahdanau' out.txt || fail "choices are missing from the help"
 
+# One page of the manual for attn and one a command; groff and mandoc find nothing to complain of.
+"$attn" help --names > names.txt
+commands=$(wc -l < names.txt)
+same "names" "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^  [a-z]')" "$commands"
 "$attn" help --man > attn.1 || fail "no man page"
+while read -r name; do
+    # shellcheck disable=SC2086
+    "$attn" help --man $name > "attn-$(echo "$name" | tr ' ' -).1" || fail "no man page of $name"
+done < names.txt
+expect 2 'no command' "$attn" help --man train
 grep -q '^\.TH ATTN 1' attn.1 || fail "the man page lacks its title"
-grep -q 'length\\-penalty' attn.1 || fail "the man page lacks an option"
-if command -v groff > /dev/null; then
-    same "groff's warnings" "" "$(groff -man -ww -Tutf8 attn.1 2>&1 > /dev/null)"
-fi
+for part in '.SH DESCRIPTION' '.SH OPTIONS' '.SH COMMON OPTIONS' '.SH EXAMPLES' '.SH EXIT STATUS'; do
+    grep -q "^$part" attn-translate.1 || fail "attn-translate.1 lacks $part"
+done
+grep -q 'length\\-penalty' attn-translate.1 || fail "the man page lacks an option"
+same "pages that the overview refers to" "$commands" "$(grep -c '^\.BR attn.* (1)' attn.1)"
+for page in attn*.1; do
+    if command -v groff > /dev/null; then
+        same "groff's warnings of $page" "" "$(groff -man -ww -Tutf8 "$page" 2>&1 > /dev/null)"
+    fi
+    if command -v mandoc > /dev/null; then # an empty date is meant: two builds give the same bytes
+        same "mandoc's warnings of $page" "" "$(mandoc -T lint -W warning "$page" | grep -v 'missing date')"
+    fi
+    if man --version > /dev/null 2>&1; then
+        LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l "$page" > "$page.txt" 2> err.txt || fail "man -l $page: $(cat err.txt)"
+        grep -q '^NAME' "$page.txt" || fail "man -l $page shows no page"
+        same "man's warnings of $page" "" "$(cat err.txt)"
+    fi
+done
 
-"$attn" help --completion bash > attn.bash && "$attn" help --completion zsh > attn.zsh &&
-    "$attn" help --completion fish > attn.fish || fail "no completion"
-grep -q 'not __fish_seen_subcommand_from train.* -l beam ' attn.fish || fail "fish does not know --beam"
+# Each shell completes commands, options, the values of those that have a list, architectures.
+for shell in bash zsh fish; do
+    "$attn" help --completion $shell > attn.$shell || fail "no completion for $shell"
+done
+cat > lines.txt << 'END'
+attn transl
+attn train tr
+attn translate dir --len
+attn train translate --model b
+attn train translate --model=b
+attn run --arch self
+attn list self
+attn help conv
+attn bench train d
+attn bench at
+attn contacts x.a3m --sel
+END
+expected='translate|translate|--length-penalty|bahdanau|bahdanau|self-attention|self-attention|convert|d2l|attend|--select|'
 if command -v bash > /dev/null; then
     cat > complete.bash << 'END'
+set -u
 . ./attn.bash
-complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _attn; echo "${COMPREPLY[*]}"; }
-complete_words attn tran
-complete_words attn train tr
-complete_words attn translate dir --len
-complete_words attn train translate --model b
+complete -p attn > /dev/null || exit 1 # the shell took it
+while read -r line; do # readline parts words at = too
+    read -ra COMP_WORDS <<< "${line//=/ = }"
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _attn
+    echo "${COMPREPLY[*]}"
+done < lines.txt
 END
-    same "bash completes" "translate|translate|--length-penalty|bahdanau|" "$(bash complete.bash | tr '\n' '|')"
+    same "bash completes" "$expected" "$(bash complete.bash | tr '\n' '|')"
+fi
+if command -v fish > /dev/null; then
+    fish --no-execute attn.fish || fail "fish does not read its completion"
+    while read -r line; do # what it offers for --model=b is the whole word
+        HOME=$work fish --no-config -c "source attn.fish; complete -C '$line'" | cut -f1 | sed 's/.*=//' | head -1
+    done < lines.txt > fish.txt
+    same "fish completes" "$expected" "$(tr '\n' '|' < fish.txt)"
+fi
+if command -v zsh > /dev/null; then
+    zsh -n attn.zsh || fail "zsh does not read its completion"
+    # Without a terminal: what _attn hands to zsh's own completers, which do the rest.
+    cat > complete.zsh << 'END'
+_describe() { print -r -- "${(P@)4}" }
+_arguments() { print -r -- "$words[CURRENT] of $words[1]: $*" }
+while read -r line; do
+    words=(${=line}) CURRENT=${#words}
+    source ./attn.zsh
+done < lines.txt
+END
+    zsh complete.zsh > zsh.txt 2>&1
+    same "what zsh describes" 11 "$(wc -l < zsh.txt)"
+    sed -n 1p zsh.txt | grep -q 'translate:translate sentences' || fail "zsh does not know the commands: $(head -c 300 zsh.txt)"
+    sed -n 2p zsh.txt | grep -q '^translate:train a translator' || fail "zsh does not know what can be trained"
+    sed -n 4p zsh.txt | grep -q -e '--model=\[.*\]:model:(transformer bahdanau)' || fail "zsh does not know --model"
+    sed -n 7p zsh.txt | grep -q ':word:(.*self-attention' || fail "zsh does not know the architectures"
 fi
 exit $failed

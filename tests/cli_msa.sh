@@ -83,11 +83,37 @@ awk -F'\t' 'NR == 1 { if ($3 != "identity_weight") bad = 1; next } $3 != 0.5 { b
 grep -q "16 sequences of 30 columns, Neff [1-8]; 4 used" said || fail "contacts does not say Neff: $(cat said)"
 expect 2 "cannot be 1.5" "$attn" weights f1.a3m --identity 1.5
 
+# ---- usual mistakes: what is wrong, and what would be right
+expect 2 "f1.a3m is no model" "$attn" contacts f1.a3m --model f1.a3m
+expect 2 "empty is no model" "$attn" contacts f1.a3m --model empty
+expect 2 "there is no nowhere" "$attn" contacts f1.a3m --model nowhere
+expect 2 "the contact regression alone; the model is the other file" \
+    "$attn" contacts f1.a3m --model "$root/tests/data/pt/msa_tiny-contact-regression.pt"
+printf '>a\nACDEFG\n>b\nACDE\n' > ragged.fasta
+expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6: not aligned" "$attn" contacts ragged.fasta --model fitted
+printf '>a\nacdefg\n>b\nacdefh\n' > lower.a3m
+expect 2 "lower.a3m:1: sequence 'a' has lower case alone, which a3m takes for insertions" "$attn" contacts lower.a3m --model fitted
+expect 0 "lower.contacts.tsv" "$attn" contacts lower.a3m --model fitted --format fasta -o out
+printf 'CLUSTAL W\n\na ACDEF\n' > clustal.aln
+expect 2 "a3m, FASTA, a2m and Stockholm are read" "$attn" contacts clustal.aln --model fitted
+printf '>a\r\nACDEFGHIKLMNPQRSTVWY\r\n>b\r\nACDEFGHIKLMNPQRSTVWF\r\n' > windows.fasta
+expect 0 "2 sequences of 20 columns" "$attn" contacts windows.fasta --model fitted -o out
+printf '>a\nACGTACGTAACCGGTTNACG\n>b\nACGTACGTAACCGGTTACGA\n' > dna.fasta
+expect 0 "warning: .*looks like DNA" "$attn" contacts dna.fasta --model fitted -o out
+gzip -c f1.a3m | head -c 150 > cut.a3m.gz
+expect 2 "cut.a3m.gz: .*damaged or cut off" "$attn" contacts cut.a3m.gz --model fitted
+# 1,023 columns are the most, with <cls> 1,024 tokens
+awk 'BEGIN { for (r = 0; r < 3; r++) { print ">" r; for (c = 0; c < 1023; c++) printf "%s", substr("ACDEFGHIKLMNPQRSTVWY", (c * 7 + r * c) % 20 + 1, 1); print "" } }' > most.fasta
+expect 0 "most.contacts.tsv" "$attn" contacts most.fasta --model fitted --memory 60M -o out
+sed 's/^[A-Z]*$/&A/' most.fasta > over.fasta
+expect 2 "1025 tokens a row; the model has positions for 1024, <cls> and 1023 residues" "$attn" contacts over.fasta --model fitted --quiet
+expect 2 "cannot be 1025; it must lie between 1 and 1024" "$attn" contacts f1.a3m --model fitted --depth 1025
+
 # ---- pictures of attention
 "$attn" show fitted f1.a3m --depth 3 --kinds rows,columns -o maps.svg --quiet > said || fail "no picture of attention"
 [ "$(grep -c '' said)" -eq 1 ] && [ -s maps.svg ] || fail "show does not name its picture"
 "$attn" show fitted f1.a3m --layer 2 -o maps.html --quiet > said || fail "no page of attention"
-grep -q '"layers":1,"heads":2,"rows":31,"cols":31' maps.html || fail "the page does not hold layer 2"
+grep -q '"layers":1,"heads":2,"rows":31,"cols":31,"first":2' maps.html || fail "the page does not hold layer 2"
 expect 2 "the model has 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
 expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m --kinds cross --quiet
 

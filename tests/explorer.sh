@@ -12,14 +12,29 @@ fail() { echo "explorer: $1" >&2; exit 1; }
 
 ATTN_PLOT_DIR="$dir" "$build/tests/test_plot" >/dev/null 2>&1
 [ -s "$dir/maps.html" ] || fail "no page"
-# A user at the keys: the first head, the fourth query, the matrix, dark, another map.
-cat > "$dir/user.js" <<'JS'
+# drive PAGE SCRIPT: what the script noted while the page was open, in $dir/seen.
+drive() {
+    sed "/^<\/body>/e echo '<script>'; cat '$dir/keys.js' '$2'; echo '</script>'" "$1" > "$dir/driven.html"
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=8000 \
+        --user-data-dir="$dir/profile" --window-size=800,900 --dump-dom "file://$dir/driven.html" > "$dir/dom.html" \
+        2> "$dir/log" || fail "the browser failed: $(tail -1 "$dir/log")"
+    sed -n '/<pre id="seen">/,/<\/pre>/p' "$dir/dom.html" | sed 's/<[^>]*>//g' > "$dir/seen"
+}
+cat > "$dir/keys.js" <<'JS'
 const press = key => document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 const wait = () => new Promise(done => setTimeout(done, 150));
 const told = () => document.getElementById("told").textContent;
 const best = () => [...document.querySelectorAll("#list tr")].map(r => r.cells[0].textContent + " " + r.cells[1].textContent);
+const seen = [];
+function leave() {
+  const note = document.createElement("pre");
+  note.id = "seen"; note.textContent = seen.join("\n");
+  document.body.append(note);
+}
+JS
+# A user at the keys: the first head, the fourth query, the matrix, dark, another map.
+cat > "$dir/user.js" <<'JS'
 (async () => {
-  const seen = [];
   await wait();
   seen.push("start: " + document.querySelectorAll("#stage svg line").length + " lines");
   press("]"); await wait();
@@ -36,15 +51,10 @@ const best = () => [...document.querySelectorAll("#list tr")].map(r => r.cells[0
   press("ArrowDown");
   seen.push("causal: " + best().length + " keys: " + best()[0]);
   seen.push("svg: " + drawingAsSvg().startsWith("<svg xmlns="));
-  const note = document.createElement("pre");
-  note.id = "seen"; note.textContent = seen.join("\n");
-  document.body.append(note);
+  leave();
 })();
 JS
-sed "/^<\/body>/e echo '<script>'; cat '$dir/user.js'; echo '</script>'" "$dir/maps.html" > "$dir/driven.html"
-timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=8000 --user-data-dir="$dir/profile" \
-    --dump-dom "file://$dir/driven.html" > "$dir/dom.html" 2> "$dir/log" || fail "the browser failed: $(tail -1 "$dir/log")"
-sed -n '/<pre id="seen">/,/<\/pre>/p' "$dir/dom.html" | sed 's/<[^>]*>//g' > "$dir/seen"
+drive "$dir/maps.html" "$dir/user.js"
 # At the start 36 lines less the three whose mean weight is below 0.4 %: queries 1 and 2 to the last keys.
 # Head 1 of the first map has weight exp(-(q - k - 3)^2 / 2): query 4 of 1 looks at key 1 with 1, at key 2 with 0.607.
 # Head 4 of the causal map, exp(-(q - k + 4)^2 / 2): query 1 sees key 1 alone.
@@ -57,3 +67,46 @@ causal: 1 keys: je 0.0 %
 svg: true
 TEXT
 diff "$dir/expected" "$dir/seen" || fail "the page told something else"
+
+# Over a picture, whose middle asks first: a window at the corner, of which part lies outside; the token as a button, a
+# cell by a click; a cross.  Colours of cells are read back from the canvas: that of the largest weight is redder.
+cat > "$dir/user.js" <<'JS'
+const choose_ = i => { const map = document.getElementById("map"); map.selectedIndex = i; map.dispatchEvent(new Event("change")); };
+const canvas = () => document.querySelector("#stage canvas");
+function redness(rows, columns, row, column) {
+  const c = canvas(), x = (column + 0.3) * c.width / columns, y = (row + 0.3) * c.height / rows;
+  const p = c.getContext("2d").getImageData(Math.floor(x), Math.floor(y), 1, 1).data;
+  return p[0] - p[1];
+}
+function tap(rows, columns, row, column) {
+  const box = canvas().getBoundingClientRect();
+  canvas().dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + (column + 0.5) * box.width / columns,
+    clientY: box.top + (row + 0.5) * box.height / rows }));
+}
+(async () => {
+  await wait(); await wait();
+  seen.push("start: " + told() + ": " + best()[0] + ", layer " + document.getElementById("layer").selectedOptions[0].textContent);
+  for (const key of ["ArrowUp", "ArrowLeft", "ArrowLeft"]) press(key);
+  seen.push("corner: " + told() + ": " + best()[0] + ", " + best()[2]);
+  seen.push("redder: " + (redness(3, 4, 1, 1) > redness(3, 4, 0, 1) + 20) + ", outside: " + (redness(3, 4, 2, 3) < 8));
+  choose_(1); await wait();
+  seen.push("chip: " + told() + ": " + best()[0] + ", " + document.querySelector(".chips button").textContent);
+  tap(2, 2, 1, 0);
+  seen.push("tap: " + told() + ": " + best()[0]);
+  choose_(2); await wait();
+  seen.push("cross: " + told() + ": " + best()[0] + ", " + best()[1]);
+  leave();
+})();
+JS
+drive "$dir/picture.html" "$dir/user.js"
+# Window 3 x 3, tap k with weight k / 36: from (1,1) of 3 x 4 cells taps 4, 5, 7, 8 are inside.  Cross from (2,3): second
+# cell of the row, third of the column.
+cat > "$dir/expected" <<'TEXT'
+start: 2,3 attends to: 3,4 22 %, layer 3
+corner: 1,1 attends to: 2,2 22 %, outside 17 %
+redder: true, outside: true
+chip: class token attends to: class token 60 %, class token
+tap: 2,1 attends to: 2,1 60 %
+cross: 2,3 attends to: 2,2 ↔ 90 %, 3,3 ↕ 80 %
+TEXT
+diff "$dir/expected" "$dir/seen" || fail "the page over a picture told something else"

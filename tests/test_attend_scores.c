@@ -109,7 +109,8 @@ static void nan_goes_through_and_blind_kinds_read_nothing(void **state)
     }
 }
 
-/* The word chooses the kind in a problem's text and names it in the plan; "additive" says the same as the form "add". */
+/* The word chooses the kind in a problem's text and names it in the plan; "additive" says the same as the form "add".
+ */
 static void every_kind_has_its_word(void **state)
 {
     (void)state;

@@ -22,6 +22,7 @@ typedef struct world {
 typedef struct sizes {
     int64_t height, width, channels, levels, dim, heads, exterior, outer, inner;
     double residual;
+    int64_t frames; /* 0: 1 */
 } sizes;
 
 static attn_model *build(attn_context *context, const sizes *s)
@@ -37,6 +38,8 @@ static attn_model *build(attn_context *context, const sizes *s)
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         attn_config_set_int(config, keys[i].key, keys[i].value);
+    if (s->frames > 0)
+        attn_config_set_int(config, "frames", s->frames);
     if (s->residual > 0)
         attn_config_set_real(config, "residual_init", s->residual);
     if (attn_model_create(&model, context, "axial-transformer", config, &(attn_model_options){.seed = 5}) != ATTN_OK)
@@ -47,7 +50,8 @@ static attn_model *build(attn_context *context, const sizes *s)
 
 static void begin(world *w, const sizes *s, int64_t batch)
 {
-    *w = (world){.context = test_context(), .shape = {batch, s->channels, s->height, s->width}, .levels = s->levels};
+    *w = (world){.context = test_context(), .levels = s->levels,
+                 .shape = {batch, s->channels * (s->frames ? s->frames : 1), s->height, s->width}};
     w->model = build(w->context, s);
     assert_int_equal(attn_tape_create(&w->tape, w->context), ATTN_OK);
     assert_int_equal(attn_tensor_create(&w->x, w->context, ATTN_I32, 4, w->shape), ATTN_OK);
@@ -225,6 +229,39 @@ static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
     }
 }
 
+/* A video of two frames in two colours: a frame is drawn given the earlier ones, whose change moves its numbers and none
+ * before them. */
+static void frames_of_a_video_follow_each_other(void **state)
+{
+    (void)state;
+    enum { FRAME = 2 * 4 * 4, VIDEO = 2 * FRAME };
+    const sizes video = {.height = 4, .width = 4, .channels = 2, .levels = 7, .dim = 8, .heads = 2, .exterior = 2,
+                         .outer = 2, .inner = 2, .residual = 1, .frames = 2};
+    world w;
+    static double before[VIDEO * 7], after[VIDEO * 7];
+    int32_t fast[VIDEO], slow[VIDEO];
+    begin(&w, &video, 1);
+    stir(&w);
+    assert_int_equal(w.size, VIDEO);
+    for (int changed = 3; changed < VIDEO; changed += FRAME) {
+        logits_into(&w, before);
+        numbers(&w)[changed] = (numbers(&w)[changed] + 3) % 7;
+        logits_into(&w, after);
+        bool later = false;
+        for (int i = 0; i < VIDEO * 7; i++) {
+            assert_true(i > changed * 7 + 6 || before[i] == after[i]);
+            later = later || (i >= FRAME * 7 && before[i] != after[i]);
+        }
+        assert_true(later);
+    }
+    attn_tensor *noise = gumbel(&w);
+    sample(&w, (attn_images_options){.noise = noise, .slow = true}, slow);
+    sample(&w, (attn_images_options){.noise = noise}, fast);
+    assert_memory_equal(fast, slow, sizeof fast);
+    attn_tensor_destroy(noise);
+    end(&w);
+}
+
 /* Cutting the encoder off must change what is drawn, or it was never used. */
 static void what_is_drawn_depends_on_earlier_slices(void **state)
 {
@@ -361,6 +398,7 @@ int main(void)
         cmocka_unit_test(parameters_are_as_many_as_published),
         cmocka_unit_test(numbers_depend_on_all_earlier_and_no_later_ones),
         cmocka_unit_test(the_fast_sampler_draws_what_the_slow_one_draws),
+        cmocka_unit_test(frames_of_a_video_follow_each_other),
         cmocka_unit_test(what_is_drawn_depends_on_earlier_slices),
         cmocka_unit_test(given_rows_stay_and_the_rest_is_drawn),
         cmocka_unit_test(cold_images_are_the_likeliest),

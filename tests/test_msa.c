@@ -61,6 +61,17 @@ static void fill(int32_t *tokens, int64_t rows, int64_t cols, int64_t all_rows, 
     }
 }
 
+static void refused(fixture *f, const int32_t *tokens, int64_t rows, int64_t cols, const attn_msa_options *wanted,
+                    const char *why)
+{
+    attn_msa_result result;
+    assert_int_not_equal(attn_msa_run(f->msa, tokens, 1, rows, cols, wanted, &result), ATTN_OK);
+    if (!strstr(attn_context_error(f->context), why)) {
+        fail_msg("\"%s\" should say \"%s\"", attn_context_error(f->context), why);
+    }
+    attn_context_clear(f->context);
+}
+
 /* --------------------------------------------------------------------------------------- published sizes */
 
 static int64_t parameters_of(attn_context *context, int64_t row_dim)
@@ -202,6 +213,35 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
+/* Maps of one layer are those that all layers' maps have in its place, and take an L-th of their memory. */
+static void maps_of_one_layer(void **state)
+{
+    fixture *f = *state;
+    enum { R = 3, C = 7, ROW = HEADS * C * C, COLUMN = HEADS * C * R * R };
+    int32_t tokens[R * C];
+    float rows[LAYERS * ROW], columns[LAYERS * COLUMN];
+    attn_msa_result result;
+    attn_msa_plan all, one;
+    fill(tokens, R, C, R, C);
+    attn_msa_options wanted = {.row_maps = true, .column_maps = true};
+    assert_int_equal(attn_msa_plan_run(f->msa, 1, R, C, &wanted, &all), ATTN_OK);
+    assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
+    memcpy(rows, attn_tensor_data(result.row_maps), sizeof rows);
+    memcpy(columns, attn_tensor_data(result.column_maps), sizeof columns);
+    for (wanted.map_layer = 1; wanted.map_layer <= LAYERS; wanted.map_layer++) {
+        assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
+        assert_int_equal(attn_tensor_dim(result.row_maps, 1), 1);
+        assert_memory_equal(attn_tensor_data(result.row_maps), rows + (wanted.map_layer - 1) * ROW, sizeof(float) * ROW);
+        assert_memory_equal(attn_tensor_data(result.column_maps), columns + (wanted.map_layer - 1) * COLUMN,
+                            sizeof(float) * COLUMN);
+    }
+    wanted.map_layer = 1;
+    assert_int_equal(attn_msa_plan_run(f->msa, 1, R, C, &wanted, &one), ATTN_OK);
+    assert_int_equal(all.bytes - one.bytes, (LAYERS - 1) * (ROW + COLUMN) * sizeof(float));
+    wanted.map_layer = LAYERS + 1;
+    refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
+}
+
 static void memory_is_planned(void **state)
 {
     fixture *f = *state;
@@ -220,17 +260,6 @@ static void memory_is_planned(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------ errors */
-
-static void refused(fixture *f, const int32_t *tokens, int64_t rows, int64_t cols, const attn_msa_options *wanted,
-                    const char *why)
-{
-    attn_msa_result result;
-    assert_int_not_equal(attn_msa_run(f->msa, tokens, 1, rows, cols, wanted, &result), ATTN_OK);
-    if (!strstr(attn_context_error(f->context), why)) {
-        fail_msg("\"%s\" should say \"%s\"", attn_context_error(f->context), why);
-    }
-    attn_context_clear(f->context);
-}
 
 static void errors_say_what_is_wrong(void **state)
 {
@@ -262,6 +291,7 @@ int main(void)
         TEST(published_models_have_their_size),   TEST(checkpoints_have_rows_and_columns_swapped),
         TEST(saved_models_are_loaded_again),      TEST(contacts_follow_their_formula),
         TEST(padding_and_bounds_change_nothing),  TEST(memory_is_planned),
+        TEST(maps_of_one_layer),
         TEST(errors_say_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

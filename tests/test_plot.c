@@ -112,6 +112,78 @@ static void heatmaps_render_as_a_page(void **state)
     attn_context_destroy(context);
 }
 
+/* A picture of 2 x 2 dots with three kinds of maps over it. */
+static void pictures_are_explored(void **state)
+{
+    (void)state;
+    static const unsigned char png[] = {
+        0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0, 0x3a,
+        0x7e, 0x9b, 0x55, 0, 0, 0, 10, 'I', 'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0, 0, 0, 0x82, 0, 0x81, 0x77, 0xcd,
+        0x72, 0xb6, 0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    /* Query q of the 12 cells looks at its window's tap k with k / 36; a token and 4 cells at each other; a cross. */
+    float window[2][12 * 9], tokens[5 * 5], cross[12 * 7];
+    for (int i = 0; i < 12 * 9; i++)
+        window[0][i] = window[1][i] = (float)(i % 9) / 36;
+    for (int i = 0; i < 25; i++)
+        tokens[i] = i / 5 == i % 5 ? 0.6f : 0.1f;
+    for (int i = 0; i < 12 * 7; i++)
+        cross[i] = i % 7 == 1 ? 0.9f : i % 7 == 6 ? 0.8f : 0.05f;
+    const float *all[] = {window[0], window[1], tokens, cross};
+    attn_explorer_map maps[] = {
+        {.name = "Windows", .layers = 1, .heads = 2, .rows = 12, .cols = 9, .weights = all, .first_layer = 3,
+         .key_rows = 3, .key_columns = 3, .where = ATTN_KEYS_WINDOW},
+        {.name = "Tokens", .layers = 1, .heads = 1, .rows = 5, .cols = 5, .weights = all + 2, .query_rows = 2,
+         .query_columns = 2, .before = "class token"},
+        {.name = "Cross", .layers = 1, .heads = 1, .rows = 12, .cols = 7, .weights = all + 3, .where = ATTN_KEYS_CROSS},
+    };
+    attn_explorer explorer = {.title = "picture", .n = 3, .maps = maps, .png = png, .png_size = sizeof png, .width = 1,
+                              .height = 1, .grid_rows = 3, .grid_columns = 4};
+    attn_picture page;
+    if (attn_explorer_render(&page, context, &explorer) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    assert_int_equal(count(&page, "\"grid\":[3,4,3,3],\"where\":\"window\""), 1);
+    assert_int_equal(count(&page, "\"grid\":[2,2,2,2],\"where\":\"places\",\"before\":\"class token\""), 1);
+    assert_int_equal(count(&page, "\"grid\":[3,4,3,4],\"where\":\"cross\""), 1);
+    assert_int_equal(count(&page, "\"first\":3"), 1);
+    keep(&page, "picture.html");
+    attn_picture_free(context, &page);
+    maps[0].cols = 8; /* no window of 3 x 3 */
+    assert_int_equal(attn_explorer_render(&page, context, &explorer), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys"));
+    attn_context_destroy(context);
+}
+
+/* The largest weight is told, also of a map without one; the query is framed twice, white and blue. */
+static void overlays_render(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    static const unsigned char grey[4] = {0, 80, 160, 255};
+    static const float weights[6] = {0, 0.25f, 0.125f, NAN, 0, 0.0625f};
+    attn_overlay panels[] = {
+        {.title = "layer 1", .width = 2, .height = 2, .channels = 1, .pixels = grey, .rows = 2, .cols = 3,
+         .weights = weights, .query_row = 1, .query_col = 1, .query_rows = 4, .query_cols = 4},
+        {.title = "none", .width = 2, .height = 2, .channels = 1, .pixels = grey, .rows = 1, .cols = 1, .query_row = -1},
+    };
+    attn_picture picture;
+    const attn_overlays overlays = {.title = "overlays", .n = 2, .items = panels};
+    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_SVG), ATTN_OK);
+    /* The frame: a quarter of 168 points, one cell from the left, in the grid of queries and not of the map; and the
+     * white one around it. */
+    assert_int_equal(count(&picture, "M 42 42 L 84 42 L 84 84 L 42 84 Z"), 1);
+    assert_int_equal(count(&picture, "M 40.75 40.75 L 85.25 40.75 L 85.25 85.25 L 40.75 85.25 Z"), 1);
+    attn_picture_free(context, &picture);
+    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PNG), ATTN_OK);
+    keep(&picture, "overlays.png");
+    attn_picture_free(context, &picture);
+    panels[0].rows = 0;
+    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PNG), ATTN_ARGUMENT);
+    attn_context_destroy(context);
+}
+
 static void curves_render(void **state)
 {
     (void)state;
@@ -203,6 +275,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heatmaps_render_in_every_format),
         cmocka_unit_test(heatmaps_render_as_a_page),
+        cmocka_unit_test(pictures_are_explored),
+        cmocka_unit_test(overlays_render),
         cmocka_unit_test(curves_render),
         cmocka_unit_test(contacts_render),
         cmocka_unit_test(what_cannot_be_drawn_is_refused),

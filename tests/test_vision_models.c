@@ -4,9 +4,10 @@
 #include "support/scratch.h"
 #include "support/tensors.h"
 
-#include "attn/io.h"
-#include "attn/vit.h"
+#include "attn/classify.h"
+#include "attn/convert.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,13 +43,165 @@ static void networks_have_the_published_sizes(void **state)
     assert_int_equal(count("vit", "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
                                   "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"), 86567656);
     assert_int_equal(count("vit", "{\"in_channels\": 1}"), 6457866); /* Dive into Deep Learning's, 96 x 96 */
-    assert_int_equal(count("sasa-resnet", "{\"depth\": \"26\"}"), 10342632);
+    assert_int_equal(count("sasa-resnet", "{\"depth\": 26}"), 10342632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
-    assert_int_equal(count("sasa-resnet", "{\"depth\": \"50\"}"), 18038632);
+    assert_int_equal(count("sasa-resnet", "{\"depth\": 50}"), 18038632);
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"small\", \"num_classes\": 10}"), 8306442);
     /* 9408 weights of 7 x 7 less, 6 matrices of 3 x 64 and 12 vectors of 64 more */
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"attention\"}"), 10342632 - 9408 + 6 * 3 * 64 + 12 * 64);
     assert_int_equal(count("axial-resnet", "{}"), 5944936); /* Axial-ResNet-26-S */
+}
+
+/* Depths are numbers; files in which they were texts ("38" above) are still read, with the number in the config. */
+static void depths_are_some_numbers(void **state)
+{
+    (void)state;
+    attn_context *context = test_context();
+    attn_model *model = make(context, "sasa-resnet", "{\"depth\": \"26\", \"width\": 8}");
+    assert_int_equal(attn_config_int(attn_model_config(model), "depth", 0), 26);
+    attn_model_destroy(model);
+    static const char *const wrong[] = {"27", "\"27\"", "26.5", "true"};
+    for (int i = 0; i < 4; i++) {
+        char json[64];
+        attn_config *config = NULL;
+        snprintf(json, sizeof json, "{\"depth\": %s}", wrong[i]);
+        assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
+        assert_int_equal(attn_model_create(&model, context, "sasa-resnet", config, NULL), ATTN_ARGUMENT);
+        assert_non_null(strstr(attn_context_error(context), i < 2 ? "depth is 27; allowed: 26, 38, 50"
+                                                                  : "depth must be an integer"));
+        attn_config_destroy(config);
+        attn_context_clear(context);
+    }
+    attn_context_destroy(context);
+}
+
+/* The output `name` of a model for a random picture; NULL: there is none. */
+static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x, const char *name)
+{
+    attn_context *context = attn_tape_context(tape);
+    attn_named_list in = {.context = context}, out = {.context = context};
+    attn_named_add(&in, "x", x);
+    attn_named_add(&out, name, NULL);
+    assert_int_equal(attn_model_forward(model, tape, &in, &out), ATTN_OK);
+    attn_tensor *y = attn_named_find(&out, name);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+    return y;
+}
+
+/* Of 26 layers 2, 2 and 4 blocks attend at the stem's resolution, half and a quarter of it (the first of a stage before
+ * it halves), and none at an eighth; of 38 the stages are 2, 3, 5, 2.  Weights of each window sum to 1. */
+static void windows_of_a_residual_network(void **state)
+{
+    (void)state;
+    static const int64_t blocks[2][4] = {{2, 2, 4, 0}, {3, 3, 5, 1}}, sides[4] = {11, 5, 2, 1};
+    for (int d = 0; d < 2; d++) {
+        attn_context *context = test_context();
+        attn_tape *tape;
+        attn_tape_create(&tape, context);
+        attn_model *model = make(context, "sasa-resnet", d ? "{\"depth\": 38, \"stem\": \"small\", \"width\": 4, "
+                                 "\"num_heads\": 2, \"kernel_size\": 3, \"in_channels\": 1, \"num_classes\": 3}"
+                                 : "{\"stem\": \"small\", \"width\": 4, \"num_heads\": 2, \"kernel_size\": 3, "
+                                 "\"in_channels\": 1, \"num_classes\": 3, \"padding\": \"mask\"}");
+        attn_tensor *x = test_random(tape, ATTN_F32, 4, (int64_t[]){1, 1, 11, 11}, 3);
+        for (int g = 0; g < 4; g++) {
+            char name[16];
+            snprintf(name, sizeof name, "windows_%d", g + 1);
+            attn_tensor *w = output_of(model, tape, x, name);
+            assert_int_equal(w ? attn_tensor_dim(w, 0) : 0, blocks[d][g]);
+            assert_int_equal(w ? attn_tensor_dim(w, 3) : sides[g], sides[g]);
+            for (int64_t i = 0; w && i < attn_tensor_size(w); i += 9) {
+                double sum = 0;
+                for (int64_t k = 0; k < 9; k++)
+                    sum += test_at(w, i + k);
+                assert_true(fabs(sum - 1) < 1e-5);
+            }
+        }
+        attn_model_destroy(model);
+        attn_tape_destroy(tape);
+        attn_context_destroy(context);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- gradients */
+
+/* sum of (i + 1) / 7 * logits[i] */
+static double weighted(const attn_tensor *logits)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < attn_tensor_size(logits); i++)
+        sum += (double)(i + 1) / 7 * test_at(logits, i);
+    return sum;
+}
+
+static double loss_of(attn_model *model, attn_tape *tape, attn_tensor *x)
+{
+    attn_tape_reset(tape, NULL);
+    return weighted(output_of(model, tape, x, "logits"));
+}
+
+/* Every number of `p`, at 1e-6 of its largest gradient, or of 1e-3 where that is smaller still. */
+static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p, const char *name,
+                                     const double *gradient)
+{
+    const double step = 1e-5;
+    double largest = 1e-3, off = 0;
+    for (int64_t i = 0; i < attn_tensor_size(p); i++) {
+        double value = test_at(p, i);
+        test_set(p, i, value + step);
+        double above = loss_of(model, tape, x);
+        test_set(p, i, value - step);
+        double below = loss_of(model, tape, x);
+        test_set(p, i, value);
+        largest = fmax(largest, fabs(gradient[i]));
+        off = fmax(off, fabs((above - below) / (2 * step) - gradient[i]));
+    }
+    if (off > 1e-6 * largest)
+        fail_msg("%s: a gradient is off by %g of %g", name, off, largest);
+}
+
+static void gradients_of_an_axial_classifier(void **state)
+{
+    (void)state;
+    enum { MOST = 512 };
+    static double kept[64][MOST];
+    attn_context *context = test_context();
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    attn_tape *tape;
+    attn_tensor *x;
+    static const char json[] = "{\"img_size\": 6, \"patch_size\": 2, \"in_channels\": 2, \"num_hiddens\": 6, "
+                               "\"mlp_num_hiddens\": 5, \"num_heads\": 2, \"num_blks\": 1, \"num_classes\": 3}";
+    assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
+    assert_int_equal(attn_model_create(&model, context, "axial-classifier", config,
+                                       &(attn_model_options){.seed = 9, .dtype = ATTN_F64}), ATTN_OK);
+    attn_config_destroy(config);
+    assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&x, context, ATTN_F64, 4, (int64_t[]){2, 2, 6, 6}), ATTN_OK);
+    for (int64_t i = 0; i < attn_tensor_size(x); i++)
+        test_set(x, i, sin(1.7 * (double)i));
+    const attn_named_list *list = attn_model_parameters(model);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    attn_tensor *logits = output_of(model, tape, x, "logits");
+    attn_tensor *c = attn_tensor_make(tape, ATTN_F64, 2, (int64_t[]){2, 3}, NULL);
+    for (int64_t i = 0; i < 6; i++)
+        test_set(c, i, (double)(i + 1) / 7);
+    attn_tensor *loss = attn_sum(tape, attn_reshape(tape, attn_mul(tape, logits, c), 1, (int64_t[]){6}), 0);
+    assert_int_equal(attn_backward(tape, loss), ATTN_OK);
+    assert_true(list->n <= 64);
+    for (int64_t i = 0; i < list->n; i++) {
+        attn_tensor *p = list->items[i].tensor;
+        assert_true(attn_tensor_size(p) <= MOST);
+        assert_non_null(attn_tensor_grad(p));
+        for (int64_t j = 0; j < attn_tensor_size(p); j++)
+            kept[i][j] = test_at(attn_tensor_grad(p), j);
+    }
+    for (int64_t i = 0; i < list->n; i++)
+        compare_with_differences(model, tape, x, list->items[i].tensor, list->items[i].name, kept[i]);
+    attn_tensor_destroy(x);
+    attn_tape_destroy(tape);
+    attn_model_destroy(model);
+    attn_context_destroy(context);
 }
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
@@ -239,6 +392,42 @@ static void timm_checkpoints_load(void **state)
     attn_context_clear(f->context);
 }
 
+/* A checkpoint becomes a classifier's directory, which gives the same logits and names its classes. */
+static void checkpoints_become_classifiers(void **state)
+{
+    fixture *f = *state;
+    static const char labels[] = "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"id2label\": {\"1\": \"tench\"}}";
+    char path[128], made[64];
+    attn_checkpoint_kind kind;
+    attn_classifier *classifier = NULL;
+    scratch_open(made);
+    snprintf(path, sizeof path, "%s/config.json", f->folder);
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    assert_int_equal(attn_file_write(f->context, path, labels, sizeof labels - 1), ATTN_OK);
+    for (int i = 0; i < 2; i++) { /* the folder, and the file in it */
+        const char *from = i ? f->file : f->folder;
+        assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, from), ATTN_OK);
+        assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
+        attn_pixel_scale scale = {{0.25f, 0.5f, 0.5f}, {1, 1, 0.125f}};
+        assert_int_equal(attn_vit_convert(f->context, from, NULL, &scale, made), ATTN_OK);
+        assert_int_equal(attn_classifier_load(&classifier, f->context, made), ATTN_OK);
+        attn_tensor *logits = logits_of(attn_classifier_model(classifier), f->tape, 8);
+        assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
+        assert_string_equal(attn_classifier_class(classifier, 0), "0");
+        assert_string_equal(attn_classifier_class(classifier, 1), "tench");
+        assert_int_equal(attn_classifier_shape(classifier).width, 8);
+        attn_classifier_destroy(classifier);
+    }
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "tests/data/pt/msa_tiny.pt"), ATTN_OK);
+    assert_int_equal(kind, ATTN_CHECKPOINT_MSA);
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "tests/data/pt/linear.pt"), ATTN_OK);
+    assert_int_equal(kind, ATTN_CHECKPOINT_OTHER);
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "no/such.pt"), ATTN_NOT_FOUND);
+    attn_context_clear(f->context);
+    assert_int_equal(scratch_close(made), 2);
+}
+
 static void a_fresh_head_for_other_classes(void **state)
 {
     fixture *f = *state;
@@ -266,8 +455,12 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_have_the_published_sizes),
+        cmocka_unit_test(depths_are_some_numbers),
+        cmocka_unit_test(windows_of_a_residual_network),
+        cmocka_unit_test(gradients_of_an_axial_classifier),
         TEST(hugging_face_checkpoints_load),
         TEST(timm_checkpoints_load),
+        TEST(checkpoints_become_classifiers),
         TEST(a_fresh_head_for_other_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

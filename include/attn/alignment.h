@@ -97,7 +97,7 @@ ATTN_API attn_status attn_alignment_weights(const attn_alignment *alignment, dou
  * kinds of residue, n of them as this row's, a row gets 1 / (k n); the mean over the columns where it has one of the
  * twenty amino acids, scaled so that the mean over all rows is 1.  Gaps and letters that stand for several residues are
  * left out, a row without any residue weighs 0, and the mean per residue (as in HMMER) does not punish a fragment for
- * being short.  Time R L, memory L. */
+ * being short.  Time R L, memory L.  ATTN_MEMORY. */
 ATTN_API attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */

@@ -14,6 +14,9 @@
  * This header stands alone: nothing else of the library is needed to use the engine, and the engine needs
  * only libc and libm.  Fixed letters in shape comments: B batch, H heads, Tq queries, Tk keys, D channels of
  * q and k, Dv channels of v and o.
+ *
+ * Threads: one thread at a time uses a context or makes a plan from it; different contexts are independent; a finished
+ * plan may be executed from several threads at once, each with a workspace of its own.
  */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
@@ -95,16 +98,17 @@ ATTN_API attn_status attn_context_create(attn_context **context, const attn_cont
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
 /* The first error since the last attn_context_clear: its status, and a line that says what was wrong and
- * where ("" if none).  The text lives as long as the context and changes with the next error. */
+ * where ("" if none).  The text lives as long as the context and changes with the next error.  They cannot fail. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear(attn_context *context);
 
+/* The threads that the context was made with, its default already resolved. */
 ATTN_API int attn_context_threads(const attn_context *context);
 /* Memory taken through the context: bytes held now, the most ever held, and allocations made so far.  Any
  * pointer may be NULL.  May be called from any thread. */
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
-/* "avx512bf16", "avx512", "avx2", "neon" or "scalar". */
+/* "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
 ATTN_API const char *attn_context_isa(const attn_context *context);
 /* The i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);
@@ -136,7 +140,7 @@ typedef enum attn_dtype {
     ATTN_BOOL
 } attn_dtype;
 ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* bytes of one element; 0 if unknown */
-ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ... */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a constant string */
 
 /* The scores.  A row X(NAME, name) makes ATTN_SCORE_NAME, the word `name` of attn_problem_parse, and names the file
  * that computes it, src/attend/score_name.c; a new score is a row at the end and that file (docs/adding-a-score.md). */
@@ -344,7 +348,7 @@ ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward. */
 ATTN_API double attn_plan_flops(const attn_plan *plan);
-/* The name of the solver chosen. */
+/* The name of the solver chosen.  A constant string. */
 ATTN_API const char *attn_plan_solver(const attn_plan *plan);
 /* Writes one line that says what was chosen (and, if `verbose`, why each other solver was not) to `text`,
  * cut to `size` bytes with its final 0; returns the length that it would have had. */
@@ -440,7 +444,7 @@ typedef struct attn_axis {
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
 /* Tied rows of an alignment: q, k, v, o are [R,C,B,H,D]; one map [H,B,C,C] for all rows.  Scale 1/sqrt(D*R).
- * Rao et al. 2021, MSA Transformer. */
+ * Rao et al. 2021, MSA Transformer.  ATTN_ARGUMENT: a size below 0 or above 2^40. */
 ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
                                             int64_t heads, int64_t dim);
 
@@ -451,6 +455,7 @@ typedef struct attn_window2d {
     int64_t step, dilation;     /* 0 means 1; with a step q and o are the smaller grid, ceil(size/step) */
     attn_border border;
 } attn_window2d;
+/* Fills a problem with it.  ATTN_ARGUMENT: a size below 0 or above 2^40, a border that is none of the three. */
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
 
 /* A problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].

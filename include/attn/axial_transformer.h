@@ -26,7 +26,8 @@ extern "C" {
 ATTN_API attn_tensor *attn_images_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                          const attn_tensor *slices);
 /* Mean of -log2 p over what the logits above are of: bits per dimension, one element.  A random slice for each image
- * gives an estimate without bias at 1/S of the cost (the paper's training); all of them the number to report. */
+ * gives an estimate without bias at 1/S of the cost (the paper's training); all of them the number to report.  x and
+ * slices as of attn_images_logits; a result of shape [1]. */
 ATTN_API attn_tensor *attn_images_bits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                        const attn_tensor *slices);
 

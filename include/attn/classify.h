@@ -15,6 +15,8 @@
  *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG and PNM files, or CLASS/ alone, of which a part is
  *     kept for testing.  Classes are sorted by name; other files and names that begin with a dot are passed over.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
+ *
+ * One thread at a time uses a context and what was made from it; different contexts are independent.
  */
 #ifndef ATTN_CLASSIFY_H
 #define ATTN_CLASSIFY_H
@@ -32,7 +34,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------- training */
 
-/* What a training can be told; see attn_translator_keys. */
+/* What a training can be told; see attn_translator_keys.  Its *n keys stay for ever. */
 ATTN_API const attn_key *attn_classifier_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ARGUMENT. */
 ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
@@ -58,7 +60,8 @@ typedef struct attn_classifier_job {
     void *user;
 } attn_classifier_job;
 
-/* Trains and leaves the directory complete.  Statuses as of attn_translator_train. */
+/* Trains and leaves the directory complete.  Statuses as of attn_translator_train.  ATTN_ARGUMENT: data that are no
+ * labelled images. */
 ATTN_API attn_status attn_classifier_train(attn_context *context, const attn_classifier_job *job);
 
 /* -------------------------------------------------------------------------------------------- using one */
@@ -67,11 +70,15 @@ typedef struct attn_classifier attn_classifier;
 
 /* Whether the directory's config.json is a classifier's; false also where it cannot be read. */
 ATTN_API bool attn_classifier_is_one(attn_context *context, const char *directory);
+/* A classifier from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
+ * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory);
 ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
+/* Its model, which it owns. */
 ATTN_API attn_model *attn_classifier_model(const attn_classifier *classifier);
 ATTN_API attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
 ATTN_API int64_t attn_classifier_classes(const attn_classifier *classifier);
+/* The name of class i, which the classifier owns. */
 ATTN_API const char *attn_classifier_class(const attn_classifier *classifier, int64_t i); /* 0 <= i < classes */
 
 typedef struct attn_guess {
@@ -90,24 +97,29 @@ typedef struct attn_classifier_score {
     int64_t classes;
     int64_t *confusion; /* [classes][classes]: of images of class (row), how many were taken for (column) */
 } attn_classifier_score;
-/* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free. */
+/* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
+ * ATTN_ARGUMENT: no such data, or other classes; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
 ATTN_API attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_part part,
                                               attn_classifier_score *score);
 ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_score *score);
 
 /* Which attention is drawn.  Zero means the default in each field; all count from 1. */
 typedef struct attn_classifier_view {
-    int64_t layer;                /* 0: all of them (vit: rollout; else a panel each) */
-    int64_t head;                 /* 0: a panel for each */
-    int64_t query_row, query_col; /* the cell of the layer's grid that asks; 0: the class token, or the middle */
+    int64_t layer; /* 0: all of them (vit: rollout; else a panel each) */
+    int64_t head;  /* 0: a panel for each of the layer, or the mean of them where all layers are drawn */
+    /* The cell that asks, in the grid of the layer, or of the first one where all are drawn (coarser grids get the cell
+     * that it lies in); 0: the class token, or the middle. */
+    int64_t query_row, query_col;
 } attn_classifier_view;
-/* Draws what the classifier attends to on a picture: panels with the picture in grey and the weights over it.
+/* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red over it,
+ * each from 0 to its largest, which is told.
  *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
  *              (mean over heads + identity) / 2, its row of the class token; or the heads of one layer
+ *   sasa       the window of one position in each layer; at the border part of it lies outside the picture
  *   nonlocal   the keys of one position in each non-local block
- *   axial      the row and the column of one position in each block
- * `guess` (may be NULL) gets what it takes the picture for.  `view` may be NULL.  ATTN_ARGUMENT: there is no such layer,
- * head or cell; ATTN_UNSUPPORTED: the architecture gives no weights. */
+ *   axial      the row and the column of one position in each block; where they cross, the larger weight
+ * As ATTN_HTML it is a page to explore with all layers and heads, whatever `view` chooses.  `guess` (may be NULL) gets what
+ * it takes the picture for.  `view` may be NULL.  ATTN_ARGUMENT: there is no such layer, head or cell; ATTN_UNSUPPORTED: the architecture gives no weights. */
 ATTN_API attn_status attn_classifier_show(attn_classifier *classifier, const attn_image *image,
                                           const attn_classifier_view *view, attn_picture_format format,
                                           attn_picture *picture, attn_guess *guess);

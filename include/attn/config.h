@@ -37,6 +37,7 @@ typedef struct attn_value {
 
 typedef struct attn_config attn_config;
 
+/* An empty config, which the caller destroys before the context.  ATTN_MEMORY. */
 ATTN_API attn_status attn_config_create(attn_config **config, attn_context *context);
 ATTN_API void attn_config_destroy(attn_config *config); /* NULL is allowed */
 
@@ -47,6 +48,7 @@ ATTN_API attn_status attn_config_set_real(attn_config *config, const char *key, 
 ATTN_API attn_status attn_config_set_bool(attn_config *config, const char *key, bool value);
 ATTN_API attn_status attn_config_set_text(attn_config *config, const char *key, const char *value);
 
+/* How many keys it holds. */
 ATTN_API int64_t attn_config_size(const attn_config *config);
 ATTN_API const char *attn_config_key(const attn_config *config, int64_t i); /* NULL past the end */
 /* NULL if there is no such key.  Lives until the key is set again or the config is destroyed. */

@@ -2,6 +2,8 @@
  *
  * contacts.h - fitting the contact regression of an MSA Transformer to known structures (Rao et al. 2021: logistic
  * regression with an L1 penalty over the symmetric, corrected row attention maps of every layer and head).
+ *
+ * One thread at a time uses a context; different contexts are independent.
  */
 #ifndef ATTN_CONTACTS_H
 #define ATTN_CONTACTS_H

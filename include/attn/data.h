@@ -94,7 +94,8 @@ typedef struct attn_split_options {
  * more.  ATTN_MEMORY. */
 ATTN_API attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
                                       attn_pairs **valid, attn_pairs **test);
-/* Pairs [begin, end) as a part of their own, under the same rules. */
+/* Pairs [begin, end) as a part of their own, under the same rules.  ATTN_ARGUMENT: a range that is none of theirs;
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part);
 
 /* ------------------------------------------------------------------------------------------ vocabulary */
@@ -111,18 +112,19 @@ typedef struct attn_vocab_options {
 } attn_vocab_options;
 
 /* The words of one side.  Order: <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling
- * frequency, equal ones by code point; d2l's way: all by code point. */
+ * frequency, equal ones by code point; d2l's way: all by code point.  ATTN_MEMORY. */
 ATTN_API attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                       const attn_vocab_options *options);
 ATTN_API void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
 /* As a text file: one token a line, the line number (from 0) is the id.  `text` lives as long as the
- * vocabulary. */
+ * vocabulary.  ATTN_MEMORY. */
 ATTN_API attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size);
 /* ATTN_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
  * cut off), <pad>, <eos> or <unk> missing; the error says `name:line:`. */
 ATTN_API attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                                       const char *name);
 
+/* How many tokens it has, the special ones among them. */
 ATTN_API int64_t attn_vocab_size(const attn_vocab *vocab);
 ATTN_API const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
 /* The id of a word of `length` bytes; -1 if it has none.  The names of the specials are no words: -1 too. */

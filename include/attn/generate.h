@@ -17,6 +17,8 @@
  *
  * Data is a folder as classify.h describes it; labels are passed over, and pictures may also lie in it (or in train/ and
  * test/) without class folders.
+ *
+ * One thread at a time uses a context and what was made from it; different contexts are independent.
  */
 #ifndef ATTN_GENERATE_H
 #define ATTN_GENERATE_H
@@ -33,7 +35,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------- training */
 
-/* What a training can be told; see attn_translator_keys. */
+/* What a training can be told; see attn_translator_keys.  Its *n keys stay for ever. */
 ATTN_API const attn_key *attn_generator_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  ATTN_ARGUMENT. */
 ATTN_API attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given);
@@ -60,7 +62,8 @@ typedef struct attn_generator_job {
 } attn_generator_job;
 
 /* Trains and leaves the directory complete.  A step predicts one channel of each image, chosen at random, which estimates
- * the loss without bias; validation all of them.  Statuses as of attn_translator_train. */
+ * the loss without bias; validation all of them.  Statuses as of attn_translator_train.  ATTN_ARGUMENT: data that
+ * are no images. */
 ATTN_API attn_status attn_generator_train(attn_context *context, const attn_generator_job *job);
 
 /* -------------------------------------------------------------------------------------------- using one */
@@ -69,8 +72,11 @@ typedef struct attn_generator attn_generator;
 
 /* Whether the directory's config.json is a generator's; false also where it cannot be read. */
 ATTN_API bool attn_generator_is_one(attn_context *context, const char *directory);
+/* A generator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
+ * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory);
 ATTN_API void attn_generator_destroy(attn_generator *generator); /* NULL is allowed */
+/* Its model, which it owns. */
 ATTN_API attn_model *attn_generator_model(const attn_generator *generator);
 ATTN_API attn_image_shape attn_generator_shape(const attn_generator *generator);
 ATTN_API int64_t attn_generator_levels(const attn_generator *generator);
@@ -101,7 +107,8 @@ typedef struct attn_generator_score {
                                  added to every count */
     double images_per_second; /* measured, of the model */
 } attn_generator_score;
-/* What the images of a part of the data cost, divided as the training divided them. */
+/* What the images of a part of the data cost, divided as the training divided them.  ATTN_ARGUMENT: no such data, or
+ * images that do not fit; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
 ATTN_API attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_part part,
                                              attn_generator_score *score);
 

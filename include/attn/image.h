@@ -10,6 +10,8 @@
  * Files may be hostile: sizes are checked before memory is taken, and what is damaged or cut off is refused, never
  * half read.  Messages name the file and what is wrong in it.  Nothing is kept between calls; different contexts are
  * independent.
+ *
+ * One thread at a time uses a context; an image is plain data of the caller's.
  */
 #ifndef ATTN_IMAGE_H
 #define ATTN_IMAGE_H
@@ -53,10 +55,12 @@ ATTN_API attn_status attn_image_parse(attn_image *image, attn_context *context, 
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
-/* The image in 1 or 3 channels, a copy where it has them already. */
+/* The image in 1 or 3 channels, a copy where it has them already.  ATTN_ARGUMENT: channels neither 1 nor 3;
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels);
 
-/* As a PNG of 8 bits a sample.  The caller frees the bytes. */
+/* As a PNG of 8 bits a sample.  The caller frees the bytes.  ATTN_MEMORY; ATTN_INTERNAL: libpng's own
+ * reason. */
 ATTN_API attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
 /* Writes .png, or .ppm, .pgm and .pnm, as the path ends.  ATTN_ARGUMENT: another ending. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);
@@ -76,7 +80,8 @@ ATTN_API attn_status attn_image_resize(attn_image *to, attn_context *context, co
 /* The rectangle whose upper left pixel is (x, y).  ATTN_ARGUMENT: it does not lie in the image. */
 ATTN_API attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x,
                                      int64_t y, int64_t width, int64_t height);
-/* Resized so that it covers width x height, its sides in proportion, and the middle cut out. */
+/* Resized so that it covers width x height, its sides in proportion, and the middle cut out.  ATTN_ARGUMENT: a side
+ * below 1; ATTN_MEMORY. */
 ATTN_API attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                                     int64_t height, attn_image_filter filter);
 /* n images of one size as a table, `columns` side by side (0: about as many as rows), `gap` pixels of white around each,

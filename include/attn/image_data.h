@@ -32,13 +32,17 @@ ATTN_API void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
  * (its place in a file, a hash of its name).  ATTN_ARGUMENT: a negative label. */
 ATTN_API attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
+/* The shape that all of its images have. */
 ATTN_API attn_image_shape attn_image_set_shape(const attn_image_set *set);
+/* How many images it holds. */
 ATTN_API int64_t attn_image_set_size(const attn_image_set *set);
 ATTN_API int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 of an empty set */
+/* Image i as rows of bytes, its channels side by side, which the set owns. */
 ATTN_API const unsigned char *attn_image_set_pixels(const attn_image_set *set, int64_t i); /* 0 <= i < size */
+/* The class of image i, 0 <= i < size. */
 ATTN_API int32_t attn_image_set_label(const attn_image_set *set, int64_t i);
 /* Mean and standard deviation of each channel over all pixels, of samples as 0 to 1; a deviation of 0 is given as 1.
- * Arrays of `channels` places.  An empty set has 0 and 1. */
+ * mean and std are [channels].  An empty set has 0 and 1. */
 ATTN_API void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std);
 /* Tells one set from another: depends on every pixel and label and on their order. */
 ATTN_API uint64_t attn_image_set_fingerprint(const attn_image_set *set);

@@ -42,10 +42,12 @@ ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes); /* empt
  * to hold, after decompression; 0 means 1 GiB.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT (damaged or cut gzip,
  * larger than `limit`), ATTN_MEMORY. */
 ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit);
-/* Replaces or makes a file.  On failure the old file stays and no temporary one is left. */
+/* Replaces or makes a file.  On failure the old file stays and no temporary one is left.  ATTN_IO with the system's
+ * reason; ATTN_MEMORY. */
 ATTN_API attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size);
 ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
-/* Makes a directory and those above it; one that is there already is fine. */
+/* Makes a directory and those above it; one that is there already is fine.  ATTN_ARGUMENT: no name; ATTN_IO;
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
 /* The names in a directory, sorted by their bytes; those that begin with '.' are passed over. */
 typedef struct attn_entries {
@@ -105,7 +107,8 @@ ATTN_API void attn_json_free(attn_json *json);
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
 ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
-/* One JSON object, keys in the config's order, as they stand (dots are not turned back into objects). */
+/* One JSON object, keys in the config's order, as they stand (dots are not turned back into objects).  ATTN_IO;
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_config_write(attn_context *context, const attn_config *config, const char *path);
 
 /* --------------------------------------------------------------------------------------------- weights */
@@ -129,10 +132,12 @@ typedef struct attn_weights_options {
  * file's order.  The format is told by the contents: safetensors, or PyTorch's .pt.  `options`, `metadata` and
  * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
  * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict).
- * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free. */
+ * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_NOT_FOUND,
+ * ATTN_IO, ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                                        attn_config *metadata, attn_bytes *report);
-/* The same from memory. */
+/* The same from memory.  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read),
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                         const attn_weights_options *options, attn_config *metadata,
                                         attn_bytes *report);
@@ -144,12 +149,13 @@ ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data,
 ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *path,
                                        const attn_weights_options *options, attn_config *metadata,
                                        attn_bytes *report);
-/* The same from tensors in memory. */
+/* The same from tensors in memory.  ATTN_SHAPE: missing, extra or misshapen ones, all of them listed; ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                          const attn_weights_options *options, attn_bytes *report);
 
 /* safetensors (github.com/huggingface/safetensors): header of at most 100,000,000 bytes, offsets in order and
- * without holes, no duplicate names.  Parameters as in attn_weights_read. */
+ * without holes, no duplicate names.  Parameters as in attn_weights_read.  ATTN_FORMAT (damaged, with the offset),
+ * ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
 ATTN_API attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                             const attn_weights_options *options, attn_config *metadata,
                                             attn_bytes *report);
@@ -161,18 +167,24 @@ ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const c
 /* PyTorch's torch.save: the zip form (since 1.6) and the older form of pickles one after the other.  Dicts
  * inside dicts and lists give names joined by dots ("model.encoder.weight", "states.0").  The pickle is
  * read as data: OrderedDict, tensors, parameters and argparse.Namespace are known, every other class is passed
- * over with a note in the report, and nothing is called.  Parameters as in attn_weights_read. */
+ * over with a note in the report, and nothing is called.  Parameters as in attn_weights_read.  ATTN_FORMAT (damaged,
+ * with the offset), ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
 ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
 /* ------------------------------------------------------------------------------------------------ .npy */
 
 /* NumPy's array format 1 to 3, both byte orders, Fortran order converted to rows.  f2 f4 give F32, f8 F64,
- * i1 i2 i4 u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor. */
+ * i1 i2 i4 u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor.  *tensor
+ * gets the file's shape [n0,n1,...].  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is
+ * not read), ATTN_MEMORY. */
 ATTN_API attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size,
                                     const char *name);
+/* The same from a file, plus ATTN_NOT_FOUND and ATTN_IO; the caller destroys the tensor, whose shape [n0,n1,...] is
+ * the file's. */
 ATTN_API attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path);
-/* Version 1, little endian, rows.  BF16 is written as f4 (NumPy has no such type). */
+/* Version 1, little endian, rows.  BF16 is written as f4 (NumPy has no such type).  Any shape.  ATTN_IO;
+ * ATTN_UNSUPPORTED; ATTN_MEMORY. */
 ATTN_API attn_status attn_npy_write(attn_context *context, const attn_tensor *tensor, const char *path);
 
 #ifdef __cplusplus

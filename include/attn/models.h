@@ -42,6 +42,7 @@ typedef struct attn_architecture {
     bool seq2seq; /* the attn_seq2seq_ and attn_decoding_ functions work */
 } attn_architecture;
 
+/* How many architectures the library knows. */
 ATTN_API int attn_architecture_count(void);
 ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
 ATTN_API const attn_architecture *attn_architecture_find(const char *name); /* NULL if there is none */
@@ -68,9 +69,12 @@ ATTN_API attn_status attn_model_create(attn_model **model, attn_context *context
                                        const attn_config *config, const attn_model_options *options);
 ATTN_API void attn_model_destroy(attn_model *model); /* NULL is allowed */
 
+/* The architecture that it is of; lives for ever. */
 ATTN_API const attn_architecture *attn_model_architecture(const attn_model *model);
 ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every key, defaults filled in */
+/* The context that it was made with, which is the caller's. */
 ATTN_API attn_context *attn_model_context(const attn_model *model);
+/* ATTN_F32 or ATTN_F64. */
 ATTN_API attn_dtype attn_model_dtype(const attn_model *model);
 /* The state dict, in order of construction: trained parameters (attn_tensor_needs_grad) and buffers.  The
  * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
@@ -109,7 +113,8 @@ typedef struct attn_decoding_options {
 } attn_decoding_options;
 
 /* Encodes src (I32 [B,Ts], src_lens I32 [B] or NULL) on `tape`, which should not record; afterwards the tape may be
- * reset and src freed.  There are B * width rows, those of a sentence side by side.  `options` may be NULL. */
+ * reset and src freed.  There are B * width rows, those of a sentence side by side.  `options` may be NULL.
+ * ATTN_UNSUPPORTED: not a model that decodes; ATTN_SHAPE, ATTN_ARGUMENT, ATTN_MEMORY. */
 ATTN_API attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape,
                                           const attn_tensor *src, const attn_tensor *src_lens,
                                           const attn_decoding_options *options);
@@ -141,7 +146,8 @@ typedef struct attn_hypothesis {
 } attn_hypothesis;
 
 /* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once; results has room for B and
- * gets the best hypothesis of each.  Uses a tape of its own.  On error nothing needs to be freed. */
+ * gets the best hypothesis of each.  Uses a tape of its own.  On error nothing needs to be freed.  ATTN_UNSUPPORTED:
+ * not a model that decodes; ATTN_SHAPE, ATTN_ARGUMENT, ATTN_MEMORY. */
 ATTN_API attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
                                             const attn_translate_options *options, attn_hypothesis *results);
 ATTN_API void attn_hypotheses_free(attn_context *context, attn_hypothesis *results, int64_t n);

@@ -44,10 +44,12 @@ typedef struct attn_msa_load_options {
  * misshapen; ATTN_MEMORY.  *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
-/* A model with fresh parameters; `config` (may be NULL) as the architecture msa-transformer takes it. */
+/* A model with fresh parameters; `config` (may be NULL) as the architecture msa-transformer takes it.
+ * ATTN_ARGUMENT: settings that the architecture refuses; ATTN_MEMORY. */
 ATTN_API attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* NULL is allowed */
-/* Writes DIRECTORY/config.json and DIRECTORY/model.safetensors, the regression (where there is one) with the rest. */
+/* Writes DIRECTORY/config.json and DIRECTORY/model.safetensors, the regression (where there is one) with the rest.
+ * ATTN_IO; ATTN_MEMORY. */
 ATTN_API attn_status attn_msa_save(const attn_msa *msa, const char *directory);
 
 /* The model itself, the architecture msa-transformer of models.h, for training and for its parameters. */
@@ -69,6 +71,7 @@ typedef struct attn_msa_options {
                             * little, and results by rounding only */
     int64_t max_tokens;    /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
     bool bf16;             /* products of numbers rounded to bf16, summed in f32: about twice as fast */
+    int64_t map_layer;     /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
 } attn_msa_options;
 
 /* The model's tensors, valid until its next run, F32; NULL where not wanted. */

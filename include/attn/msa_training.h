@@ -8,6 +8,8 @@
  * function of (seed, epoch, step), so that a resumed run ends in the same bits.
  *
  * The directory is that of translate.h: config.json, model.safetensors, and what a training needs to go on.
+ *
+ * One thread at a time uses a context; different contexts are independent.
  */
 #ifndef ATTN_MSA_TRAINING_H
 #define ATTN_MSA_TRAINING_H
@@ -19,7 +21,8 @@
 extern "C" {
 #endif
 
-/* What a training can be told: one table for the command's options, its help, training.json and the documents. */
+/* What a training can be told: one table for the command's options, its help, training.json and the documents.  Its
+ * *n keys stay for ever. */
 ATTN_API const attn_key *attn_msa_training_keys(int *n);
 
 typedef struct attn_msa_training_plan {

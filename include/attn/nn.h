@@ -17,6 +17,8 @@
  * A layer owns nothing: its tensors belong to the builder's lists, which must outlive it.  Layers are not
  * changed by `_forward`, so that several tapes may use one at a time.  Fixed letters: B batch, T tokens, Tq
  * queries, Tk keys, D channels, H heads, V vocabulary.
+ *
+ * One thread at a time uses a context, its builder and its tapes.  Results belong to the tape.
  */
 #ifndef ATTN_NN_H
 #define ATTN_NN_H
@@ -125,6 +127,7 @@ typedef struct attn_nn_add_norm {
     double dropout;
 } attn_nn_add_norm;
 ATTN_API void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
+/* x and y [...,D] -> the same. */
 ATTN_API attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x,
                                                attn_tensor *y);
 
@@ -148,6 +151,7 @@ typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
 } attn_nn_ffn;
 ATTN_API void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
+/* x [...,D] -> [...,out]. */
 ATTN_API attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);
 
 /* Layers of gated recurrent units, PyTorch's names weight_ih_l0 [3H,I], weight_hh_l0 [3H,H], bias_ih_l0,
@@ -260,7 +264,8 @@ ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn
 ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
 /* Along `axis` of x, whose channels D stand at `channel_axis`; the other axes are batch.  Nothing is permuted or copied:
- * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE. */
+ * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE.  x [...] -> the same
+ * shape. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
                                                   attn_tensor *x, int axis, int channel_axis);
 

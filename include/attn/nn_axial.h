@@ -5,6 +5,8 @@
  *
  * Built and run as nn.h says.  Self-attention along an axis is attn_nn_self_attention_axis there.  Letters: B batch,
  * C and D channels, Y rows and X columns of an image.
+ *
+ * Results belong to the tape; threads as in nn.h.
  */
 #ifndef ATTN_NN_AXIAL_H
 #define ATTN_NN_AXIAL_H
@@ -24,6 +26,7 @@ typedef struct attn_nn_channel_norm {
 /* eps 0: 1e-5. */
 ATTN_API void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_builder *builder, int64_t channels,
                                         double eps);
+/* x [B,C,Y,X] -> the same. */
 ATTN_API attn_tensor *attn_nn_channel_norm_forward(const attn_nn_channel_norm *layer, attn_tape *tape, attn_tensor *x);
 
 /* What positions learned for one size do for another. */
@@ -46,7 +49,8 @@ typedef struct attn_nn_axial_positions {
  * Starts from N(0, 1).  ATTN_ARGUMENT: none or too many axes, no such axis for the channels. */
 ATTN_API void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builder *builder, int64_t dim,
                                            int axes, const int64_t *shape, int channel, attn_nn_positions_fit fit);
-/* x + positions.  ATTN_SHAPE: another rank or number of channels, or a size that `fit` does not allow. */
+/* x + positions.  ATTN_SHAPE: another rank or number of channels, or a size that `fit` does not allow.  x [B,...],
+ * with the channels where `channel` said -> the same. */
 ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape,
                                                       attn_tensor *x);
 

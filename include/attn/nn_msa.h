@@ -4,6 +4,8 @@
  * with the parameter names of facebookresearch/esm.  The rules of nn.h hold: errors stick, layers own nothing.
  *
  * Fixed letters: R rows (sequences), C columns, B alignments of a batch, D channels, H heads, F hidden channels.
+ *
+ * Results belong to the tape; threads as in nn.h.
  */
 #ifndef ATTN_NN_MSA_H
 #define ATTN_NN_MSA_H

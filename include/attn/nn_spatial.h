@@ -7,6 +7,8 @@
  * Built and run as nn.h says.  What has no parameters is in tensor.h: attn_max_pool, attn_avg_pool, attn_activate
  * (ReLU, leaky ReLU, the three kinds of GELU), attn_dropout.  Letters: B batch, C channels, Y rows and X columns of an
  * image, N their product, H heads, Dh channels of a head.
+ *
+ * Results belong to the tape; threads as in nn.h.
  */
 #ifndef ATTN_NN_SPATIAL_H
 #define ATTN_NN_SPATIAL_H

@@ -4,6 +4,8 @@
  *
  * A picture is described by plain data of the caller's and rendered into memory as PNG, SVG or PDF, all the
  * same drawing.  Text is UTF-8.  Nothing is kept between calls; different contexts are independent.
+ *
+ * One thread at a time uses a context.
  */
 #ifndef ATTN_PLOT_H
 #define ATTN_PLOT_H
@@ -42,7 +44,8 @@ typedef struct attn_panel {
 /* Maps side by side that share their labels: the heads of one layer. */
 typedef struct attn_panel_row {
     const char *title;                           /* above the row; NULL: none */
-    const char *const *row_labels, *const *col_labels; /* queries and keys; NULL: none.  rows and cols of them */
+    const char *const *row_labels, *const *col_labels; /* queries and keys; NULL: none.  rows and cols of them; ""
+                                                       * leaves a place without: panels grow to fit the others */
     const char *row_name, *col_name;             /* of the axes; NULL: "Queries", "Keys" */
     int64_t n;
     const attn_panel *panels;
@@ -146,6 +149,7 @@ typedef struct attn_curves {
     int64_t n; /* at most 8 */
     const attn_curve *curves;
 } attn_curves;
+/* Draws them.  ATTN_ARGUMENT: no curves, or too many; ATTN_MEMORY. */
 ATTN_API attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
                                         attn_picture_format format);
 

@@ -4,6 +4,8 @@
  *
  * A process that was started alone is rank 0 of 1, and needs neither MPI nor this header.  What a context that has
  * joined divides, and how, is written in docs/parallel.md.
+ *
+ * One thread of a process calls these functions; all ranks call them in the same order.
  */
 #ifndef ATTN_RANKS_H
 #define ATTN_RANKS_H
@@ -31,7 +33,8 @@ ATTN_API void attn_ranks_watch(attn_context *context, bool (*stop)(void *user), 
  * (`text`, or its context's error if NULL) becomes the context's error, "rank R: ..." on the other ranks. */
 ATTN_API attn_status attn_ranks_agree(attn_context *context, attn_status status, const char *text);
 /* Rank `from`'s text on all ranks: *text is a new string of *size bytes and a zero behind them, freed by
- * attn_ranks_text_free; given as *text and *size on rank `from`, where it stays the caller's.  To be called by all. */
+ * attn_ranks_text_free; given as *text and *size on rank `from`, where it stays the caller's.  To be called by all.
+ * ATTN_IO: the ranks cannot reach each other; ATTN_MEMORY. */
 ATTN_API attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
 ATTN_API void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
 

@@ -47,9 +47,13 @@ ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *contex
  * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_clear_grad clears it).  ATTN_ARGUMENT: NULL, or one that the end of a scope freed; ATTN_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
+/* Its elements, in rows; the tensor owns them. */
 ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
+/* The type of its elements. */
 ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);
+/* How many axes it has; 0: a single element. */
 ATTN_API int attn_tensor_rank(const attn_tensor *tensor);
+/* The lengths of its axes, `rank` numbers that the tensor owns. */
 ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
 /* Length of axis `axis`; negative ones count from the end. */
 ATTN_API int64_t attn_tensor_dim(const attn_tensor *tensor, int axis);
@@ -91,7 +95,10 @@ typedef struct attn_tape_options {
     uint64_t seed; /* of dropout; each dropout site of a step has its own stream */
 } attn_tape_options;
 
+/* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset says so.
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
+/* NULL is allowed.  Its tensors go with it; shared ones (attn_tensor_share) stay. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
  * rounds of the same shapes nothing is allocated any more. */
@@ -113,16 +120,17 @@ ATTN_API uint64_t attn_tape_moved(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  What the operations kept for it is
  * used up on the way, so this can be done once after each forward pass; results stay readable until the
- * reset (but see attn_cross_entropy, and scopes). */
+ * reset (but see attn_cross_entropy, and scopes).  ATTN_ARGUMENT: more than one element, or nothing with a gradient
+ * leads to it; ATTN_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
-/* The same with a given gradient of `result` (same shape and type). */
+/* The same with a given gradient of `result` (same shape and type).  Errors as of attn_backward; ATTN_SHAPE. */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 /* The same for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
  * error (ATTN_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
 ATTN_API attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results,
                                         const attn_tensor *const *grads);
 
-/* Tensors made between begin and end are freed at the end, all but `keep` (which may be NULL); returns `keep`.
+/* Tensors made between begin and end are freed at the end, all but `keep` (any shape; may be NULL); returns it.
  * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
  * saves memory, and using one again is an error; tensors that were not computed from any that needs a
  * gradient stay. */
@@ -131,12 +139,16 @@ ATTN_API attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
 
 /* ------------------------------------------------------------------------------------------ making, shape */
 
-/* A tape's tensor; zeroed where `data` is NULL, else copied from it. */
+/* A tape's tensor of `rank` lengths `shape`; zeroed where `data` is NULL, else copied from it. */
 ATTN_API attn_tensor *attn_tensor_make(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
-ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape); /* one -1 is inferred; shares memory */
-ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);                /* a copy */
+/* x in another shape of as many elements, of which one length may be -1, inferred; shares x's memory. */
+ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape);
+/* Axis i of the result is axis axes[i] of x, of whose shape `rank` numbers are given; a copy. */
+ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);
+/* The n tensors one behind the other along `axis`; their shapes differ only there, or ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
+/* x[..., begin : end, ...] along `axis`; a copy. */
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
@@ -148,7 +160,8 @@ typedef enum attn_interpolation {
 } attn_interpolation;
 /* x with axis `axis` brought to length n (>= 1) by interpolation between its positions, which are taken as pixels whose
  * outer edges stay where they are; pictures take one call for each of their axes.  The same numbers as PyTorch's
- * interpolate with align_corners and antialias off.  x itself where the length is n already.  ATTN_SHAPE. */
+ * interpolate with align_corners and antialias off.  x itself where the length is n already.  ATTN_SHAPE.  The other
+ * lengths of its shape stay. */
 ATTN_API attn_tensor *attn_resize(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind);
 
 /* ------------------------------------------------------------------------------------------- arithmetic */
@@ -171,9 +184,10 @@ typedef enum attn_activation {
     ATTN_TANH,
     ATTN_SIGMOID
 } attn_activation;
+/* The function at each element; the same shape. */
 ATTN_API attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation activation);
 /* Along the last axis; keys at or past lens (I32, one number a row or one for each leading index; NULL: all)
- * take no part, a row without any gives zeros (fill 0) or is filled with the score `fill` first. */
+ * take no part, a row without any gives zeros (fill 0) or is filled with the score `fill` first.  The same shape. */
 ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_tensor *lens, double fill);
 
 /* --------------------------------------------------------------------------------------------- layers' ops */
@@ -181,7 +195,8 @@ ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_t
 /* y[...,out] = activation(x[...,in] w[out,in]^T + b[out]); b may be NULL. */
 ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                   attn_activation activation);
-/* The same along any axis of x, which becomes w's first length: for images with their channels first, where they lie. */
+/* The same along any axis of x, which becomes w's first length: for images with their channels first, where they
+ * lie.  x [...,in,...] -> [...,out,...], w [in,out]. */
 ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
 ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
@@ -198,10 +213,10 @@ typedef enum attn_norm {
     ATTN_NORM_DEVIATION     /* sqrt(var) + eps; where var is 0 its derivative counts as 0 */
 } attn_norm;
 /* The same over any axis, without moving it: (x - mean) / divisor * g + b; g, b of as many elements as the axis is
- * long.  attn_layer_norm is faster where the axis is the last one. */
+ * long.  attn_layer_norm is faster where the axis is the last one.  The same shape. */
 ATTN_API attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b,
                                         double eps, attn_norm kind);
-/* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass. */
+/* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass.  x, y [...,D] -> the same; g, b [D]. */
 ATTN_API attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
                                           attn_tensor *b, double eps);
 
@@ -246,7 +261,7 @@ typedef struct attn_attention {
     int examples;   /* the dim of the problem that runs over the examples of a batch: usually the first */
 } attn_attention;
 /* Any attention that the engine knows, with its gradients.  Plans are kept by the tape and used again for
- * equal problems. */
+ * equal problems.  The result has the shape that the attention describes. */
 ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attention);
 
 /* ------------------------------------------------------------------------------------------ convolution */
@@ -260,7 +275,7 @@ typedef struct attn_conv {
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
 /* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding, at most
- * half a kernel on both sides, takes no part.  ATTN_SHAPE. */
+ * half a kernel on both sides, takes no part.  x [B,C,spatial...].  ATTN_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
 ATTN_API attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
@@ -288,7 +303,8 @@ typedef struct attn_reversible_block {
  * x2 += g(x1); the result is (x1 + x2) / 2.  While recording only the last x1 and x2 are kept: the backward pass finds
  * the inputs of each block again from its outputs, so that memory does not grow with n.  Costs one more forward pass;
  * inputs found again differ from the first ones by rounding, which grows slowly with n.  `blocks` is copied.
- * ATTN_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient; ATTN_SHAPE. */
+ * ATTN_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient; ATTN_SHAPE.  x and the result
+ * have the same shape. */
 ATTN_API attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, int n, const attn_reversible_block *blocks);
 
 #ifdef __cplusplus

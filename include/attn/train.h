@@ -3,6 +3,8 @@
  * train.h - optimisers, learning-rate schedules, the training loop, and measures of quality.
  *
  * Nothing here knows a model or a data set: the loop asks its caller for the loss of a step.
+ *
+ * One thread at a time uses a context and what was made from it; different contexts are independent.
  */
 #ifndef ATTN_TRAIN_H
 #define ATTN_TRAIN_H
@@ -38,7 +40,8 @@ ATTN_API attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_cont
                                            const attn_named_list *parameters, const attn_optimiser_options *options);
 ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allowed */
 /* One step at learning rate `rate` along the parameters' gradients, which are then dropped.  *norm (may be
- * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients. */
+ * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients.
+ * Parameters of any shapes.  Cannot fail. */
 ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
 ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);
 ATTN_API void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps);
@@ -115,9 +118,12 @@ typedef struct attn_training_options {
 /* Where a run is: the optimiser and the counters.  All of it can be saved and restored. */
 typedef struct attn_training attn_training;
 
+/* A run at its beginning, with an optimiser of its own for `parameters`, which must outlive it; the caller destroys
+ * it.  ATTN_ARGUMENT: options out of range; ATTN_MEMORY. */
 ATTN_API attn_status attn_training_create(attn_training **training, attn_context *context,
                                           const attn_named_list *parameters, const attn_training_options *options);
 ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */
+/* Its optimiser, which it owns. */
 ATTN_API attn_optimiser *attn_training_optimiser(const attn_training *training);
 ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs done */
 /* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_FORMAT: a key is missing. */
@@ -140,7 +146,7 @@ typedef struct attn_logistic {
     double tolerance;       /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
     int64_t most;           /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
-/* `w` and `b` are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
+/* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
  * sizes, labels that are all equal, features that are not finite; ATTN_MEMORY. */
 ATTN_API attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                                        int64_t *sweeps);
@@ -158,7 +164,7 @@ typedef struct attn_bleu {
     int64_t prediction_length, reference_length;
 } attn_bleu;
 /* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: one reference a line,
- * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). */
+ * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771).  ATTN_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 

@@ -71,9 +71,13 @@ ATTN_API attn_status attn_translator_train(attn_context *context, const attn_tra
 
 typedef struct attn_translator attn_translator;
 
+/* A translator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
+ * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
+/* Its model, which it owns. */
 ATTN_API attn_model *attn_translator_model(const attn_translator *translator);
+/* The vocabulary of one side, which the translator owns. */
 ATTN_API const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
 
 /* Zero means the default. */
@@ -109,7 +113,8 @@ typedef struct attn_translator_score {
 /* Which part of the data: the one that its training held back, or all of it. */
 typedef enum attn_part { ATTN_PART_ALL = 0, ATTN_PART_TRAIN, ATTN_PART_VALID, ATTN_PART_TEST } attn_part;
 
-/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence. */
+/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence.
+ * ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
 ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,
                                               size_t text_size, attn_part part,
                                               const attn_translator_options *options,

@@ -8,6 +8,8 @@
  *
  * The result is an ordinary model of the architecture "vit", with that architecture's own parameter names, as
  * attn_weights_load and attn_safetensors_write know them.
+ *
+ * One thread at a time uses a context and its tapes; results belong to the tape.
  */
 #ifndef ATTN_VIT_H
 #define ATTN_VIT_H

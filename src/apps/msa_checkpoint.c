@@ -71,9 +71,15 @@ static attn_status copy_arguments(const attn_architecture *a, const attn_config 
     return status;
 }
 
+static const char regression_ending[] = "-contact-regression.pt";
+
 static attn_status check_architecture(attn_context *context, const char *path, const attn_config *arguments)
 {
     const char *name = attn_config_text(arguments, "args.arch", NULL);
+    size_t length = strlen(path), ending = sizeof regression_ending - 1;
+    if (!name && length > ending && strcmp(path + length - ending, regression_ending) == 0)
+        return attn__fail(context, ATTN_FORMAT, "%s: no args.arch in it: the contact regression alone; the model is the "
+                          "other file, without %s in its name", path, regression_ending);
     if (!name)
         return attn__fail(context, ATTN_FORMAT, "%s: no args.arch in it: not one of ESM's checkpoints", path);
     if (strcmp(name, "msa_transformer") != 0)
@@ -133,12 +139,11 @@ static attn_status read_config(attn_context *context, const char *path, const at
 /* NAME.pt -> NAME-contact-regression.pt; NULL without memory.  Freed by attn__free. */
 static char *path_beside(attn_context *context, const char *path)
 {
-    static const char ending[] = "-contact-regression.pt";
     size_t length = strlen(path), stem = length > 3 && strcmp(path + length - 3, ".pt") == 0 ? length - 3 : length;
-    char *beside = attn__alloc(context, stem + sizeof ending);
+    char *beside = attn__alloc(context, stem + sizeof regression_ending);
     if (beside) {
         memcpy(beside, path, stem);
-        memcpy(beside + stem, ending, sizeof ending);
+        memcpy(beside + stem, regression_ending, sizeof regression_ending);
     }
     return beside;
 }

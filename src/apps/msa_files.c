@@ -166,6 +166,9 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
     attn_config *file = NULL;
     attn_named_list rest = {.context = msa->context};
     attn_status status = find_files(msa->context, path, weights, config);
+    if (status == ATTN_OK && !attn_file_exists(config))
+        status = attn__fail(msa->context, ATTN_FORMAT, "%s is no model: a published checkpoint's name ends in .pt, and a "
+                            "directory that attn made has config.json and model.safetensors in it", path);
     if (status == ATTN_OK)
         status = attn_config_read(&file, msa->context, config);
     if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)

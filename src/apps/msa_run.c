@@ -30,21 +30,21 @@ typedef struct needs {
 
 static double results_of(const needs *n)
 {
-    double maps = n->batch * (double)(n->m->layers * n->m->heads) * n->cols;
+    double maps = n->batch * (double)((n->o->map_layer ? 1 : n->m->layers) * n->m->heads) * n->cols;
     return (n->o->logits ? 2 * n->tokens * (double)n->m->vocabulary : 0) + (n->o->contacts ? n->batch * n->cols * n->cols : 0) +
            (n->o->row_maps ? maps * n->cols : 0) + (n->o->column_maps ? maps * n->rows * n->rows : 0) +
            (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
 /* x and its normalised copy; queries, keys, values and context of the heads taken together, and their maps; or some
- * tokens' hidden channels. */
+ * tokens' hidden channels; and the weights of either that are packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
-    double hidden = 1024.0 * (dim + (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0));
-    double attention = 4 * share * n->tokens * dim + maps;
+    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0);
+    double hidden = 1024.0 * (dim + wide) + 2 * dim * wide, attention = 4 * share * n->tokens * dim + maps + dim * dim;
     return n->tokens * dim * (1 + number) + (attention > hidden ? attention : hidden);
 }
 
@@ -104,6 +104,9 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
     if (n.o->nlayers > m->layers + 1)
         return attn__fail(msa->context, ATTN_ARGUMENT, "%lld representations of %lld layers", (long long)n.o->nlayers,
                           (long long)m->layers);
+    if (n.o->map_layer < 0 || n.o->map_layer > m->layers)
+        return attn__fail(msa->context, ATTN_ARGUMENT, "attention maps of layer %lld; allowed: 1 to %lld, 0 for all",
+                          (long long)n.o->map_layer, (long long)m->layers);
     for (int64_t i = 0; i < n.o->nlayers; i++) {
         if (layer_at(msa, n.o, i) < 0)
             return ATTN_ARGUMENT;
@@ -125,7 +128,7 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
     if (status != ATTN_OK)
         return status;
     attn__msa_wishes wishes = {.logits = o.logits, .contacts = o.contacts, .row_maps = o.row_maps,
-                               .column_maps = o.column_maps, .max_tokens = plan.max_tokens, .bf16 = o.bf16};
+                               .column_maps = o.column_maps, .map_layer = o.map_layer, .max_tokens = plan.max_tokens, .bf16 = o.bf16};
     for (int64_t i = 0; i < o.nlayers; i++)
         wishes.hidden[layer_at(msa, &o, i)] = true;
     attn_tape_reset(msa->tape, &(attn_tape_options){0});

@@ -129,6 +129,23 @@ static attn_status read_all(training *t)
 
 /* ------------------------------------------------------------------------------------------------ model */
 
+/* A tied score is a sum over R rows over sqrt(R): what the rows have in common, positions and conserved residues above
+ * all, counts sqrt(R) times over.  Queries and keys that begin at Xavier's width give maps of nearly one column each
+ * before anything is learnt, and such maps hardly learn; a quarter of the score keeps the first ones flat.  (PyTorch's
+ * own first values, which the published model's code takes, are a third of it.) */
+static void soften_first_maps(const attn_model *model)
+{
+    const attn_named_list *parameters = attn_model_parameters(model);
+    for (int64_t i = 0; i < parameters->n; i++) {
+        const char *name = parameters->items[i].name;
+        float *x = attn_tensor_data(parameters->items[i].tensor);
+        if (!strstr(name, "row_self_attention") || !(strstr(name, "q_proj.weight") || strstr(name, "k_proj.weight")))
+            continue;
+        for (int64_t k = 0; k < attn_tensor_size(parameters->items[i].tensor); k++)
+            x[k] *= 0.5f;
+    }
+}
+
 static attn_status make_model(training *t)
 {
     attn_config *config;
@@ -143,6 +160,8 @@ static attn_status make_model(training *t)
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
         status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
+    if (status == ATTN_OK)
+        soften_first_maps(t->run.model);
     attn_config_destroy(config);
     return status;
 }

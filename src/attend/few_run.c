@@ -16,10 +16,10 @@
 static const double log2_e = 1.44269504088896340736;
 
 typedef struct scratch {
-    float *q, *s;
-    int64_t *at, *channel;
-    int64_t from[ATTN__FEW_QUERIES], to[ATTN__FEW_QUERIES];
-    attn__few_sums sums;
+    float *q, *s; /* q: [heads][queries][channels] */
+    int64_t *k_at, *v_at;
+    attn__few_range *range; /* [heads][queries] */
+    attn__few_sums sums[ATTN__FEW_HEADS];
 } scratch;
 
 typedef struct job {
@@ -27,7 +27,7 @@ typedef struct job {
     const attn__few *few;
     const attn_arrays *arrays;
     char *workspace;
-    size_t each, sums; /* bytes of a thread's memory, without its sums; of one part's sums */
+    size_t each, sums; /* bytes of a thread's memory; of the sums of one part and head */
 } job;
 
 static void take_sums(attn__pile *p, const attn__few *few, const attn__task *task, attn__few_sums *sums)
@@ -49,11 +49,13 @@ size_t attn__few_sums_size(const attn__few *few, const attn__task *task)
 static size_t divide(const attn__few *few, const attn__task *task, char *base, scratch *s)
 {
     attn__pile p = {base, 0};
-    s->q = attn__pile_take(&p, task->query.size * few->channels, sizeof(float));
+    s->q = attn__pile_take(&p, few->heads * task->query.size * few->channels, sizeof(float));
     s->s = attn__pile_take(&p, task->query.size * ATTN__FEW_BLOCK, sizeof(float));
-    s->at = attn__pile_take(&p, 2 * ATTN__FEW_BLOCK, sizeof(int64_t));
-    s->channel = attn__pile_take(&p, attn__most(task->contract.size, task->value.size), sizeof(int64_t));
-    take_sums(&p, few, task, &s->sums);
+    s->k_at = attn__pile_take(&p, 2 * ATTN__FEW_BLOCK, sizeof(int64_t));
+    s->v_at = attn__pile_take(&p, 2 * ATTN__FEW_BLOCK, sizeof(int64_t));
+    s->range = attn__pile_take(&p, few->heads * task->query.size, sizeof(attn__few_range));
+    for (int64_t h = 0; h < few->heads && few->parts == 1; h++)
+        take_sums(&p, few, task, &s->sums[h]);
     return p.used;
 }
 
@@ -63,76 +65,33 @@ size_t attn__few_thread_size(const attn__few *few, const attn__task *task)
     return divide(few, task, NULL, &unused);
 }
 
-static void load_queries(const job *j, int64_t batch, scratch *s)
+static attn__few_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
+                              int64_t keys, int64_t channels)
 {
-    const attn__task *task = j->task;
-    int64_t base = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.q), batch), channels = task->contract.size;
-    attn__offsets_fill(&task->contract, ATTN__STRIDE(dim.q), 0, channels, s->channel);
-    float factor = (float)(task->problem.scale * log2_e);
-    for (int64_t i = 0; i < task->query.size; i++) {
-        int64_t at = base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.q), i);
-        float *q = s->q + i * j->few->channels;
-        for (int64_t c = 0; c < channels; c++)
-            q[c] = (float)attn__load(task->problem.dtype, j->arrays->q, at + s->channel[c]) * factor;
-        for (int64_t c = channels; c < j->few->channels; c++)
-            q[c] = 0.0f;
-    }
+    attn_dtype dtype = j->task->problem.dtype;
+    int64_t start = attn__offsets_one(&j->task->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
+    return (attn__few_rows){(const char *)base + start, dtype, at, keys, channels, true};
 }
 
-static int64_t clamp(int64_t x, int64_t from, int64_t to)
-{
-    return x < from ? from : x > to ? to : x;
-}
-
-/* The keys in [from, to) that a query may see; bounds of bands may be open ends. */
-static void find_range(const job *j, int64_t batch, int64_t query, int64_t *from, int64_t *to)
-{
-    const attn__task *task = j->task;
-    const attn_problem *p = &task->problem;
-    for (int i = 0; i < p->nbands; i++) {
-        int64_t at = attn__offsets_index(&task->query, p->bands[i].query_dim, query), low, high;
-        if (__builtin_add_overflow(at, p->bands[i].lo, &low))
-            low = p->bands[i].lo;
-        if (__builtin_add_overflow(at, p->bands[i].hi, &high) || high == INT64_MAX)
-            high = p->bands[i].hi > 0 ? INT64_MAX - 1 : INT64_MIN;
-        *from = clamp(low, *from, *to);
-        *to = clamp(high + 1, *from, *to);
-    }
-    if (task->has_lens) {
-        int64_t at = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.lens), batch) +
-                     attn__offsets_one(&task->query, ATTN__STRIDE(dim.lens), query);
-        *to = clamp(j->arrays->lens[at], *from, *to);
-    }
-}
-
-static attn__few_rows rows_at(const job *j, size_t stride, const void *base, int64_t batch, int64_t at, int64_t keys,
-                              int64_t channels, scratch *s)
-{
-    int64_t start = attn__offsets_one(&j->task->batch, stride, batch);
-    int64_t ahead = attn__least(j->task->key.size - at, ATTN__FEW_BLOCK + ATTN__FEW_AHEAD);
-    attn__offsets_fill(&j->task->key, stride, at, ahead, s->at);
-    for (int64_t i = 0; i < ahead; i++)
-        s->at[i] += start;
-    for (int64_t i = ahead; i < 2 * ATTN__FEW_BLOCK; i++)
-        s->at[i] = s->at[ahead - 1];
-    return (attn__few_rows){base, j->task->problem.dtype, s->at, keys, channels};
-}
-
-/* Keys [at, at + keys).  A query's own range bounds its weights, so that what it may not see cannot leak. */
-static void see_block(const job *j, int64_t batch, int64_t at, int64_t keys, scratch *s)
+/* Keys [at, at + keys) of one head.  A query's own range bounds its weights, so that what it may not see cannot
+ * leak. */
+static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int64_t keys, scratch *s)
 {
     const attn__few *f = j->few;
     const attn__task *task = j->task;
-    attn__few_rows k = rows_at(j, ATTN__STRIDE(dim.k), j->arrays->k, batch, at, keys, task->contract.size, s);
-    f->kernel->score(&k, s->q, f->channels, task->query.size, s->s, ATTN__FEW_BLOCK);
-    attn__few_rows v = rows_at(j, ATTN__STRIDE(dim.v), j->arrays->v, batch, at, keys, task->value.size, s);
+    const attn__few_range *range = s->range + head * task->query.size;
+    attn__few_sums *sums = &s->sums[head];
+    attn__few_rows k = rows_of(j, ATTN__STRIDE(dim.k), j->arrays->k, batch, s->k_at, keys, task->contract.size);
+    attn__few_rows v = rows_of(j, ATTN__STRIDE(dim.v), j->arrays->v, batch, s->v_at, keys, task->value.size);
+    f->kernel->score(&k, s->q + head * task->query.size * f->channels, f->channels, task->query.size, s->s,
+                     ATTN__FEW_BLOCK);
     for (int64_t i = 0; i < task->query.size; i++) {
-        int64_t from = clamp(s->from[i] - at, 0, keys), to = clamp(s->to[i] - at, from, keys);
+        int64_t from = attn__most(range[i].from - at, 0), to = attn__least(range[i].to - at, keys);
         float *p = s->s + i * ATTN__FEW_BLOCK;
-        if (from == to)
+        if (from >= to)
             continue;
-        float shrink = f->kernel->weigh(p + from, to - from, &s->sums.m[i], &s->sums.l[i]);
-        f->kernel->add(&v, from, to, p, shrink, s->sums.o + i * f->values);
+        float shrink = f->kernel->weigh(p + from, to - from, &sums->m[i], &sums->l[i]);
+        f->kernel->add(&v, from, to, p, shrink, sums->o + i * f->values);
     }
 }
 
@@ -171,49 +130,66 @@ static void write(const job *j, int64_t batch, const attn__few_sums *sums)
     }
 }
 
-static attn__few_sums part_sums(const job *j, int64_t item)
+static attn__few_sums part_sums(const job *j, int64_t batch, int64_t part)
 {
     attn__few_sums sums;
-    attn__pile p = {j->workspace + (size_t)j->task->threads * j->each + (size_t)item * j->sums, 0};
+    size_t number = (size_t)(batch * j->few->parts + part);
+    attn__pile p = {j->workspace + (size_t)j->task->threads * j->each + number * j->sums, 0};
     take_sums(&p, j->few, j->task, &sums);
     return sums;
+}
+
+/* A head's queries and its empty sums; widens [*first, *last) by what it sees. */
+static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, scratch *s, int64_t *first,
+                       int64_t *last)
+{
+    const attn__few *f = j->few;
+    const attn__task *task = j->task;
+    int64_t begin = part * f->part, end = attn__least(begin + f->part, task->key.size), n = task->query.size;
+    attn__few_range *range = s->range + head * n;
+    attn__few_operand q = {j->arrays->q, ATTN__STRIDE(dim.q), &task->contract, f->channels,
+                           (float)(task->problem.scale * log2_e)};
+    if (f->parts > 1)
+        s->sums[head] = part_sums(j, batch, part);
+    attn__few_sums *sums = &s->sums[head];
+    attn__few_load(f, task, &q, batch, s->q + head * n * f->channels);
+    attn__few_find_ranges(task, j->arrays->lens, batch, begin, end, range);
+    memset(sums->o, 0, (size_t)(n * f->values) * sizeof *sums->o);
+    for (int64_t i = 0; i < n; i++) {
+        sums->m[i] = -INFINITY;
+        sums->l[i] = 0.0f;
+        *first = range[i].from < range[i].to ? attn__least(*first, range[i].from) : *first;
+        *last = range[i].from < range[i].to ? attn__most(*last, range[i].to) : *last;
+    }
 }
 
 static void run_part(void *user, int64_t item, int thread)
 {
     const job *j = user;
     const attn__few *f = j->few;
-    int64_t batch = item / f->parts, begin = item % f->parts * f->part;
-    int64_t end = attn__least(begin + f->part, j->task->key.size), first = end, last = begin;
+    int64_t batch = item / f->parts * f->heads, part = item % f->parts, first = INT64_MAX, last = 0;
     scratch s;
     divide(f, j->task, j->workspace + (size_t)thread * j->each, &s);
-    if (f->parts > 1)
-        s.sums = part_sums(j, item);
-    load_queries(j, batch, &s);
-    memset(s.sums.o, 0, (size_t)(j->task->query.size * f->values) * sizeof *s.sums.o);
-    for (int64_t i = 0; i < j->task->query.size; i++) {
-        s.sums.m[i] = -INFINITY;
-        s.sums.l[i] = 0.0f;
-        s.from[i] = begin;
-        s.to[i] = end;
-        find_range(j, batch, i, &s.from[i], &s.to[i]);
-        first = s.from[i] < s.to[i] ? attn__least(first, s.from[i]) : first;
-        last = s.from[i] < s.to[i] ? attn__most(last, s.to[i]) : last;
-    }
+    for (int64_t h = 0; h < f->heads; h++)
+        begin_head(j, batch + h, h, part, &s, &first, &last);
     /* Blocks begin at the same keys whatever the ranges. */
-    for (int64_t at = first - first % ATTN__FEW_BLOCK; at < last; at += ATTN__FEW_BLOCK)
-        see_block(j, batch, at, attn__least(ATTN__FEW_BLOCK, last - at), &s);
-    if (f->parts == 1)
-        write(j, batch, &s.sums);
+    for (int64_t at = first - first % ATTN__FEW_BLOCK; at < last; at += ATTN__FEW_BLOCK) {
+        attn__few_locate(j->task, ATTN__STRIDE(dim.k), at, s.k_at);
+        attn__few_locate(j->task, ATTN__STRIDE(dim.v), at, s.v_at);
+        for (int64_t h = 0; h < f->heads; h++)
+            see_block(j, batch + h, h, at, attn__least(ATTN__FEW_BLOCK, last - at), &s);
+    }
+    for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
+        write(j, batch + h, &s.sums[h]);
 }
 
 static void run_merger(void *user, int64_t batch, int thread)
 {
     const job *j = user;
     (void)thread;
-    attn__few_sums all = part_sums(j, batch * j->few->parts);
+    attn__few_sums all = part_sums(j, batch, 0);
     for (int64_t i = 1; i < j->few->parts; i++) {
-        attn__few_sums part = part_sums(j, batch * j->few->parts + i);
+        attn__few_sums part = part_sums(j, batch, i);
         merge(j, &all, &part);
     }
     write(j, batch, &all);
@@ -224,7 +200,7 @@ void attn__few_run(const attn__task *task, const attn__recipe *recipe, const att
     job j = {.task = task, .few = recipe->data, .arrays = arrays, .workspace = workspace};
     j.each = attn__few_thread_size(j.few, task);
     j.sums = attn__few_sums_size(j.few, task);
-    attn__parallel_items(task->threads, task->batch.size * j.few->parts, run_part, &j);
+    attn__parallel_items(task->threads, task->batch.size / j.few->heads * j.few->parts, run_part, &j);
     if (j.few->parts > 1)
         attn__parallel_items(task->threads, task->batch.size, run_merger, &j);
 }

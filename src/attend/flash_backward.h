@@ -117,6 +117,10 @@ typedef struct attn__back_run {
     bool keys_finite, queries_finite;
     bool first;                 /* nothing has been added to the gradients yet */
     attn__back_stream ahead[ATTN__BACK_STREAMS];
+    /* The cell that this thread will probably run next. */
+    bool has_next;
+    attn__back_item next;
+    int64_t next_q, next_k; /* its first query and key */
 } attn__back_run;
 
 /* flash_backward_plan.c */

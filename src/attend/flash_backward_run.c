@@ -240,7 +240,22 @@ typedef struct work {
     int64_t step;
 } work;
 
-static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k)
+/* Threads that keep step take turns: `cell` is the number after this thread's own. */
+static void find_next(const work *w, int64_t cell, attn__back_run *run)
+{
+    const attn__back_plan *plan = w->plan;
+    int64_t chunk = cell % plan->waves;
+    run->has_next = cell < plan->items * plan->waves && plan->shared == 1;
+    if (!run->has_next)
+        return;
+    attn__back_item_find(w->task, cell / plan->waves, 0, &run->next);
+    run->next_q = (chunk + w->step) % plan->waves * plan->chunk_q;
+    run->next_k = chunk * plan->chunk_k;
+}
+
+/* `next` is the number of the cell that follows, negative if that is not known. */
+static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
+                     int64_t next)
 {
     const attn__back_plan *plan = w->plan;
     attn__back_run run = {.task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want,
@@ -250,6 +265,8 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     run.q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run.q_begin + plan->chunk_q);
     run.k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
     run.k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run.k_begin + plan->chunk_k);
+    if (next >= 0)
+        find_next(w, next, &run);
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__back_item_find(w->task, item, s, &run.item);
         run_range(&run);
@@ -268,19 +285,20 @@ static void wave_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
     int64_t chunk = number % w->plan->waves;
-    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk);
+    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk,
+             number + w->task->threads);
 }
 
 static void key_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__BACK_Q, -1, number % w->plan->chunks_k);
+    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__BACK_Q, -1, number % w->plan->chunks_k, -1);
 }
 
 static void query_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_q, ATTN__BACK_Q, number % w->plan->chunks_q, -1);
+    run_cell(w, thread, number / w->plan->chunks_q, ATTN__BACK_Q, number % w->plan->chunks_q, -1, -1);
 }
 
 void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays, void *workspace)

@@ -65,7 +65,7 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, ext
 }
 
 /* S and dP of the rows. */
-static void scores(const attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
     int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
@@ -73,6 +73,7 @@ static void scores(const attn__back_run *run, const attn__weights_args *t, int64
                          .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
                          .b = run->m.kt + first * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};
     plan->tile->run(&s);
+    attn__back_fetch(run);
     if (!t->dp)
         return;
     attn__tile_args dp = {.m = t->rows, .n = columns, .k = plan->dv,
@@ -82,7 +83,7 @@ static void scores(const attn__back_run *run, const attn__weights_args *t, int64
 }
 
 /* dV += P^T dO, dK += dS^T Q, dQ += dS K. */
-static void gradients(const attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
     attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true};
@@ -92,6 +93,7 @@ static void gradients(const attn__back_run *run, const attn__weights_args *t, in
         g.b = run->m.dout + row * plan->dvp;
         g.c = run->m.dv + first * plan->dvp;
         plan->tile->run(&g);
+        attn__back_fetch(run);
     }
     g.a = t->dp;
     g.n = g.ldb = g.ldc = plan->dp;
@@ -99,6 +101,7 @@ static void gradients(const attn__back_run *run, const attn__weights_args *t, in
         g.b = run->m.q + row * plan->dp;
         g.c = run->m.dk + first * plan->dp;
         plan->tile->run(&g);
+        attn__back_fetch(run);
     }
     if (run->want & ATTN__BACK_Q) {
         g.m = t->rows;

@@ -10,6 +10,10 @@
  * Cells.  Position (i + cell) * step + phase: a tap has the same cell and phase for all i, so that one tap of
  * neighbouring queries reads neighbouring cells of the strip of its phase.
  *
+ * Heads.  A head of 8 channels has half a cache line of a pixel, and half of what a transposed square holds.  Heads
+ * that are adjacent in memory go through an item together: the first one reads the strips and blocks of all, the last
+ * one writes, and in between each has its own turn on its part of them.
+ *
  * Passes.  Queries stand in the lanes and the strips hold keys and values; or, for the gradients of these, keys
  * stand in the lanes and the strips hold queries and output gradients.  Both run the same blocks; nobody writes
  * what another one writes, so that the bits do not depend on the threads.
@@ -24,7 +28,7 @@
 #include "kernels/tile/tile.h"
 
 #define ATTN__LOCAL_KINDS 3 /* of attn_relative_kind */
-enum { ATTN__LOCAL_AXES = ATTN_MAX_WINDOWS, ATTN__LOCAL_SLOTS = 16 };
+enum { ATTN__LOCAL_AXES = ATTN_MAX_WINDOWS, ATTN__LOCAL_SLOTS = 16, ATTN__LOCAL_HEADS = 8 };
 
 /* One window. */
 typedef struct attn__local_axis {
@@ -78,6 +82,7 @@ typedef struct attn__local {
     int free_axis[ATTN_MAX_DIMS];            /* QUERY axes without a window */
     int64_t free;                            /* their product */
     int64_t channels, values;
+    int heads;                               /* of an item: the last batch axis is a multiple of it */
     bool masked, by_pairs;                   /* mask or lengths; they differ from query to query */
     int lens_axis;                           /* that the lengths cut */
     float kept;                              /* factor of weights that dropout keeps */
@@ -139,11 +144,13 @@ typedef struct attn__local_scratch {
     double *table_sums;                   /* their gradients */
 } attn__local_scratch;
 
+/* Into the memory of each head: what one leaves to the next, and temporary things, are the same for all. */
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
-                          attn__local_scratch *scratch);
+                          attn__local_scratch scratch[ATTN__LOCAL_HEADS]);
 
-/* One thread at work on one item. */
+/* One thread at work on one head of an item; those of the heads before and after are its neighbours in an array. */
 typedef struct attn__local_work {
+    int head;
     const attn__task *task;
     const attn__local *local;
     const attn__local_pass *pass;
@@ -174,9 +181,10 @@ void attn__local_line_start(attn__local_work *work, int64_t line);
 /* Asks for what the next line is going to read at the lanes of this block: its elements lie too far apart for the
  * machine to guess. */
 void attn__local_fetch_ahead(const attn__local_work *work);
-/* Reads the block's lanes of an operand of the line in the lanes into [channels][width]. */
+/* Reads the block's lanes of an operand of the line in the lanes into [channels][width], the first head for all. */
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out);
-/* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients. */
+/* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients; the last
+ * head does it for all. */
 void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor);
 int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane);
 
@@ -226,6 +234,13 @@ static inline attn_relative_kind attn__local_lane_kind(const attn__local_pass *p
 static inline attn_relative_kind attn__local_strip_kind(const attn__local_pass *pass)
 {
     return pass->by_key ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
+}
+
+/* The head's strip of keys or queries (of values or output gradients). */
+static inline float *attn__local_strip(const attn__local_work *work, bool values, int64_t slot, int64_t phase)
+{
+    int64_t n = (values ? work->local->values : work->local->channels) * work->local->heads;
+    return (values ? work->s.b : work->s.a) + (slot * work->pass->strip_phases + phase) * n * work->pass->ld;
 }
 
 /* True if some outer axis has a table of the kind. */

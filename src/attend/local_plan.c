@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64 };
+enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64, COLUMNS = 64, ITEMS_LINES = 256 };
 
 /* ------------------------------------------------------------------------------------------------- axes */
 
@@ -99,11 +99,40 @@ static int64_t halo(const attn__local *local)
                : 0;
 }
 
+/* Both arrays of `op`'s kind lie so that neighbours along the last batch axis continue each other's channels. */
+static bool continues(const attn__task *task, attn__operand op)
+{
+    const attn__operand_info *info = &attn__operand_table[op];
+    const attn__group *channels = info->roles & ATTN__IN_VALUE ? &task->value : &task->contract;
+    const attn_dim *head = &task->batch.axis[task->batch.n - 1].dim;
+    return !attn__operand_used(&task->problem, op) ||
+           (attn__offsets_adjacent(channels, offsetof(attn__axis, dim) + info->offset) &&
+            attn__stride(head, op) == channels->size);
+}
+
+/* Heads enough for whole lines of the cache, but not so many that few items are left. */
+static void choose_heads(attn__local *local, const attn__task *task)
+{
+    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+    int64_t n = task->batch.n ? task->batch.axis[task->batch.n - 1].dim.n : 1, lines = local->free;
+    local->heads = 1;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops && n > 1; i++)
+        n = continues(task, ops[i]) ? n : 1;
+    for (int i = 0; i < local->naxes - 1; i++)
+        lines *= local->axis[i].n;
+    for (int64_t heads = 2; heads <= ATTN__LOCAL_HEADS && heads <= n; heads++)
+        if (n % heads == 0 && heads * attn__most(local->channels, local->values) <= COLUMNS &&
+            task->batch.size / heads * lines >= ITEMS_LINES)
+            local->heads = (int)heads;
+}
+
 /* A tile's strips should stay in the second cache, and its halo be the smaller part of it. */
 static void choose_tile(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     int64_t width = local->taps->width, beyond = halo(local);
     int64_t cell = pass->slots * pass->strip_phases * (local->channels + local->values) * (int64_t)sizeof(float);
+    cell *= local->heads;
     int64_t tile = (int64_t)task->caches.l2 / 2 / attn__most(cell, 1) - beyond;
     tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST);
     tile = attn__most(tile, 1);
@@ -114,10 +143,10 @@ static void choose_tile(attn__local_pass *pass, const attn__local *local, const 
 }
 
 /* Enough items for many threads, but bands much longer than the lines that they read beyond their ends. */
-static void choose_band(attn__local_pass *pass, const attn__task *task)
+static void choose_band(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
-    int64_t others = task->batch.size * pass->tiles * pass->phases;
-    pass->band = attn__least(attn__most(pass->lines * others / 64, 16), 256);
+    int64_t others = task->batch.size / local->heads * pass->tiles * pass->phases;
+    pass->band = attn__least(attn__most(pass->lines * others / 16, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
     pass->items = pass->bands * pass->tiles * pass->phases;
 }
@@ -136,7 +165,7 @@ static void find_pass(attn__local_pass *pass, const attn__local *local, const at
     find_slots(pass, local);
     find_entries(pass, local);
     choose_tile(pass, local, task);
-    choose_band(pass, task);
+    choose_band(pass, local, task);
 }
 
 static void find_all(attn__local *local, const attn__task *task)
@@ -148,6 +177,7 @@ static void find_all(attn__local *local, const attn__task *task)
     local->values = task->value.size;
     find_axes(local, task);
     find_tables(local, task);
+    choose_heads(local, task);
     attn__local_masks_plan(local, task);
     local->kept = (float)(1 / (1 - task->problem.dropout));
     find_pass(&local->pass[0], local, task, false);
@@ -312,9 +342,9 @@ attn_status attn__local_plan(attn_context *context, const attn__task *task, attn
     int64_t *next = fill_channels(local, task, local->memory);
     for (int i = 0; i < task->problem.nrelatives; i++)
         next = fill_table(local, task, i, next);
-    attn__local_scratch unused;
-    local->share = aligned(attn__local_divide(local, task, &local->pass[0], NULL, &unused));
-    size_t by_key = aligned(attn__local_divide(local, task, &local->pass[1], NULL, &unused));
+    attn__local_scratch unused[ATTN__LOCAL_HEADS] = {0};
+    local->share = aligned(attn__local_divide(local, task, &local->pass[0], NULL, unused));
+    size_t by_key = aligned(attn__local_divide(local, task, &local->pass[1], NULL, unused));
     if (task->backward && by_key > local->share)
         local->share = by_key;
     attn__task shared = attn__local_shared(task);

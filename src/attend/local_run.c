@@ -42,8 +42,8 @@ static void list_entries(attn__local_work *w)
         for (int64_t k = 0; k < w->now.n; k++, e++) {
             int64_t row = slot * phases + w->s.phase[k], shift = w->s.shift[k];
             w->s.number[e] = (int32_t)(w->now.first + k * w->stride);
-            w->s.a_at[e] = row * w->local->channels * ld + shift;
-            w->s.b_at[e] = row * w->local->values * ld + shift;
+            w->s.a_at[e] = row * w->local->channels * w->local->heads * ld + shift;
+            w->s.b_at[e] = row * w->local->values * w->local->heads * ld + shift;
             w->s.row_at[e] = w->pass->by_key ? shift : 0;
             w->s.rows_at[e] = w->pass->by_key ? slot * 2 * ld + shift : 0;
             if (w->local->masked)
@@ -54,7 +54,7 @@ static void list_entries(attn__local_work *w)
         attn__local_drop_of_entries(w);
 }
 
-/* Lists stay as they are while the line and the taps do. */
+/* Lists stay as they are while the line and the taps do; all heads have the same ones. */
 static void block_start(attn__local_work *w, int64_t cell)
 {
     attn__local_block next = w->s.block[cell / w->local->taps->width];
@@ -62,7 +62,7 @@ static void block_start(attn__local_work *w, int64_t cell)
     w->now = next;
     w->cell = cell;
     w->lanes = w->live - cell < w->local->taps->width ? w->live - cell : w->local->taps->width;
-    if (!same)
+    if (!same && w->head == 0)
         list_entries(w);
 }
 
@@ -231,12 +231,13 @@ typedef struct job {
     const attn__task *task;
     attn__task shared; /* the same, with only those gradients wanted that many items add to */
     const attn__local *local;
-    const attn__local_pass *pass;
     const attn_arrays *arrays;
     char *scratch, *sums;
-    int64_t items, slots;
-    void (*block)(attn__local_work *work);
+    int64_t slots;
+    bool runs[2];      /* by query, by key */
 } job;
+
+typedef void block_function(attn__local_work *work);
 
 static void batch_start(attn__local_work *w)
 {
@@ -252,46 +253,76 @@ static void batch_start(attn__local_work *w)
     attn__local_tables_read(w);
 }
 
-static void run_item(attn__local_work *w, const job *j, int64_t item)
+static void run_line(attn__local_work *heads, block_function *block, int64_t line)
 {
-    const attn__local_pass *pass = w->pass;
-    /* Heads, which may share cache lines, one after the other. */
-    w->batch = item % w->task->batch.size;
-    item /= w->task->batch.size;
-    batch_start(w);
-    attn__local_tile_start(w, item);
-    int64_t line = item / (pass->tiles * pass->phases) * pass->band;
-    int64_t end = line + pass->band < pass->lines ? line + pass->band : pass->lines;
-    for (; line < end; line++) {
-        attn__local_line_start(w, line);
-        for (int64_t cell = 0; cell < w->live; cell += w->local->taps->width) {
+    const attn__local *local = heads->local;
+    int count = local->heads;
+    for (int h = 0; h < count; h++)
+        attn__local_line_start(heads + h, line);
+    for (int64_t cell = 0; cell < heads->live; cell += local->taps->width)
+        for (attn__local_work *w = heads; w < heads + count; w++) {
             block_start(w, cell);
             attn__local_fetch_ahead(w);
-            j->block(w);
+            block(w);
         }
-    }
 }
 
+static void run_item(attn__local_work *heads, block_function *block, int64_t item)
+{
+    const attn__local_pass *pass = heads->pass;
+    int64_t count = heads->local->heads, groups = heads->task->batch.size / count, group = item % groups;
+    item /= groups;
+    for (int64_t h = 0; h < count; h++) {
+        heads[h].batch = group * count + h;
+        batch_start(heads + h);
+        attn__local_tile_start(heads + h, item);
+    }
+    int64_t line = item / (pass->tiles * pass->phases) * pass->band;
+    int64_t end = line + pass->band < pass->lines ? line + pass->band : pass->lines;
+    for (; line < end; line++)
+        run_line(heads, block, line);
+}
+
+static int64_t items_of(const job *j, int which)
+{
+    return j->task->batch.size / j->local->heads * j->local->pass[which].items;
+}
+
+static void run_share(const job *j, int which, int64_t slot, int thread)
+{
+    attn__local_scratch scratch[ATTN__LOCAL_HEADS];
+    attn__local_work heads[ATTN__LOCAL_HEADS];
+    const attn__local_pass *pass = &j->local->pass[which];
+    block_function *block = !j->task->backward ? forward_block : pass->by_key ? key_block : query_block;
+    attn__local_divide(j->local, j->task, pass, j->scratch + (size_t)thread * j->local->share, scratch);
+    for (int h = 0; h < j->local->heads; h++) {
+        heads[h] = (attn__local_work){.head = h, .task = j->task, .local = j->local, .pass = pass,
+                                      .arrays = j->arrays, .s = scratch[h]};
+        if (j->local->slot_share)
+            attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->local->slot_share);
+    }
+    for (int i = 0; i < j->local->taps->width; i++)
+        scratch[0].ones[i] = 1;
+    int64_t items = items_of(j, which);
+    for (int64_t item = slot * items / j->slots; item < (slot + 1) * items / j->slots; item++)
+        run_item(heads, block, item);
+    for (int h = 0; h < j->local->heads; h++)
+        attn__local_tables_store(heads + h);
+}
+
+/* Both passes over one part of the arrays follow each other: what the first one read is near for the second. */
 static void run_slot(void *user, int64_t slot, int thread)
 {
     const job *j = user;
-    attn__local_work w = {.task = j->task, .local = j->local, .pass = j->pass, .arrays = j->arrays};
-    attn__local_divide(j->local, j->task, j->pass, j->scratch + (size_t)thread * j->local->share, &w.s);
-    for (int i = 0; i < j->local->taps->width; i++)
-        w.s.ones[i] = 1;
-    if (j->local->slot_share)
-        attn__sums_address(&w.sums, &j->shared, j->sums + (size_t)slot * j->local->slot_share);
-    for (int64_t item = slot * j->items / j->slots; item < (slot + 1) * j->items / j->slots; item++)
-        run_item(&w, j, item);
-    attn__local_tables_store(&w);
+    for (int which = 0; which < 2; which++)
+        if (j->runs[which])
+            run_share(j, which, slot, thread);
 }
 
-static void run_pass(job *j, int which, void (*block)(attn__local_work *))
+static void run_passes(job *j)
 {
-    j->pass = &j->local->pass[which];
-    j->block = block;
-    j->items = j->task->batch.size * j->pass->items;
-    j->slots = j->local->slot_share && j->items > ATTN__LOCAL_SLOTS ? ATTN__LOCAL_SLOTS : j->items;
+    int64_t items = items_of(j, j->runs[0] ? 0 : 1);
+    j->slots = j->local->slot_share && items > ATTN__LOCAL_SLOTS ? ATTN__LOCAL_SLOTS : items;
     attn__parallel_items(j->task->threads, j->slots, run_slot, j);
 }
 
@@ -327,17 +358,17 @@ void attn__local_run(const attn__task *task, const attn__local *local, const att
     job j = {.task = task, .shared = attn__local_shared(task), .local = local, .arrays = arrays, .scratch = workspace};
     unsigned with = task->problem.with;
     j.sums = j.scratch + (size_t)task->threads * local->share;
+    j.runs[0] = !task->backward || (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES));
+    j.runs[1] = task->backward && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
     if (!task->backward) {
-        run_pass(&j, 0, forward_block);
+        run_passes(&j);
         return;
     }
     memset(j.sums, 0, ATTN__LOCAL_SLOTS * local->slot_share);
     if ((with & ATTN_WANT_DBIAS) && !task->problem.accumulate && !attn__local_bias_shared(task))
         attn__operand_zero(task, ATTN__OP_DBIAS, arrays->dbias);
-    if (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES))
-        run_pass(&j, 0, query_block);
-    if (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES))
-        run_pass(&j, 1, key_block);
+    if (j.runs[0] || j.runs[1])
+        run_passes(&j);
     if (local->slot_share)
         store_shared(&j);
 }

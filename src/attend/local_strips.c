@@ -163,48 +163,55 @@ static strip strip_of(const attn__local_work *work, attn__operand op, const void
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
     strip t = {.base = base, .dtype = work->task->problem.dtype, .at = at, .channel = work->local->channel[op]};
     t.stride = attn__stride(&side_axis(work, op)->dim, op);
-    t.channels = value ? work->local->values : work->local->channels;
+    t.channels = (value ? work->local->values : work->local->channels) * work->local->heads;
     t.step = work->pass->by_key ? 1 : axis->window.step;
     t.low = work->pass->by_key ? work->cell0 - last_cell(axis) : (work->cell0 + first_cell(axis)) * t.step + phase;
     t.size = work->pass->by_key ? axis->n : axis->window.size;
     return t;
 }
 
-/* Log-sum-exp in powers of two, +inf where the row is empty, and delta = sum of o * dout. */
-static void read_rows(attn__local_work *work, int64_t slot, int64_t o_at, int64_t lse_at, const float *dout)
+/* Log-sum-exp in powers of two, +inf where the row is empty. */
+static void read_lse(const attn__local_work *work, int64_t lse_at, float *rows)
 {
     const attn__local_axis *axis = lane_axis(work->local);
     int64_t ld = work->pass->ld, low = work->cell0 - last_cell(axis);
     int64_t stride = work->task->query.axis[axis->query].dim.lse;
-    float *rows = work->s.rows + slot * 2 * ld;
     for (int64_t j = 0; j < ld; j++) {
         bool inside = low + j >= 0 && low + j < axis->n;
         float lse = inside ? ((const float *)work->arrays->lse)[lse_at + (low + j) * stride] : -INFINITY;
         rows[j] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
     }
+}
+
+/* delta = sum of o * dout for all heads. */
+static void read_delta(attn__local_work *work, int64_t slot, int64_t o_at)
+{
+    const attn__local *local = work->local;
+    int64_t ld = work->pass->ld;
     strip t = strip_of(work, ATTN__OP_O, work->arrays->o, o_at, 0);
-    float *o = work->s.line + work->pass->ld * work->local->values;
+    float *o = work->s.line + ld * local->values * local->heads;
     read_strip(work, &t, o);
-    work->local->taps->dot(o, dout, work->local->values, ld, ld, rows + ld);
+    for (int h = 0; h < local->heads; h++)
+        local->taps->dot(o + h * local->values * ld, attn__local_strip(work + h, true, slot, 0), local->values, ld, ld,
+                         work[h].s.rows + (slot * 2 + 1) * ld);
 }
 
 static void read_slot(attn__local_work *work, int64_t slot, const int64_t at[ATTN__OPERANDS])
 {
-    const attn__local *local = work->local;
     const attn__local_pass *pass = work->pass;
-    float *a = work->s.a + slot * pass->strip_phases * local->channels * pass->ld;
-    float *b = work->s.b + slot * pass->strip_phases * local->values * pass->ld;
     const attn_arrays *x = work->arrays;
-    for (int64_t phase = 0; phase < pass->strip_phases; phase++) {
+    for (int64_t phase = 0; work->head == 0 && phase < pass->strip_phases; phase++) {
         strip first = pass->by_key ? strip_of(work, ATTN__OP_Q, x->q, at[ATTN__OP_Q], phase)
                                    : strip_of(work, ATTN__OP_K, x->k, at[ATTN__OP_K], phase);
         strip second = pass->by_key ? strip_of(work, ATTN__OP_DOUT, x->dout, at[ATTN__OP_DOUT], phase)
                                     : strip_of(work, ATTN__OP_V, x->v, at[ATTN__OP_V], phase);
-        read_strip(work, &first, a + phase * local->channels * pass->ld);
-        read_strip(work, &second, b + phase * local->values * pass->ld);
+        read_strip(work, &first, attn__local_strip(work, false, slot, phase));
+        read_strip(work, &second, attn__local_strip(work, true, slot, phase));
     }
+    if (pass->by_key && work->head == 0)
+        read_delta(work, slot, at[ATTN__OP_O]);
     if (pass->by_key)
-        read_rows(work, slot, at[ATTN__OP_O], at[ATTN__OP_LSE], b);
+        read_lse(work, at[ATTN__OP_LSE], work->s.rows + slot * 2 * pass->ld);
     attn__local_tables_of_strip(work, slot);
 }
 
@@ -212,8 +219,10 @@ static void clear_slot(attn__local_work *work, int64_t slot)
 {
     const attn__local *local = work->local;
     int64_t n = work->pass->strip_phases * work->pass->ld;
-    memset(work->s.a + slot * n * local->channels, 0, (size_t)(n * local->channels) * sizeof(float));
-    memset(work->s.b + slot * n * local->values, 0, (size_t)(n * local->values) * sizeof(float));
+    for (int64_t phase = 0; phase < work->pass->strip_phases; phase++) {
+        memset(attn__local_strip(work, false, slot, phase), 0, (size_t)(work->pass->ld * local->channels) * sizeof(float));
+        memset(attn__local_strip(work, true, slot, phase), 0, (size_t)(work->pass->ld * local->values) * sizeof(float));
+    }
     for (int64_t i = 0; work->local->masked && !work->pass->by_key && i < n; i++)
         work->s.flags[slot * n + i] = 1; /* what does not exist is not masked */
     attn__local_tables_of_strip(work, slot);
@@ -391,6 +400,10 @@ static void fetch_line(const attn__local_work *work, attn__operand op, const voi
     int64_t offset = work->batch_at[op] + at * attn__stride(d, op), stride = attn__stride(&side_axis(work, op)->dim, op);
     if (at < 0 || at >= n || local->channel[op])
         return;
+    int64_t bytes = (attn__operand_table[op].roles & ATTN__IN_VALUE ? local->values : local->channels) * element;
+    uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
+    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has asked for this line */
+        return;
     for (int64_t w = 0, x = first; w < work->lanes && x < size; w++, x += step)
         if (x >= 0)
             __builtin_prefetch((const char *)base + (offset + x * stride) * element, 0, 2);
@@ -426,13 +439,15 @@ static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, 
     int64_t first = attn__local_lane_offset(work, op, 0), step = attn__local_lane_offset(work, op, 1) - first;
     for (int64_t w = 0; w < work->lanes; w++)
         work->s.offset[w] = first + w * step;
+    int64_t rows = (value ? work->local->values : work->local->channels) * work->local->heads;
     return (attn__lanes_view){(void *)(uintptr_t)base, work->task->problem.dtype, work->s.offset,
-                              work->local->channel[op], value ? work->local->values : work->local->channels,
-                              work->lanes};
+                              work->local->channel[op], rows, work->lanes};
 }
 
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out)
 {
+    if (work->head > 0)
+        return;
     attn__lanes_view view = view_of(work, op, base);
     work->local->lanes->gather(&view, out, work->local->taps->width, 1);
 }
@@ -440,9 +455,13 @@ void attn__local_read(const attn__local_work *work, attn__operand op, const void
 void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor)
 {
     const attn__lanes_kernel *lanes = work->local->lanes;
-    attn__lanes_view view = view_of(work, op, base);
-    int64_t width = work->local->taps->width;
-    lanes->scale(tile, view.rows, width, factor);
+    int64_t width = work->local->taps->width, last = work->local->heads - 1;
+    int64_t own = attn__operand_table[op].roles & ATTN__IN_VALUE ? work->local->values : work->local->channels;
+    lanes->scale(tile, own, width, factor);
+    if (work->head < last)
+        return;
+    tile -= last * own * width;
+    attn__lanes_view view = view_of(work - last, op, base);
     if (work->task->backward && work->task->problem.accumulate) {
         lanes->gather(&view, work->s.old, width, 1);
         lanes->add(tile, work->s.old, view.rows * width, 1);

@@ -102,12 +102,6 @@ static void multiply(const attn__local_work *work, const float *rows, int64_t m,
                                               .b = strip, .ldb = ld, .c = out, .ldc = ld});
 }
 
-static const float *strip_at(const attn__local_work *work, int which, int64_t slot, int64_t phase)
-{
-    int64_t n = which ? work->local->values : work->local->channels;
-    return (which ? work->s.b : work->s.a) + (slot * work->pass->strip_phases + phase) * n * work->pass->ld;
-}
-
 void attn__local_tables_of_strip(attn__local_work *work, int64_t slot)
 {
     const attn__local *local = work->local;
@@ -121,8 +115,8 @@ void attn__local_tables_of_strip(attn__local_work *work, int64_t slot)
         int64_t rows = work->pass->strip_phases == 1 ? taps : 1; /* taps that read the same strip go together */
         for (int64_t t = 0; t < taps; t += rows) {
             int64_t phase = work->pass->by_key ? 0 : attn__local_phase(axis, axis->first + t);
-            multiply(work, rows_of(work, kinds[i], lane_axis(local)) + t * n, rows, n, strip_at(work, i, slot, phase),
-                     ld, work->s.terms[i] + (slot * taps + t) * ld);
+            multiply(work, rows_of(work, kinds[i], lane_axis(local)) + t * n, rows, n,
+                     attn__local_strip(work, i, slot, phase), ld, work->s.terms[i] + (slot * taps + t) * ld);
         }
     }
 }
@@ -137,7 +131,7 @@ void attn__local_tables_of_pair_strips(attn__local_work *work)
         for (int64_t p = 0; attn__local_has_outer(local, kinds[i]) && p < work->pairs; p++)
             for (int64_t phase = 0; phase < phases; phase++)
                 multiply(work, work->s.pair_table[kinds[i]] + p * n, 1, n,
-                         strip_at(work, i, work->s.pair[p].slot, phase), ld,
+                         attn__local_strip(work, i, work->s.pair[p].slot, phase), ld,
                          work->s.pair_rows[i] + (p * phases + phase) * ld);
     }
 }

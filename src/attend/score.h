@@ -11,10 +11,10 @@
 
 /* One query and one key, in float64 whatever the problem's type: this is the reference's arithmetic. */
 typedef struct attn__score_rows {
-    int64_t n;           /* channels: all CONTRACT dims at once */
-    const double *q, *k; /* [n] */
+    int64_t n;            /* channels: all CONTRACT dims at once */
+    const double *q, *k;  /* [n] */
     const double *w, *w2; /* [n]; NULL where the kind learns none */
-    double width;        /* of the problem; never 0 */
+    double width;         /* of the problem; never 0 */
 } attn__score_rows;
 
 /* Where derivatives are added, [n] each; w and w2 as above. */
@@ -23,10 +23,10 @@ typedef struct attn__score_slopes {
 } attn__score_slopes;
 
 typedef struct attn__score_kind {
-    const char *name;    /* its word in a problem's text and in a plan's description */
-    int vectors;         /* learned vectors over the channels: 0; 1: w; 2: w and w2 */
-    bool blind;          /* reads neither q nor k, which may then be NULL */
-    bool by_root;        /* the default scale is 1/sqrt(channels) instead of 1 */
+    const char *name; /* its word in a problem's text and in a plan's description */
+    int vectors;      /* learned vectors over the channels: 0; 1: w; 2: w and w2 */
+    bool blind;       /* reads neither q nor k, which may then be NULL */
+    bool by_root;     /* the default scale is 1/sqrt(channels) instead of 1 */
     double (*value)(const attn__score_rows *rows);
     /* Adds g times the derivatives by q, k, w and w2.  NULL: flat wherever there is a derivative. */
     void (*gradient)(const attn__score_rows *rows, double g, const attn__score_slopes *to);

@@ -23,5 +23,8 @@ static void gradient(const attn__score_rows *r, double g, const attn__score_slop
 }
 
 const attn__score_kind attn__score_additive = {
-    .name = "additive", .vectors = 1, .value = value, .gradient = gradient,
+    .name = "additive",
+    .vectors = 1,
+    .value = value,
+    .gradient = gradient,
 };

@@ -13,5 +13,6 @@ static double value(const attn__score_rows *r)
 }
 
 const attn__score_kind attn__score_boxcar = {
-    .name = "boxcar", .value = value,
+    .name = "boxcar",
+    .value = value,
 };

@@ -24,5 +24,8 @@ static void gradient(const attn__score_rows *r, double g, const attn__score_slop
 }
 
 const attn__score_kind attn__score_concat = {
-    .name = "concat", .vectors = 2, .value = value, .gradient = gradient,
+    .name = "concat",
+    .vectors = 2,
+    .value = value,
+    .gradient = gradient,
 };

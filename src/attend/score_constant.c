@@ -9,5 +9,7 @@ static double value(const attn__score_rows *r)
 }
 
 const attn__score_kind attn__score_constant = {
-    .name = "constant", .blind = true, .value = value,
+    .name = "constant",
+    .blind = true,
+    .value = value,
 };

@@ -14,5 +14,8 @@ static void gradient(const attn__score_rows *r, double g, const attn__score_slop
 }
 
 const attn__score_kind attn__score_dot = {
-    .name = "dot", .by_root = true, .value = value, .gradient = gradient,
+    .name = "dot",
+    .by_root = true,
+    .value = value,
+    .gradient = gradient,
 };

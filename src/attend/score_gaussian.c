@@ -13,5 +13,7 @@ static void gradient(const attn__score_rows *r, double g, const attn__score_slop
 }
 
 const attn__score_kind attn__score_gaussian = {
-    .name = "gaussian", .value = value, .gradient = gradient,
+    .name = "gaussian",
+    .value = value,
+    .gradient = gradient,
 };

@@ -19,5 +19,7 @@ static void gradient(const attn__score_rows *r, double g, const attn__score_slop
 }
 
 const attn__score_kind attn__score_triangular = {
-    .name = "triangular", .value = value, .gradient = gradient,
+    .name = "triangular",
+    .value = value,
+    .gradient = gradient,
 };

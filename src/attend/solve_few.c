@@ -12,16 +12,8 @@
 
 static const char *refuse(const attn__task *task)
 {
-    if (task->query.size > ATTN__FEW_QUERIES)
-        return "more than 16 queries";
-    if (task->has_bias || task->has_mask || task->has_dropout)
-        return "has a bias, mask or dropout";
-    if ((task->has_lens || task->problem.nbands) && (task->key.n > 1 || task->problem.mask_fill != 0.0))
-        return "has bands or lengths on one of several key axes, or masked keys take part";
-    if (!attn__offsets_adjacent(&task->contract, ATTN__STRIDE(dim.k)) ||
-        !attn__offsets_adjacent(&task->value, ATTN__STRIDE(dim.v)))
-        return "channels of k or v are not adjacent";
-    return attn__flash_refuse(task);
+    const char *why = attn__few_refuse(task);
+    return why ? why : attn__flash_refuse(task);
 }
 
 /* Keys and values come from memory, which takes as long as multiplying by this many queries; further ones have a load
@@ -45,20 +37,14 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     attn__few *f = attn__alloc_zero(context, sizeof *f);
     if (!f)
         return ATTN_MEMORY;
-    f->kernel = attn__few_for(task->isa);
-    f->channels = attn__round_up(task->contract.size, f->kernel->lanes);
-    f->values = attn__round_up(task->value.size, f->kernel->lanes);
-    int64_t keys = task->key.size, wanted = (ATTN__FEW_ITEMS + task->batch.size - 1) / task->batch.size;
-    f->parts = attn__most(1, attn__least(wanted, keys / ATTN__FEW_PART));
-    f->part = attn__round_up((keys + f->parts - 1) / f->parts, ATTN__FEW_BLOCK);
-    f->parts = (keys + f->part - 1) / f->part;
+    attn__few_describe(f, task);
     recipe->data = f;
     size_t sums = attn__size_mul((size_t)(task->batch.size * f->parts), attn__few_sums_size(f, task));
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__few_thread_size(f, task));
     if (f->parts > 1)
         recipe->workspace = attn__size_add(recipe->workspace, sums);
-    snprintf(recipe->text, sizeof recipe->text, "%s %d queries, keys in %d parts", attn__isa_text(f->kernel->isa),
-             (int)task->query.size, (int)f->parts);
+    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts",
+             attn__isa_text(f->kernel->isa), (int)task->query.size, (int)f->heads, (int)f->parts);
     return ATTN_OK;
 }
 

@@ -7,12 +7,19 @@
 #include <string.h>
 #include <time.h>
 
+/* Memory that an unfinished sum may still be written to. */
+typedef struct kept {
+    struct kept *next;
+    void *memory;
+} kept;
+
 struct attn__ranks {
     const attn__ranks_ops *ops;
     int rank, size;
     attn_status broken;  /* ATTN_OK: all sums that were begun can be finished */
     bool agreed;         /* the failure is known to all */
     bool left;           /* rank 0 said that it is done */
+    kept *kept;
     bool (*stop)(void *user);
     void *user;
 };
@@ -192,11 +199,52 @@ attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request
     return status;
 }
 
+void attn__ranks_free(attn_context *context, void *memory)
+{
+    ranks *r = context->ranks;
+    if (!memory || !r || r->broken == ATTN_OK) {
+        attn__free(context, memory);
+        return;
+    }
+    kept *k = attn__alloc(context, sizeof *k);
+    if (k) { /* else it is never freed, which harms nobody: this process is about to end */
+        *k = (kept){r->kept, memory};
+        r->kept = k;
+    }
+}
+
+/* A copy of the caller's data to work in, since the caller's may be gone before an unfinished sum is. */
+static void *copy_of(attn_context *context, const void *data, size_t bytes)
+{
+    void *copy = attn__alloc(context, bytes);
+    if (copy)
+        memcpy(copy, data, bytes);
+    else
+        attn__ranks_give_up(context, ATTN_MEMORY);
+    return copy;
+}
+
+static attn_status bring_back(attn_context *context, attn_status status, void *data, void *copy, size_t bytes)
+{
+    if (status == ATTN_OK)
+        memcpy(data, copy, bytes);
+    attn__ranks_free(context, copy);
+    return status;
+}
+
 attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind)
 {
     attn__ranks_request request;
-    attn_status status = attn__ranks_sum_begin(context, data, n, kind, &request);
-    return status == ATTN_OK ? attn__ranks_wait(context, &request) : status;
+    size_t bytes = attn__size_mul((size_t)n, kind == ATTN__SUM_F32 ? sizeof(float) : sizeof(double));
+    if (!attn__ranks_many(context))
+        return ATTN_OK;
+    void *copy = copy_of(context, data, bytes);
+    if (!copy)
+        return ATTN_MEMORY;
+    attn_status status = attn__ranks_sum_begin(context, copy, n, kind, &request);
+    if (status == ATTN_OK)
+        status = attn__ranks_wait(context, &request);
+    return bring_back(context, status, data, copy, bytes);
 }
 
 static attn_status broadcast(attn_context *context, void *data, size_t bytes, int from)
@@ -204,8 +252,12 @@ static attn_status broadcast(attn_context *context, void *data, size_t bytes, in
     attn__ranks_request request = {{NULL, NULL}};
     if (context->ranks->broken != ATTN_OK)
         return context->ranks->broken;
-    int error = context->ranks->ops->broadcast(data, (int64_t)bytes, from, &request);
-    return error ? fail_transport(context, error) : attn__ranks_wait(context, &request);
+    void *copy = copy_of(context, data, bytes);
+    if (!copy)
+        return ATTN_MEMORY;
+    int error = context->ranks->ops->broadcast(copy, (int64_t)bytes, from, &request);
+    attn_status status = error ? fail_transport(context, error) : attn__ranks_wait(context, &request);
+    return bring_back(context, status, data, copy, bytes);
 }
 
 /* ---------------------------------------------------------------------------------------------- agreeing */
@@ -279,6 +331,9 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         if (!*text)
             attn__ranks_give_up(context, ATTN_MEMORY);
     }
+    if (length > INT32_MAX)
+        return attn__fail(context, ATTN_UNSUPPORTED, "a text of %llu bytes is too long to be passed on",
+                          (unsigned long long)length);
     return *text ? broadcast(context, *text, (size_t)length, from) : ATTN_MEMORY;
 }
 
@@ -315,5 +370,11 @@ void attn_ranks_leave(attn_context *context)
     else
         await_first(context);
     context->ranks = NULL;
+    while (r->kept) {
+        kept *k = r->kept;
+        r->kept = k->next;
+        attn__free(context, k->memory);
+        attn__free(context, k);
+    }
     attn__free(context, r);
 }

@@ -23,6 +23,9 @@ attn_status attn__ranks_sum_begin(attn_context *context, void *data, int64_t n, 
 attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request, bool *done);
 attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
 attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
+/* Frees memory that sums may be under way in: at once, or, where they will never be finished, after the last word with
+ * MPI, which may write there until then. */
+void attn__ranks_free(attn_context *context, void *memory);
 /* ATTN_OK, or why this process should not go on: another gave up, or it is asked to stop. */
 attn_status attn__ranks_poll(attn_context *context);
 /* ATTN_ARGUMENT, "rank R WHAT", unless `value` is the same on all ranks. */

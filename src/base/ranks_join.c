@@ -12,6 +12,9 @@
 #ifndef ATTN_MODULE_DIR
 #define ATTN_MODULE_DIR "/usr/local/lib/attn"
 #endif
+#ifndef ATTN_MODULE_FROM_BIN
+#define ATTN_MODULE_FROM_BIN "../lib/attn"
+#endif
 static const char module_name[] = "attn-mpi.so";
 
 /* How many processes the launcher started; 0: there was none.  Open MPI, MPICH and those of its family, PMIx. */
@@ -39,24 +42,26 @@ int attn__ranks_cores(int usable)
     return usable;
 }
 
-/* Beside the program (as built), where it was to be installed, or where the user says; "" past the last. */
+/* Where the user says; or else beside the program (as built), where an archive has it that was unpacked anywhere, and
+ * where it was to be installed; "" past the last. */
 static void candidate(int i, char path[PATH_MAX])
 {
     const char *given = getenv("ATTN_MPI_MODULE");
+    char program[PATH_MAX / 2];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash)
+        *slash = '\0';
     path[0] = '\0';
-    if (given && *given) {
+    if (given && *given)
         snprintf(path, PATH_MAX, "%s", i == 0 ? given : "");
-    } else if (i == 0) {
-        ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - sizeof module_name - 1);
-        path[length > 0 ? length : 0] = '\0';
-        char *slash = strrchr(path, '/');
-        if (slash)
-            memcpy(slash + 1, module_name, sizeof module_name);
-        else
-            snprintf(path, PATH_MAX, "%s", module_name);
-    } else if (i == 1) {
+    else if (i == 0)
+        snprintf(path, PATH_MAX, "%s/%s", program, module_name);
+    else if (i == 1)
+        snprintf(path, PATH_MAX, "%s/%s/%s", program, ATTN_MODULE_FROM_BIN, module_name);
+    else if (i == 2)
         snprintf(path, PATH_MAX, "%s/%s", ATTN_MODULE_DIR, module_name);
-    }
 }
 
 static attn_status open_module(attn_context *context, const attn__ranks_ops **ops)

@@ -144,8 +144,8 @@ static attn_status take_line(reading *r, const char *line, size_t length)
         return take_header(r, line, length);
     if (!r->began)
         return attn__fail(r->records->context, ATTN_FORMAT,
-                          "%s:%" PRId64 ": neither '>' nor \"# STOCKHOLM\" before the first sequence", r->records->source,
-                          r->line);
+                          "%s:%" PRId64 ": neither '>' nor \"# STOCKHOLM\" before the first sequence; a3m, FASTA, a2m and "
+                          "Stockholm are read", r->records->source, r->line);
     return r->record ? attn__record_extend(r->records, r->record, line, length, r->line) : ATTN_OK;
 }
 

@@ -188,7 +188,8 @@ attn_status attn__safetensors_find(attn__findings *findings, const attn__input *
     uint64_t header = attn__read_u64(input->data);
     if (header > MAX_HEADER)
         return attn__input_fail(input, ATTN_FORMAT, 0,
-                                "not a safetensors file: a header of %" PRIu64 " bytes, more than 100000000", header);
+                                "neither PyTorch's .pt nor safetensors: a header of %" PRIu64 " bytes, more than 100000000",
+                                header);
     if (header > input->size - 8)
         return attn__input_fail(input, ATTN_FORMAT, 0,
                                 "the header should have %" PRIu64 " bytes, the file ends after %zu", header,

@@ -26,6 +26,7 @@ typedef struct attn__msa {
 /* What is wanted of a run. */
 typedef struct attn__msa_wishes {
     bool logits, contacts, row_maps, column_maps;
+    int64_t map_layer;                 /* from 1: maps of this layer alone; 0: of all */
     bool hidden[ATTN__MAX_BLOCKS + 1]; /* representations: 0 is the embedding, L the last one, normalised */
     int64_t max_tokens;                /* as in attn_nn_axial_run */
     bool bf16;
@@ -35,8 +36,8 @@ typedef struct attn__msa_wishes {
 typedef struct attn__msa_results {
     attn_tensor *logits;                        /* [B,R,C,V] */
     attn_tensor *contacts;                      /* [B,C-1,C-1], probabilities */
-    attn_tensor *row_maps;                      /* [B,L,H,C,C] */
-    attn_tensor *column_maps;                   /* [B,L,H,C,R,R] */
+    attn_tensor *row_maps;                      /* [B,L,H,C,C]; of one layer alone L is 1 */
+    attn_tensor *column_maps;                   /* [B,L,H,C,R,R]; the same */
     attn_tensor *hidden[ATTN__MAX_BLOCKS + 1]; /* [B,R,C,D] */
 } attn__msa_results;
 

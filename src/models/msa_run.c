@@ -21,16 +21,27 @@ typedef struct run {
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
+/* Whether this layer's maps are among those that are kept. */
+static bool keeps_maps(const run *r)
+{
+    return r->wishes->map_layer == 0 || r->wishes->map_layer == r->layer + 1;
+}
+
+static int64_t layers_kept(const run *r)
+{
+    return r->wishes->map_layer ? 1 : r->msa->layers;
+}
+
 /* maps [n,...] of `each` elements a head and alignment, [n,B,...] or [n,C,B,...], to all [B,L,H,...]. */
 static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_tensor *maps, bool columns)
 {
     const attn__msa *msa = r->msa;
     int64_t batch = r->tokens.batch, groups = columns ? r->tokens.cols : 1, heads = attn_tensor_dim(maps, 0);
-    int64_t each = attn_tensor_size(maps) / (heads * groups * batch);
+    int64_t each = attn_tensor_size(maps) / (heads * groups * batch), layer = r->wishes->map_layer ? 0 : r->layer;
     size_t element = attn_dtype_size(attn_tensor_dtype(maps)), bytes = (size_t)each * element;
     for (int64_t i = 0; i < heads * groups * batch; i++) {
         int64_t b = i % batch, group = i / batch % groups, head = first + i / batch / groups;
-        int64_t to = (((b * msa->layers + r->layer) * msa->heads + head) * groups + group) * each;
+        int64_t to = (((b * layers_kept(r) + layer) * msa->heads + head) * groups + group) * each;
         memcpy((char *)attn_tensor_data(all) + (size_t)to * element,
                (const char *)attn_tensor_data(maps) + (size_t)i * bytes, bytes);
     }
@@ -39,7 +50,7 @@ static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_t
 static void take_rows(void *user, int64_t first, const attn_tensor *maps)
 {
     run *r = user;
-    if (r->results->row_maps) {
+    if (r->results->row_maps && keeps_maps(r)) {
         put_maps(r, r->results->row_maps, first, maps, false);
     }
     if (r->results->contacts &&
@@ -51,7 +62,9 @@ static void take_rows(void *user, int64_t first, const attn_tensor *maps)
 static void take_columns(void *user, int64_t first, const attn_tensor *maps)
 {
     run *r = user;
-    put_maps(r, r->results->column_maps, first, maps, true);
+    if (keeps_maps(r)) {
+        put_maps(r, r->results->column_maps, first, maps, true);
+    }
 }
 
 static bool make_maps(run *r)
@@ -62,10 +75,10 @@ static bool make_maps(run *r)
     attn_dtype dtype = attn_tensor_dtype(m->embed_tokens.weight);
     attn__msa_results *to = r->results;
     if (w->row_maps) {
-        to->row_maps = attn_tensor_make(r->tape, dtype, 5, (int64_t[]){b, m->layers, m->heads, c, c}, NULL);
+        to->row_maps = attn_tensor_make(r->tape, dtype, 5, (int64_t[]){b, layers_kept(r), m->heads, c, c}, NULL);
     }
     if (w->column_maps) {
-        to->column_maps = attn_tensor_make(r->tape, dtype, 6, (int64_t[]){b, m->layers, m->heads, c, n, n}, NULL);
+        to->column_maps = attn_tensor_make(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, c, n, n}, NULL);
     }
     if (w->contacts) {
         to->contacts = attn_tensor_make(r->tape, dtype, 3, (int64_t[]){b, c - 1, c - 1}, NULL);
@@ -101,8 +114,8 @@ static attn_tensor *layer_in_place(run *r, attn_tensor *x)
 {
     attn_nn_axial_run how = {.keep = r->tokens.keep, .max_tokens = r->wishes->max_tokens, .bf16 = r->wishes->bf16,
                              .user = r};
-    how.rows = r->results->row_maps || r->results->contacts ? take_rows : NULL;
-    how.columns = r->results->column_maps ? take_columns : NULL;
+    how.rows = (r->results->row_maps && keeps_maps(r)) || r->results->contacts ? take_rows : NULL;
+    how.columns = r->results->column_maps && keeps_maps(r) ? take_columns : NULL;
     return attn_nn_axial_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 

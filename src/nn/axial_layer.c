@@ -146,31 +146,46 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     return fine;
 }
 
+/* Weights as products want them, for all the parts below; none where they cannot be had. */
+static attn__packed pack_weights(attn_tape *tape, const attn_tensor *w, bool bf16)
+{
+    attn__packed packed = {0};
+    if (attn_tensor_dtype(w) == ATTN_F32) {
+        (void)attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, attn_tensor_data(w),
+                              attn_tensor_dim(w, 1), attn_tensor_dim(w, 0), attn_tensor_dim(w, 1), &packed);
+    }
+    return packed;
+}
+
+/* x += the network of x, tokens of one part. */
+static bool feed_part(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, const attn__packed packed[2],
+                      bool bf16)
+{
+    const attn_nn_linear *fc1 = &layer->fc1, *fc2 = &layer->fc2;
+    attn_tensor *h = normalised(&layer->ffn_norm, tape, x, bf16);
+    attn__linear_part wide = {.x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_GELU_ERF};
+    h = attn__linear_new(tape, &wide, attn_tensor_dim(fc1->weight, 0), bf16 ? ATTN_BF16 : attn_tensor_dtype(x));
+    return attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = fc2->weight, .b = fc2->bias,
+                                                            .packed = &packed[1], .add = true, .y = x});
+}
+
 /* Some tokens at a time in any case: their hidden channels, four times as many, then stay in the last cache. */
 static bool apply_feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, int64_t max_tokens,
                                bool bf16)
 {
     enum { TOKENS = 1024 };
-    const attn_tensor *w1 = layer->fc1.weight, *w2 = layer->fc2.weight;
     int64_t tokens = tokens_of(x), each = max_tokens > 0 && max_tokens < TOKENS ? max_tokens : TOKENS;
-    bool fine = true;
     attn_tensor *flat = attn_reshape(tape, x, 2, (int64_t[]){tokens, attn_tensor_dim(x, -1)});
-    attn_scope_begin(tape);
-    if (bf16) { /* once, not for each part */
-        w1 = attn__rounded(tape, w1);
-        w2 = attn__rounded(tape, w2);
-    }
+    attn__packed packed[] = {pack_weights(tape, layer->fc1.weight, bf16), pack_weights(tape, layer->fc2.weight, bf16)};
+    bool fine = flat != NULL;
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
-        attn_tensor *part = flat ? attn__part_of(tape, flat, at, at + each < tokens ? at + each : tokens) : NULL;
-        attn_tensor *h = part ? normalised(&layer->ffn_norm, tape, part, bf16) : NULL;
-        h = h ? attn__linear_rows(tape, h, w1, layer->fc1.bias, 0, attn_tensor_dim(layer->fc1.weight, 0), ATTN_GELU_ERF,
-                                  attn_tensor_dtype(h)) : NULL;
-        fine = attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = w2, .b = layer->fc2.bias, .add = true,
-                                                                .y = part});
+        attn_tensor *part = attn__part_of(tape, flat, at, at + each < tokens ? at + each : tokens);
+        fine = part && feed_part(layer, tape, part, packed, bf16);
         attn_scope_end(tape, NULL);
     }
-    attn_scope_end(tape, NULL);
+    attn__gemm_unpack(&packed[0]);
+    attn__gemm_unpack(&packed[1]);
     return fine;
 }
 

@@ -141,8 +141,8 @@ static attn_tensor *project(const attn_nn_linear *linear, attn_tape *tape, attn_
     if (keeps_gradients(tape)) {
         return attn_nn_linear_forward(linear, tape, x);
     }
-    return attn__linear_rows(tape, x, linear->weight, linear->bias, range->first * dim, range->n * dim, ATTN_IDENTITY,
-                             number_of(x));
+    attn__linear_part part = {.x = x, .w = linear->weight, .b = linear->bias, .row = range->first * dim};
+    return attn__linear_new(tape, &part, range->n * dim, number_of(x));
 }
 
 static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape)
@@ -160,26 +160,30 @@ static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *ta
     return project(&layer->v, tape, x, range, s->dim);
 }
 
-/* The maps [H,B,C,C] as attention to values that are the identity: the scores, sums over thousands of channels, are
- * then products of matrices, where the engine's own weights are one sum after the other. */
-static attn_tensor *tied_maps(attn_tape *tape, const attn_attention *a, const sizes *s)
+/* The maps as attention to values that are the identity of `side` keys: scores and maps are then products of matrices,
+ * where the engine's own weights are one sum after the other. */
+static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t side)
 {
-    int64_t map = s->cols * s->cols, square[] = {s->cols, s->cols};
     attn_attention maps = *a;
-    attn_dim *dims = maps.problem.dims;
-    attn_tensor *identity = attn_tensor_make(tape, maps.problem.dtype, 2, square, NULL);
-    for (int64_t i = 0; identity && i < s->cols; i++) {
-        attn__set_number(identity, i * (s->cols + 1), 1);
+    attn_problem *p = &maps.problem;
+    attn_tensor *identity = attn_tensor_make(tape, p->dtype, 2, (int64_t[]){side, side}, NULL);
+    for (int64_t i = 0; identity && i < side; i++) {
+        attn__set_number(identity, i * (side + 1), 1);
     }
-    dims[0].v = dims[1].v = 0;
-    dims[0].o = s->batch * map;
-    dims[1].o = map;
-    dims[2].o = dims[3].v = s->cols;
-    dims[6] = (attn_dim){.role = ATTN_VALUE, .n = s->cols, .v = 1, .o = 1};
-    maps.problem.ndims = 7;
+    p->ndims = 0;
+    for (int i = 0; i < a->problem.ndims; i++) {
+        attn_dim dim = a->problem.dims[i];
+        dim.v = dim.role == ATTN_KEY ? side : 0;
+        dim.o = dim.role == ATTN_BATCH || dim.role == ATTN_QUERY ? dim.weights : 0;
+        if (dim.role != ATTN_VALUE) {
+            p->dims[p->ndims++] = dim;
+        }
+    }
+    p->dims[p->ndims++] = (attn_dim){.role = ATTN_VALUE, .n = side, .v = 1, .o = 1};
     maps.v.tensor = identity;
     maps.weights = NULL;
-    memcpy(maps.shape, maps.weights_shape, sizeof maps.shape);
+    maps.rank = a->weights_rank;
+    memcpy(maps.shape, a->weights_shape, sizeof maps.shape);
     return attn_attend(tape, &maps);
 }
 
@@ -219,8 +223,8 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     a.problem.dtype = number_of(x);
     a.problem.mask_fill = layer->fill;
     a.problem.weights_dropped = true;
-    if (weights && !columns && !keeps_gradients(tape)) {
-        *weights = tied_maps(tape, &a, &s);
+    if (weights && !keeps_gradients(tape)) {
+        *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
         if (!*weights) { /* contacts made without them would look like an answer */
             return NULL;

@@ -45,11 +45,28 @@ static double widest(cairo_t *cr, const char *const *labels, int64_t n)
     return fmin(most, LONGEST_LABEL);
 }
 
-/* Where there are labels, a line of text must fit a cell; else a panel is kept at a handy size. */
+/* Cells from one label to the next; 0 where there are less than two.  Empty ones are none: an axis of some hundred
+ * places may have every tenth named. */
+static int64_t label_spacing(const char *const *labels, int64_t n)
+{
+    int64_t least = 0, last = -1;
+    for (int64_t i = 0; labels && i < n; i++) {
+        if (!labels[i][0])
+            continue;
+        if (last >= 0 && (least == 0 || i - last < least))
+            least = i - last;
+        last = i;
+    }
+    return least;
+}
+
+/* A panel is kept at a handy size, unless its labels need more: a line of text from each to the next. */
 static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 {
     double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));
-    return row->row_labels || row->col_labels ? fmax(cell, LABEL * 1.45) : cell;
+    int64_t down = label_spacing(row->row_labels, rows), across = label_spacing(row->col_labels, cols);
+    cell = down ? fmax(cell, LABEL * 1.45 / (double)down) : cell;
+    return across ? fmax(cell, LABEL * 1.45 / (double)across) : cell;
 }
 
 static void measure_row(const layout *l, const attn_panel_row *row, laid_row *laid, cairo_t *cr)

@@ -5,6 +5,7 @@
 #include "base/context.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME = 96 };
@@ -37,6 +38,13 @@ static void name_of(char *name, const char *title)
     snprintf(name, NAME, "%.*s", layer ? (int)(layer - title) : NAME - 1, title ? title : "Attention");
 }
 
+/* The number behind ", layer"; 0 if there is none. */
+static int64_t layer_of(const char *title)
+{
+    const char *layer = title ? strstr(title, ", layer ") : NULL;
+    return layer ? strtoll(layer + strlen(", layer "), NULL, 10) : 0;
+}
+
 /* A map of so many heads, of which `first` is one. */
 static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
 {
@@ -47,7 +55,8 @@ static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *
                                         .cols = first->cols,
                                         .queries = row->row_labels,
                                         .keys = row->col_labels,
-                                        .weights = g->weights + g->used};
+                                        .weights = g->weights + g->used,
+                                        .first_layer = layer_of(row->title)};
     g->n++;
 }
 

@@ -31,6 +31,8 @@ typedef __m256 vm; /* the sign bit chooses */
 
 VF_FN vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 VF_FN void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+VF_FN void vf_stream(float *p, vf x) { _mm256_stream_ps(p, x); }
+VF_FN void vf_stream_end(void) { _mm_sfence(); }
 VF_FN vf vf_set1(float x) { return _mm256_set1_ps(x); }
 VF_FN vf vf_zero(void) { return _mm256_setzero_ps(); }
 VF_FN vm vm_first(int n)

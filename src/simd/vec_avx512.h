@@ -32,6 +32,8 @@ typedef __mmask16 vm;
 
 VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
+VF_FN void vf_stream_end(void) { _mm_sfence(); }
 VF_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
 VF_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
 VF_FN vm vm_first(int n) { return (vm)((1u << n) - 1u); }
@@ -56,6 +58,25 @@ VF_FN vf vf_scale2(vf p, vf x) { return _mm512_scalef_ps(p, x); }
 /* Lane by lane element i % 32 of a table in two registers; the other sets have nothing as quick. */
 #define VF_TABLE
 VF_FN vf vf_pick(vf low, vf high, vi i) { return _mm512_permutex2var_ps(low, i, high); }
+
+/* Elements n to n + 15 of two vectors one after the other, n a constant from 0 to 7. */
+#define VF_SHIFT
+#define VF_ALIGN(n) case n: return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
+VF_FN vf vf_shift(vf a, vf b, int n)
+{
+    switch (n) {
+        VF_ALIGN(1);
+        VF_ALIGN(2);
+        VF_ALIGN(3);
+        VF_ALIGN(4);
+        VF_ALIGN(5);
+        VF_ALIGN(6);
+        VF_ALIGN(7);
+    default:
+        return a;
+    }
+}
+#undef VF_ALIGN
 
 VF_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 VF_FN vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

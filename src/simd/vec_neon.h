@@ -21,6 +21,8 @@ typedef uint32x4_t vm; /* 0 or all ones */
 
 VF_FN vf vf_load(const float *p) { return vld1q_f32(p); }
 VF_FN void vf_store(float *p, vf x) { vst1q_f32(p, x); }
+VF_FN void vf_stream(float *p, vf x) { vf_store(p, x); }
+VF_FN void vf_stream_end(void) {}
 VF_FN vf vf_set1(float x) { return vdupq_n_f32(x); }
 VF_FN vf vf_zero(void) { return vdupq_n_f32(0.0f); }
 VF_FN vm vm_first(int n)

@@ -128,10 +128,11 @@ void attn__exchange_destroy(attn__exchange *e)
         x->place = NULL;
     }
     attn_named_clear(&e->still);
-    attn__free(e->context, e->memory);
-    attn__free(e->context, e->buckets);
-    attn__free(e->context, e->slots);
-    attn__free(e->context, e);
+    attn_context *context = e->context;
+    attn__free(context, e->buckets);
+    attn__free(context, e->slots);
+    attn__ranks_free(context, e->memory); /* the last two: sums may be under way in them */
+    attn__ranks_free(context, e);
 }
 
 double attn__exchange_waited(const attn__exchange *e)

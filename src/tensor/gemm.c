@@ -2,7 +2,9 @@
  * Which matrix product to use. */
 #include "tensor/gemm.h"
 
+#include "kernels/rows/rows.h"
 #include "tensor/dnnl.h"
+#include "tensor/op.h"
 
 #include <string.h>
 
@@ -24,21 +26,53 @@ static void empty_product(const attn__gemm_args *g)
         memset((char *)g->c + (size_t)(i * g->ldc) * element, 0, (size_t)g->n * element);
 }
 
+/* Bias and activation as a pass of their own. */
+static void finish(const attn_tape *tape, const attn__gemm_args *g)
+{
+    size_t element = attn_dtype_size(g->dtype);
+    attn__rows_args args = {.x = g->bias, .y = g->c, .n = g->n, .kind = (int)g->activation};
+    if (!g->bias && g->activation == ATTN_IDENTITY)
+        return;
+    if (g->ldc == g->n)
+        attn__rows_run(tape, g->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, g->m, g->n);
+    for (int64_t i = 0; i < g->m && g->ldc != g->n; i++) {
+        args.y = (char *)g->c + (size_t)(i * g->ldc) * element;
+        attn__rows_run(tape, g->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, 1, g->n);
+    }
+}
+
+static bool is_fusable(attn_activation activation)
+{
+    return activation == ATTN_IDENTITY || activation == ATTN_RELU || activation == ATTN_GELU_ERF;
+}
+
+/* A linear layer of many rows: oneDNN's general product reads B across its rows, at 0.74 to 0.91 of the machine's peak;
+ * packing it first costs a few hundredths at a thousand rows, and gives 0.95. */
+static bool packed_product(attn_tape *tape, const attn__gemm_args *g)
+{
+    enum { ROWS = 768, COLUMNS = 64 };
+    if (g->dtype != ATTN_F32 || g->transpose_a || !g->transpose_b || g->lda != g->k || g->ldc != g->n || g->m < ROWS ||
+        g->n < COLUMNS || g->k < COLUMNS || !is_fusable(g->activation))
+        return false;
+    return attn__gemm_fused(tape, &(attn__fused_args){.in = ATTN_F32, .out = ATTN_F32, .m = g->m, .n = g->n, .k = g->k,
+                                                      .a = g->a, .b = g->b, .ldb = g->ldb, .bias = g->bias,
+                                                      .activation = g->activation, .add = g->add, .c = g->c});
+}
+
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 {
-    if (args->m == 0 || args->n == 0)
+    if (args->m == 0 || args->n == 0 || (args->k > 0 && packed_product(tape, args)))
         return true;
     if (args->k == 0) {
         empty_product(args);
-        return true;
-    }
-    if (args->dtype == ATTN_F64) {
+    } else if (args->dtype == ATTN_F64) {
         attn__gemm_double(tape, args);
-        return true;
+    } else {
+        int64_t done = attn__dnnl_product(tape->context->threads, args);
+        attn__gemm_args rest = rows_from(args, done);
+        if (rest.m > 0 && !attn__gemm_own(tape, &rest))
+            return false;
     }
-    int64_t done = attn__dnnl_product(tape->context->threads, args);
-    if (done == args->m)
-        return true;
-    attn__gemm_args rest = rows_from(args, done);
-    return attn__gemm_own(tape, &rest);
+    finish(tape, args);
+    return true;
 }

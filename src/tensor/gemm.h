@@ -2,9 +2,10 @@
  *
  * gemm.h - the one seam to matrix products of the linear layers:
  *
- *     C[m,n] (+)= op(A)[m,k] op(B)[k,n]         op transposes or not; rows contiguous, `ld` elements apart
+ *     C[m,n] (+)= activation(op(A)[m,k] op(B)[k,n] + bias[n])
  *
- * oneDNN's where it is built in and wins, else the engine's own tiles; plain loops for double.
+ * op transposes or not; rows contiguous, `ld` elements apart.  oneDNN's where it is built in and wins, else the
+ * engine's own tiles; plain loops for double.
  */
 #ifndef ATTN_TENSOR_GEMM_H
 #define ATTN_TENSOR_GEMM_H
@@ -12,7 +13,7 @@
 #include "tensor/tensor.h"
 
 typedef struct attn__gemm_args {
-    attn_dtype dtype; /* F32 or F64 */
+    attn_dtype dtype; /* F32 or F64, of all arrays */
     bool transpose_a, transpose_b;
     int64_t m, n, k;
     const void *a;
@@ -21,25 +22,41 @@ typedef struct attn__gemm_args {
     int64_t ldb;
     void *c;
     int64_t ldc;
-    bool add; /* to C instead of overwriting it */
+    bool add;                   /* to C instead of overwriting it; then without activation */
+    const void *bias;           /* [n]; NULL: none */
+    attn_activation activation; /* applied to C */
 } attn__gemm_args;
 
 /* Uses the context's threads and the tape's pool for scratch memory.  False (noted) without memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args);
 
-/* C[m,n] (+)= activation(A[m,k] B[n,k]^T + bias) in one pass; f32 or bf16 in, sums in f32. */
+/* Weights [n,k] in the order in which oneDNN's product reads them, rounded to bf16 on the way if so wanted: for several
+ * products with the same ones.  hold.data NULL: none. */
+typedef struct attn__packed {
+    attn_dtype dtype;
+    int64_t n, k;
+    attn__hold hold;
+} attn__packed;
+/* False, and nothing is held, where oneDNN is not there, refuses or has no memory. */
+bool attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                     attn__packed *packed);
+void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
+
+/* C[m,n] (+)= activation(A[m,k] B[n,k]^T + bias) in one pass, f32 or bf16 in, sums in f32. */
 typedef struct attn__fused_args {
-    attn_dtype in, out; /* of A and B, and of C; F32 or BF16 */
+    attn_dtype in, out; /* of A, and of C; F32 or BF16.  B is F32, and rounded to A's type */
     int64_t m, n, k;
-    const void *a, *b;
-    int64_t ldb;        /* of B; A and C are contiguous */
-    const float *bias;  /* [n]; NULL: none */
-    bool gelu;          /* its exact form; not with `add` */
+    const void *a;              /* contiguous, as C is */
+    const float *b;
+    int64_t ldb;
+    const attn__packed *packed; /* B, or NULL: it is packed for this product */
+    const float *bias;          /* [n]; NULL: none */
+    attn_activation activation; /* IDENTITY, RELU or GELU_ERF; not with `add` */
     bool add;
     void *c;
 } attn__fused_args;
-/* False, and nothing is done, where oneDNN is not there or refuses. */
-bool attn__gemm_fused(const attn_tape *tape, const attn__fused_args *args);
+/* False, and nothing is done, where oneDNN is not there, refuses or has no memory. */
+bool attn__gemm_fused(attn_tape *tape, const attn__fused_args *args);
 
 /* The engine's own product, in parts; gemm_own.c and gemm_double.c. */
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args);

@@ -9,55 +9,43 @@
 
 #include <string.h>
 
-/* Bias and activation are a pass of their own over y, while it is still in a cache where y is a small part. */
-static void finish(attn_tape *tape, const attn__linear_part *p, int64_t rows, int64_t out)
+/* The part of w that is meant. */
+static const char *weights_of(const attn__linear_part *p)
 {
-    size_t element = attn_dtype_size(p->x->dtype);
-    attn__rows_args args = {.x = p->b ? (const char *)p->b->data + (size_t)p->row * element : NULL, .y = p->y->data,
-                            .n = out, .kind = (int)p->activation};
-    if (p->b || p->activation != ATTN_IDENTITY)
-        attn__rows_run(tape, p->y->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, rows, out);
+    return (const char *)p->w->data + (size_t)(p->row * p->w->shape[1] + p->column) * attn_dtype_size(p->w->dtype);
 }
 
 /* In one pass, f32 or bf16. */
 static bool fused(attn_tape *tape, const attn__linear_part *p)
 {
-    int64_t ld = p->w->shape[1];
     attn__fused_args args = {.in = p->x->dtype, .out = p->y->dtype, .m = attn__row_count(p->x),
                              .n = p->y->shape[p->y->rank - 1], .k = p->x->shape[p->x->rank - 1], .a = p->x->data,
-                             .b = (const char *)p->w->data + (size_t)(p->row * ld + p->column) * attn_dtype_size(p->w->dtype),
-                             .ldb = ld, .bias = p->b ? (const float *)p->b->data + p->row : NULL,
-                             .gelu = p->activation == ATTN_GELU_ERF, .add = p->add, .c = p->y->data};
+                             .b = (const float *)(const void *)weights_of(p), .ldb = p->w->shape[1], .packed = p->packed,
+                             .bias = p->b ? (const float *)p->b->data + p->row : NULL, .activation = p->activation,
+                             .add = p->add, .c = p->y->data};
     return args.m > 0 && args.n > 0 && args.k > 0 && attn__gemm_fused(tape, &args);
 }
 
 static bool in_steps(attn_tape *tape, const attn__linear_part *p)
 {
-    int64_t in = p->x->shape[p->x->rank - 1], out = p->y->shape[p->y->rank - 1], ld = p->w->shape[1];
-    int64_t rows = attn__row_count(p->x);
+    int64_t in = p->x->shape[p->x->rank - 1], out = p->y->shape[p->y->rank - 1];
     size_t element = attn_dtype_size(p->w->dtype);
-    attn__gemm_args args = {.dtype = p->x->dtype, .transpose_b = true, .m = rows, .n = out, .k = in, .a = p->x->data,
-                            .lda = in, .b = (const char *)p->w->data + (size_t)(p->row * ld + p->column) * element,
-                            .ldb = ld, .c = p->y->data, .ldc = out, .add = p->add};
-    if (!attn__gemm(tape, &args))
-        return false;
-    finish(tape, p, rows, out);
-    return true;
+    attn__gemm_args args = {.dtype = p->x->dtype, .transpose_b = true, .m = attn__row_count(p->x), .n = out, .k = in,
+                            .a = p->x->data, .lda = in, .b = weights_of(p), .ldb = p->w->shape[1], .c = p->y->data,
+                            .ldc = out, .add = p->add,
+                            .bias = p->b ? (const char *)p->b->data + (size_t)p->row * element : NULL,
+                            .activation = p->activation};
+    return attn__gemm(tape, &args);
 }
 
-/* Few rows are quicker by the other way, which has a kernel for them. */
-bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part)
+/* attn__gemm packs by itself where that pays. */
+bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
 {
-    enum { FEW = 64 };
-    attn__linear_part p = *part;
-    if (!p.x || !p.w || !p.y)
+    if (!p->x || !p->w || !p->y)
         return false;
-    if (p.x->dtype != ATTN_BF16)
-        return (p.x->dtype == ATTN_F32 && attn__row_count(p.x) > FEW && fused(tape, &p)) || in_steps(tape, &p);
-    attn_scope_begin(tape);
-    p.w = p.w->dtype == ATTN_BF16 ? p.w : attn__rounded(tape, p.w);
-    bool done = p.w && fused(tape, &p);
-    attn_scope_end(tape, NULL);
+    if (p->x->dtype != ATTN_BF16)
+        return (p->packed && p->packed->hold.data && fused(tape, p)) || in_steps(tape, p);
+    bool done = p->w->dtype == ATTN_F32 && fused(tape, p);
     if (!done)
         attn__fail(tape->context, ATTN_UNSUPPORTED, "products in bf16 need oneDNN and a machine that it has them for");
     return done;
@@ -86,17 +74,16 @@ attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)
     return y;
 }
 
-attn_tensor *attn__linear_rows(attn_tape *tape, attn_tensor *x, const attn_tensor *w, const attn_tensor *b, int64_t row,
-                               int64_t out, attn_activation activation, attn_dtype dtype)
+attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, int64_t out, attn_dtype dtype)
 {
-    if (!x || !w)
-        return NULL;
     int64_t shape[ATTN_MAX_RANK];
-    memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = out;
-    attn__linear_part part = {.x = x, .w = w, .b = b, .row = row, .activation = activation,
-                              .y = attn__op_result(tape, dtype, x->rank, shape)};
-    return attn__linear_part_run(tape, &part) ? part.y : NULL;
+    attn__linear_part made = *part;
+    if (!part->x || !part->w)
+        return NULL;
+    memcpy(shape, part->x->shape, sizeof shape);
+    shape[part->x->rank - 1] = out;
+    made.y = attn__op_result(tape, dtype, part->x->rank, shape);
+    return attn__linear_part_run(tape, &made) ? made.y : NULL;
 }
 
 attn_tensor *attn__part_of(attn_tape *tape, attn_tensor *x, int64_t begin, int64_t end)

@@ -6,25 +6,24 @@
 #ifndef ATTN_TENSOR_LINEAR_PART_H
 #define ATTN_TENSOR_LINEAR_PART_H
 
-#include "tensor/tensor.h"
+#include "tensor/gemm.h"
 
 /* y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]), c and o over the last axes of x and y.
- * Where x is bf16, w is rounded to it (if it is not bf16 already), sums and b are f32, and y is either. */
+ * Where x is bf16, w is rounded to it, sums and b are f32, and y is either. */
 typedef struct attn__linear_part {
     const attn_tensor *x, *w, *b; /* b NULL: none */
     int64_t row, column;
-    attn_activation activation;   /* IDENTITY or GELU_ERF; IDENTITY where `add` */
+    attn_activation activation;   /* IDENTITY where `add`; with bf16 RELU or GELU_ERF else */
     bool add;
+    const attn__packed *packed;   /* w's rows and columns, packed before; NULL or empty: packed here */
     attn_tensor *y;
 } attn__linear_part;
 
 /* False (noted) without memory, where a tensor is NULL, or (ATTN_UNSUPPORTED) for bf16 without oneDNN. */
 bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 
-/* A new tensor of type `dtype`, x's shape but for `out` channels at the end, filled with channels [row, row + out) of the
- * layer. */
-attn_tensor *attn__linear_rows(attn_tape *tape, attn_tensor *x, const attn_tensor *w, const attn_tensor *b, int64_t row,
-                               int64_t out, attn_activation activation, attn_dtype dtype);
+/* The part with y a new tensor of type `dtype`, x's shape but for `out` channels at the end. */
+attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, int64_t out, attn_dtype dtype);
 
 /* x, F32, rounded to bf16, in a new tensor. */
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);

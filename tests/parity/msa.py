@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The MSA Transformer against facebookresearch/esm on PyTorch, with a checkpoint of the exact published form.
 
-    msa.py --data FOLDER [--esm FOLDER] [--work FOLDER] [--layers N] [--tolerance X]
+    msa.py --data FOLDER [--esm FOLDER] [--work FOLDER] [--layers N] [--tolerance X] [--only TEXT] [--bf16]
+           [--row-positions 1]
 
 FOLDER of --data holds alignments (.a3m).  The weights are random: what is compared is arithmetic and loading, the
 published names, their swapped axes and the separate regression file among them.  Every result of the library, in
 chunks and not, is compared with the original's: logits, representations, row and column attention, contacts.
+--row-positions 1 gives the table of MSA positions the one channel that the first release (ESM-MSA-1) has.  --bf16 shows,
+and does not judge, how far the library's bf16 is from the original in f32, beside the original cast to bf16.
 Exit code 77, with a message, where esm cannot be imported.
 """
 import argparse
@@ -22,13 +25,13 @@ import torch
 
 from compare import distance, peak
 
-ROWS, PARAMETERS = 24, 115_616_434
+ROWS, PARAMETERS = 24, {768: 115_616_434, 1: 114_831_026}
 
 
 class Options(ctypes.Structure):
     _fields_ = [(name, ctypes.c_bool) for name in ("logits", "contacts", "row_maps", "column_maps")] + [
         ("layers", ctypes.POINTER(ctypes.c_int64)), ("nlayers", ctypes.c_int64), ("memory", ctypes.c_size_t),
-        ("max_tokens", ctypes.c_int64), ("bf16", ctypes.c_bool)]
+        ("max_tokens", ctypes.c_int64), ("bf16", ctypes.c_bool), ("map_layer", ctypes.c_int64)]
 
 
 class LoadOptions(ctypes.Structure):
@@ -80,7 +83,7 @@ class Library:
         return out | {f"representation {n}": self.array(result.representations[i]) for i, n in enumerate(layers)}
 
 
-def original_model(layers):
+def original_model(layers, row_positions):
     """The published model's shape with random weights: sharper than its first values, or all maps would be flat."""
     import esm
     from esm.model.msa_transformer import MSATransformer
@@ -89,7 +92,7 @@ def original_model(layers):
     args = argparse.Namespace(arch="msa_transformer", layers=layers, embed_dim=768, ffn_embed_dim=3072,
                               attention_heads=12, dropout=0.1, attention_dropout=0.1, activation_dropout=0.1,
                               max_tokens=2 ** 14, max_positions=1024, embed_positions_msa=True,
-                              embed_positions_msa_dim=768)
+                              embed_positions_msa_dim=row_positions)
     model = MSATransformer(args, alphabet).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -142,15 +145,33 @@ def batches(data, alphabet):
     yield "padded batch", convert([second, third[:9], full[:1]])[2]
 
 
-def compare_batch(lib, msa, model, tokens, layers, options, tolerance):
+def original_run(model, tokens, layers):
     with torch.no_grad():
         model.max_tokens_per_msa_(2 ** 30)  # the original's own chunks round scores; here it runs in one piece
         out = model(tokens, repr_layers=layers, return_contacts=True)
-    wanted = {"logits": out["logits"], "contacts": out["contacts"], "row_maps": out["row_attentions"],
-              "column_maps": out["col_attentions"]}
-    wanted |= {f"representation {n}": out["representations"][n] for n in layers}
+    made = {"logits": out["logits"], "contacts": out["contacts"], "row_maps": out["row_attentions"],
+            "column_maps": out["col_attentions"]}
+    made |= {f"representation {n}": out["representations"][n] for n in layers}
+    return {name: a.float().numpy() for name, a in made.items()}
+
+
+def errors_of(got, wanted):
+    return ", ".join(f"{k} {distance(got[k], a, max(peak(a), 1e-30)):.1e}" for k, a in wanted.items())
+
+
+def show_bf16(lib, msa, model, chosen, layers):
+    """The original's own error in bf16 is the scale: a number of 8 bits cannot give more than about 4e-3 at once."""
+    wanted = [original_run(model, tokens, layers) for _, tokens in chosen]
+    for (name, tokens), exact in zip(chosen, wanted):
+        print(f"{name} {tuple(tokens.shape)}: attn bf16:", errors_of(lib.run(msa, tokens.numpy(), layers, bf16=True), exact))
+    model.bfloat16()
+    for (name, tokens), exact in zip(chosen, wanted):
+        print(f"{name} {tuple(tokens.shape)}: esm bf16: ", errors_of(original_run(model, tokens, layers), exact))
+
+
+def compare_batch(lib, msa, wanted, tokens, layers, options):
     got = lib.run(msa, tokens.numpy(), layers, **options)
-    return {name: distance(got[name], a.numpy(), max(peak(a.numpy()), 1e-30)) for name, a in wanted.items()}
+    return {name: distance(got[name], a, max(peak(a), 1e-30)) for name, a in wanted.items()}
 
 
 def compare_alone(lib, msa, tokens, layers):
@@ -174,24 +195,32 @@ def main():
     parser.add_argument("--work")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--tolerance", type=float, default=1e-4)
+    parser.add_argument("--only", default="", help="of the batches those with this text in their name")
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--row-positions", type=int, default=768, choices=(1, 768), help="channels of their table")
     options = parser.parse_args()
     sys.path.insert(0, options.esm)
     try:
-        model, alphabet, args = original_model(options.layers)
+        model, alphabet, args = original_model(options.layers, options.row_positions)
     except ImportError as error:
         print(f"skipped: facebookresearch/esm cannot be imported ({error}); scripts/install-parity --esm fetches it")
         return 77
     count = sum(p.numel() for p in model.parameters())
-    failed = options.layers == 12 and count != PARAMETERS
+    failed = options.layers == 12 and count != PARAMETERS[options.row_positions]
     print(f"{count:,} parameters")
     lib = Library(os.path.join(build, "libattn.so"))
     layers = [0, options.layers // 2, options.layers]
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         path = write_checkpoint(model, args, folder)
         compat, own = lib.load(path, compat=True), lib.load(path)
-        for name, tokens in batches(options.data, alphabet):
+        chosen = [(name, tokens) for name, tokens in batches(options.data, alphabet) if options.only in name]
+        if options.bf16:
+            show_bf16(lib, compat, model, chosen, layers)
+            return 0
+        for name, tokens in chosen:
+            wanted = original_run(model, tokens, layers)
             for title, how in ("whole", {"max_tokens": 1 << 30}), ("in chunks", {"max_tokens": 500}):
-                errors = compare_batch(lib, compat, model, tokens, layers, how, options.tolerance)
+                errors = compare_batch(lib, compat, wanted, tokens, layers, how)
                 bad = max(errors.values()) > options.tolerance
                 failed |= bad
                 print("FAIL" if bad else "ok  ", name, tuple(tokens.shape), title + ":",

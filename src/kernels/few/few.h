@@ -9,6 +9,7 @@
 #include "attn/attn.h"
 #include "base/cpu.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Rows of keys or values: element (j, c) at base[at[j] + c].  `at` goes on for ATTN__FEW_AHEAD rows, which will be
@@ -20,11 +21,29 @@ typedef struct attn__few_rows {
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
     const int64_t *at;
     int64_t rows, channels;
+    bool fetch; /* bring in the rows that follow */
 } attn__few_rows;
+
+/* out[at[j] + c] = factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels), of
+ * those i only that have from[i] <= j < to[i]; or added to what is there. */
+typedef struct attn__few_spread {
+    void *out;
+    attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
+    const int64_t *at;
+    int64_t rows, channels, queries;
+    const float *w, *x; /* x padded to whole vectors */
+    int64_t ldw, ldx;
+    const int64_t *from, *to;
+    float factor;
+    bool add;
+    bool stream; /* past the caches, where a row's lines are aligned; `settle` follows before another thread looks */
+} attn__few_spread;
 
 typedef struct attn__few_kernel {
     attn__isa isa;
     int lanes;
+    /* row[c] = factor * from[c], c in [0, n). */
+    void (*load)(const void *from, attn_dtype dtype, int64_t n, float factor, float *row);
     /* s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]; q padded with zeros to whole vectors, lds to whole
      * vectors of keys. */
     void (*score)(const attn__few_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds);
@@ -33,6 +52,9 @@ typedef struct attn__few_kernel {
     float (*weigh)(float *s, int64_t count, float *m, float *l);
     /* o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]; o padded to whole vectors. */
     void (*add)(const attn__few_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o);
+    /* rows of keys as above, written. */
+    void (*spread)(const attn__few_spread *args);
+    void (*settle)(void);
 } attn__few_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

@@ -22,6 +22,15 @@ VF_FN void row_fetch(const void *base, attn_dtype dtype, int64_t at)
     __builtin_prefetch((const char *)base + at * (dtype == ATTN_BF16 ? 2 : 4), 0, 2);
 }
 
+static void load(const void *from, attn_dtype dtype, int64_t n, float factor, float *row)
+{
+    for (int64_t c = 0; c < n; c += VF_LANES) {
+        int part = n - c < VF_LANES ? (int)(n - c) : VF_LANES;
+        vf x = dtype == ATTN_BF16 ? row_load(from, ATTN_BF16, c, part) : row_load(from, ATTN_F32, c, part);
+        vf_store_part(row + c, vf_mul(x, vf_set1(factor)), part);
+    }
+}
+
 /* As many keys as lanes: their sums side by side, transposed, add up to a vector of scores. */
 VF_FN vf score_lanes(const attn__few_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *ahead,
                       const float *q, bool first)
@@ -66,7 +75,7 @@ VF_FN void score_as(const attn__few_rows *k, attn_dtype dtype, const float *q, i
         for (int r = 0; r < VF_LANES; r++)
             at[r] = k->at[j + r < k->rows ? j + r : k->rows - 1];
         for (int64_t i = 0; i < queries; i++)
-            vf_store(s + i * lds + j, score_lanes(k, dtype, at, k->at + j + ATTN__FEW_AHEAD, q + i * ldq, i == 0));
+            vf_store(s + i * lds + j, score_lanes(k, dtype, at, k->at + j + ATTN__FEW_AHEAD, q + i * ldq, i == 0 && k->fetch));
     }
 }
 
@@ -107,44 +116,135 @@ static float weigh(float *s, int64_t count, float *m, float *l)
     return shrink;
 }
 
+/* o += p v for keys [from, to), `vectors` vectors from channel `at` on.  Two keys at a time, each with sums of its own:
+ * four vectors' chains would leave the units waiting. */
 VF_FN void add_chunk(const attn__few_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p, float shrink,
-                     float *o, int64_t at, int vectors, int n)
+                     float *o, int64_t at, int vectors, int n, bool fetch)
 {
-    vf sum[CHUNK];
+    vf even[CHUNK], odd[CHUNK];
     VF_UNROLL
-    for (int i = 0; i < vectors; i++)
-        sum[i] = vf_mul(vf_load(o + at + i * VF_LANES), vf_set1(shrink));
-    for (int64_t j = from; j < to; j++) {
-        vf x = vf_set1(p[j]);
+    for (int i = 0; i < vectors; i++) {
+        even[i] = vf_mul(vf_load(o + at + i * VF_LANES), vf_set1(shrink));
+        odd[i] = vf_zero();
+    }
+    int64_t j = from;
+    for (; j + 2 <= to; j += 2) {
+        vf x = vf_set1(p[j]), y = vf_set1(p[j + 1]);
         VF_UNROLL
         for (int i = 0; i < vectors; i++) {
-            row_fetch(v->base, dtype, v->at[j + ATTN__FEW_AHEAD] + at + i * VF_LANES);
-            sum[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), sum[i]);
+            if (fetch)
+                row_fetch(v->base, dtype, v->at[j + ATTN__FEW_AHEAD] + at + i * VF_LANES);
+            even[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), even[i]);
         }
+        VF_UNROLL
+        for (int i = 0; i < vectors; i++) {
+            if (fetch)
+                row_fetch(v->base, dtype, v->at[j + 1 + ATTN__FEW_AHEAD] + at + i * VF_LANES);
+            odd[i] = vf_fma(y, row_load(v->base, dtype, v->at[j + 1] + at + i * VF_LANES, n), odd[i]);
+        }
+    }
+    if (j < to) {
+        vf x = vf_set1(p[j]);
+        VF_UNROLL
+        for (int i = 0; i < vectors; i++)
+            even[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), even[i]);
     }
     VF_UNROLL
     for (int i = 0; i < vectors; i++)
-        vf_store(o + at + i * VF_LANES, sum[i]);
+        vf_store(o + at + i * VF_LANES, vf_add(even[i], odd[i]));
 }
 
 VF_FN void add_as(const attn__few_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p, float shrink,
-                  float *o)
+                  float *o, bool fetch)
 {
     int64_t at = 0;
     for (; at + CHUNK * VF_LANES <= v->channels; at += CHUNK * VF_LANES)
-        add_chunk(v, dtype, from, to, p, shrink, o, at, CHUNK, VF_LANES);
+        add_chunk(v, dtype, from, to, p, shrink, o, at, CHUNK, VF_LANES, fetch);
+    for (; at + CHUNK / 2 * VF_LANES <= v->channels; at += CHUNK / 2 * VF_LANES)
+        add_chunk(v, dtype, from, to, p, shrink, o, at, CHUNK / 2, VF_LANES, fetch);
     for (; at + VF_LANES <= v->channels; at += VF_LANES)
-        add_chunk(v, dtype, from, to, p, shrink, o, at, 1, VF_LANES);
+        add_chunk(v, dtype, from, to, p, shrink, o, at, 1, VF_LANES, fetch);
     if (at < v->channels)
-        add_chunk(v, dtype, from, to, p, shrink, o, at, 1, (int)(v->channels - at));
+        add_chunk(v, dtype, from, to, p, shrink, o, at, 1, (int)(v->channels - at), fetch);
 }
 
 static void add(const attn__few_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o)
 {
     if (v->dtype == ATTN_BF16)
-        add_as(v, ATTN_BF16, from, to, p, shrink, o);
+        add_as(v, ATTN_BF16, from, to, p, shrink, o, v->fetch);
+    else if (v->fetch)
+        add_as(v, ATTN_F32, from, to, p, shrink, o, true);
     else
-        add_as(v, ATTN_F32, from, to, p, shrink, o);
+        add_as(v, ATTN_F32, from, to, p, shrink, o, false);
 }
 
-const attn__few_kernel VF_NAME(attn__few) = {VF_ISA, VF_LANES, score, weigh, add};
+VF_FN void row_store(const attn__few_spread *t, attn_dtype dtype, int64_t at, vf x, int64_t left)
+{
+    int n = left < VF_LANES ? (int)left : VF_LANES;
+    vf factor = vf_set1(t->factor);
+    if (dtype == ATTN_BF16) {
+        uint16_t *p = (uint16_t *)t->out + at;
+        x = t->add ? vf_fma(x, factor, vf_load_bf16_part(p, n)) : vf_mul(x, factor);
+        vf_store_bf16_part(p, x, n);
+        return;
+    }
+    float *p = (float *)t->out + at;
+    if (t->add)
+        vf_store_part(p, vf_fma(x, factor, vf_load_part(p, n)), n);
+    else if (n < VF_LANES)
+        vf_store_part(p, vf_mul(x, factor), n);
+    else if (t->stream && (uintptr_t)p % (VF_LANES * sizeof(float)) == 0)
+        vf_stream(p, vf_mul(x, factor));
+    else
+        vf_store(p, vf_mul(x, factor));
+}
+
+/* Row j: all of its lines one after the other, as the memory likes them. */
+VF_FN void spread_row(const attn__few_spread *t, attn_dtype dtype, int64_t j, int vectors, int64_t at, int64_t count)
+{
+    vf sum[CHUNK];
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        sum[v] = vf_zero();
+    for (int64_t i = 0; i < t->queries; i++) {
+        if (j < t->from[i] || j >= t->to[i]) /* what a query may not see may be NaN in it */
+            continue;
+        vf w = vf_set1(t->w[i * t->ldw + j]);
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum[v] = vf_fma(w, vf_load(t->x + i * t->ldx + at + v * VF_LANES), sum[v]);
+    }
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        row_store(t, dtype, t->at[j] + at + v * VF_LANES, sum[v], count - v * VF_LANES);
+}
+
+VF_FN void spread_as(const attn__few_spread *args, attn_dtype dtype, bool stream)
+{
+    attn__few_spread t = *args; /* so that its members need not be read again after each store */
+    t.stream = stream;
+    for (int64_t j = 0; j < t.rows; j++) {
+        int64_t c = 0;
+        for (; c + CHUNK / 2 * VF_LANES <= t.channels; c += CHUNK / 2 * VF_LANES)
+            spread_row(&t, dtype, j, CHUNK / 2, c, t.channels - c);
+        for (; c < t.channels; c += VF_LANES)
+            spread_row(&t, dtype, j, 1, c, t.channels - c);
+    }
+}
+
+static void spread(const attn__few_spread *t)
+{
+    if (t->dtype == ATTN_BF16)
+        spread_as(t, ATTN_BF16, false);
+    else if (t->stream)
+        spread_as(t, ATTN_F32, true);
+    else
+        spread_as(t, ATTN_F32, false);
+}
+
+static void settle(void)
+{
+    vf_stream_end();
+}
+
+const attn__few_kernel VF_NAME(attn__few) = {VF_ISA, VF_LANES, load, score, weigh, add, spread, settle};

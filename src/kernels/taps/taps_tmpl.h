@@ -4,7 +4,11 @@
  *
  * A block is two vectors wide.  Scores keep TAPS x 2 sums in registers and read, for each channel, one shifted
  * strip a tap; the mix keeps ROWS x 2 sums, over all taps, and reads one shifted strip a channel.  Either way
- * each multiply-add has one load that straddles cache lines, which is what bounds them.
+ * each multiply-add has one load that straddles cache lines, two accesses where the machine has two a cycle.
+ *
+ * Neighbouring taps, one element apart, are a run: three loads serve up to 7 of them, and the vectors between are
+ * shifted together in registers, by units that the products leave free.  The order of the sums stays, and so do the
+ * bits.
  */
 #include "simd/exp.h"
 
@@ -48,6 +52,82 @@ VF_FN void score_taps(const attn__taps_block *b, int64_t first, int taps)
     }
 }
 
+#ifdef VF_SHIFT
+/* How many taps from `first` on, at most 7, lie one element after the other, or, `down`, one before the other. */
+VF_FN int run_from(const attn__taps_block *b, int64_t first, bool *down)
+{
+    const int64_t *offset = b->offset + first;
+    int64_t most = b->taps - first < TAPS ? b->taps - first : TAPS, n = 1;
+    if (most < 3)
+        return 1;
+    int64_t step = offset[1] - offset[0];
+    *down = step == -1;
+    while ((step == 1 || step == -1) && n < most && offset[n] - offset[n - 1] == step)
+        n++;
+    return n >= 7 ? 7 : n >= 5 ? 5 : n >= 3 ? 3 : 1;
+}
+
+/* The strip's vectors for a run: x[3], of which the last has the few elements that the last taps reach. */
+VF_FN void load_run(const float *strip, int taps, vf x[VECTORS + 1])
+{
+    VF_UNROLL
+    for (int n = 0; n < VECTORS; n++)
+        x[n] = vf_load(strip + n * VF_LANES);
+    x[VECTORS] = vf_load_part(strip + VECTORS * VF_LANES, taps - 1);
+}
+
+VF_FN void score_run(const attn__taps_block *b, int64_t first, int taps, bool down)
+{
+    vf sum[TAPS][VECTORS], x[VECTORS + 1];
+    const float *strip = b->strip + b->offset[down ? first + taps - 1 : first];
+    VF_UNROLL
+    for (int e = 0; e < taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            sum[e][n] = vf_zero();
+    }
+    for (int64_t c = 0; c < b->channels; c++, strip += b->ld) {
+        load_run(strip, taps, x);
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++) {
+            vf lane = vf_load(b->tile + c * WIDTH + n * VF_LANES);
+            VF_UNROLL
+            for (int e = 0; e < taps; e++)
+                sum[e][n] = vf_fma(lane, vf_shift(x[n], x[n + 1], down ? taps - 1 - e : e), sum[e][n]);
+        }
+    }
+    VF_UNROLL
+    for (int e = 0; e < taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            vf_store(b->s + (first + e) * WIDTH + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
+    }
+}
+
+#define RUN(function, length, ...)                                                                                     \
+    if (down)                                                                                                          \
+        function(__VA_ARGS__, length, true);                                                                           \
+    else                                                                                                               \
+        function(__VA_ARGS__, length, false)
+
+static void scores(const attn__taps_block *b)
+{
+    bool down = false;
+    for (int64_t e = 0; e < b->taps;) {
+        int run = run_from(b, e, &down);
+        if (run == 7) {
+            RUN(score_run, 7, b, e);
+        } else if (run == 5) {
+            RUN(score_run, 5, b, e);
+        } else if (run == 3) {
+            RUN(score_run, 3, b, e);
+        } else {
+            score_taps(b, e, 1);
+        }
+        e += run;
+    }
+}
+#else
 static void scores(const attn__taps_block *b)
 {
     int64_t e = 0;
@@ -58,6 +138,7 @@ static void scores(const attn__taps_block *b)
     if (e < b->taps)
         score_taps(b, e, 1);
 }
+#endif
 
 /* The one number whose bits, as an integer, are below every other. */
 VF_FN vm is_mark(vf x)
@@ -96,6 +177,81 @@ VF_FN void mix_rows(const attn__taps_block *b, int64_t first, int rows, bool mar
     }
 }
 
+#ifdef VF_SHIFT
+/* Channels of a run at once: their sums and the run's weights fill the registers. */
+enum { RUN_ROWS = 4 };
+
+VF_FN void mix_run(const attn__taps_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][VECTORS], int rows, int taps,
+                   bool down)
+{
+    vf p[TAPS][VECTORS], x[VECTORS + 1];
+    const float *strip = b->strip + b->offset[down ? e + taps - 1 : e] + row * b->ld;
+    VF_UNROLL
+    for (int t = 0; t < taps; t++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            p[t][n] = vf_load(b->s + (e + t) * WIDTH + n * VF_LANES);
+    }
+    VF_UNROLL
+    for (int c = 0; c < rows; c++) {
+        load_run(strip + c * b->ld, taps, x);
+        VF_UNROLL
+        for (int t = 0; t < taps; t++) {
+            VF_UNROLL
+            for (int n = 0; n < VECTORS; n++)
+                sum[c][n] = vf_fma(p[t][n], vf_shift(x[n], x[n + 1], down ? taps - 1 - t : t), sum[c][n]);
+        }
+    }
+}
+
+VF_FN void mix_tap(const attn__taps_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][VECTORS], int rows)
+{
+    const float *strip = b->strip + b->offset[e] + row * b->ld;
+    VF_UNROLL
+    for (int n = 0; n < VECTORS; n++) {
+        vf p = vf_load(b->s + e * WIDTH + n * VF_LANES);
+        VF_UNROLL
+        for (int c = 0; c < rows; c++)
+            sum[c][n] = vf_fma(p, vf_load(strip + c * b->ld + n * VF_LANES), sum[c][n]);
+    }
+}
+
+VF_FN void mix_runs(const attn__taps_block *b, int64_t row, int rows)
+{
+    vf sum[RUN_ROWS][VECTORS];
+    float *to = b->tile + row * WIDTH;
+    bool down = false;
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        sum[i / VECTORS][i % VECTORS] = vf_load(to + i * VF_LANES);
+    for (int64_t e = 0; e < b->taps;) {
+        int run = run_from(b, e, &down);
+        if (run == 7) {
+            RUN(mix_run, 7, b, e, row, sum, rows);
+        } else if (run == 5) {
+            RUN(mix_run, 5, b, e, row, sum, rows);
+        } else if (run == 3) {
+            RUN(mix_run, 3, b, e, row, sum, rows);
+        } else {
+            mix_tap(b, e, row, sum, rows);
+        }
+        e += run;
+    }
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        vf_store(to + i * VF_LANES, sum[i / VECTORS][i % VECTORS]);
+}
+
+static void mix_unmarked(const attn__taps_block *b)
+{
+    int64_t c = 0;
+    for (; c + RUN_ROWS <= b->channels; c += RUN_ROWS)
+        mix_runs(b, c, RUN_ROWS);
+    for (; c < b->channels; c++)
+        mix_runs(b, c, 1);
+}
+#endif
+
 VF_FN void mix_all(const attn__taps_block *b, bool marked)
 {
     int64_t c = 0;
@@ -107,12 +263,19 @@ VF_FN void mix_all(const attn__taps_block *b, bool marked)
         mix_rows(b, c, 1, marked);
 }
 
+#ifndef VF_SHIFT
+static void mix_unmarked(const attn__taps_block *b)
+{
+    mix_all(b, false);
+}
+#endif
+
 static void mix(const attn__taps_block *b)
 {
     if (b->marked)
         mix_all(b, true);
     else
-        mix_all(b, false);
+        mix_unmarked(b);
 }
 
 /* --------------------------------------------------------------------------------------------- in between */

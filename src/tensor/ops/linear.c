@@ -80,27 +80,31 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
         attn__node_save(node, SAVED_Y, y);
 }
 
-/* Bias and activation, in place unless the input must be kept: then input + bias stay in `input`. */
-static void finish(attn_tape *tape, attn_tensor *y, const attn_tensor *b, attn_activation activation, attn__hold input)
+/* The activation as a pass of its own where its input must be kept. */
+static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
+                attn__hold input, attn_tensor *y)
 {
-    int64_t out = y->shape[y->rank - 1], rows = attn__row_count(y);
-    attn__rows_args args = {.x = b ? b->data : NULL, .y = input.data ? input.data : y->data, .n = out,
-                            .kind = input.data ? ATTN__ACT_IDENTITY : (int)activation};
-    if (b || args.kind != ATTN__ACT_IDENTITY)
-        attn__rows_run(tape, y->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, rows, out);
+    int64_t in = w->shape[1], out = w->shape[0];
+    attn__gemm_args args = {.dtype = x->dtype, .transpose_b = true, .m = attn__row_count(x), .n = out, .k = in,
+                            .a = x->data, .lda = in, .b = w->data, .ldb = in, .c = input.data ? input.data : y->data,
+                            .ldc = out, .bias = b ? b->data : NULL,
+                            .activation = input.data ? ATTN_IDENTITY : activation};
+    if (!attn__gemm(tape, &args))
+        return false;
     if (input.data) {
         attn__rows_args act = {.x = input.data, .y = y->data, .kind = (int)activation};
         attn__rows_run(tape, y->dtype, ATTN__ROWS_ACTIVATE, &act, y->size, 1);
     }
+    return true;
 }
 
 attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation)
 {
     if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, w, b) || !shapes_fit(tape, x, w, b))
         return NULL;
-    int64_t shape[ATTN_MAX_RANK], out = w->shape[0], in = w->shape[1];
+    int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = out;
+    shape[x->rank - 1] = w->shape[0];
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
     if (!y)
         return NULL;
@@ -113,11 +117,7 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
         if (!input.data)
             return NULL;
     }
-    bool done = attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype, .transpose_b = true, .m = attn__row_count(x),
-                                                    .n = out, .k = in, .a = x->data, .lda = in, .b = w->data, .ldb = in,
-                                                    .c = input.data ? input.data : y->data, .ldc = out});
-    if (done)
-        finish(tape, y, b, activation, input);
+    bool done = run(tape, x, w, b, activation, input, y);
     if (node)
         save(node, y, activation, input);
     return done ? y : NULL;

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""Times contacts of one alignment: facebookresearch/esm on PyTorch, or this library, on random residues.
+
+    msa.py esm|esm-bf16|attn|attn-bf16 ROWS COLUMNS CHECKPOINT [REPEATS]
+
+CHECKPOINT is the published .pt file or one of its form (tests/parity/msa.py writes one), for the library; esm has the
+published structure with random weights.  ESM_SOURCE: the folder of esm's source.  esm in bf16 is torch.autocast.
+"""
+import contextlib
+import ctypes
+import os
+import sys
+import time
+
+import numpy as np
+
+import measure
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "tests", "parity"), os.environ.get("ESM_SOURCE", "build/esm")]
+
+
+def esm_call(tokens, bf16):
+    import msa
+    import torch
+    torch.set_num_threads(2)
+    model, tokens = msa.original_model(12, 768)[0], torch.tensor(tokens)
+
+    def call():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext():
+            model.predict_contacts(tokens)
+
+    return call
+
+
+def attn_call(tokens, bf16, checkpoint):
+    import msa
+    lib = msa.Library(os.path.join(os.environ.get("ATTN_BUILD", "build"), "libattn.so"))
+    model, ids = lib.load(checkpoint), np.ascontiguousarray(tokens, np.int32)
+    options, result = msa.Options(contacts=True, bf16=bf16), msa.Result()
+
+    def call():
+        lib.check(lib.lib.attn_msa_run(model, ids.ctypes.data_as(ctypes.c_void_p),
+                                       *[ctypes.c_int64(n) for n in ids.shape], ctypes.byref(options),
+                                       ctypes.byref(result)))
+
+    return call
+
+
+def main():
+    mode, rows, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    tokens = np.random.default_rng(0).integers(4, 24, (1, rows, columns))
+    tokens[:, :, 0] = 0
+    bf16 = mode.endswith("bf16")
+    call = esm_call(tokens, bf16) if mode.startswith("esm") else attn_call(tokens, bf16, sys.argv[4])
+    for _ in range(int(sys.argv[5]) if len(sys.argv) > 5 else 1):
+        begin = time.perf_counter()
+        call()
+        took = time.perf_counter() - begin
+        work = 12 * (rows * columns * 32 * 768 ** 2 + 4 * columns ** 2 * rows * 768 + 4 * rows ** 2 * columns * 768)
+        print(f"{mode} {rows} x {columns}: {took:.2f} s, {work / took * 1e-9:.0f} GFLOP/s, "
+              f"{measure.status_mib('VmHWM'):.0f} MiB", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT
+ * Many files, one after the other or spread over the processes that mpirun started: what is printed looks the same. */
+#include "command.h"
+
+#include "attn/ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Both streams of one thing's run, caught. */
+enum { OUT, ERR, STREAMS };
+typedef struct caught {
+    FILE *file[STREAMS];
+    int kept[STREAMS]; /* where the stream went before; -1: not caught */
+} caught;
+
+static FILE *stream_of(int i)
+{
+    return i == OUT ? stdout : stderr;
+}
+
+static bool catch_begin(caught *c)
+{
+    bool done = true;
+    for (int i = 0; i < STREAMS; i++) {
+        fflush(stream_of(i));
+        c->file[i] = tmpfile();
+        c->kept[i] = c->file[i] ? dup(fileno(stream_of(i))) : -1;
+        done = done && c->kept[i] >= 0 && dup2(fileno(c->file[i]), fileno(stream_of(i))) >= 0;
+    }
+    return done;
+}
+
+/* The streams go where they went; *text gets the exit code, the length of the first stream's text, then both texts.
+ * NULL: there was no room for it. */
+static char *catch_end(caught *c, int code, size_t *size)
+{
+    long length[STREAMS] = {0, 0};
+    for (int i = 0; i < STREAMS; i++) {
+        fflush(stream_of(i));
+        if (c->kept[i] >= 0) {
+            dup2(c->kept[i], fileno(stream_of(i)));
+            close(c->kept[i]);
+        }
+        if (c->file[i] && fseek(c->file[i], 0, SEEK_END) == 0)
+            length[i] = ftell(c->file[i]);
+        length[i] = length[i] > 0 ? length[i] : 0;
+    }
+    size_t head = sizeof code + sizeof *length;
+    *size = head + (size_t)length[OUT] + (size_t)length[ERR];
+    char *text = malloc(*size + 1), *at = text;
+    if (text) {
+        memcpy(at, &code, sizeof code);
+        memcpy(at + sizeof code, &length[OUT], sizeof *length);
+        at += head;
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        if (text && c->file[i]) {
+            rewind(c->file[i]);
+            size_t read = fread(at, 1, (size_t)length[i], c->file[i]);
+            memset(at + read, 0, (size_t)length[i] - read);
+            at += length[i];
+        }
+        if (c->file[i])
+            fclose(c->file[i]);
+    }
+    return text;
+}
+
+/* Prints what catch_end made; returns its exit code. */
+static int tell(const char *text, size_t size)
+{
+    int code = CLI_FAILED;
+    long out = 0;
+    size_t head = sizeof code + sizeof out;
+    if (!text || size < head)
+        return cli_fail(CLI_FAILED, "out of memory");
+    memcpy(&code, text, sizeof code);
+    memcpy(&out, text + sizeof code, sizeof out);
+    fwrite(text + head, 1, (size_t)out, stdout);
+    fflush(stdout);
+    fwrite(text + head + out, 1, size - head - (size_t)out, stderr);
+    return code;
+}
+
+static char *run_caught(int (*one)(void *user, int i), void *user, int i, size_t *size, int *code)
+{
+    caught c;
+    bool done = catch_begin(&c);
+    *code = done ? one(user, i) : CLI_FAILED;
+    return catch_end(&c, *code, size);
+}
+
+/* Every rank has done its own; in the order of the things each one's words go to rank 0, up to the first that failed. */
+static int deliver(const cli_call *cli, int n, char **texts, size_t *sizes)
+{
+    attn_context *context = cli->context;
+    int rank = attn_ranks_rank(context), ranks = attn_ranks_size(context), code = CLI_OK;
+    for (int i = 0; i < n && code == CLI_OK; i++) {
+        bool mine = i % ranks == rank;
+        char *text = mine ? texts[i] : NULL;
+        size_t size = mine ? sizes[i] : 0;
+        if (attn_ranks_text(context, i % ranks, &text, &size) != ATTN_OK)
+            return cli_failed(cli, NULL);
+        code = tell(text, size); /* all but rank 0 speak to nobody */
+        if (!mine)
+            attn_ranks_text_free(context, text);
+    }
+    return code;
+}
+
+int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user)
+{
+    int rank = attn_ranks_rank(cli->context), ranks = attn_ranks_size(cli->context), code = CLI_OK;
+    if (ranks == 1) {
+        for (int i = 0; i < n && code == CLI_OK; i++)
+            code = one(user, i);
+        return code;
+    }
+    char **texts = calloc((size_t)n, sizeof *texts);
+    size_t *sizes = calloc((size_t)n, sizeof *sizes);
+    int own = texts && sizes ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    for (int i = rank; i < n && own == CLI_OK; i += ranks)
+        texts[i] = run_caught(one, user, i, &sizes[i], &own);
+    code = texts && sizes ? deliver(cli, n, texts, sizes) : own;
+    for (int i = 0; texts && i < n; i++)
+        free(texts[i]);
+    free(texts);
+    free(sizes);
+    return code;
+}

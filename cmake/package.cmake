@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+# `make package`, `cpack`: one .tar.gz of everything, and Debian packages: attn, libattn0, libattn-dev, attn-mpi.
+set(CPACK_GENERATOR TGZ)
+find_program(DPKG_DEB dpkg-deb)
+find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
+if(DPKG_DEB)
+  list(APPEND CPACK_GENERATOR DEB)
+endif()
+set(CPACK_OUTPUT_FILE_PREFIX ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_PACKAGE_CONTACT "The attn authors <attn@localhost>" CACHE STRING "Who made the packages: NAME <ADDRESS>")
+set(CPACK_PACKAGE_VENDOR "The attn authors")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_SOURCE_DIR}/cmake/stage.cmake)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "native library and command for attention networks")
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+if(DPKG_SHLIBDEPS)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+  set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+endif()
+
+set(CPACK_DEBIAN_COMMAND_PACKAGE_NAME attn)
+set(CPACK_DEBIAN_COMMAND_PACKAGE_SECTION science)
+set(CPACK_COMPONENT_COMMAND_DESCRIPTION "The command: translators, classifiers and generators of images,
+models of protein families, trained, used and drawn without Python
+and without a GPU.")
+
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libattn${PROJECT_VERSION_MAJOR})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared library: attention of every kind near the machine's
+limit, forward and backward; tensors with gradients, layers, models
+and training on it.")
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME attn-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_MPI_PACKAGE_GENERATE_SHLIBS OFF)
+set(CPACK_COMPONENT_MPI_DESCRIPTION "What attn loads to train on several machines, under mpirun.")
+
+# The trigger makes the loader's cache anew; CPack alone would write scripts that call ldconfig.
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers)
+
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libattn-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libattn${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "What it takes to build programs on the library: headers, the
+static library, and the files for CMake and pkg-config.")
+include(CPack)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * convert.h - checkpoints from elsewhere, in any form that io.h reads, as directories and safetensors of this library.
+ *
+ *     attn_checkpoint_kind kind;
+ *     attn_checkpoint_kind_of(&kind, context, "model.pt");
+ *     if (kind == ATTN_CHECKPOINT_MSA) ...            // attn_msa_load and attn_msa_save of msa.h
+ */
+#ifndef ATTN_CONVERT_H
+#define ATTN_CONVERT_H
+
+#include "attn/models.h"
+#include "attn/io.h"
+#include "attn/vit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum attn_checkpoint_kind {
+    ATTN_CHECKPOINT_OTHER = 0, /* tensors of no model that is known by its names */
+    ATTN_CHECKPOINT_MSA,       /* of facebookresearch/esm: its arguments are in it */
+    ATTN_CHECKPOINT_VIT        /* a Vision Transformer of Hugging Face or timm: see vit.h */
+} attn_checkpoint_kind;
+
+/* What a file of weights is, or a directory of Hugging Face's form; no tensor is read.  Statuses of attn_weights_read. */
+ATTN_API attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
+
+/* Writes DIRECTORY/config.json (the architecture's name and settings) and DIRECTORY/model.safetensors, in that
+ * architecture's own names, as attn_model_create and attn_weights_load take them.  ATTN_IO; ATTN_MEMORY. */
+ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
+
+/* How pictures are prepared for a classifier: (value / 255 - mean) / std, for each of three channels. */
+typedef struct attn_pixel_scale {
+    float mean[3], std[3];
+} attn_pixel_scale;
+/* A Vision Transformer as a classifier's directory (classify.h).  Classes are named as "id2label" of the checkpoint's
+ * config.json has them, else by their numbers.  `scale` NULL: 0.5 for all, as google/vit and timm's own were trained
+ * (DeiT and others: ImageNet's mean and deviation).  Statuses of attn_vit_load, and ATTN_IO. */
+ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
+                                      const attn_pixel_scale *scale, const char *directory);
+
+/* All tensors of a file as a .safetensors file, names and types as they are; numbers and texts of a .pt beside them
+ * become __metadata__.  *tensors (may be NULL) gets how many.  `report` as in attn_weights_read. */
+ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
+                                          attn_bytes *report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

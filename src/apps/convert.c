@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ * Checkpoints from elsewhere: what they are, and how they are written in this library's form. */
+#include "attn/convert.h"
+
+#include "apps/classifier.h"
+#include "apps/directory.h"
+#include "apps/model_config.h"
+#include "apps/vit_names.h"
+#include "base/context.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------- kinds */
+
+typedef struct name_list {
+    attn_named_list list;
+    attn_tensor *any; /* stands for every tensor: only names are asked for */
+} name_list;
+
+/* Notes a name and passes its tensor over: no data is read. */
+static bool note_name(void *user, const char *name, char *to, size_t size)
+{
+    name_list *n = user;
+    (void)to;
+    (void)size;
+    attn_named_add(&n->list, name, n->any); /* what fails stays in the context */
+    return false;
+}
+
+/* The file of weights in a directory of Hugging Face's form, or the path itself. */
+static attn_status weights_in(attn_context *context, const char *path, char *to)
+{
+    static const char *const files[] = {"model.safetensors", "pytorch_model.bin"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        attn_status status = attn__path(context, to, path, files[i]);
+        if (status != ATTN_OK || attn_file_exists(to))
+            return status;
+    }
+    if (strlen(path) >= ATTN__PATH)
+        return attn__fail(context, ATTN_ARGUMENT, "%.60s...: the path is too long", path);
+    memcpy(to, path, strlen(path) + 1);
+    return ATTN_OK;
+}
+
+attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
+{
+    char file[ATTN__PATH];
+    name_list found = {.list = {.context = context}};
+    attn_named_list none = {.context = context, .owns = true};
+    attn_weights_options how = {.rename = note_name, .rename_user = &found};
+    attn_config *arguments = NULL;
+    attn__vit_family family;
+    *kind = ATTN_CHECKPOINT_OTHER;
+    attn_status status = weights_in(context, path, file);
+    if (status == ATTN_OK)
+        status = attn_tensor_create(&found.any, context, ATTN_U8, 1, (int64_t[]){1});
+    if (status == ATTN_OK)
+        status = attn_config_create(&arguments, context);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&none, file, &how, arguments, NULL);
+    if (status == ATTN_OK)
+        status = attn_context_status(context);
+    if (status == ATTN_OK && attn_config_get(arguments, "args.arch"))
+        *kind = ATTN_CHECKPOINT_MSA;
+    else if (status == ATTN_OK && attn__vit_family_of(&found.list, &family))
+        *kind = ATTN_CHECKPOINT_VIT;
+    attn_config_destroy(arguments);
+    attn_named_clear(&none);
+    attn_named_clear(&found.list);
+    attn_tensor_destroy(found.any);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ models */
+
+static attn_status save_weights(const attn_model *model, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_status status = attn__path(attn_model_context(model), path, directory, "model.safetensors");
+    return status == ATTN_OK ? attn_safetensors_write(attn_model_parameters(model), path, NULL) : status;
+}
+
+attn_status attn_model_save(const attn_model *model, const char *directory)
+{
+    attn_config *config = NULL;
+    attn_status status = attn_directory_create(attn_model_context(model), directory);
+    if (status == ATTN_OK)
+        status = attn__model_config_create(&config, model, NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn__model_config_write(config, attn_model_context(model), directory);
+    attn_config_destroy(config);
+    return status == ATTN_OK ? save_weights(model, directory) : status;
+}
+
+/* Hugging Face's config.json in or beside `path`; an empty config where there is none. */
+static attn_status read_labels(attn_config **labels, attn_context *context, const char *path)
+{
+    char file[ATTN__PATH];
+    const char *slash = strrchr(path, '/');
+    attn_status status = attn__path(context, file, path, "config.json");
+    if (status == ATTN_OK && !attn_file_exists(file))
+        snprintf(file, sizeof file, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path);
+    if (status != ATTN_OK)
+        return status;
+    return attn_file_exists(file) ? attn_config_read(labels, context, file) : attn_config_create(labels, context);
+}
+
+/* Names of the classes, one after the other in `text`: from id2label, else numbers. */
+static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn_pixel_scale *scale,
+                                    const char *directory)
+{
+    enum { MOST = 128 };
+    attn_context *context = attn_model_context(model);
+    const attn_config *own = attn_model_config(model);
+    int64_t n = attn_config_int(own, "num_classes", 0), side = attn_config_int(own, "img_size", 0);
+    char **names = attn__alloc(context, attn__size_mul((size_t)n, sizeof *names));
+    char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, MOST)) : NULL;
+    attn_config *settings = NULL; /* a training's that never was: how its images would have been divided */
+    attn_status status = text ? attn_classifier_settings(&settings, context, NULL) : ATTN_MEMORY;
+    for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
+        char key[40], number[24];
+        snprintf(key, sizeof key, "id2label.%lld", (long long)i);
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        names[i] = text + i * MOST;
+        snprintf(names[i], MOST, "%s", attn_config_text(labels, key, number));
+    }
+    attn_image_shape shape = {side, side, attn_config_int(own, "in_channels", 3)};
+    if (status == ATTN_OK)
+        status = attn__classifier_write(model, settings, shape, scale->mean, scale->std, names, n, directory);
+    attn_config_destroy(settings);
+    attn__free(context, text);
+    attn__free(context, names);
+    return status;
+}
+
+attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
+                             const attn_pixel_scale *scale, const char *directory)
+{
+    static const attn_pixel_scale usual = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
+    attn_model *model = NULL;
+    attn_config *labels = NULL;
+    attn_status status = attn_vit_load(&model, context, path, options);
+    if (status == ATTN_OK)
+        status = read_labels(&labels, context, path);
+    if (status == ATTN_OK)
+        status = attn_directory_create(context, directory);
+    if (status == ATTN_OK)
+        status = write_classifier(model, labels, scale ? scale : &usual, directory);
+    if (status == ATTN_OK)
+        status = save_weights(model, directory);
+    attn_config_destroy(labels);
+    attn_model_destroy(model);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------- tensors */
+
+attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
+                                 attn_bytes *report)
+{
+    attn_named_list list = {.context = context, .owns = true};
+    attn_weights_options how = {.keep_types = true};
+    attn_config *metadata = NULL;
+    attn_status status = attn_config_create(&metadata, context);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&list, path, &how, metadata, report);
+    if (status == ATTN_OK && list.n == 0)
+        status = attn__fail(context, ATTN_FORMAT, "%s: no tensors in it", path);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(&list, to, attn_config_size(metadata) > 0 ? metadata : NULL);
+    if (tensors)
+        *tensors = list.n;
+    attn_config_destroy(metadata);
+    attn_named_clear(&list);
+    return status;
+}

@@ -1,0 +1,187 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Trainings that mpirun starts: as one process would do them, whatever their number; killed, stopped, resumed on another
+# number; errors of one rank.
+if ! command -v mpirun > /dev/null; then
+    echo "skipped: there is no mpirun"
+    exit 77
+fi
+if [ ! -e "$ATTN_BUILD/attn-mpi.so" ]; then
+    echo "skipped: attn was built without MPI"
+    exit 77
+fi
+if ! command -v python3 > /dev/null; then
+    echo "skipped: there is no python3 to compare numbers with"
+    exit 77
+fi
+. tests/support/cli.sh
+# Open MPI refuses root and more processes than cores unless told; MPICH knows none of these.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_odls_base_sigkill_timeout=10
+
+# near A B BOUND: the f32 tensors of two safetensors files differ by at most BOUND anywhere.
+cat > near.py << 'END'
+import array, json, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    n, = struct.unpack("<Q", data[:8])
+    out = {}
+    for name, about in json.loads(data[8:8 + n]).items():
+        if name != "__metadata__" and about["dtype"] == "F32":
+            begin, end = about["data_offsets"]
+            out[name] = array.array("f", data[8 + n + begin:8 + n + end])
+    return out
+a, b = load(sys.argv[1]), load(sys.argv[2])
+worst, name = max((max((abs(x - y) for x, y in zip(a[k], b[k])), default=0), k) for k in a)
+if a.keys() != b.keys() or not worst <= float(sys.argv[3]):
+    sys.exit(f"{name} differs by {worst}")
+END
+near() {
+    said=$(python3 near.py "$1/$4" "$2/$4" "$3" 2>&1) || fail "$1/$4 and $2/$4: $said"
+}
+# same_losses A B: every number of every epoch, within rounding (and two lines must stand there at least).
+same_losses() {
+    paste "$1/history.tsv" "$2/history.tsv" | awk -F '\t' '
+        NR > 1 { for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d > 3e-5 || d < -3e-5) bad = $0 } }
+        END { if (bad || NR < 2) { print bad; exit 1 } }' > differs.txt || fail "$1 and $2: $(cat differs.txt)"
+}
+ranks() {
+    n=$1
+    shift
+    timeout 60 mpirun -n "$n" "$attn" "$@"
+}
+
+# ---- one process, two and three take the same steps: dropout, padding to the whole batch's width, label smoothing,
+# clipping; 19 sentences a batch, which neither two nor three divide, and a last one of less
+settings="--data phrasebook --num-hiddens 32 --ffn-num-hiddens 32 --num-blks 1 --num-heads 2 --max-examples 150
+          --warmup 5 --rate 0.003 --batch 19 --epochs 2 --dropout 0.2 --threads 1 --quiet"
+# shellcheck disable=SC2086
+"$attn" train translate $settings --out one > /dev/null || fail "one process failed"
+for n in 2 3; do
+    # shellcheck disable=SC2086
+    ranks $n train translate $settings --out "of$n" --json > said.txt 2> err.txt || fail "$n ranks: $(cat err.txt)"
+    same "processes of $n" $n "$(sed -n 's/.*"processes": \([0-9]*\).*/\1/p' said.txt)"
+    [ ! -s err.txt ] || fail "$n ranks said: $(head -3 err.txt)"
+    same_losses one "of$n"
+    near one "of$n" 5e-5 checkpoint.safetensors
+done
+# Its teeth: another seed must be found to differ.
+# shellcheck disable=SC2086
+"$attn" train translate $settings --seed 2 --out other > /dev/null
+python3 near.py one/model.safetensors other/model.safetensors 5e-5 > /dev/null 2>&1 && fail "nothing would be found"
+
+# ---- more ranks than examples; layers that do not have the examples first; batch statistics
+small="--data phrasebook --num-hiddens 16 --max-examples 40 --warmup 5 --batch 2 --epochs 1 --threads 1 --quiet"
+# shellcheck disable=SC2086
+for n in 1 3; do ranks $n train translate $small --model bahdanau --dropout 0.3 --out "few$n" > /dev/null 2>&1; done
+same_losses few1 few3
+near few1 few3 5e-5 model.safetensors
+mkdir families data
+awk 'BEGIN { srand(3); letters = "ACDEFGHIKLMNPQRSTVWY"
+    for (f = 1; f <= 4; f++) for (r = 0; r < 6 + f; r++) {
+        file = "families/f" f ".a3m"; printf ">s%d\n", r > file
+        for (i = 0; i < 10 + 3 * f; i++) printf "%s", rand() < 0.1 ? "-" : substr(letters, int(rand() * 20) + 1, 1) > file
+        printf "\n" > file
+    }
+    for (k = 0; k < 2; k++) for (i = 0; i < 30; i++) {
+        folder = k ? "data/lying" : "data/standing"; at = int(rand() * 6)
+        if (i == 0) system("mkdir " folder)
+        file = sprintf("%s/%02d.pgm", folder, i); printf "P2 8 8 255\n" > file
+        for (y = 0; y < 8; y++) for (x = 0; x < 8; x++) printf "%d\n", int(rand() * 60) + ((k ? y : x) == at ? 190 : 0) > file
+        close(file)
+    } }'
+proteins="--data families --layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 1
+          --max-tokens 120 --batch 5 --rate 0.003 --warmup 3 --threads 1 --quiet"
+pictures="--data data --patch 4 --width 16 --depth 1 --heads 2 --batch 13 --epochs 2 --dropout 0.1 --threads 1 --quiet"
+for n in 1 3; do
+    # shellcheck disable=SC2086
+    ranks $n train msa $proteins --out "msa$n" > /dev/null 2> err.txt || fail "msa: $(cat err.txt)"
+    # shellcheck disable=SC2086
+    ranks $n train classify $pictures --out "vit$n" > /dev/null 2> err.txt || fail "classify: $(cat err.txt)"
+done
+same_losses msa1 msa3
+same_losses vit1 vit3
+near vit1 vit3 5e-5 model.safetensors
+
+# ---- many files: each by one rank, told in their order; the first that fails is named, once
+spread() {
+    "$attn" "$@" > alone.txt 2> alone.err
+    code=$?
+    [ -d maps ] && mv maps maps.alone
+    ranks 3 "$@" > spread.txt 2> spread.err
+    same "exit code of $1" $code $?
+    cmp -s alone.txt spread.txt || fail "$*: $(diff alone.txt spread.txt | head -5)"
+    same "errors of $1" "$(grep '^attn: ' alone.err)" "$(grep '^attn: ' spread.err)"
+}
+spread contacts families/*.a3m --model msa1 -o maps --least 0 --threads 1
+diff -r maps maps.alone > /dev/null || fail "contacts: the files differ"
+same "files of contacts" 12 "$(find maps -type f | wc -l)"
+rm -rf maps maps.alone
+spread classify vit1 data/lying/0[0-7].pgm --threads 1
+same "pictures" 8 "$(wc -l < spread.txt)"
+spread classify vit1 data/lying/00.pgm data/lying/01.pgm nofile.pgm data/lying/02.pgm missing.pgm --threads 1
+same "pictures before the one that is missing" 2 "$(wc -l < spread.txt)"
+"$attn" eval one few1 of2 --part valid --threads 1 | grep -v '^speed' > alone.txt
+ranks 2 eval one few1 of2 --part valid --threads 1 2> err.txt | grep -v '^speed' > spread.txt
+cmp -s alone.txt spread.txt || fail "eval: $(cat err.txt; diff alone.txt spread.txt | head -5)"
+same "models measured" 3 "$(grep -c '^loss' spread.txt)"
+
+# ---- what one rank alone finds wrong stops all, with its words, once
+grep -v '^#' "$root/data/phrasebook.tsv" | head -150 > a.tsv
+sed '100s/\t/ again\t/' a.tsv > b.tsv
+# wrong PATTERN ARGUMENTS: rank 1 has a.tsv's settings with others behind them.
+wrong() {
+    pattern=$1
+    shift
+    rm -rf bad
+    common="train translate --data a.tsv --out bad --num-hiddens 16 --num-blks 1 --num-heads 2 --epochs 2 --threads 1 --quiet"
+    # shellcheck disable=SC2086
+    timeout 60 mpirun -n 1 "$attn" $common : -n 1 "$attn" $common "$@" > out.txt 2> err.txt
+    same "exit code of '$pattern'" 2 $?
+    same "lines of '$pattern'" 1 "$(grep -c "^attn: $pattern" err.txt)"
+}
+wrong 'rank 1: nofile.tsv: ' --data nofile.tsv
+wrong 'rank 1 reads other data than rank 0' --data b.tsv
+wrong 'rank 1 was given other settings than rank 0' --rate 0.001
+mkdir -p bad && touch bad/model.safetensors
+wrong_too=$(ranks 2 train translate --data a.tsv --out bad --threads 1 --quiet 2>&1 | grep -c '^attn: bad/model.safetensors is there')
+same "lines about a directory that is taken" 1 "$wrong_too"
+
+# ---- a rank that is killed stops the run with a checkpoint: two ranks go on from it to the bits of a run that was not
+# stopped, one and three to the same within the rounding of what is left
+long="--data phrasebook --num-hiddens 64 --ffn-num-hiddens 128 --num-blks 1 --num-heads 2 --max-examples 300
+      --warmup 20 --rate 0.001 --threads 1 --quiet"
+children() {
+    ps -o pid=,args= --ppid "$1" 2> /dev/null | awk '/train translate/ { print $1 }'
+}
+for how in KILL INT; do
+    rm -rf broken whole on1 on2 on3
+    # shellcheck disable=SC2086
+    mpirun -n 2 "$attn" train translate $long --epochs 4000 --out broken > /dev/null 2> err.txt &
+    pid=$!
+    while kill -0 $pid 2> /dev/null && [ ! -s broken/model.safetensors ]; do sleep 0.02; done
+    sleep 0.2
+    if [ $how = KILL ]; then
+        for child in $(children $pid); do
+            grep -qz '^OMPI_COMM_WORLD_RANK=1$\|^PMI_RANK=1$' "/proc/$child/environ" && kill -9 "$child"
+        done
+    else
+        kill -s INT $pid # Ctrl-C
+    fi
+    wait $pid && fail "$how: mpirun ended well"
+    grep -q '^attn: stopped and saved; go on with' err.txt || fail "$how: $(cat err.txt)"
+    epochs=$(wc -l < broken/history.tsv) # the one that was broken off, to its end
+    # shellcheck disable=SC2086
+    ranks 2 train translate $long --epochs "$epochs" --out whole > /dev/null 2>&1
+    for n in 2 1 3; do
+        cp -r broken "on$n"
+        ranks $n train translate --out "on$n" --resume --epochs "$epochs" --threads 1 --quiet > /dev/null 2> err.txt ||
+            fail "$how, $n ranks: $(cat err.txt)"
+        same_losses whole "on$n"
+    done
+    cmp -s whole/checkpoint.safetensors on2/checkpoint.safetensors || fail "$how: two ranks end in other bits"
+    near on2 on1 5e-5 model.safetensors
+    near on2 on3 5e-5 model.safetensors
+done
+exit $failed

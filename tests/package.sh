@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The Debian packages, unpacked into an empty root: the command runs from there, its man pages and completions are
+# where Debian looks for them, and a program builds against headers and library and runs.
+set -eu
+cd "$(dirname "$0")/.."
+: "${ATTN_BUILD:?the build directory}"
+command -v dpkg-deb >/dev/null || { echo "not tried: no dpkg-deb here"; exit 0; }
+[ -d "$ATTN_BUILD/share/man" ] || { echo "not tried: this build has no man pages (a sanitizer's, or for another machine)"; exit 0; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+bad() { echo "$1"; exit 1; }
+
+SOURCE_DATE_EPOCH=1700000000 cpack --config "$ATTN_BUILD/CPackConfig.cmake" -G DEB -B "$dir/out" \
+    -D CPACK_OUTPUT_FILE_PREFIX="$dir/out" > "$dir/log" 2>&1 ||
+    bad "cpack failed: $(tail -5 "$dir/log")"
+for package in attn libattn0 libattn-dev; do
+    set -- "$dir"/out/${package}_*.deb
+    dpkg-deb -x "$1" "$dir/root"
+    mkdir "$dir/control"
+    dpkg-deb -e "$1" "$dir/control"
+    grep -q "^Package: $package$" "$dir/control/control" || bad "$1 is not package $package"
+    case $package in
+    libattn-dev) grep -q '^Depends: libattn0 (= ' "$dir/control/control" || bad "libattn-dev does not bring libattn0" ;;
+    *) ! command -v dpkg-shlibdeps >/dev/null || grep -q '^Depends: .*libc6 ' "$dir/control/control" ||
+        bad "$package says nothing of the libraries that it needs" ;;
+    esac
+    [ -f "$dir/root/usr/share/doc/$package/copyright" ] || bad "$package has no copyright file"
+    rm -r "$dir/control"
+done
+
+root=$dir/root/usr
+"$root/bin/attn" version > /dev/null
+[ "$(find "$root/share/man/man1" -name 'attn*.1.gz' | wc -l)" -eq $(($("$root/bin/attn" help --names | wc -l) + 1)) ] ||
+    bad "not every command has its man page"
+for file in bash-completion/completions/attn zsh/vendor-completions/_attn fish/vendor_completions.d/attn.fish \
+    doc/attn/README.md; do
+    [ -s "$root/share/$file" ] || bad "share/$file is missing"
+done
+if find "$root" -perm /022 -not -type l | grep .; then
+    bad "these files are writable by others"
+fi
+
+cat > "$dir/main.c" <<'END'
+#include <attn/attn.h>
+#include <stdio.h>
+int main(void)
+{
+    attn_context *context;
+    if (attn_context_create(&context, NULL) != ATTN_OK)
+        return 1;
+    printf("attn %s on %s\n", attn_version(), attn_context_isa(context));
+    attn_context_destroy(context);
+    return 0;
+}
+END
+flags=$(PKG_CONFIG_PATH=$root/lib/pkgconfig pkg-config --cflags --libs attn)
+case $flags in *"$root"*) ;; *) bad "pkg-config says $flags, not where the library was unpacked" ;; esac
+# shellcheck disable=SC2086
+cc "$dir/main.c" $flags -o "$dir/main"
+LD_LIBRARY_PATH=$root/lib "$dir/main"

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ * What a classifier attends to: which cell a key of a window or a cross is, and attention rollout. */
+#include "support/cmocka.h"
+#include "support/tensors.h"
+
+#include "apps/classifier_attention.h"
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+static void place(const attn__block_attention *b, int64_t row, int64_t col, int64_t key, int64_t key_row, int64_t key_col)
+{
+    int64_t r = -7, c = -7;
+    bool inside = attn__block_place(b, row, col, key, &r, &c);
+    if (inside != (key_row >= 0) || (inside && (r != key_row || c != key_col)))
+        fail_msg("key %d of (%d,%d) is at (%d,%d)", (int)key, (int)row, (int)col, (int)r, (int)c);
+}
+
+static void keys_have_places(void **state)
+{
+    (void)state;
+    attn__block_attention window = {.heads = 1, .rows = 5, .cols = 6, .where = ATTN_KEYS_WINDOW, .key_rows = 3, .key_cols = 3};
+    assert_int_equal(attn__block_keys(&window), 9);
+    place(&window, 2, 3, 4, 2, 3); /* the middle is the query */
+    place(&window, 2, 3, 0, 1, 2);
+    place(&window, 0, 0, 0, -1, -1); /* outside */
+    place(&window, 0, 0, 5, 0, 1);
+    place(&window, 4, 5, 8, -1, -1);
+    window.shifted = true;
+    place(&window, 0, 0, 0, 0, 0);
+    place(&window, 4, 5, 8, 4, 5);
+    place(&window, 4, 5, 0, 2, 3);
+    window.key_rows = window.key_cols = 7; /* larger than the grid: from its first cell */
+    place(&window, 4, 5, 8, 1, 1);
+    const attn__block_attention cross = {.heads = 1, .rows = 3, .cols = 4, .where = ATTN_KEYS_CROSS};
+    assert_int_equal(attn__block_keys(&cross), 7);
+    place(&cross, 1, 2, 3, 1, 3);
+    place(&cross, 1, 2, 4, 0, 2);
+    place(&cross, 1, 2, 6, 2, 2);
+    const attn__block_attention tokens = {.heads = 1, .before = 1, .rows = 2, .cols = 2, .key_rows = 2, .key_cols = 2};
+    assert_int_equal(attn__block_queries(&tokens), 5);
+    place(&tokens, 0, 0, 0, -1, -1); /* the class token */
+    place(&tokens, 0, 0, 3, 1, 0);
+}
+
+/* Against a path sum: rolled[i][j] = sum over k, l of A3[i][k] A2[k][l] A1[l][j]. */
+static void rollout_is_the_product_over_layers(void **state)
+{
+    (void)state;
+    enum { LAYERS = 3, HEADS = 2, T = 5 };
+    static float weights[LAYERS][HEADS][T][T];
+    double a[LAYERS][T][T];
+    attn__rng rng = {.seed = 5};
+    for (int l = 0; l < LAYERS; l++) {
+        for (int i = 0; i < T; i++) {
+            for (int j = 0; j < T; j++) {
+                a[l][i][j] = i == j ? 0.5 : 0;
+                for (int h = 0; h < HEADS; h++) {
+                    weights[l][h][i][j] = (float)attn__rng_uniform(&rng);
+                    a[l][i][j] += (double)weights[l][h][i][j] / (2 * HEADS);
+                }
+            }
+        }
+    }
+    attn__block_attention blocks[LAYERS];
+    for (int l = 0; l < LAYERS; l++)
+        blocks[l] = (attn__block_attention){.heads = HEADS, .before = 1, .rows = 2, .cols = 2, .key_rows = 2, .key_cols = 2,
+                                            .weights = &weights[l][0][0][0]};
+    attn__attention attention = {.context = test_context(), .n = LAYERS, .blocks = blocks};
+    attn__block_attention rolled;
+    assert_int_equal(attn__attention_rollout(&rolled, &attention), ATTN_OK);
+    assert_int_equal(rolled.heads, 1);
+    for (int i = 0; i < T * T; i++) {
+        double sum = 0;
+        for (int kl = 0; kl < T * T; kl++)
+            sum += a[2][i / T][kl / T] * a[1][kl / T][kl % T] * a[0][kl % T][i % T];
+        assert_true(fabs((double)rolled.weights[i] - sum) < 1e-5);
+    }
+    attn__free(attention.context, rolled.own);
+    attn_context_destroy(attention.context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_have_places),
+        cmocka_unit_test(rollout_is_the_product_over_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ * The seam to matrix products against sums in double precision: sizes around the blocks of every path, transposes,
+ * rows that lie apart, adding, bias and activation, packed weights, bf16, failing allocations. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+
+#include "attn/tensor.h"
+#include "tensor/gemm.h"
+#include "tensor/op.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t state_of_numbers = 1;
+
+static float number(void)
+{
+    state_of_numbers = state_of_numbers * 1664525u + 1013904223u;
+    return (float)(state_of_numbers >> 8) / 8388608.0f - 1;
+}
+
+static float *numbers(int64_t n)
+{
+    float *x = malloc((size_t)(n > 0 ? n : 1) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = number();
+    return x;
+}
+
+/* To nearest even, as bf16 has it. */
+static float rounded(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static double activated(double x, attn_activation activation)
+{
+    if (activation == ATTN_RELU)
+        return x > 0 ? x : 0;
+    if (activation == ATTN_GELU_ERF)
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    return activation == ATTN_TANH ? tanh(x) : x;
+}
+
+/* Partial sums of `size` terms up to 1 grow to about sqrt(size) / 3; as many roundings of them, of random signs, make
+ * a third of size * 6e-8.  Three times that is allowed; one term too many or too few is a third of 1. */
+static void check(double got, double wanted, int64_t size)
+{
+    double allowed = 6e-8 * (16 + (double)size) * (1 + fabs(wanted));
+    if (!(fabs(got - wanted) <= allowed))
+        fail_msg("%.9g where %.9g was wanted (sums of %lld, %.2g allowed)", got, wanted, (long long)size, allowed);
+}
+
+typedef struct product {
+    int64_t m, n, k, apart; /* apart: elements between rows */
+    bool ta, tb, add, bias;
+    attn_activation activation;
+} product;
+
+typedef struct arrays {
+    int64_t lda, ldb, ldc, size;
+    float *a, *b, *bias, *c, *old;
+} arrays;
+
+static arrays make_arrays(const product *p)
+{
+    arrays x = {.lda = (p->ta ? p->m : p->k) + p->apart, .ldb = (p->tb ? p->k : p->n) + p->apart, .ldc = p->n + p->apart};
+    x.size = p->m * x.ldc;
+    x.a = numbers((p->ta ? p->k : p->m) * x.lda);
+    x.b = numbers((p->tb ? p->n : p->k) * x.ldb);
+    x.bias = numbers(p->n);
+    x.c = numbers(x.size);
+    x.old = malloc((size_t)x.size * sizeof(float) + 1);
+    assert_non_null(x.old);
+    memcpy(x.old, x.c, (size_t)x.size * sizeof(float));
+    return x;
+}
+
+static void free_arrays(arrays *x)
+{
+    free(x->a);
+    free(x->b);
+    free(x->bias);
+    free(x->c);
+    free(x->old);
+}
+
+/* Every element of a few rows: all products there would take longer than all the rest. */
+static void check_product(const product *p, const arrays *x, bool bf16)
+{
+    for (int64_t i = 0; i < p->m; i += p->m > 40 ? p->m / 7 : 1) {
+        for (int64_t j = 0; j < x->ldc; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < p->k && j < p->n; k++) {
+                float a = p->ta ? x->a[k * x->lda + i] : x->a[i * x->lda + k];
+                float b = p->tb ? x->b[j * x->ldb + k] : x->b[k * x->ldb + j];
+                sum += bf16 ? (double)rounded(a) * (double)rounded(b) : (double)a * (double)b;
+            }
+            double old = (double)x->old[i * x->ldc + j], got = (double)x->c[i * x->ldc + j];
+            if (j >= p->n)
+                assert_true(got == old); /* what lies between the rows stays */
+            else
+                check(got, activated(sum + (p->bias ? (double)x->bias[j] : 0) + (p->add ? old : 0), p->activation), p->k);
+        }
+    }
+}
+
+typedef struct world {
+    attn_context *c;
+    attn_tape *tape;
+} world;
+
+static world make_world(const char *isa, int threads)
+{
+    world w;
+    assert_int_equal(attn_context_create(&w.c, &(attn_context_options){.threads = threads, .isa = isa}), ATTN_OK);
+    assert_int_equal(attn_tape_create(&w.tape, w.c), ATTN_OK);
+    return w;
+}
+
+static void end_world(world w)
+{
+    attn_tape_destroy(w.tape);
+    attn_context_destroy(w.c);
+}
+
+static attn__gemm_args args_of(const product *p, const arrays *x)
+{
+    return (attn__gemm_args){.dtype = ATTN_F32, .transpose_a = p->ta, .transpose_b = p->tb, .m = p->m, .n = p->n, .k = p->k,
+                             .a = x->a, .lda = x->lda, .b = x->b, .ldb = x->ldb, .c = x->c, .ldc = x->ldc, .add = p->add,
+                             .bias = p->bias ? x->bias : NULL, .activation = p->activation};
+}
+
+/* `own`: the engine's tiles, which know neither bias nor activation. */
+static void try_product(world w, const product *wanted, bool own)
+{
+    product p = *wanted;
+    if (own) {
+        p.bias = false;
+        p.activation = ATTN_IDENTITY;
+    }
+    arrays x = make_arrays(&p);
+    attn__gemm_args args = args_of(&p, &x);
+    assert_true(own ? attn__gemm_own(w.tape, &args) : attn__gemm(w.tape, &args));
+    check_product(&p, &x, false);
+    free_arrays(&x);
+}
+
+static void try_sizes(world w, bool own)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},      {1, 17, 3},     {7, 5, 13},     {12, 64, 64},    {13, 65, 63},
+                                       {31, 33, 257},  {96, 192, 256}, {97, 193, 255}, {127, 48, 400},  {768, 64, 64},
+                                       {769, 67, 127}, {771, 129, 65}, {767, 64, 129}, {1000, 300, 70}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int kind = 0; kind < 8; kind++) {
+            product p = {sizes[i][0], sizes[i][1], sizes[i][2], kind & 4 ? 3 : 0, kind & 1, kind & 2, kind % 3 == 1, false, 0};
+            p.bias = kind % 3 != 0;
+            p.activation = p.add ? ATTN_IDENTITY : (attn_activation[]){ATTN_IDENTITY, ATTN_RELU, ATTN_GELU_ERF, ATTN_TANH}[(i + (size_t)kind) % 4];
+            try_product(w, &p, own);
+        }
+    }
+}
+
+static void products_are_sums(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        world w = make_world(NULL, threads);
+        try_sizes(w, false);
+        end_world(w);
+    }
+}
+
+static void own_tiles_of_every_instruction_set(void **state)
+{
+    (void)state;
+    for (int i = 0; attn_isa_name(i); i++) {
+        world w = make_world(attn_isa_name(i), 2);
+        try_sizes(w, true);
+        end_world(w);
+    }
+}
+
+static void nothing_to_sum_is_zero(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 1);
+    product p = {.m = 3, .n = 5, .k = 0, .bias = true, .tb = true};
+    try_product(w, &p, false);
+    p.add = true;
+    try_product(w, &p, false);
+    end_world(w);
+}
+
+/* The linear layer of packed weights, for several numbers of rows; false where oneDNN is not there. */
+static bool try_packed(world w, attn_dtype dtype, const product *shape)
+{
+    product p = *shape;
+    arrays x = make_arrays(&p);
+    bool bf16 = dtype == ATTN_BF16, done = true;
+    attn__packed packed;
+    if (!attn__gemm_pack(w.tape, dtype, x.b, x.ldb, p.n, p.k, &packed)) {
+        free_arrays(&x);
+        return false;
+    }
+    uint16_t *halves = malloc((size_t)(p.m * p.k) * sizeof *halves);
+    assert_non_null(halves);
+    for (int64_t i = 0; i < p.m * p.k; i++) {
+        uint32_t bits;
+        float value = rounded(x.a[i]);
+        memcpy(&bits, &value, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+    for (p.m = shape->m; p.m > 0 && done; p.m /= 5) {
+        memcpy(x.c, x.old, (size_t)x.size * sizeof(float));
+        attn__fused_args args = {.in = dtype, .out = ATTN_F32, .m = p.m, .n = p.n, .k = p.k,
+                                 .a = bf16 ? (const void *)halves : x.a, .b = x.b, .ldb = x.ldb, .packed = &packed,
+                                 .bias = x.bias, .activation = p.activation, .add = p.add, .c = x.c};
+        done = attn__gemm_fused(w.tape, &args);
+        assert_true(done);
+        check_product(&p, &x, bf16);
+    }
+    attn__gemm_unpack(&packed);
+    assert_null(packed.hold.data);
+    free(halves);
+    free_arrays(&x);
+    return true;
+}
+
+static void packed_weights_serve_any_rows(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1000, 64, 64}, {250, 65, 129}, {33, 200, 31}, {5, 3, 7}, {2048, 96, 300}};
+    world w = make_world(NULL, 2);
+    bool any = false;
+    for (int i = 0; i < 20; i++) {
+        const int64_t *s = sizes[i / 4];
+        product p = {s[0], s[1], s[2], 0, false, true, i % 2, true, i % 2 ? ATTN_IDENTITY : ATTN_GELU_ERF};
+        any = try_packed(w, i & 2 ? ATTN_BF16 : ATTN_F32, &p) || any;
+    }
+    end_world(w);
+    if (!any)
+        skip();
+}
+
+/* A bf16 machine may be missing; then nothing was packed and nothing is held. */
+static attn_status product_or_failure(attn_context *context, void *user)
+{
+    (void)user;
+    attn_tape *tape;
+    attn_status status = attn_tape_create(&tape, context);
+    if (status != ATTN_OK)
+        return status;
+    product p = {800, 70, 66, 0, false, true, false, true, ATTN_GELU_ERF};
+    arrays x = make_arrays(&p);
+    attn__gemm_args args = args_of(&p, &x);
+    bool done = attn__gemm(tape, &args);
+    if (done)
+        check_product(&p, &x, false);
+    free_arrays(&x);
+    attn_tape_destroy(tape);
+    return done ? attn_context_status(context) : ATTN_MEMORY; /* another way may have gone on without it */
+}
+
+static void without_memory_it_says_so(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(product_or_failure, NULL) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_sums),
+        cmocka_unit_test(own_tiles_of_every_instruction_set),
+        cmocka_unit_test(nothing_to_sum_is_zero),
+        cmocka_unit_test(packed_weights_serve_any_rows),
+        cmocka_unit_test(without_memory_it_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
