@@ -14,6 +14,7 @@ for what; do
     memory)
         python3 tests/commands/memory.py
         python3 tests/commands/memory.py --slow --each 60
+        "$ATTN_BUILD/tests/test_models_faults" all
         ;;
     writing | kills | odd) python3 "tests/commands/$what.py" ;;
     sizes) "$ATTN_BUILD/tests/test_models_sizes" all ;;

@@ -58,6 +58,13 @@ static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pas
                                                         .y = (float *)(uintptr_t)y});
 }
 
+/* oneDNN found no memory: that is a failure, not a reason to compute it here.  The sums would be others in their last
+ * bits, in a run that must give the same ones. */
+static bool out_of_memory(const attn_tape *tape)
+{
+    return attn_context_status(tape->context) == ATTN_MEMORY;
+}
+
 static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
 {
     attn_tensor *x = node->x[X];
@@ -139,7 +146,8 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     const conv_detail *d = node->detail;
     bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node);
     bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_whole(tape, d, node);
-    if (input || weight)
+    tape->failed |= (input || weight) && out_of_memory(tape);
+    if ((input || weight) && !tape->failed)
         gradients_by_unfolding(tape, d, node, input, weight);
     attn__target db = attn__grad_target(tape, node->x[B]);
     attn__image_args args = {.x = node->y->grad->data, .y3 = db.data, .batch = d->batch,
@@ -210,7 +218,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                 attn_tensor *y)
 {
     return convolve_whole(tape, d, ATTN__CONV_FORWARD, x->dtype, x->data, w->data, b ? b->data : NULL, y->data) ||
-           run_by_unfolding(tape, d, x, w, b, y);
+           (!out_of_memory(tape) && run_by_unfolding(tape, d, x, w, b, y));
 }
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
