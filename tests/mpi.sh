@@ -18,7 +18,7 @@ fi
 # Open MPI refuses root and more processes than cores unless told; MPICH knows none of these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_odls_base_sigkill_timeout=10
+export OMPI_MCA_btl=self,vader,tcp
 
 # near A B BOUND: the f32 tensors of two safetensors files differ by at most BOUND anywhere.
 cat > near.py << 'END'
@@ -151,6 +151,7 @@ long="--data phrasebook --num-hiddens 64 --ffn-num-hiddens 128 --num-blks 1 --nu
 children() {
     ps -o pid=,args= --ppid "$1" 2> /dev/null | awk '/train translate/ { print $1 }'
 }
+export OMPI_MCA_odls_base_sigkill_timeout=4 # room to save on a machine that has other work; mpirun waits it out
 for how in KILL INT; do
     rm -rf broken whole on1 on2 on3
     # shellcheck disable=SC2086
