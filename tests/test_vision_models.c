@@ -108,9 +108,10 @@ static void windows_of_a_residual_network(void **state)
             char name[16];
             snprintf(name, sizeof name, "windows_%d", g + 1);
             attn_tensor *w = output_of(model, tape, x, name);
-            assert_int_equal(w ? attn_tensor_dim(w, 0) : 0, blocks[d][g]);
-            assert_int_equal(w ? attn_tensor_dim(w, 3) : sides[g], sides[g]);
-            for (int64_t i = 0; w && i < attn_tensor_size(w); i += 9) {
+            assert_non_null(w);
+            assert_int_equal(attn_tensor_dim(w, 0), blocks[d][g]);
+            assert_int_equal(attn_tensor_dim(w, 3), blocks[d][g] ? sides[g] : 0);
+            for (int64_t i = 0; i < attn_tensor_size(w); i += 9) {
                 double sum = 0;
                 for (int64_t k = 0; k < 9; k++)
                     sum += test_at(w, i + k);

@@ -41,7 +41,7 @@ static const attn_port outputs[] = {
                         "weights of each pixel's window in the n blocks that attend at the stem's resolution"),
     ATTN__PORT_OPTIONAL("windows_2", "as windows_1", "at half of it"),
     ATTN__PORT_OPTIONAL("windows_3", "as windows_1", "at a quarter"),
-    ATTN__PORT_OPTIONAL("windows_4", "as windows_1", "at an eighth; depth 26 has no such block"),
+    ATTN__PORT_OPTIONAL("windows_4", "as windows_1", "at an eighth; n is 0 at depth 26"),
 };
 
 typedef struct bottleneck {
@@ -219,6 +219,14 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
                : x;
 }
 
+/* Weights of no block at all: an output that is asked for is always there. */
+static attn_tensor *no_windows(const resnet *r, attn_tape *tape, const attn_tensor *x)
+{
+    const attn_nn_image_attention_options *o = &r->block[0][0].attention.options;
+    const int64_t shape[] = {0, attn_tensor_dim(x, 0), o->heads, 0, 0, o->window, o->window};
+    return attn_tensor_make(tape, attn_tensor_dtype(x), 7, shape, NULL);
+}
+
 static void forward(const void *self, const attn__call *call)
 {
     static const char *const names[STAGES] = {"windows_1", "windows_2", "windows_3", "windows_4"};
@@ -236,7 +244,9 @@ static void forward(const void *self, const attn__call *call)
         }
     }
     for (int s = 0; x && s < STAGES; s++) {
-        attn__output(call, names[s], attn__stack(tape, &maps, names[s]));
+        attn_tensor *slot = NULL, *windows = attn__stack(tape, &maps, names[s]);
+        const bool none = !windows && attn__wanted(call, names[s], &slot);
+        attn__output(call, names[s], none ? no_windows(r, tape, x) : windows);
     }
     attn_named_clear(&maps);
     if (x) {
