@@ -58,6 +58,12 @@ static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pas
                                                         .y = (float *)(uintptr_t)y});
 }
 
+/* Then the other way, which may want less, must not hide it: what is noted is an error. */
+static bool out_of_memory(const attn_tape *tape)
+{
+    return attn_context_status(tape->context) == ATTN_MEMORY;
+}
+
 static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
 {
     attn_tensor *x = node->x[X];
@@ -68,6 +74,7 @@ static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__no
         attn__grad_give(tape, x, share);
     else
         attn__scratch_release(share);
+    tape->failed |= !done && out_of_memory(tape);
     return done;
 }
 
@@ -81,6 +88,7 @@ static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__n
         attn__grad_give(tape, w, share);
     else
         attn__scratch_release(share);
+    tape->failed |= !done && out_of_memory(tape);
     return done;
 }
 
@@ -210,7 +218,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                 attn_tensor *y)
 {
     return convolve_whole(tape, d, ATTN__CONV_FORWARD, x->dtype, x->data, w->data, b ? b->data : NULL, y->data) ||
-           run_by_unfolding(tape, d, x, w, b, y);
+           (!out_of_memory(tape) && run_by_unfolding(tape, d, x, w, b, y));
 }
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
