@@ -146,15 +146,13 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     return fine;
 }
 
-/* Weights as products want them, for all the parts below; none where they cannot be had. */
-static attn__packed pack_weights(attn_tape *tape, const attn_tensor *w, bool bf16)
+/* Weights as products want them, for all the parts below; none where they cannot be had.  False without memory. */
+static bool pack_weights(attn_tape *tape, const attn_tensor *w, bool bf16, attn__packed *packed)
 {
-    attn__packed packed = {0};
-    if (attn_tensor_dtype(w) == ATTN_F32) {
-        (void)attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, attn_tensor_data(w),
-                              attn_tensor_dim(w, 1), attn_tensor_dim(w, 0), attn_tensor_dim(w, 1), &packed);
-    }
-    return packed;
+    *packed = (attn__packed){0};
+    return attn_tensor_dtype(w) != ATTN_F32 ||
+           attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, attn_tensor_data(w), attn_tensor_dim(w, 1),
+                           attn_tensor_dim(w, 0), attn_tensor_dim(w, 1), packed) != ATTN_MEMORY;
 }
 
 /* x += the network of x, tokens of one part. */
@@ -173,11 +171,13 @@ static bool feed_part(const attn_nn_axial_layer *layer, attn_tape *tape, attn_te
 static bool apply_feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, int64_t max_tokens,
                                bool bf16)
 {
-    enum { TOKENS = 1024 };
+    enum { TOKENS = 1024, FEW = 64 }; /* few are quicker without packing */
     int64_t tokens = tokens_of(x), each = max_tokens > 0 && max_tokens < TOKENS ? max_tokens : TOKENS;
     attn_tensor *flat = attn_reshape(tape, x, 2, (int64_t[]){tokens, attn_tensor_dim(x, -1)});
-    attn__packed packed[] = {pack_weights(tape, layer->fc1.weight, bf16), pack_weights(tape, layer->fc2.weight, bf16)};
-    bool fine = flat != NULL;
+    attn__packed packed[2] = {0};
+    bool fine = flat != NULL, many = bf16 || (tokens > FEW && each > FEW);
+    fine = fine && (!many || (pack_weights(tape, layer->fc1.weight, bf16, &packed[0]) &&
+                              pack_weights(tape, layer->fc2.weight, bf16, &packed[1])));
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
         attn_tensor *part = attn__part_of(tape, flat, at, at + each < tokens ? at + each : tokens);

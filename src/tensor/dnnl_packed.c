@@ -108,34 +108,34 @@ static bool copy_packed(matmul *m, const attn__fused_args *g, const dnnl_memory_
     return done;
 }
 
-static bool pack(matmul *m, attn_tape *tape, const attn__fused_args *g, attn__packed *packed)
+static attn_status pack(matmul *m, attn_tape *tape, const attn__fused_args *g, attn__packed *packed)
 {
     const dnnl_memory_desc_t *shape = dnnl_primitive_desc_query_md(m->description, dnnl_query_weights_md, 0);
     if (!shape)
-        return false;
+        return ATTN_UNSUPPORTED;
     attn__hold hold = attn__scratch(tape, DESCRIPTION + dnnl_memory_desc_get_size(shape));
     if (!hold.data)
-        return false;
+        return ATTN_MEMORY;
     memcpy(hold.data, shape, sizeof *shape);
     *packed = (attn__packed){g->in, g->n, g->k, hold};
     if (copy_packed(m, g, shape, (char *)hold.data + DESCRIPTION))
-        return true;
+        return ATTN_OK;
     attn__gemm_unpack(packed);
-    return false;
+    return ATTN_UNSUPPORTED;
 }
 
-bool attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
-                     attn__packed *packed)
+attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                            attn__packed *packed)
 {
     enum { USUAL_ROWS = 1024 };
     matmul m = {0};
     int before = attn__dnnl_use_threads(tape->context->threads);
     attn__fused_args args = {.in = dtype, .out = ATTN_F32, .m = USUAL_ROWS, .n = n, .k = k, .b = b, .ldb = ldb};
     *packed = (attn__packed){0};
-    bool done = n > 0 && k > 0 && begin(&m, &args) && pack(&m, tape, &args, packed);
+    attn_status status = n > 0 && k > 0 && begin(&m, &args) ? pack(&m, tape, &args, packed) : ATTN_UNSUPPORTED;
     end(&m);
     (void)attn__dnnl_use_threads(before);
-    return done;
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------- product */
@@ -163,24 +163,25 @@ static bool serves(const matmul *m, const attn__fused_args *g)
                                   g->packed->hold.data);
 }
 
-bool attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
+attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
 {
     matmul m = {0};
     attn__packed own = {0};
     int before = attn__dnnl_use_threads(tape->context->threads);
-    bool done = begin(&m, args);
-    if (done && serves(&m, args))
-        done = execute(&m, args, args->packed);
-    else if (done)
-        done = pack(&m, tape, args, &own) && execute(&m, args, &own);
+    attn_status status = begin(&m, args) ? ATTN_OK : ATTN_UNSUPPORTED;
+    bool served = status == ATTN_OK && serves(&m, args);
+    if (status == ATTN_OK && !served)
+        status = pack(&m, tape, args, &own);
+    if (status == ATTN_OK && !execute(&m, args, served ? args->packed : &own))
+        status = ATTN_UNSUPPORTED;
     end(&m);
     attn__gemm_unpack(&own);
     (void)attn__dnnl_use_threads(before);
-    return done;
+    return status;
 }
 #else
-bool attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
-                     attn__packed *packed)
+attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                            attn__packed *packed)
 {
     (void)tape;
     (void)dtype;
@@ -189,14 +190,14 @@ bool attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t 
     (void)n;
     (void)k;
     *packed = (attn__packed){0};
-    return false;
+    return ATTN_UNSUPPORTED;
 }
 
-bool attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
+attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
 {
     (void)tape;
     (void)args;
-    return false;
+    return ATTN_UNSUPPORTED;
 }
 #endif
 

@@ -43,28 +43,32 @@ static void finish(const attn_tape *tape, const attn__gemm_args *g)
 
 /* A linear layer of many rows: oneDNN's general product reads B across its rows, at 0.74 to 0.91 of the machine's peak;
  * packing it first costs a few hundredths at a thousand rows, and gives 0.95. */
-static bool packed_product(attn_tape *tape, const attn__gemm_args *g)
+static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
 {
     enum { ROWS = 768, COLUMNS = 64 };
     if (g->dtype != ATTN_F32 || g->transpose_a || !g->transpose_b || g->lda != g->k || g->ldc != g->n || g->m < ROWS ||
         g->n < COLUMNS || g->k < COLUMNS)
-        return false;
+        return ATTN_UNSUPPORTED;
     bool gelu = g->activation == ATTN_GELU_ERF; /* oneDNN's ReLU of NaN is 0, and the rest has other formulas there */
     attn__fused_args args = {.in = ATTN_F32, .out = ATTN_F32, .m = g->m, .n = g->n, .k = g->k, .a = g->a, .b = g->b,
                              .ldb = g->ldb, .bias = g->bias, .gelu = gelu, .add = g->add, .c = g->c};
-    if (!attn__gemm_fused(tape, &args))
-        return false;
+    attn_status status = attn__gemm_fused(tape, &args);
+    if (status != ATTN_OK)
+        return status;
     attn__gemm_args rest = *g;
     rest.bias = NULL;
     rest.activation = gelu ? ATTN_IDENTITY : g->activation;
     finish(tape, &rest);
-    return true;
+    return ATTN_OK;
 }
 
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 {
-    if (args->m == 0 || args->n == 0 || (args->k > 0 && packed_product(tape, args)))
+    if (args->m == 0 || args->n == 0)
         return true;
+    attn_status packed = packed_product(tape, args);
+    if (packed != ATTN_UNSUPPORTED)
+        return packed == ATTN_OK;
     if (args->k == 0) {
         empty_product(args);
     } else if (args->dtype == ATTN_F64) {

@@ -37,9 +37,9 @@ typedef struct attn__packed {
     int64_t n, k;
     attn__hold hold;
 } attn__packed;
-/* False, and nothing is held, where oneDNN is not there, refuses or has no memory. */
-bool attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
-                     attn__packed *packed);
+/* ATTN_MEMORY (noted), or ATTN_UNSUPPORTED (not noted) where oneDNN is not there or refuses: then nothing is held. */
+attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                            attn__packed *packed);
 void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
 
 /* C[m,n] (+)= activation(A[m,k] B[n,k]^T + bias) in one pass, f32 or bf16 in, sums in f32. */
@@ -55,8 +55,8 @@ typedef struct attn__fused_args {
     bool add;
     void *c;
 } attn__fused_args;
-/* False, and nothing is done, where oneDNN is not there, refuses or has no memory. */
-bool attn__gemm_fused(attn_tape *tape, const attn__fused_args *args);
+/* As attn__gemm_pack; nothing is done then. */
+attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args);
 
 /* The engine's own product, in parts; gemm_own.c and gemm_double.c. */
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args);

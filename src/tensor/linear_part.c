@@ -16,7 +16,7 @@ static const char *weights_of(const attn__linear_part *p)
 }
 
 /* In one pass, f32 or bf16. */
-static bool fused(attn_tape *tape, const attn__linear_part *p)
+static attn_status fused(attn_tape *tape, const attn__linear_part *p)
 {
     attn__fused_args args = {.in = p->x->dtype, .out = p->y->dtype, .m = attn__row_count(p->x),
                              .n = p->y->shape[p->y->rank - 1], .k = p->x->shape[p->x->rank - 1], .a = p->x->data,
@@ -24,7 +24,7 @@ static bool fused(attn_tape *tape, const attn__linear_part *p)
                              .bias = p->b ? (const float *)p->b->data + p->row : NULL, .gelu = p->activation == ATTN_GELU_ERF,
                              .add = p->add, .c = p->y->data};
     bool known = p->activation == ATTN_IDENTITY || p->activation == ATTN_GELU_ERF;
-    return known && args.m > 0 && args.n > 0 && args.k > 0 && attn__gemm_fused(tape, &args);
+    return known && args.m > 0 && args.n > 0 && args.k > 0 ? attn__gemm_fused(tape, &args) : ATTN_UNSUPPORTED;
 }
 
 static bool in_steps(attn_tape *tape, const attn__linear_part *p)
@@ -44,12 +44,14 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
 {
     if (!p->x || !p->w || !p->y)
         return false;
-    if (p->x->dtype != ATTN_BF16)
-        return (p->packed && p->packed->hold.data && fused(tape, p)) || in_steps(tape, p);
-    bool done = p->w->dtype == ATTN_F32 && fused(tape, p);
-    if (!done)
-        attn__fail(tape->context, ATTN_UNSUPPORTED, "products in bf16 need oneDNN and a machine that it has them for");
-    return done;
+    bool bf16 = p->x->dtype == ATTN_BF16, packed = p->packed && p->packed->hold.data;
+    attn_status status = p->w->dtype == ATTN_F32 && (bf16 || packed) ? fused(tape, p) : ATTN_UNSUPPORTED;
+    if (status != ATTN_UNSUPPORTED)
+        return status == ATTN_OK;
+    if (!bf16)
+        return in_steps(tape, p);
+    attn__fail(tape->context, ATTN_UNSUPPORTED, "products in bf16 need oneDNN and a machine that it has them for");
+    return false;
 }
 
 typedef struct rounding {

@@ -75,6 +75,7 @@ static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__no
         attn__grad_give(tape, x, share);
     else
         attn__scratch_release(share);
+    tape->failed |= !done && out_of_memory(tape);
     return done;
 }
 
@@ -88,6 +89,7 @@ static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__n
         attn__grad_give(tape, w, share);
     else
         attn__scratch_release(share);
+    tape->failed |= !done && out_of_memory(tape);
     return done;
 }
 
