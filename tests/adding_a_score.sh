@@ -17,7 +17,7 @@ cp -R tests/support tests/test_attend_scores.c tests/test_attend_random.c "$dir/
 
 # The page's first fenced block is the file, its second the row.
 page=docs/adding-a-score.md
-awk '/^```c$/ {n++; inside = 1; next} /^```/ {inside = 0} inside && n == 1' $page > "$dir/src/attend/score_cosine.c"
+awk '/^```c$/ {n++; inside = 1; next} /^```/ {inside = 0} inside && n == 1' $page > "$dir/src/attend/scores/score_cosine.c"
 awk '/^```c$/ {n++; inside = 1; next} /^```/ {inside = 0} inside && n == 2' $page > "$dir/row"
 [ "$(wc -l < "$dir/row")" -eq 1 ] || { echo "$page: the second block is not one row"; exit 1; }
 awk -v row="$(sed 's/\\$/@/' "$dir/row")" '/a new row goes above this line/ {sub(/@$/, "\\", row); print row} {print}' \
@@ -52,7 +52,7 @@ END
 
 # The problem's floor is compiled anew; base and kernels, which do not know scores, are taken from the build.
 cd "$dir"
-printf '%s\n' src/attend/*.c tests/support/*.c tests/test_attend_*.c user.c | grep -v simd_probe |
+printf '%s\n' src/attend/*/*.c tests/support/*.c tests/test_attend_*.c user.c | grep -v simd_probe |
     xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc -Itests -c "$f" \
         -o "$d/$(basename "$f" .c).o" || exit 1; done' sh objects
 cd objects

@@ -2,7 +2,7 @@
  * The planner: choice, words, wisdom, operations counted, workspaces. */
 #include "support/cmocka.h"
 
-#include "attend/plan.h"
+#include "attend/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * it, and that what it says of itself (blind, vectors) is true.  A new score is tested here without a line added. */
 #include "support/cmocka.h"
 
-#include "attend/score.h"
+#include "attend/scores/score.h"
 #include "base/rng.h"
 
 #include <math.h>

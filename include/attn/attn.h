@@ -143,7 +143,8 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* bytes of one element;
 ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a constant string */
 
 /* The scores.  A row X(NAME, name) makes ATTN_SCORE_NAME, the word `name` of attn_problem_parse, and names the file
- * that computes it, src/attend/score_name.c; a new score is a row at the end and that file (docs/adding-a-score.md). */
+ * that computes it, src/attend/scores/score_name.c; a new score is that file and a row at the end, as
+ * docs/adding-a-score.md shows. */
 #define ATTN_SCORES(X)                                                                                                 \
     X(DOT, dot)               /* sum_c q_c k_c; the default */                                                         \
     X(ADDITIVE, additive)     /* sum_c w_c tanh(q_c + k_c)            Bahdanau et al. 2014, arXiv:1409.0473 */         \

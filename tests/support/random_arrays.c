@@ -5,7 +5,7 @@
 #include "support/attend_ref_walk.h"
 #include "support/guard.h"
 
-#include "attend/score.h"
+#include "attend/scores/score.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "support/random_arrays.h"
 
-#include "attend/score.h"
+#include "attend/scores/score.h"
 
 #include <math.h>
 #include <stdio.h>

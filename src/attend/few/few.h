@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * few.h - one or a few queries against many keys, as in decoding with kept keys and values: what the plan settled,
+ * and its memory.
+ *
+ * A work item is a part of the keys of one batch item, or of several whose rows lie side by side, as the heads of one
+ * token do: block by block they take turns, so that memory is read in its own order.  (Head by head it was half as
+ * fast: each row is a piece of a few lines, kilobytes from the next.)  Grouped heads, which are queries of one item in
+ * the canonical form, share the reading.  Where there are few items, their keys are divided into parts so that all
+ * threads have something to do, and the parts' sums are merged by their references.  Neither the number of parts nor
+ * what lies side by side depends on the threads, so bits do not, and memory does not grow with the keys.
+ */
+#ifndef ATTN_ATTEND_FEW_H
+#define ATTN_ATTEND_FEW_H
+
+#include "attend/task/solver.h"
+#include "kernels/backward/backward.h"
+#include "kernels/few/few.h"
+
+enum {
+    ATTN__FEW_QUERIES = 16,
+    ATTN__FEW_HEADS = 64,
+    ATTN__FEW_BLOCK = 64,
+    ATTN__FEW_ITEMS = 16,
+    ATTN__FEW_PART = 256
+};
+
+typedef struct attn__few {
+    const attn__few_kernel *kernel;
+    const attn__backward_kernel *backward;
+    int64_t heads;                 /* batch items of one work item */
+    int64_t parts, part;           /* of the keys; how many in each */
+    int64_t channels, values;      /* of whole vectors */
+    bool stream;                   /* the gradients of keys and values are too large to stay in a cache */
+} attn__few;
+
+/* What one query of one head may see. */
+typedef struct attn__few_range {
+    int64_t from, to;
+} attn__few_range;
+
+/* Sums of one part: o [queries][values], m and l [queries]. */
+typedef struct attn__few_sums {
+    float *o, *m, *l;
+} attn__few_sums;
+
+void attn__few_run(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace);
+
+/* Why rows in place cannot run a task, whatever the pass. */
+const char *attn__few_refuse(const attn__task *task);
+/* Fills in all but `backward` and `stream`. */
+void attn__few_describe(attn__few *few, const attn__task *task);
+
+/* Row i of a query-like operand: its channels times `factor`, zeros up to `padded`. */
+typedef struct attn__few_operand {
+    const void *base;
+    size_t stride;
+    const attn__group *channels;
+    int64_t padded;
+    float factor;
+} attn__few_operand;
+void attn__few_load(const attn__few *few, const attn__task *task, const attn__few_operand *x, int64_t batch,
+                    float *rows);
+
+/* The keys of [begin, end) that each query of the item may see; false if none. */
+bool attn__few_find_ranges(const attn__task *task, const int32_t *lens, int64_t batch, int64_t begin, int64_t end,
+                           attn__few_range *range);
+/* Offsets of keys at, at + 1, ... in one operand, as many as a block and the rows fetched early; at[2 * BLOCK]. */
+void attn__few_locate(const attn__task *task, size_t stride, int64_t first, int64_t *at);
+
+/* Bytes of the sums of one part and head, and of one thread's scratch memory. */
+size_t attn__few_sums_size(const attn__few *few, const attn__task *task);
+size_t attn__few_thread_size(const attn__few *few, const attn__task *task);
+
+void attn__few_backward_run(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                            void *workspace);
+size_t attn__few_backward_thread_size(const attn__few *few, const attn__task *task);
+size_t attn__few_backward_part_size(const attn__few *few, const attn__task *task); /* of one part and head */
+
+#endif

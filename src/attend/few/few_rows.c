@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * few_rows.c - what both passes over a few queries share: which batch items go together, what a query sees, its rows.
+ */
+#include "attend/few/few.h"
+
+#include "attend/flash/flash.h"
+#include "attend/task/element.h"
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+
+/* Queries and sums of one work item stay in the first cache beside the keys; the rows of a block, and those that are
+ * fetched early, in the second. */
+enum { HEADS_FLOATS = 8192, FETCHED_ROWS = 2 * (ATTN__FEW_BLOCK + ATTN__FEW_AHEAD) };
+
+const char *attn__few_refuse(const attn__task *task)
+{
+    if (task->query.size > ATTN__FEW_QUERIES)
+        return "more than 16 queries";
+    if (task->has_bias || task->has_mask || task->has_dropout)
+        return "has a bias, mask or dropout";
+    if ((task->has_lens || task->problem.nbands) && (task->key.n > 1 || task->problem.mask_fill != 0.0))
+        return "has bands or lengths on one of several key axes, or masked keys take part";
+    if (!attn__offsets_adjacent(&task->contract, ATTN__STRIDE(dim.k)) ||
+        !attn__offsets_adjacent(&task->value, ATTN__STRIDE(dim.v)))
+        return "channels of k or v are not adjacent";
+    return NULL;
+}
+
+/* How many neighbours along the last batch axis lie inside one step from key to key. */
+static int64_t side_by_side(const attn__few *f, const attn__task *task)
+{
+    const attn_dim *head = &task->batch.axis[task->batch.n - 1].dim;
+    const attn_dim *key = &task->key.axis[task->key.n - 1].dim;
+    int64_t most = HEADS_FLOATS / (task->query.size * (f->channels + f->values)), n = head->n;
+    int64_t rows = (int64_t)(task->caches.l2 / sizeof(float)) / 2 / FETCHED_ROWS;
+    most = attn__most(1, attn__least(most, rows / attn__most(f->channels, f->values)));
+    if (n < 2 || head->k < 1 || head->v < 1 || n * head->k > key->k || n * head->v > key->v)
+        return 1;
+    while (n > most || n > ATTN__FEW_HEADS || head->n % n != 0)
+        n--;
+    return n;
+}
+
+void attn__few_describe(attn__few *f, const attn__task *task)
+{
+    f->kernel = attn__few_for(task->isa);
+    f->channels = attn__round_up(task->contract.size, f->kernel->lanes);
+    f->values = attn__round_up(task->value.size, f->kernel->lanes);
+    f->heads = side_by_side(f, task);
+    int64_t keys = task->key.size, items = attn__most(1, task->batch.size / f->heads);
+    int64_t wanted = (ATTN__FEW_ITEMS + items - 1) / items;
+    f->parts = attn__most(1, attn__least(wanted, keys / ATTN__FEW_PART));
+    f->part = attn__most(ATTN__FEW_BLOCK, attn__round_up((keys + f->parts - 1) / f->parts, ATTN__FEW_BLOCK));
+    f->parts = attn__most(1, (keys + f->part - 1) / f->part);
+}
+
+void attn__few_load(const attn__few *few, const attn__task *task, const attn__few_operand *x, int64_t batch,
+                    float *rows)
+{
+    attn_dtype dtype = task->problem.dtype;
+    int64_t base = attn__offsets_one(&task->batch, x->stride, batch), n = x->channels->size;
+    int64_t size = (int64_t)attn_dtype_size(dtype);
+    bool adjacent = attn__offsets_adjacent(x->channels, x->stride);
+    for (int64_t i = 0; i < task->query.size; i++, rows += x->padded) {
+        int64_t at = base + attn__offsets_one(&task->query, x->stride, i);
+        if (adjacent)
+            few->kernel->load((const char *)x->base + at * size, dtype, n, x->factor, rows);
+        for (int64_t c = 0; c < n && !adjacent; c++) {
+            int64_t channel = at + attn__offsets_one(x->channels, x->stride, c);
+            rows[c] = (float)attn__load(dtype, x->base, channel) * x->factor;
+        }
+        for (int64_t c = n; c < x->padded; c++)
+            rows[c] = 0.0f;
+    }
+}
+
+static int64_t clamp(int64_t x, int64_t from, int64_t to)
+{
+    return x < from ? from : x > to ? to : x;
+}
+
+/* The keys in *range that a query may see; bounds of bands may be open ends. */
+static void find_range(const attn__task *task, const int32_t *lens, int64_t batch, int64_t query,
+                       attn__few_range *range)
+{
+    const attn_problem *p = &task->problem;
+    for (int i = 0; i < p->nbands; i++) {
+        int64_t at = attn__offsets_index(&task->query, p->bands[i].query_dim, query), low, high;
+        if (__builtin_add_overflow(at, p->bands[i].lo, &low))
+            low = p->bands[i].lo;
+        if (__builtin_add_overflow(at, p->bands[i].hi, &high) || high == INT64_MAX)
+            high = p->bands[i].hi > 0 ? INT64_MAX - 1 : INT64_MIN;
+        range->from = clamp(low, range->from, range->to);
+        range->to = clamp(high + 1, range->from, range->to);
+    }
+    if (task->has_lens) {
+        int64_t at = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.lens), batch) +
+                     attn__offsets_one(&task->query, ATTN__STRIDE(dim.lens), query);
+        range->to = clamp(lens[at], range->from, range->to);
+    }
+}
+
+bool attn__few_find_ranges(const attn__task *task, const int32_t *lens, int64_t batch, int64_t begin, int64_t end,
+                           attn__few_range *range)
+{
+    bool any = false;
+    for (int64_t i = 0; i < task->query.size; i++) {
+        range[i] = (attn__few_range){begin, end};
+        find_range(task, lens, batch, i, &range[i]);
+        any = any || range[i].from < range[i].to;
+    }
+    return any;
+}
+
+void attn__few_locate(const attn__task *task, size_t stride, int64_t first, int64_t *at)
+{
+    int64_t n = attn__least(task->key.size - first, ATTN__FEW_BLOCK + ATTN__FEW_AHEAD);
+    attn__offsets_fill(&task->key, stride, first, n, at);
+    for (int64_t i = n; i < 2 * ATTN__FEW_BLOCK; i++)
+        at[i] = at[n - 1];
+}

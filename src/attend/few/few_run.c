@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * few_run.c - a few queries against their keys, part by part, and the parts' merger.
+ */
+#include "attend/few/few.h"
+
+#include "attend/task/element.h"
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+#include "attend/task/pile.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double log2_e = 1.44269504088896340736;
+
+typedef struct scratch {
+    float *q, *s; /* q: [heads][queries][channels] */
+    int64_t *k_at, *v_at;
+    attn__few_range *range; /* [heads][queries] */
+    attn__few_sums sums[ATTN__FEW_HEADS];
+} scratch;
+
+typedef struct job {
+    const attn__task *task;
+    const attn__few *few;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each, sums; /* bytes of a thread's memory; of the sums of one part and head */
+} job;
+
+static void take_sums(attn__pile *p, const attn__few *few, const attn__task *task, attn__few_sums *sums)
+{
+    int64_t n = task->query.size;
+    sums->o = attn__pile_take(p, n * few->values, sizeof(float));
+    sums->m = attn__pile_take(p, n, sizeof(float));
+    sums->l = attn__pile_take(p, n, sizeof(float));
+}
+
+size_t attn__few_sums_size(const attn__few *few, const attn__task *task)
+{
+    attn__pile p = {NULL, 0};
+    attn__few_sums sums;
+    take_sums(&p, few, task, &sums);
+    return p.used;
+}
+
+static size_t divide(const attn__few *few, const attn__task *task, char *base, scratch *s)
+{
+    attn__pile p = {base, 0};
+    s->q = attn__pile_take(&p, few->heads * task->query.size * few->channels, sizeof(float));
+    s->s = attn__pile_take(&p, task->query.size * ATTN__FEW_BLOCK, sizeof(float));
+    s->k_at = attn__pile_take(&p, 2 * ATTN__FEW_BLOCK, sizeof(int64_t));
+    s->v_at = attn__pile_take(&p, 2 * ATTN__FEW_BLOCK, sizeof(int64_t));
+    s->range = attn__pile_take(&p, few->heads * task->query.size, sizeof(attn__few_range));
+    for (int64_t h = 0; h < few->heads && few->parts == 1; h++)
+        take_sums(&p, few, task, &s->sums[h]);
+    return p.used;
+}
+
+size_t attn__few_thread_size(const attn__few *few, const attn__task *task)
+{
+    scratch unused;
+    return divide(few, task, NULL, &unused);
+}
+
+static attn__few_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
+                              int64_t keys, int64_t channels)
+{
+    attn_dtype dtype = j->task->problem.dtype;
+    int64_t start = attn__offsets_one(&j->task->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
+    return (attn__few_rows){(const char *)base + start, dtype, at, keys, channels, true};
+}
+
+/* Keys [at, at + keys) of one head.  A query's own range bounds its weights, so that what it may not see cannot
+ * leak. */
+static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int64_t keys, scratch *s)
+{
+    const attn__few *f = j->few;
+    const attn__task *task = j->task;
+    const attn__few_range *range = s->range + head * task->query.size;
+    attn__few_sums *sums = &s->sums[head];
+    attn__few_rows k = rows_of(j, ATTN__STRIDE(dim.k), j->arrays->k, batch, s->k_at, keys, task->contract.size);
+    attn__few_rows v = rows_of(j, ATTN__STRIDE(dim.v), j->arrays->v, batch, s->v_at, keys, task->value.size);
+    f->kernel->score(&k, s->q + head * task->query.size * f->channels, f->channels, task->query.size, s->s,
+                     ATTN__FEW_BLOCK);
+    for (int64_t i = 0; i < task->query.size; i++) {
+        int64_t from = attn__most(range[i].from - at, 0), to = attn__least(range[i].to - at, keys);
+        float *p = s->s + i * ATTN__FEW_BLOCK;
+        if (from >= to)
+            continue;
+        float shrink = f->kernel->weigh(p + from, to - from, &sums->m[i], &sums->l[i]);
+        f->kernel->add(&v, from, to, p, shrink, sums->o + i * f->values);
+    }
+}
+
+/* Adds the sums of another part. */
+static void merge(const job *j, attn__few_sums *into, const attn__few_sums *part)
+{
+    int64_t values = j->few->values;
+    for (int64_t i = 0; i < j->task->query.size; i++) {
+        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the pile stands on the workspace */
+        if (part->l[i] == 0.0f)
+            continue;
+        float mine = into->l[i] == 0.0f ? 0.0f : exp2f(into->m[i] - m), its = exp2f(part->m[i] - m);
+        into->m[i] = m;
+        into->l[i] = into->l[i] * mine + part->l[i] * its;
+        for (int64_t c = 0; c < values; c++)
+            into->o[i * values + c] = into->o[i * values + c] * mine + part->o[i * values + c] * its;
+    }
+}
+
+static void write(const job *j, int64_t batch, const attn__few_sums *sums)
+{
+    const attn__task *task = j->task;
+    int64_t o_base = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.o), batch);
+    int64_t lse_base = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.lse), batch);
+    float *lse = j->arrays->lse;
+    for (int64_t i = 0; i < task->query.size; i++) {
+        int64_t at = o_base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.o), i);
+        float l = sums->l[i], factor = l == 0.0f ? 0.0f : 1.0f / l; /* NOLINT: as above */
+        for (int64_t c = 0; c < task->value.size; c++)
+            attn__store(task->problem.dtype, j->arrays->o,
+                        at + attn__offsets_one(&task->value, ATTN__STRIDE(dim.o), c),
+                        (double)(sums->o[i * j->few->values + c] * factor));
+        if (task->problem.with & ATTN_WANT_LSE)
+            lse[lse_base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.lse), i)] =
+                l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)sums->m[i] / log2_e);
+    }
+}
+
+static attn__few_sums part_sums(const job *j, int64_t batch, int64_t part)
+{
+    attn__few_sums sums;
+    size_t number = (size_t)(batch * j->few->parts + part);
+    attn__pile p = {j->workspace + (size_t)j->task->threads * j->each + number * j->sums, 0};
+    take_sums(&p, j->few, j->task, &sums);
+    return sums;
+}
+
+/* A head's queries and its empty sums; widens [*first, *last) by what it sees. */
+static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, scratch *s, int64_t *first,
+                       int64_t *last)
+{
+    const attn__few *f = j->few;
+    const attn__task *task = j->task;
+    int64_t begin = part * f->part, end = attn__least(begin + f->part, task->key.size), n = task->query.size;
+    attn__few_range *range = s->range + head * n;
+    attn__few_operand q = {j->arrays->q, ATTN__STRIDE(dim.q), &task->contract, f->channels,
+                           (float)(task->problem.scale * log2_e)};
+    if (f->parts > 1)
+        s->sums[head] = part_sums(j, batch, part);
+    attn__few_sums *sums = &s->sums[head];
+    attn__few_load(f, task, &q, batch, s->q + head * n * f->channels);
+    attn__few_find_ranges(task, j->arrays->lens, batch, begin, end, range);
+    memset(sums->o, 0, (size_t)(n * f->values) * sizeof *sums->o);
+    for (int64_t i = 0; i < n; i++) {
+        sums->m[i] = -INFINITY;
+        sums->l[i] = 0.0f;
+        *first = range[i].from < range[i].to ? attn__least(*first, range[i].from) : *first;
+        *last = range[i].from < range[i].to ? attn__most(*last, range[i].to) : *last;
+    }
+}
+
+static void run_part(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    const attn__few *f = j->few;
+    int64_t batch = item / f->parts * f->heads, part = item % f->parts, first = INT64_MAX, last = 0;
+    scratch s;
+    divide(f, j->task, j->workspace + (size_t)thread * j->each, &s);
+    for (int64_t h = 0; h < f->heads; h++)
+        begin_head(j, batch + h, h, part, &s, &first, &last);
+    /* Blocks begin at the same keys whatever the ranges. */
+    for (int64_t at = first - first % ATTN__FEW_BLOCK; at < last; at += ATTN__FEW_BLOCK) {
+        attn__few_locate(j->task, ATTN__STRIDE(dim.k), at, s.k_at);
+        attn__few_locate(j->task, ATTN__STRIDE(dim.v), at, s.v_at);
+        for (int64_t h = 0; h < f->heads; h++)
+            see_block(j, batch + h, h, at, attn__least(ATTN__FEW_BLOCK, last - at), &s);
+    }
+    for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
+        write(j, batch + h, &s.sums[h]);
+}
+
+static void run_merger(void *user, int64_t batch, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    attn__few_sums all = part_sums(j, batch, 0);
+    for (int64_t i = 1; i < j->few->parts; i++) {
+        attn__few_sums part = part_sums(j, batch, i);
+        merge(j, &all, &part);
+    }
+    write(j, batch, &all);
+}
+
+void attn__few_run(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
+{
+    job j = {.task = task, .few = recipe->data, .arrays = arrays, .workspace = workspace};
+    j.each = attn__few_thread_size(j.few, task);
+    j.sums = attn__few_sums_size(j.few, task);
+    attn__parallel_items(task->threads, task->batch.size / j.few->heads * j.few->parts, run_part, &j);
+    if (j.few->parts > 1)
+        attn__parallel_items(task->threads, task->batch.size, run_merger, &j);
+}

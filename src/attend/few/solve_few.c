@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_few.c - a few queries against many keys: what it accepts, and its plan.  few.h has the algorithm.
+ */
+#include "attend/few/few.h"
+
+#include "attend/flash/flash.h"
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+
+#include <stdio.h>
+
+static const char *refuse(const attn__task *task)
+{
+    const char *why = attn__few_refuse(task);
+    return why ? why : attn__flash_refuse(task);
+}
+
+/* Keys and values come from memory, which takes as long as multiplying by this many queries; further ones have a load
+ * for each product, where a tile shares it.  Long rows and blocks of many keys come faster; of heads of 16 and less most of a vector is
+ * empty, and any other solver is quicker. */
+static int64_t most_queries(const attn__task *task)
+{
+    return (task->contract.size + task->value.size >= 192 ? 8 : 4) - (task->key.size < 128 ? 2 : 0);
+}
+
+static double cost(const attn__task *task)
+{
+    double keys = (double)task->batch.size * (double)task->key.size, queries = (double)task->query.size;
+    bool small = task->contract.size <= 16 && task->value.size <= 16;
+    double each = small ? 20 : task->query.size <= most_queries(task) ? 0.9 : 2;
+    return keys * (double)(task->contract.size + task->value.size) * queries * each;
+}
+
+static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    attn__few *f = attn__alloc_zero(context, sizeof *f);
+    if (!f)
+        return ATTN_MEMORY;
+    attn__few_describe(f, task);
+    recipe->data = f;
+    size_t sums = attn__size_mul((size_t)(task->batch.size * f->parts), attn__few_sums_size(f, task));
+    recipe->workspace = attn__size_mul((size_t)task->threads, attn__few_thread_size(f, task));
+    if (f->parts > 1)
+        recipe->workspace = attn__size_add(recipe->workspace, sums);
+    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts",
+             attn__isa_text(f->kernel->isa), (int)task->query.size, (int)f->heads, (int)f->parts);
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_few = {"few", refuse, cost, plan, attn__few_run};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_few_backward.c - a few queries against many keys, backward: what it accepts, and its plan.
+ */
+#include "attend/few/few.h"
+
+#include "attend/flash_backward/flash_backward.h"
+#include "attend/task/offsets.h"
+
+#include <stdio.h>
+
+/* Gradients of so many second caches would not be found in a cache again.  (What the system says of the third one is
+ * sometimes that of all of a socket.) */
+enum { STREAM_L2 = 16 };
+
+static const char *refuse(const attn__task *task)
+{
+    const char *why = attn__back_refuse(task);
+    if (!why)
+        why = attn__few_refuse(task);
+    if (why)
+        return why;
+    if (task->problem.with & ATTN_WANT_DBIAS)
+        return "wants the gradient of a bias";
+    if (attn__back_sums(task))
+        return "gradients summed over broadcast dims";
+    if (!attn__offsets_adjacent(&task->contract, ATTN__STRIDE(dim.dk)) ||
+        !attn__offsets_adjacent(&task->value, ATTN__STRIDE(dim.dv)))
+        return "channels of dk or dv are not adjacent";
+    return NULL;
+}
+
+/* A tile copies and transposes each key whatever the queries, which takes as long as multiplying by this many; beyond,
+ * its products share loads.  (Against 2,048 keys of 64 channels: 6.6 and 15 ms for one query, 13.3 and 17 for 8, 34 and
+ * 20 for 16.)  Of heads of 16 and less most of a vector is empty. */
+static double cost(const attn__task *task)
+{
+    double keys = (double)task->batch.size * (double)task->key.size, queries = (double)task->query.size;
+    double channels = (double)(task->contract.size + task->value.size);
+    bool small = task->contract.size <= 16 && task->value.size <= 16;
+    int64_t most = task->key.size < 64 ? 2 : 8;
+    return keys * channels * queries * (small ? 20 : task->query.size <= most ? 0.9 : 2);
+}
+
+static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    attn__few *f = attn__alloc_zero(context, sizeof *f);
+    if (!f)
+        return ATTN_MEMORY;
+    attn__few_describe(f, task);
+    f->backward = attn__backward_for(task->isa);
+    double bytes = (double)task->batch.size * (double)task->key.size *
+                   (double)(task->contract.size + task->value.size) * sizeof(float);
+    f->stream = bytes > STREAM_L2 * (double)task->caches.l2;
+    recipe->data = f;
+    size_t sums = attn__size_mul((size_t)(task->batch.size * f->parts), attn__few_backward_part_size(f, task));
+    recipe->workspace = attn__size_mul((size_t)task->threads, attn__few_backward_thread_size(f, task));
+    if (f->parts > 1)
+        recipe->workspace = attn__size_add(recipe->workspace, sums);
+    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts%s",
+             attn__isa_text(f->kernel->isa), (int)task->query.size, (int)f->heads, (int)f->parts,
+             f->stream ? ", gradients past the caches" : "");
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_few_backward = {"few_backward", refuse, cost, plan, attn__few_backward_run};

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash.h - the tiled forward pass with queries in the lanes: what its plan settled, and one thread's memory.
+ *
+ * A work item is one batch item and a block of queries.  Q is packed once, transposed and scaled; then for
+ * each block of keys, K and V are copied to panels (which absorbs strides and bf16), and for each subtile of
+ * queries, as wide as the register tile:
+ *
+ *     S^T = K Q^T          keys x queries, stays in the first cache
+ *     bias, masks          by lanes
+ *     m, l, P^T = 2^(S^T - m)      by lanes: the maximum over keys needs no horizontal operation
+ *     O^T = O^T * shrink + V^T P^T
+ *
+ * and in the end O^T / l is transposed back.  (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
+ * arXiv:2205.14135.)
+ */
+#ifndef ATTN_ATTEND_FLASH_H
+#define ATTN_ATTEND_FLASH_H
+
+#include "attend/task/solver.h"
+#include "kernels/lanes/lanes.h"
+#include "kernels/tile/tile.h"
+#include "kernels/tile/tile_pairs.h"
+
+enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
+
+/* Made by plan, read-only afterwards. */
+typedef struct attn__flash {
+    const attn__tile_kernel *tile;
+    const attn__lanes_kernel *lanes;
+    const attn__pairs_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
+    int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
+    int64_t channels, values;       /* of q and k, of v and o */
+    int64_t query_block, key_block; /* the most of one item, of one step */
+    int64_t query_blocks;
+    int64_t ldk, ldv;               /* of the panels */
+    int64_t subtiles;               /* the most of one item */
+    /* Offsets of the channels; NULL where they are adjacent. */
+    const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
+    bool bias_adjacent, mask_adjacent; /* along the keys */
+    /* Key axes whose index must lie in a range that depends on the query: bands and lengths. */
+    int nlimits;
+    int limit_axis[ATTN__FLASH_LIMITS];
+    bool skips; /* a single key axis and masked keys left out: blocks outside every range are never touched */
+    int64_t tables[]; /* what the channel pointers point into */
+} attn__flash;
+
+/* A range of keys, and the subrange that no lane has to be masked in. */
+typedef struct attn__flash_span {
+    int64_t begin, end;
+    int64_t open_begin, open_end;
+    bool started; /* o holds sums */
+} attn__flash_span;
+
+/* One thread's memory. */
+typedef struct attn__flash_scratch {
+    float *q;     /* [subtile][channels][width], times scale * log2(e) unless in pairs */
+    float *o;     /* [subtile][values][width] */
+    float *m, *l, *shrink;
+    float *s;     /* [key_block][width] */
+    float *top;   /* [width]: the largest score of each lane */
+    float *extra; /* the same for bias or mask */
+    float *k, *v; /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
+                   * [key_block][ldv] */
+    /* In pairs: q of channels, k of channels, v and weights of keys. */
+    uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
+    uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
+    /* Per query of the block. */
+    int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;
+    int32_t *from[ATTN__FLASH_LIMITS], *to[ATTN__FLASH_LIMITS];
+    uint32_t *key_low, *key_high;
+    attn__flash_span *span; /* of each subtile */
+    /* Per key of the block. */
+    int64_t *k_at, *v_at, *key_bias_at, *key_mask_at, *column_at;
+    int32_t *index[ATTN__FLASH_LIMITS];
+    uint32_t *column;
+} attn__flash_scratch;
+
+/* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
+size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch);
+
+/* Why queries in the lanes cannot run a task, whatever the size of its heads; NULL if they can. */
+const char *attn__flash_refuse(const attn__task *task);
+/* What a problem says by itself: kernels, channels, axes with limits.  Blocks and panels are left to the caller. */
+void attn__flash_describe(attn__flash *flash, const attn__task *task);
+
+void attn__flash_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                         void *workspace);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_block.c - one block of keys of the tiled forward pass: scores, masks, weights, values.
+ */
+#include "attend/flash/flash_item.h"
+
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+static const float log2_e = 1.44269504088896340736f;
+
+enum { STEP = 32 }; /* keys of one call of the tile product */
+
+void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
+                             int64_t *out)
+{
+    attn__offsets_fill(&t->task->key, stride, b->at, b->keys, out);
+    for (int64_t i = 0; i < b->keys; i++)
+        out[i] += base;
+}
+
+/* Channels of values as rows of A.  False if any is not finite. */
+static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    int64_t group = f->tile->group;
+    attn_dtype dtype = t->task->problem.dtype;
+    bool finite = true;
+    for (int64_t c = 0; c < f->values; c += group) {
+        const char *base = t->arrays->v;
+        if (!f->v_channel)
+            base += c * (int64_t)attn_dtype_size(dtype);
+        finite = f->lanes->copy(base, dtype, t->s.v_at, f->v_channel ? f->v_channel + c : NULL, b->keys,
+                                attn__least(f->values - c, group), t->s.v + c * b->keys, group) && finite;
+    }
+    return finite;
+}
+
+static void load_panels(attn__flash_item *t, attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    const attn__task *task = t->task;
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
+    bool finite;
+    if (f->pairs) {
+        f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
+        finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
+    } else {
+        f->lanes->copy(t->arrays->k, task->problem.dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k,
+                       f->ldk);
+        finite = pack_values(t, b);
+    }
+    b->careful = !finite && (task->has_bias || task->has_mask || f->nlimits || task->has_dropout);
+    if (b->careful && f->pairs)
+        pack_values(t, b);
+}
+
+void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    if (t->task->has_bias)
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_bias_at);
+    if (t->task->has_mask)
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_mask_at);
+    for (int l = 0; l < f->nlimits; l++) {
+        for (int64_t i = 0; i < b->keys; i++)
+            t->s.index[l][i] = (int32_t)attn__offsets_index(&t->task->key, f->limit_axis[l], b->at + i);
+    }
+    if (t->task->has_dropout) {
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.column_at);
+        for (int64_t i = 0; i < b->keys; i++)
+            t->s.column[i] = (uint32_t)t->s.column_at[i];
+    }
+}
+
+/* bias and mask as a view of the block; adjacent keys start at the first one's offset. */
+static attn__lanes_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
+                                 const int64_t *lane_at, const int64_t *key_at, bool adjacent)
+{
+    const char *start = base;
+    if (adjacent)
+        start += key_at[0] * (int64_t)attn_dtype_size(dtype);
+    return (attn__lanes_view){(void *)(uintptr_t)start, dtype, lane_at + sub.lane, adjacent ? NULL : key_at, b->keys,
+                              sub.lanes};
+}
+
+/* What a masked key scores, in powers of two. */
+static float fill_of(const attn__task *task)
+{
+    return task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
+}
+
+bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    const attn__task *task = t->task;
+    attn__flash_scratch *s = &t->s;
+    const attn__flash_span *span = &s->span[sub.index];
+    float fill = fill_of(task);
+    if (task->has_bias) {
+        attn__lanes_view view =
+            key_view(b, sub, t->arrays->bias, ATTN_F32, s->bias_at, s->key_bias_at, f->bias_adjacent);
+        f->lanes->gather(&view, s->extra, sub.width, log2_e);
+        f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
+    }
+    if (task->has_mask) {
+        attn__lanes_view view =
+            key_view(b, sub, t->arrays->mask, ATTN_U8, s->mask_at, s->key_mask_at, f->mask_adjacent);
+        f->lanes->gather(&view, s->extra, sub.width, 1.0f);
+        f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
+    }
+    if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
+        return task->has_bias || task->has_mask;
+    for (int l = 0; l < f->nlimits; l++)
+        f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
+    return true;
+}
+
+void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    float fill = fill_of(t->task);
+    for (int64_t i = 0; i < b->keys * sub.width; i++)
+        t->s.hidden[i] = t->s.s[i] == fill || t->task->has_dropout;
+}
+
+static float value_of(const attn__flash_item *t, const attn__flash_keys *b, int64_t key, int64_t channel)
+{
+    int64_t group = t->flash->tile->group;
+    return t->s.v[channel / group * group * b->packed + key * group + channel % group];
+}
+
+static bool value_is_finite(const attn__flash_item *t, const attn__flash_keys *b, int64_t key)
+{
+    float check = 0.0f;
+    for (int64_t c = 0; c < t->flash->values; c++)
+        check += value_of(t, b, key, c) * 0.0f;
+    return check == check;
+}
+
+/* Adds the values of keys [from, to) of the block. */
+static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t from,
+                       int64_t to)
+{
+    const attn__flash *f = t->flash;
+    int64_t group = f->tile->group;
+    if (from == to)
+        return;
+    attn__packed_args args = {.m = f->values, .k = to - from, .vectors = (int)(sub.width / f->tile->lanes),
+                              .a = t->s.v + from * group, .ak = group, .group = group * b->packed,
+                              .b = t->s.s + from * sub.width, .c = t->s.o + sub.lane * f->values,
+                              .accumulate = t->s.span[sub.index].started};
+    f->tile->run_packed(&args);
+    t->s.span[sub.index].started = true;
+}
+
+/* One key, for the lanes that give it a weight, or that do see it. */
+static void add_value_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t key)
+{
+    const attn__flash *f = t->flash;
+    const float *p = t->s.s + key * sub.width;
+    const uint8_t *hidden = t->s.hidden + key * sub.width;
+    float *o = t->s.o + sub.lane * f->values;
+    bool started = t->s.span[sub.index].started;
+    for (int64_t c = 0; c < f->values; c++) {
+        float v = value_of(t, b, key, c);
+        for (int64_t i = 0; i < sub.width; i++) {
+            float sum = started ? o[c * sub.width + i] : 0.0f;
+            o[c * sub.width + i] = hidden[i] && p[i] == 0.0f ? sum : sum + p[i] * v;
+        }
+    }
+    t->s.span[sub.index].started = true;
+}
+
+static void add_values_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    int64_t from = 0;
+    for (int64_t key = 0; key < b->keys; key++) {
+        if (value_is_finite(t, b, key))
+            continue;
+        add_values(t, b, sub, from, key);
+        add_value_carefully(t, b, sub, key);
+        from = key + 1;
+    }
+    add_values(t, b, sub, from, b->keys);
+}
+
+static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
+    attn__pairs_args args = {.m = f->values, .n = sub.width, .k = (b->keys + 1) / 2, .a = t->s.v_pairs, .am = 1,
+                             .ak = f->ldv, .b = t->s.p_pairs, .ldb = sub.width, .c = t->s.o + sub.lane * f->values,
+                             .ldc = sub.width, .factor = 1.0f, .accumulate = t->s.span[sub.index].started};
+    f->pairs->run(&args);
+    t->s.span[sub.index].started = true;
+}
+
+bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top)
+{
+    const attn__flash *f = t->flash;
+    attn__flash_scratch *s = &t->s;
+    bool changed;
+    attn__lanes_softmax softmax = {s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane,
+                                   s->shrink + sub.lane, &changed};
+    f->lanes->softmax(&softmax);
+    if (t->task->has_dropout) {
+        attn__lanes_dropout dropout = {s->s, b->keys, sub.width, s->key_low + sub.lane, s->key_high + sub.lane,
+                                       s->column, attn__dropout_threshold(t->task->problem.dropout)};
+        f->lanes->dropout(&dropout);
+    }
+    return changed;
+}
+
+/* S^T = K Q^T, in steps between which some of what comes next is brought in. */
+static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    attn__tile_args args = {.n = sub.width, .k = f->channels, .am = f->ldk, .ak = 1,
+                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .ldc = sub.width,
+                            .top = t->s.top};
+    for (int64_t i = 0; i < sub.width; i++)
+        t->s.top[i] = -INFINITY;
+    for (int64_t key = 0; key < b->keys; key += STEP) {
+        args.m = attn__least(b->keys - key, STEP);
+        args.a = t->s.k + key * f->ldk;
+        args.c = t->s.s + key * sub.width;
+        f->tile->run(&args);
+        attn__flash_fetch_ahead(&t->ahead);
+    }
+}
+
+static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    attn__pairs_args args = {.n = sub.width, .k = f->channel_pairs, .am = f->ld_pairs, .ak = 1,
+                             .b = t->s.q_pairs + sub.lane * f->channel_pairs, .ldb = sub.width, .ldc = sub.width,
+                             .factor = (float)t->task->problem.scale * log2_e};
+    for (int64_t key = 0; key < b->keys; key += STEP) {
+        args.m = b->keys - key < STEP ? b->keys - key : STEP;
+        args.a = t->s.k_pairs + key * f->ld_pairs;
+        args.c = t->s.s + key * sub.width;
+        f->pairs->run(&args);
+        attn__flash_fetch_ahead(&t->ahead);
+    }
+}
+
+static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    if (t->flash->pairs)
+        score_pairs(t, b, sub);
+    else
+        score(t, b, sub);
+    bool masked = attn__flash_mask(t, b, sub);
+    if (b->careful)
+        attn__flash_note_hidden(t, b, sub);
+    if (attn__flash_weigh(t, b, sub, masked || t->flash->pairs ? NULL : t->s.top) && t->s.span[sub.index].started)
+        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->values, t->flash->values, sub.width,
+                               t->s.shrink + sub.lane);
+    if (b->careful)
+        add_values_carefully(t, b, sub);
+    else if (t->flash->pairs)
+        add_value_pairs(t, b, sub);
+    else
+        add_values(t, b, sub, 0, b->keys);
+}
+
+void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
+{
+    attn__flash_keys b = {at, keys, keys, false};
+    load_panels(t, &b);
+    attn__flash_key_tables(t, &b);
+    attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        const attn__flash_span *span = &t->s.span[i];
+        if (at >= span->end || at + keys <= span->begin)
+            continue;
+        /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
+        attn__flash_keys seen = b;
+        seen.keys = span->end - at < keys ? span->end - at : keys;
+        see_keys(t, &seen, attn__flash_subtile_at(t, i));
+    }
+}

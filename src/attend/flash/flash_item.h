@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_item.h - the state of one work item, shared by the files of the tiled forward pass.
+ */
+#ifndef ATTN_ATTEND_FLASH_ITEM_H
+#define ATTN_ATTEND_FLASH_ITEM_H
+
+#include "attend/flash/flash.h"
+
+/* Rows that will be read soon, brought to the second cache bit by bit while the tile products run: rows of one
+ * head may lie pages apart, where the machine does not look ahead by itself. */
+typedef struct attn__flash_ahead {
+    struct {
+        const char *row;
+        int64_t step, rows; /* bytes between two rows; how many are left */
+        int64_t bytes;      /* of one row */
+    } stream[3];
+    int64_t each; /* rows of one portion */
+} attn__flash_ahead;
+
+typedef struct attn__flash_item {
+    const attn__task *task;
+    const attn__flash *flash;
+    const attn_arrays *arrays;
+    attn__flash_scratch s;
+    int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
+    int64_t subtiles;
+    int64_t k_base, v_base;       /* the batch item's part of the offsets */
+    int64_t key_begin, key_end;   /* outside, no query of the item has a key */
+    int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
+    attn__flash_ahead ahead;
+} attn__flash_item;
+
+/* Queries as wide as the register tile or a little less. */
+typedef struct attn__flash_subtile {
+    int64_t index, lane, width; /* lane: the first; width: lanes with the padding */
+    int64_t lanes;              /* without */
+} attn__flash_subtile;
+
+attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
+
+/* One block of keys, in panels. */
+typedef struct attn__flash_keys {
+    int64_t at, keys;
+    int64_t packed; /* keys in the panels, of which `keys` are looked at */
+    bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
+} attn__flash_keys;
+
+/* Where the item's queries lie, their keys for dropout, ranges of keys and running sums; all but their channels. */
+void attn__flash_begin(attn__flash_item *t, int64_t batch);
+void attn__flash_write_lse(const attn__flash_item *t);
+
+/* Offsets of the block's keys in one operand. */
+void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
+                             int64_t *out);
+/* What masks and dropout need to know of the block's keys. */
+void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
+/* The steps between the two products, on the subtile's scores in t->s.s: bias and masks (true if there were any), ... */
+bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* ... which scores are a masked key's, to t->s.hidden, */
+void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* ... weights and dropout; `top` is the largest score of each lane or NULL.  True if earlier sums are to be multiplied by t->s.shrink. */
+bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
+
+/* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
+void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
+
+/* Lets every subtile see keys [at, at + keys). */
+void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys);
+
+/* Plans what to bring in during a key block: the block after it or, if there is none, the next item's queries
+ * and first keys. */
+void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions);
+/* Brings in one portion. */
+void attn__flash_fetch_ahead(attn__flash_ahead *ahead);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_scratch.c - divides one thread's memory.
+ */
+#include "attend/flash/flash.h"
+
+#include "attend/task/integers.h"
+#include "attend/task/pile.h"
+
+static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
+{
+    int64_t n = f->query_block;
+    s->q = attn__pile_take(p, n * f->channels, sizeof(float));
+    s->o = attn__pile_take(p, n * f->values, sizeof(float));
+    s->q_pairs = attn__pile_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
+    s->m = attn__pile_take(p, n, sizeof(float));
+    s->l = attn__pile_take(p, n, sizeof(float));
+    s->shrink = attn__pile_take(p, n, sizeof(float));
+    s->q_at = attn__pile_take(p, n, sizeof(int64_t));
+    s->o_at = attn__pile_take(p, n, sizeof(int64_t));
+    s->lse_at = attn__pile_take(p, n, sizeof(int64_t));
+    s->bias_at = attn__pile_take(p, task->has_bias ? n : 0, sizeof(int64_t));
+    s->mask_at = attn__pile_take(p, task->has_mask ? n : 0, sizeof(int64_t));
+    s->row = attn__pile_take(p, task->has_dropout ? n : 0, sizeof(int64_t));
+    s->key_low = attn__pile_take(p, task->has_dropout ? n : 0, sizeof(uint32_t));
+    s->key_high = attn__pile_take(p, task->has_dropout ? n : 0, sizeof(uint32_t));
+    s->span = attn__pile_take(p, f->subtiles, sizeof(attn__flash_span));
+    for (int i = 0; i < f->nlimits; i++) {
+        s->from[i] = attn__pile_take(p, n, sizeof(int32_t));
+        s->to[i] = attn__pile_take(p, n, sizeof(int32_t));
+    }
+}
+
+static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
+{
+    int64_t n = f->key_block, square = n * f->tile->lanes * f->tile->vectors;
+    int64_t group = f->tile->group, groups = attn__round_up(f->values, group);
+    s->s = attn__pile_take(p, square, sizeof(float));
+    s->top = attn__pile_take(p, f->tile->lanes * f->tile->vectors, sizeof(float));
+    s->extra = attn__pile_take(p, task->has_bias || task->has_mask ? square : 0, sizeof(float));
+    s->hidden = attn__pile_take(p, square, 1);
+    s->k = attn__pile_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
+    s->k_pairs = attn__pile_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
+    s->v_pairs = attn__pile_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
+    s->p_pairs = attn__pile_take(p, f->pairs ? square : 0, sizeof(uint32_t));
+    s->v = attn__pile_take(p, n * (groups > f->ldv ? groups : f->ldv), sizeof(float));
+    s->k_at = attn__pile_take(p, n, sizeof(int64_t));
+    s->v_at = attn__pile_take(p, n, sizeof(int64_t));
+    s->key_bias_at = attn__pile_take(p, task->has_bias ? n : 0, sizeof(int64_t));
+    s->key_mask_at = attn__pile_take(p, task->has_mask ? n : 0, sizeof(int64_t));
+    s->column_at = attn__pile_take(p, task->has_dropout ? n : 0, sizeof(int64_t));
+    s->column = attn__pile_take(p, task->has_dropout ? n : 0, sizeof(uint32_t));
+    for (int i = 0; i < f->nlimits; i++)
+        s->index[i] = attn__pile_take(p, n, sizeof(int32_t));
+}
+
+size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch)
+{
+    attn__pile p = {base, 0};
+    take_queries(&p, flash, task, scratch);
+    take_keys(&p, flash, task, scratch);
+    return p.used;
+}

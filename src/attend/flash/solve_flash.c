@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_flash.c - the tiled forward pass: what it accepts, and its plan.  flash.h has the algorithm.
+ */
+#include "attend/flash/flash.h"
+
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *attn__flash_refuse(const attn__task *task)
+{
+    const attn_problem *p = &task->problem;
+    if (task->backward)
+        return "forward only";
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
+        return "f32 and bf16 only";
+    if (p->score != ATTN_SCORE_DOT)
+        return "dot-product scores only";
+    if (p->normalise != ATTN_SOFTMAX)
+        return "softmax only";
+    if (p->nwindows)
+        return "keys have a window";
+    if (p->nrelatives)
+        return "has relative tables";
+    if (task->key.size > INT32_MAX)
+        return "more than 2^31 keys";
+    return NULL;
+}
+
+static const char *refuse(const attn__task *task)
+{
+    if (task->contract.size > ATTN__FLASH_CHANNELS || task->value.size > ATTN__FLASH_CHANNELS)
+        return "head size above 512";
+    return attn__flash_refuse(task);
+}
+
+/* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */
+static int64_t panel_width(int64_t channels)
+{
+    int64_t width = attn__round_up(channels, 16);
+    return width % 256 == 0 ? width + 16 : width;
+}
+
+/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Queries are
+ * spread evenly over their blocks.  Threads have no say: neither bits nor blocks depend on them. */
+static void choose_blocks(attn__flash *f, const attn__task *task)
+{
+    int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
+    int64_t l2 = (int64_t)task->caches.l2, queries = task->query.size, keys = task->key.size;
+    f->key_block = 128;
+    while (f->key_block > 32 && f->key_block * row > l2 / 4)
+        f->key_block /= 2;
+    if (keys > 0)
+        f->key_block = attn__round_up((keys + (keys + f->key_block - 1) / f->key_block - 1) /
+                                    ((keys + f->key_block - 1) / f->key_block), 8);
+    int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
+    most = most > 768 ? 768 : most < wide ? wide : most / wide * wide;
+    int64_t blocks = queries > 0 ? (queries + most - 1) / most : 1;
+    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
+    if (f->query_block < lanes)
+        f->query_block = lanes;
+    f->query_blocks = queries > 0 ? (queries + f->query_block - 1) / f->query_block : 0;
+    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+}
+
+/* The key axes that bands and lengths refer to, each once. */
+static void find_limits(attn__flash *f, const attn__task *task)
+{
+    for (int i = 0; i < task->problem.nbands + (task->has_lens ? 1 : 0); i++) {
+        int axis = i < task->problem.nbands ? task->problem.bands[i].key_dim : task->problem.lens_dim, known = 0;
+        while (known < f->nlimits && f->limit_axis[known] != axis)
+            known++;
+        f->limit_axis[known] = axis;
+        f->nlimits += known == f->nlimits;
+    }
+    f->skips = task->key.n == 1 && task->problem.mask_fill == 0.0;
+}
+
+/* NULL where the channels are adjacent, else their offsets, written to the next free part of the tables. */
+static const int64_t *channel_table(const attn__group *group, size_t stride, int64_t **next)
+{
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    int64_t *table = *next;
+    attn__offsets_fill(group, stride, 0, group->size, table);
+    *next += group->size;
+    return table;
+}
+
+void attn__flash_describe(attn__flash *f, const attn__task *task)
+{
+    f->tile = attn__tile_for(task->isa);
+    f->lanes = attn__lanes_for(task->isa);
+    f->channels = task->contract.size;
+    f->values = task->value.size;
+    f->bias_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.bias));
+    f->mask_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.mask));
+    find_limits(f, task);
+}
+
+static void fill_flash(attn__flash *f, const attn__task *task)
+{
+    attn__flash_describe(f, task);
+    f->ldk = panel_width(f->channels);
+    f->ldv = panel_width(f->values);
+    int64_t *next = f->tables;
+    f->q_channel = channel_table(&task->contract, ATTN__STRIDE(dim.q), &next);
+    f->k_channel = channel_table(&task->contract, ATTN__STRIDE(dim.k), &next);
+    f->v_channel = channel_table(&task->value, ATTN__STRIDE(dim.v), &next);
+    f->o_channel = channel_table(&task->value, ATTN__STRIDE(dim.o), &next);
+    if (task->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel)
+        f->pairs = attn__pairs_for(task->isa);
+    f->channel_pairs = (f->channels + 1) / 2;
+    f->ld_pairs = panel_width(f->channel_pairs);
+    choose_blocks(f, task);
+}
+
+static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    size_t tables = 2 * (size_t)(task->contract.size + task->value.size) * sizeof(int64_t);
+    attn__flash *f = attn__alloc_zero(context, sizeof *f + tables);
+    if (!f)
+        return ATTN_MEMORY;
+    fill_flash(f, task);
+    recipe->data = f;
+    attn__flash_scratch unused;
+    recipe->workspace = attn__size_mul((size_t)task->threads, attn__flash_divide(f, task, NULL, &unused));
+    snprintf(recipe->text, sizeof recipe->text, "%s%s tile %dx%d, blocks of %d queries x %d keys",
+             attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows,
+             f->tile->lanes * f->tile->vectors, (int)f->query_block, (int)f->key_block);
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_flash = {"flash", refuse, NULL, plan, attn__flash_forward};

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward.h - what the files of the fused backward solver share.
+ *
+ * One tile is `tile_q` queries by a strip of at most `strip` keys; keys lie in the lanes.  Five products:
+ *
+ *     S[q,k]   = Q . K^T          A = rows of Q,      B = K^T (packed, times scale and log2 e)
+ *     dP[q,k]  = dO . V^T         A = rows of dO,     B = V^T (packed)
+ *     dV[k,v] += P^T . dO         A = P read across,  B = rows of dO
+ *     dK[k,d] += dS^T . Q         A = dS read across, B = rows of Q
+ *     dQ[q,d] += dS . K           A = dS,             B = rows of K
+ *
+ * A block of keys (several strips) is packed once, its dK and dV stay in cache while all queries of the run
+ * pass by, and dQ is added up in a fixed order: block after block.
+ *
+ * Loop orders (chosen by the problem alone, never by the number of threads):
+ *   waves     the batch items are independent, and each is cut into `waves` chunks of keys and of queries.  In
+ *             step t, chunk w of the keys meets chunk (w + t) mod waves of the queries: no two cells of a step
+ *             share a gradient, so they run in parallel and add straight into the outputs.  waves = 1 is one
+ *             item from start to end.
+ *   two passes for bf16, whose outputs cannot hold partial sums: chunks of keys against all queries (dK, dV,
+ *             dbias), then chunks of queries against all keys (dQ).
+ * BATCH dims over which a wanted gradient does not move run one after the other inside a cell.
+ */
+#ifndef ATTN_ATTEND_FLASH_BACKWARD_H
+#define ATTN_ATTEND_FLASH_BACKWARD_H
+
+#include "attend/task/offsets.h"
+#include "attend/task/solver.h"
+#include "base/context.h"
+#include "kernels/backward/backward.h"
+#include "kernels/lanes/lanes.h"
+#include "kernels/tile/tile.h"
+
+enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
+
+/* Streams of rows to bring in early: of tiles of queries first, then of blocks of keys. */
+enum { ATTN__AHEAD_Q, ATTN__AHEAD_DOUT, ATTN__AHEAD_O, ATTN__AHEAD_DQ, ATTN__AHEAD_K, ATTN__AHEAD_V, ATTN__AHEAD_DK,
+       ATTN__AHEAD_DV, ATTN__BACK_STREAMS };
+
+typedef struct attn__back_stream {
+    const char *base;  /* NULL: nothing to do */
+    int64_t rows, done, each; /* each: rows of one portion */
+    int64_t bytes;     /* of one row */
+} attn__back_stream;
+
+/* The channels of an operand: NULL if they are neighbours in memory, else the offset of each. */
+typedef struct attn__back_channels {
+    const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
+} attn__back_channels;
+
+typedef struct attn__back_plan {
+    const attn__tile_kernel *tile;
+    const attn__backward_kernel *backward;
+    const attn__lanes_kernel *lanes;
+    float score_scale; /* times log2 e: of K^T */
+    int64_t nq, nk, d, dv;
+    int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
+    int64_t tile_q, strip; /* queries and keys of a tile */
+    int64_t block_k;       /* keys of a block: a multiple of the strip */
+    int64_t chunk_q, chunk_k, waves;
+    int64_t chunks_q, chunks_k; /* of the two passes */
+    bool two_pass;
+    int64_t items, shared; /* independent batch items; those that one cell runs one after the other */
+    unsigned want;
+    bool bf16, has_bias;
+    bool resident_q;          /* dQ of a whole chunk of queries is kept in scratch memory */
+    bool store_q, store_kv;   /* each element belongs to one cell of a step: the first step writes, no zeros before */
+    bool clears;              /* some gradient is set to zero first */
+    uint32_t drop_below;
+    float drop_scale;
+    size_t thread_bytes;
+    attn__back_channels channels;
+} attn__back_plan;
+
+/* Offsets of one batch item in every operand (the fields of `dim`), and its part of the dropout row. */
+typedef struct attn__back_item {
+    attn_dim at;
+    uint64_t drop;
+    unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
+} attn__back_item;
+
+/* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
+typedef struct attn__back_scratch {
+    float *kt, *vt;     /* K^T and V^T: [strips][d][strip] */
+    float *k, *v;       /* rows: [block_k][dp], [block_k][dvp] */
+    float *dk, *dv;     /* as k, v */
+    float *q, *dout;    /* rows: [tile_q][dp], [tile_q][dvp] */
+    float *row;         /* [dvp]: one row of o */
+    float *dq;          /* [chunk_q or tile_q][dp] */
+    float *s, *ds;      /* [tile_q][strip] */
+    float *bias;        /* as s */
+    float *lse, *delta, *fill; /* [tile_q] */
+    uint8_t *mask, *alive; /* as s */
+    int32_t *from, *to; /* [tile_q] */
+    uint64_t *drop_key; /* [tile_q] */
+    int32_t *drop_column; /* [block_k] */
+    int64_t *q_at, *dq_at, *o_at, *dout_at, *lse_at, *bias_at, *dbias_at, *mask_at, *lens_at; /* [tile_q] */
+    int64_t *q_index;                                                       /* [ATTN_MAX_BANDS][tile_q] */
+    int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
+    int64_t *k_index;                                                       /* [ATTN_MAX_BANDS + 1][block_k] */
+    int64_t *ahead_at[ATTN__BACK_STREAMS];
+} attn__back_scratch;
+
+/* One run over a range of queries and keys of one batch item, with what its steps pass on. */
+typedef struct attn__back_run {
+    const attn__task *task;
+    const attn__back_plan *plan;
+    const attn_arrays *arrays;
+    attn__back_item item;
+    attn__back_scratch m;
+    unsigned want;
+    int64_t q_begin, q_end, k_begin, k_end;
+    int64_t block, block_n;     /* first key and number of keys of the packed block */
+    int64_t tile, tile_n;       /* first query and number of queries of the packed tile */
+    float *dq;                  /* of the tile */
+    bool keys_finite, queries_finite;
+    bool first;                 /* nothing has been added to the gradients yet */
+    attn__back_stream ahead[ATTN__BACK_STREAMS];
+    /* The cell that this thread will probably run next. */
+    bool has_next;
+    attn__back_item next;
+    int64_t next_q, next_k; /* its first query and key */
+} attn__back_run;
+
+/* flash_backward_plan.c */
+/* Fills in what a task says by itself: kernels, sizes, what is wanted.  Tiles and order are left to the caller. */
+void attn__back_plan_start(attn__back_plan *plan, const attn__task *task);
+attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe);
+size_t attn__back_scratch_place(const attn__back_plan *plan, void *memory, attn__back_scratch *scratch);
+
+/* flash_backward_pack.c */
+void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base, int64_t *at);
+void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
+bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
+                       const int64_t *channel, int64_t n, float *dst, int64_t ld);
+void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *at, int64_t rows, const int64_t *channel,
+                        int64_t n, const float *src, int64_t ld, float scale, bool add);
+void attn__back_item_find(const attn__task *task, int64_t item, int64_t shared, attn__back_item *found);
+bool attn__back_is_shared(const attn__task *task, const attn__axis *axis);
+void attn__back_zero(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays, int64_t item,
+                     attn__back_scratch *scratch);
+
+/* flash_backward_mask.c */
+bool attn__back_one_key_axis(const attn__task *task);
+int64_t attn__back_key_end(const attn__back_run *run);
+void attn__back_limits(attn__back_run *run);
+void attn__back_mask(const attn__back_run *run, int64_t first, int64_t n);
+int64_t attn__back_count_masked(const attn__back_run *run, int64_t row);
+void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n);
+void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n);
+
+/* flash_backward_tile.c */
+bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row);
+void attn__back_strip(attn__back_run *run, int64_t first, int64_t n);
+
+/* flash_backward_guard.c: the products of a tile with NaN or infinity in what masked pairs would read. */
+void attn__back_guarded(const attn__back_run *run, const attn__weights_args *weights, int64_t first, int64_t row);
+
+/* flash_backward_ahead.c: what to bring into the cache before it is asked for. */
+void attn__back_next_tile(attn__back_run *run);
+void attn__back_next_block(attn__back_run *run);
+void attn__back_fetch(attn__back_run *run);
+
+/* flash_backward_run.c */
+void attn__back_locate_keys(attn__back_run *run);
+void attn__back_locate_queries(attn__back_run *run);
+void attn__back_set_lse(attn__back_run *run, int64_t r, float lse);
+bool attn__back_tile_is_needed(const attn__back_run *run);
+void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays,
+                        void *workspace);
+
+/* solve_flash_backward.c */
+bool attn__back_sums(const attn__task *task);
+const char *attn__back_refuse(const attn__task *task);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward_guard.c - the gradients of a tile where something masked is NaN or infinite.
+ *
+ * A masked or dropped pair has weight 0, but 0 * NaN is NaN: a tile product would carry padding's garbage into
+ * the gradients of others.  Here such pairs are left out, one multiply-add at a time; such tiles are rare.
+ */
+#include "attend/flash_backward/flash_backward.h"
+
+static void add(float *to, float weight, const float *from, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        to[c] += weight * from[c];
+}
+
+void attn__back_guarded(const attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+{
+    const attn__back_plan *plan = run->plan;
+    const attn__back_scratch *m = &run->m;
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t j = 0; j < t->keys; j++) {
+            bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
+            int64_t key = first + j, query = row + r;
+            if ((run->want & ATTN__BACK_V) && counts)
+                add(m->dv + key * plan->dvp, t->s[r * t->ld + j], m->dout + query * plan->dvp, plan->dv);
+            if ((run->want & ATTN__BACK_K) && alive)
+                add(m->dk + key * plan->dp, t->dp[r * t->ld + j], m->q + query * plan->dp, plan->d);
+            if ((run->want & ATTN__BACK_Q) && alive)
+                add(run->dq + query * plan->dp, t->dp[r * t->ld + j], m->k + key * plan->dp, plan->d);
+        }
+}

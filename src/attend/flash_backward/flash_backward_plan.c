@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward_plan.c - tile sizes, loop order and scratch memory of the fused backward solver.
+ */
+#include "attend/flash_backward/flash_backward.h"
+#include "attend/task/integers.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    TILE_Q = 64,          /* with a strip, S and dS: 48 KiB, read once while the rest streams */
+    STRIP = 96,           /* a multiple of the widest register tile of every kernel */
+    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory */
+    CELLS = 64,           /* enough pieces for any number of threads */
+    MANY_ITEMS = 8        /* batch items that keep most machines busy by themselves */
+};
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* True if no axis of the group stands still for this operand: each element has a place of its own. */
+static bool moves(const attn__group *group, size_t stride)
+{
+    for (int a = 0; a < group->n; a++) {
+        int64_t step;
+        memcpy(&step, (const char *)&group->axis[a] + stride, sizeof step);
+        if (group->axis[a].dim.n > 1 && step == 0)
+            return false;
+    }
+    return true;
+}
+
+typedef struct freedom {
+    bool q, k;       /* chunks of queries (keys) never write the same element of any gradient */
+    bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
+} freedom;
+
+static freedom find_freedom(const attn__task *task, unsigned want)
+{
+    bool q = !(want & ATTN__BACK_Q) || moves(&task->query, ATTN__STRIDE(dim.dq));
+    bool k = !(want & ATTN__BACK_K) || moves(&task->key, ATTN__STRIDE(dim.dk));
+    bool v = !(want & ATTN__BACK_V) || moves(&task->key, ATTN__STRIDE(dim.dv));
+    freedom f = {.q = q, .k = k && v};
+    f.own_q = q && (!(want & ATTN__BACK_Q) ||
+                    (moves(&task->batch, ATTN__STRIDE(dim.dq)) && moves(&task->contract, ATTN__STRIDE(dim.dq))));
+    f.own_kv = k && v && (!(want & ATTN__BACK_K) || (moves(&task->batch, ATTN__STRIDE(dim.dk)) &&
+                                                     moves(&task->contract, ATTN__STRIDE(dim.dk))));
+    f.own_kv = f.own_kv && (!(want & ATTN__BACK_V) ||
+                            (moves(&task->batch, ATTN__STRIDE(dim.dv)) && moves(&task->value, ATTN__STRIDE(dim.dv))));
+    return f;
+}
+
+static void count_items(const attn__task *task, attn__back_plan *p)
+{
+    p->items = p->shared = 1;
+    for (int a = 0; a < task->batch.n; a++)
+        *(attn__back_is_shared(task, &task->batch.axis[a]) ? &p->shared : &p->items) *= task->batch.axis[a].dim.n;
+}
+
+static void choose_tiles(const attn__task *task, attn__back_plan *p)
+{
+    int64_t lanes = p->tile->lanes;
+    p->dp = attn__round_up(p->d, lanes);
+    p->dvp = attn__round_up(p->dv, lanes);
+    p->tile_q = most(1, attn__least(TILE_Q, p->nq));
+    p->strip = attn__least(STRIP, most(lanes, attn__round_up(p->nk, lanes)));
+    int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)task->caches.l2 / 2;
+    p->block_k = most(1, room / (bytes * p->strip)) * p->strip;
+    p->block_k = attn__least(p->block_k, most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
+}
+
+/* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
+static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
+{
+    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dim.dbias));
+    int64_t room = most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
+    int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
+    p->waves = 1;
+    p->chunk_k = f.k && !bias ? p->block_k : most(1, attn__round_up(p->nk, p->strip));
+    p->chunk_q = f.q ? attn__least(room, most(share, 4 * p->tile_q)) : most(1, p->nq);
+    p->resident_q = p->chunk_q <= room;
+    p->chunks_q = most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
+    p->chunks_k = most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
+}
+
+static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
+{
+    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dim.dbias)) &&
+                !moves(&task->key, ATTN__STRIDE(dim.dbias));
+    int64_t shortest = p->items >= MANY_ITEMS ? 512 : 128;
+    int64_t waves = attn__least((CELLS + p->items - 1) / most(1, p->items), attn__least(p->nq, p->nk) / shortest);
+    if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
+        waves = 1;
+    p->chunk_q = most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
+    p->chunk_k = most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
+    p->waves = most(1, most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
+    p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= RESIDENT;
+}
+
+static void choose_order(const attn__task *task, attn__back_plan *p)
+{
+    freedom f = find_freedom(task, p->want);
+    bool accumulate = task->problem.accumulate;
+    choose_waves(task, p, f);
+    bool only_q = p->want == ATTN__BACK_Q, only_others = !(p->want & ATTN__BACK_Q);
+    bool small = p->resident_q && (p->items >= MANY_ITEMS || p->nq * p->nk < 128 * 128);
+    p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
+    p->two_pass = p->two_pass || (p->bf16 && !small);
+    if (p->two_pass)
+        choose_passes(task, p, f);
+    p->block_k = attn__least(p->block_k, p->chunk_k);
+    p->store_q = f.own_q && !accumulate && p->resident_q;
+    p->store_kv = f.own_kv && !accumulate;
+    p->clears = !accumulate && (((p->want & ATTN__BACK_Q) && !p->store_q) || (p->want & ATTN__BACK_BIAS) ||
+                                ((p->want & (ATTN__BACK_K | ATTN__BACK_V)) && !p->store_kv));
+}
+
+/* ------------------------------------------------------------------------------------- scratch memory */
+
+static void *take(char *memory, size_t *used, int64_t count, size_t size)
+{
+    void *place = memory ? memory + *used : NULL;
+    *used += ((size_t)count * size + 63) / 64 * 64;
+    return place;
+}
+
+/* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
+size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__back_scratch *m)
+{
+    size_t used = 0;
+#define FLOATS(n) take(memory, &used, (n), sizeof(float))
+#define OFFSETS(n) take(memory, &used, (n), sizeof(int64_t))
+    m->s = FLOATS(p->tile_q * p->strip);
+    m->ds = FLOATS(p->tile_q * p->strip);
+    m->q = FLOATS(p->tile_q * p->dp);
+    m->dout = FLOATS(p->tile_q * p->dvp);
+    m->kt = FLOATS(p->block_k * p->dp);
+    m->vt = FLOATS(p->block_k * p->dvp);
+    m->k = FLOATS(p->block_k * p->dp);
+    m->dk = FLOATS(p->block_k * p->dp);
+    m->dv = FLOATS(p->block_k * p->dvp);
+    m->v = m->dv; /* values are needed as rows only until they are transposed */
+    m->dq = FLOATS((p->resident_q ? p->chunk_q : p->tile_q) * p->dp);
+    m->row = FLOATS(p->dvp);
+    m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
+    m->lse = FLOATS(p->tile_q);
+    m->delta = FLOATS(p->tile_q);
+    m->fill = FLOATS(p->tile_q);
+    m->mask = take(memory, &used, p->tile_q * p->strip, 1);
+    m->alive = take(memory, &used, p->tile_q * p->strip, 1);
+    m->from = take(memory, &used, p->tile_q, sizeof(int32_t));
+    m->to = take(memory, &used, p->tile_q, sizeof(int32_t));
+    m->drop_key = take(memory, &used, p->tile_q, sizeof(uint64_t));
+    m->drop_column = take(memory, &used, p->block_k, sizeof(int32_t));
+    int64_t **const rows[] = {&m->q_at,    &m->dq_at,    &m->o_at,    &m->dout_at, &m->lse_at,
+                              &m->bias_at, &m->dbias_at, &m->mask_at, &m->lens_at};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = OFFSETS(p->tile_q);
+    int64_t **const keys[] = {&m->k_at, &m->dk_at, &m->v_at, &m->dv_at, &m->kbias_at, &m->kdbias_at, &m->kmask_at};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        *keys[i] = OFFSETS(p->block_k);
+    m->q_index = OFFSETS(ATTN_MAX_BANDS * p->tile_q);
+    m->k_index = OFFSETS((ATTN_MAX_BANDS + 1) * p->block_k);
+    for (int i = 0; i < ATTN__BACK_STREAMS; i++)
+        m->ahead_at[i] = OFFSETS(i < ATTN__AHEAD_K ? p->tile_q : p->block_k);
+#undef FLOATS
+#undef OFFSETS
+    return used;
+}
+
+/* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */
+static const int64_t *channels(const attn__group *group, size_t stride, int64_t **room)
+{
+    int64_t *at = *room;
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    attn__offsets_fill(group, stride, 0, group->size, at);
+    *room += group->size;
+    return at;
+}
+
+static void find_channels(const attn__task *task, attn__back_plan *p)
+{
+    int64_t *room = (int64_t *)(void *)(p + 1);
+    p->channels.q = channels(&task->contract, ATTN__STRIDE(dim.q), &room);
+    p->channels.k = channels(&task->contract, ATTN__STRIDE(dim.k), &room);
+    p->channels.dq = channels(&task->contract, ATTN__STRIDE(dim.dq), &room);
+    p->channels.dk = channels(&task->contract, ATTN__STRIDE(dim.dk), &room);
+    p->channels.v = channels(&task->value, ATTN__STRIDE(dim.v), &room);
+    p->channels.o = channels(&task->value, ATTN__STRIDE(dim.o), &room);
+    p->channels.dv = channels(&task->value, ATTN__STRIDE(dim.dv), &room);
+    p->channels.dout = channels(&task->value, ATTN__STRIDE(dim.dout), &room);
+}
+
+static unsigned wanted(unsigned with)
+{
+    return (with & ATTN_WANT_DQ ? ATTN__BACK_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__BACK_K : 0u) |
+           (with & ATTN_WANT_DV ? ATTN__BACK_V : 0u) | (with & ATTN_WANT_DBIAS ? ATTN__BACK_BIAS : 0u);
+}
+
+void attn__back_plan_start(attn__back_plan *p, const attn__task *task)
+{
+    p->tile = attn__tile_for(task->isa);
+    p->backward = attn__backward_for(p->tile->isa);
+    p->lanes = attn__lanes_for(p->tile->isa);
+    p->score_scale = (float)(task->problem.scale * 1.44269504088896340736);
+    p->nq = task->query.size;
+    p->nk = task->key.size;
+    p->d = task->contract.size;
+    p->dv = task->value.size;
+    p->want = wanted(task->problem.with);
+    p->bf16 = task->problem.dtype == ATTN_BF16;
+    p->has_bias = task->has_bias;
+    p->drop_below = attn__dropout_threshold(task->problem.dropout);
+    p->drop_scale = (float)(1.0 / (1.0 - task->problem.dropout));
+    count_items(task, p);
+}
+
+attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    int64_t channels_held = 4 * (task->contract.size + task->value.size);
+    attn__back_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
+    if (!p)
+        return ATTN_MEMORY;
+    attn__back_plan_start(p, task);
+    choose_tiles(task, p);
+    choose_order(task, p);
+    find_channels(task, p);
+    attn__back_scratch unused;
+    p->thread_bytes = attn__back_scratch_place(p, NULL, &unused);
+    recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)task->threads);
+    recipe->data = p;
+    snprintf(recipe->text, sizeof recipe->text, "%lld queries x %lld keys in blocks of %lld, %s %lld",
+             (long long)p->tile_q, (long long)p->strip, (long long)p->block_k, p->two_pass ? "chunks" : "waves",
+             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
+    return ATTN_OK;
+}

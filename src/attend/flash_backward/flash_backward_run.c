@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward_run.c - a range of queries against a range of keys, and the order of such runs.
+ */
+#include "attend/flash_backward/flash_backward.h"
+#include "attend/task/integers.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LOG2E 1.44269504088896340736
+
+/* Where the keys of the block lie, in every array that has them. */
+void attn__back_locate_keys(attn__back_run *run)
+{
+    const attn__task *task = run->task;
+    const attn__group *key = &task->key;
+    attn__back_scratch *m = &run->m;
+    int64_t begin = run->block, n = run->block_n;
+    attn__back_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->k_at);
+    attn__back_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->v_at);
+    if (task->has_mask)
+        attn__back_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->kmask_at);
+    if (task->has_bias)
+        attn__back_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->kbias_at);
+    if (run->want & ATTN__BACK_BIAS)
+        attn__back_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->kdbias_at);
+    if (!attn__back_one_key_axis(task)) {
+        for (int b = 0; b < task->problem.nbands; b++)
+            attn__back_index(key, task->problem.bands[b].key_dim, begin, n, m->k_index + b * run->plan->block_k);
+        if (task->has_lens)
+            attn__back_index(key, task->problem.lens_dim, begin, n,
+                             m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
+    }
+    if (task->has_dropout) {
+        attn__back_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->dk_at);
+        for (int64_t j = 0; j < n; j++)
+            m->drop_column[j] = (int32_t)(uint32_t)m->dk_at[j];
+    }
+}
+
+/* Packs keys and values of the block: rows, and transposed strip by strip; clears dK and dV. */
+static void pack_keys(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    const attn_arrays *arrays = run->arrays;
+    attn__back_scratch *m = &run->m;
+    int64_t n = run->block_n;
+    attn__back_locate_keys(run);
+    bool finite = attn__back_gather(plan, arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
+    run->keys_finite = attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp) &&
+                       finite;
+    for (int64_t s = 0; s < n; s += plan->strip) {
+        int64_t keys = attn__least(plan->strip, n - s);
+        attn_dtype dtype = run->task->problem.dtype;
+        attn__lanes_view k = {(void *)(uintptr_t)arrays->k, dtype, m->k_at + s, plan->channels.k, plan->d, keys};
+        attn__lanes_view v = {(void *)(uintptr_t)arrays->v, dtype, m->v_at + s, plan->channels.v, plan->dv, keys};
+        plan->lanes->gather(&k, m->kt + s * plan->d, plan->strip, plan->score_scale);
+        plan->lanes->gather(&v, m->vt + s * plan->dv, plan->strip, 1.0f);
+    }
+    memset(m->dk, 0, (size_t)(n * plan->dp) * sizeof(float));
+    memset(m->dv, 0, (size_t)(n * plan->dvp) * sizeof(float));
+}
+
+/* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
+ * there are no others, lse = fill + log(count) has lost its last digits in f32; the row is then shifted by the
+ * fill, so that its weights come out as 1 / count. */
+void attn__back_set_lse(attn__back_run *run, int64_t r, float lse)
+{
+    double fill = run->task->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
+    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
+    double count = alone ? (double)attn__back_count_masked(run, r) : 0.0;
+    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * LOG2E);
+    run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
+}
+
+/* delta = sum over v of dout * o, and the log-sum-exp. */
+static void pack_row_numbers(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    const attn_arrays *arrays = run->arrays;
+    attn__back_scratch *m = &run->m;
+    const float *lse = arrays->lse, *o = arrays->o;
+    bool direct = !plan->channels.o && !plan->bf16;
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        attn__back_set_lse(run, r, lse[m->lse_at[r]]);
+        if (!direct)
+            attn__back_gather(plan, arrays->o, m->o_at + r, 1, plan->channels.o, plan->dv, m->row, plan->dvp);
+        m->delta[r] = plan->backward->dot(m->dout + r * plan->dvp, direct ? o + m->o_at[r] : m->row, plan->dv);
+    }
+}
+
+/* Where the queries of the tile lie, and their keys for dropout. */
+void attn__back_locate_queries(attn__back_run *run)
+{
+    const attn__task *task = run->task;
+    const attn__group *query = &task->query;
+    const attn_dim *at = &run->item.at;
+    attn__back_scratch *m = &run->m;
+    int64_t begin = run->tile, n = run->tile_n;
+    attn__back_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->q_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->o_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->dout_at);
+    attn__back_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->lse_at);
+    if (task->has_mask)
+        attn__back_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->mask_at);
+    if (task->has_bias)
+        attn__back_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->bias_at);
+    if (run->want & ATTN__BACK_BIAS)
+        attn__back_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->dbias_at);
+    if (task->has_dropout) {
+        uint64_t seed = task->problem.seed + run->arrays->seed_offset;
+        attn__back_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->dq_at);
+        for (int64_t r = 0; r < n; r++)
+            m->drop_key[r] = attn__dropout_key(seed, task->problem.stream,
+                                               attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->dq_at[r]));
+    }
+}
+
+/* Everything of the tile's queries but what decides whether the tile is needed at all. */
+static void pack_queries(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    attn__back_scratch *m = &run->m;
+    int64_t n = run->tile_n;
+    attn__back_locate_queries(run);
+    bool finite = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
+    run->queries_finite = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv,
+                                            m->dout, plan->dvp) && finite;
+    pack_row_numbers(run);
+}
+
+bool attn__back_tile_is_needed(const attn__back_run *run)
+{
+    if (run->task->problem.mask_fill != 0.0)
+        return run->block_n > 0;
+    for (int64_t r = 0; r < run->tile_n; r++)
+        if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n &&
+            run->m.to[r] > run->block)
+            return true;
+    return false;
+}
+
+static void put_queries(const attn__back_run *run, int64_t begin, int64_t n, const float *dq, bool add)
+{
+    const attn__back_plan *plan = run->plan;
+    for (int64_t i = 0; i < n; i += plan->tile_q) {
+        int64_t rows = attn__least(plan->tile_q, n - i);
+        attn__back_walk(&run->task->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq, run->m.dq_at);
+        attn__back_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d, dq + i * plan->dp,
+                           plan->dp, (float)run->task->problem.scale, add);
+    }
+}
+
+static void put_keys(const attn__back_run *run, int64_t n)
+{
+    const attn__back_plan *plan = run->plan;
+    const attn__back_scratch *m = &run->m;
+    bool add = !plan->store_kv || !run->first;
+    if (run->want & ATTN__BACK_K) {
+        attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
+        attn__back_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk, plan->dp,
+                           (float)run->task->problem.scale, add);
+    }
+    if (run->want & ATTN__BACK_V) {
+        attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
+        attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv, plan->dvp, 1.0f, add);
+    }
+}
+
+/* The tile at run->tile against every strip of the block. */
+static void run_tile(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    bool wants_q = run->want & ATTN__BACK_Q;
+    pack_queries(run);
+    if (plan->resident_q && wants_q)
+        run->dq = run->m.dq + (run->tile - run->q_begin) * plan->dp;
+    else if (wants_q)
+        memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
+    attn__back_next_tile(run);
+    for (int64_t s = 0; s < run->block_n; s += plan->strip)
+        attn__back_strip(run, s, attn__least(plan->strip, run->block_n - s));
+    if (wants_q && !plan->resident_q)
+        put_queries(run, run->tile, run->tile_n, run->dq, true);
+}
+
+/* One block of keys, `size` long of which block_n may be attended, against all queries of the run. */
+static void run_block(attn__back_run *run, int64_t size)
+{
+    const attn__back_plan *plan = run->plan;
+    bool packed = false;
+    for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
+        run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
+        attn__back_limits(run);
+        if (!attn__back_tile_is_needed(run))
+            continue;
+        if (!packed) {
+            pack_keys(run);
+            attn__back_next_block(run);
+        }
+        packed = true;
+        run_tile(run);
+    }
+    bool writes = run->want & (ATTN__BACK_K | ATTN__BACK_V);
+    if (!writes || (!packed && !(plan->store_kv && run->first)))
+        return;
+    int64_t done = packed ? run->block_n : 0;
+    memset(run->m.dk + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));
+    memset(run->m.dv + done * plan->dvp, 0, (size_t)((size - done) * plan->dvp) * sizeof(float));
+    put_keys(run, size);
+}
+
+static void run_range(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    int64_t end = attn__back_key_end(run), queries = run->q_end - run->q_begin;
+    bool holds_q = plan->resident_q && (run->want & ATTN__BACK_Q);
+    if (holds_q)
+        memset(run->m.dq, 0, (size_t)(queries * plan->dp) * sizeof(float));
+    for (run->block = run->k_begin; run->block < run->k_end; run->block += plan->block_k) {
+        int64_t size = attn__least(plan->block_k, run->k_end - run->block), alive = end - run->block;
+        run->block_n = alive < 0 ? 0 : attn__least(size, alive);
+        run_block(run, size);
+    }
+    if (holds_q)
+        put_queries(run, run->q_begin, queries, run->m.dq, !plan->store_q || !run->first);
+}
+
+/* ------------------------------------------------------------------------------------- the order of runs */
+
+typedef struct work {
+    const attn__task *task;
+    const attn__back_plan *plan;
+    const attn_arrays *arrays;
+    char *workspace;
+    int64_t step;
+} work;
+
+/* Threads that keep step take turns: `cell` is the number after this thread's own. */
+static void find_next(const work *w, int64_t cell, attn__back_run *run)
+{
+    const attn__back_plan *plan = w->plan;
+    int64_t chunk = cell % plan->waves;
+    run->has_next = cell < plan->items * plan->waves && plan->shared == 1;
+    if (!run->has_next)
+        return;
+    attn__back_item_find(w->task, cell / plan->waves, 0, &run->next);
+    run->next_q = (chunk + w->step) % plan->waves * plan->chunk_q;
+    run->next_k = chunk * plan->chunk_k;
+}
+
+/* `next` is the number of the cell that follows, negative if that is not known. */
+static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
+                     int64_t next)
+{
+    const attn__back_plan *plan = w->plan;
+    attn__back_run run = {.task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want,
+                          .first = w->step == 0};
+    attn__back_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
+    run.q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
+    run.q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run.q_begin + plan->chunk_q);
+    run.k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
+    run.k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run.k_begin + plan->chunk_k);
+    if (next >= 0)
+        find_next(w, next, &run);
+    for (int64_t s = 0; s < plan->shared; s++) {
+        attn__back_item_find(w->task, item, s, &run.item);
+        run_range(&run);
+    }
+}
+
+static void zero_item(void *user, int64_t item, int thread)
+{
+    const work *w = user;
+    attn__back_scratch m;
+    attn__back_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, &m);
+    attn__back_zero(w->task, w->plan, w->arrays, item, &m);
+}
+
+static void wave_cell(void *user, int64_t number, int thread)
+{
+    const work *w = user;
+    int64_t chunk = number % w->plan->waves;
+    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk,
+             number + w->task->threads);
+}
+
+static void key_cell(void *user, int64_t number, int thread)
+{
+    const work *w = user;
+    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__BACK_Q, -1, number % w->plan->chunks_k, -1);
+}
+
+static void query_cell(void *user, int64_t number, int thread)
+{
+    const work *w = user;
+    run_cell(w, thread, number / w->plan->chunks_q, ATTN__BACK_Q, number % w->plan->chunks_q, -1, -1);
+}
+
+void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays, void *workspace)
+{
+    work w = {.task = task, .plan = plan, .arrays = arrays, .workspace = workspace};
+    if (plan->clears)
+        attn__parallel_items(task->threads, plan->items, zero_item, &w);
+    if (plan->two_pass) {
+        if (plan->want & ~(unsigned)ATTN__BACK_Q)
+            attn__parallel_items(task->threads, plan->items * plan->chunks_k, key_cell, &w);
+        if (plan->want & ATTN__BACK_Q)
+            attn__parallel_items(task->threads, plan->items * plan->chunks_q, query_cell, &w);
+        return;
+    }
+    for (w.step = 0; w.step < plan->waves; w.step++)
+        attn__parallel_items(task->threads, plan->items * plan->waves, wave_cell, &w);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward_tile.c - one tile: the packed queries against one strip of the packed keys.
+ */
+#include "attend/flash_backward/flash_backward.h"
+
+#include "attend/task/integers.h"
+
+/* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys, and whether all
+ * of the rows attend all of the keys. */
+typedef struct extent {
+    int64_t row, rows, keys;
+    bool full;
+} extent;
+
+static extent find_extent(const attn__back_run *run, int64_t key, int64_t n)
+{
+    extent e = {.row = run->tile_n, .keys = 0, .full = true};
+    int64_t end = 0;
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        int64_t from = run->m.from[r] - key, to = run->m.to[r] - key;
+        e.full = e.full && from <= 0 && to >= n;
+        if (from >= n || to <= 0 || from >= to)
+            continue;
+        e.row = r < e.row ? r : e.row;
+        e.keys = to > e.keys ? to : e.keys;
+        end = r + 1;
+    }
+    if (run->task->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
+        return (extent){0, run->tile_n, n, e.full};
+    e.rows = end > e.row ? end - e.row : 0;
+    e.keys = e.keys < n ? e.keys : n;
+    return e;
+}
+
+static bool has_mask_bytes(const attn__task *task)
+{
+    return task->has_mask || (task->key.n > 1 && (task->problem.nbands || task->has_lens));
+}
+
+static attn__weights_args describe(const attn__back_run *run, int64_t first, extent e)
+{
+    const attn__back_plan *plan = run->plan;
+    const attn__task *task = run->task;
+    bool scores = run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS), bytes = has_mask_bytes(task);
+    int64_t skip = e.row * plan->strip;
+    attn__weights_args t = {
+        .rows = e.rows, .keys = e.keys, .ld = plan->strip,
+        .s = run->m.s + skip, .dp = scores ? run->m.ds + skip : NULL,
+        .lse = run->m.lse + e.row, .delta = run->m.delta + e.row,
+        .from = run->m.from + e.row, .to = run->m.to + e.row, .first = (int32_t)(run->block + first),
+        .mask = bytes ? run->m.mask + skip : NULL, .bias = task->has_bias ? run->m.bias + skip : NULL,
+        .fill = task->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
+    };
+    if (task->has_dropout) {
+        t.drop_key = run->m.drop_key + e.row;
+        t.drop_column = run->m.drop_column + first;
+        t.drop_below = plan->drop_below;
+        t.drop_scale = plan->drop_scale;
+    }
+    if (!run->keys_finite || !run->queries_finite)
+        t.alive = run->m.alive + skip;
+    t.plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout && e.keys % plan->tile->lanes == 0;
+    return t;
+}
+
+/* S and dP of the rows. */
+static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+{
+    const attn__back_plan *plan = run->plan;
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
+    attn__tile_args s = {.m = t->rows, .n = columns, .k = plan->d,
+                         .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
+                         .b = run->m.kt + first * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};
+    plan->tile->run(&s);
+    attn__back_fetch(run);
+    if (!t->dp)
+        return;
+    attn__tile_args dp = {.m = t->rows, .n = columns, .k = plan->dv,
+                          .a = run->m.dout + row * plan->dvp, .am = plan->dvp, .ak = 1,
+                          .b = run->m.vt + first * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip};
+    plan->tile->run(&dp);
+}
+
+/* dV += P^T dO, dK += dS^T Q, dQ += dS K. */
+static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+{
+    const attn__back_plan *plan = run->plan;
+    attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true};
+    if (run->want & ATTN__BACK_V) {
+        g.a = t->s;
+        g.n = g.ldb = g.ldc = plan->dvp;
+        g.b = run->m.dout + row * plan->dvp;
+        g.c = run->m.dv + first * plan->dvp;
+        plan->tile->run(&g);
+        attn__back_fetch(run);
+    }
+    g.a = t->dp;
+    g.n = g.ldb = g.ldc = plan->dp;
+    if (run->want & ATTN__BACK_K) {
+        g.b = run->m.q + row * plan->dp;
+        g.c = run->m.dk + first * plan->dp;
+        plan->tile->run(&g);
+        attn__back_fetch(run);
+    }
+    if (run->want & ATTN__BACK_Q) {
+        g.m = t->rows;
+        g.k = t->keys;
+        g.am = plan->strip;
+        g.ak = 1;
+        g.b = run->m.k + first * plan->dp;
+        g.c = run->dq + row * plan->dp;
+        plan->tile->run(&g);
+    }
+}
+
+/* What a strip needs beside its products.  False if no query attends any of its keys. */
+bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row)
+{
+    extent e = find_extent(run, run->block + first, n);
+    if (!e.rows)
+        return false;
+    *row = e.row;
+    *t = describe(run, first, e);
+    if (t->mask)
+        attn__back_mask(run, first, e.keys);
+    if (t->bias)
+        attn__back_bias(run, first, e.keys);
+    return true;
+}
+
+/* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
+void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
+{
+    attn__weights_args t;
+    int64_t row;
+    if (!attn__back_describe(run, first, n, &t, &row))
+        return;
+    scores(run, &t, first, row);
+    attn__back_fetch(run);
+    run->plan->backward->weights(&t);
+    if (t.alive)
+        attn__back_guarded(run, &t, first, row);
+    else
+        gradients(run, &t, first, row);
+    attn__back_fetch(run);
+    if (run->want & ATTN__BACK_BIAS)
+        attn__back_add_dbias(run, first, row, t.rows, t.keys);
+}

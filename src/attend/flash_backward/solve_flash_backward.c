@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_flash_backward.c - softmax attention backwards in one fused pass, the weights recomputed tile by tile
+ * from the log-sum-exp (Dao et al. 2022, arXiv:2205.14135).  flash_backward.h says how.
+ */
+#include "attend/flash_backward/flash_backward.h"
+
+static bool broadcast(const attn__group *group, bool q, bool k, bool v)
+{
+    for (int a = 0; a < group->n; a++) {
+        const attn_dim *dim = &group->axis[a].dim;
+        if (dim->n > 1 && ((q && dim->dq == 0) || (k && dim->dk == 0) || (v && dim->dv == 0)))
+            return true;
+    }
+    return false;
+}
+
+/* True if an element of a gradient may have several batch items, rows or channels to come from. */
+bool attn__back_sums(const attn__task *task)
+{
+    unsigned with = task->problem.with;
+    bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
+    return broadcast(&task->batch, q, k, v) || broadcast(&task->query, q, false, false) ||
+           broadcast(&task->key, false, k, v) || broadcast(&task->contract, q, k, false) ||
+           broadcast(&task->value, false, false, v);
+}
+
+const char *attn__back_refuse(const attn__task *task)
+{
+    const attn_problem *problem = &task->problem;
+    if (!task->backward)
+        return "backward only";
+    if (problem->dtype != ATTN_F32 && problem->dtype != ATTN_BF16)
+        return "neither f32 nor bf16";
+    if (problem->score != ATTN_SCORE_DOT)
+        return "the score is not a dot product";
+    if (problem->normalise != ATTN_SOFTMAX)
+        return "not a softmax";
+    if (problem->nwindows)
+        return "keys have a window";
+    if (problem->nrelatives)
+        return "relative tables";
+    if (task->key.size >= INT32_MAX / 2)
+        return "too many keys for 32-bit positions";
+    if (problem->dtype == ATTN_BF16 && attn__back_sums(task)) /* which cannot hold partial sums */
+        return "bf16 gradients summed over broadcast dims";
+    return NULL;
+}
+
+static const char *refuse(const attn__task *task)
+{
+    if (task->contract.size > 512 || task->value.size > 512)
+        return "heads of more than 512 channels";
+    return attn__back_refuse(task);
+}
+
+static void apply(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
+{
+    attn__back_execute(task, recipe->data, arrays, workspace);
+}
+
+extern const attn__solver attn__solver_flash_backward;
+const attn__solver attn__solver_flash_backward = {
+    .name = "flash_backward", .refuse = refuse, .plan = attn__back_plan_make, .apply = apply,
+};

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * narrow.h - attention with heads of at most 16 channels: what its plan settled, and one thread's memory.
+ *
+ * Several heads may share a cache line, and with a strided axis each line comes from a page, and a set of the second
+ * cache, that all the others fall on too: it must be read once only.  So a work item is a block of queries for a group
+ * of heads that are adjacent in memory.  Whole rows, all heads of the group, are copied to a stage of their own,
+ * from where each head's part is packed, and outputs go back by the same way.
+ */
+#ifndef ATTN_ATTEND_NARROW_H
+#define ATTN_ATTEND_NARROW_H
+
+#include "attend/task/solver.h"
+#include "kernels/lanes/lanes.h"
+#include "kernels/narrow/narrow.h"
+
+typedef struct attn__narrow {
+    const attn__narrow_kernel *kernel;
+    const attn__lanes_kernel *lanes;
+    int size;                       /* of the kernel's three */
+    int64_t channels;               /* padded, of q and k as of v and o */
+    int64_t width;                  /* queries of one call */
+    int64_t heads;                  /* of one group: adjacent along the last batch axis */
+    int64_t query_block, query_blocks, key_block;
+    int64_t stage_ld;
+    /* Offsets of a row's elements; NULL where they are adjacent. */
+    const int64_t *q_column, *k_column, *v_column, *o_column;
+    int64_t tables[];
+} attn__narrow;
+
+typedef struct attn__narrow_scratch {
+    float *stage;         /* [rows][heads * channels] */
+    float *q, *o;         /* [heads][channels][query_block] */
+    float *m, *l;         /* [heads][query_block] */
+    float *k, *v;         /* [heads][key_block][channels] */
+    float *reach;         /* [heads][channels] */
+    float *p, *factor;
+    int64_t *at, *stage_at;
+} attn__narrow_scratch;
+
+/* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
+size_t attn__narrow_divide(const attn__narrow *narrow, char *base, attn__narrow_scratch *scratch);
+
+/* Rows that will be read or written soon, brought in bit by bit between the kernel's calls. */
+typedef struct attn__narrow_ahead {
+    struct {
+        const char *row;
+        int64_t step, rows, each; /* bytes between two; how many are left; how many after a call */
+    } stream[4];
+    int streams;
+    int64_t bytes; /* of the longest row */
+    int64_t calls; /* how many calls there will be */
+} attn__narrow_ahead;
+
+/* Adds rows [from, from + rows), or as many as there are, of one operand. */
+void attn__narrow_look(const attn__narrow *narrow, const attn__task *task, attn__narrow_ahead *ahead, const void *base,
+                       const int64_t *column, int64_t batch, const attn__group *group, int64_t from, int64_t rows,
+                       size_t stride);
+void attn__narrow_fetch_ahead(attn__narrow_ahead *ahead);
+
+void attn__narrow_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                          void *workspace);
+
+#endif

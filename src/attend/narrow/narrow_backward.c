@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * narrow_backward.c - one group of narrow heads backwards: rows to the stage, heads to their panels, and back.
+ */
+#include "attend/narrow/narrow_backward.h"
+
+#include "attend/task/offsets.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double log2_e = 1.44269504088896340736;
+
+typedef struct item {
+    const attn__task *task;
+    const attn__narrow_back *narrow;
+    const attn_arrays *arrays;
+    attn__narrow_back_scratch s;
+    int64_t batch; /* of the group's first head */
+    bool finite;   /* all inputs are */
+} item;
+
+static void offsets(const item *t, const attn__group *group, size_t stride, int64_t batch)
+{
+    int64_t base = attn__offsets_one(&t->task->batch, stride, batch);
+    attn__offsets_fill(group, stride, 0, group->size, t->s.at);
+    for (int64_t i = 0; i < group->size; i++)
+        t->s.at[i] += base;
+}
+
+/* Rows of all heads of the group. */
+static void to_stage(item *t, const void *base, const attn__group *group, size_t stride, int64_t channels, float *stage)
+{
+    const attn__narrow_back *n = t->narrow;
+    offsets(t, group, stride, t->batch);
+    t->finite = n->lanes->copy(base, ATTN_F32, t->s.at, NULL, group->size, n->heads * channels, stage, n->stage_ld) &&
+                t->finite;
+}
+
+/* Each head's part of the staged rows times `factor`, padded with zeros; panels are `padded` rows apart. */
+static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
+{
+    const attn__narrow_back *n = t->narrow;
+    memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
+    for (int64_t h = 0; h < n->heads; h++)
+        for (int64_t i = 0; i < rows; i++) {
+            const float *in = t->s.stage + i * n->stage_ld + h * channels;
+            float *out = panel + (h * padded + i) * n->channels;
+            for (int64_t c = 0; c < channels; c++)
+                out[c] = factor * in[c];
+        }
+}
+
+/* The same, with rows in the lanes. */
+static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t channels, float *panel)
+{
+    const attn__narrow_back *n = t->narrow;
+    memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lanes_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
+        n->lanes->gather(&view, panel + h * padded * n->channels, padded, 1.0f);
+    }
+}
+
+static void pack_keys(item *t)
+{
+    const attn__narrow_back *n = t->narrow;
+    const attn__group *key = &t->task->key;
+    int64_t channels = t->task->contract.size, values = t->task->value.size;
+    to_stage(t, t->arrays->k, key, ATTN__STRIDE(dim.k), channels, t->s.stage);
+    pack_rows(t, key->size, n->keys, channels, 1.0f, t->s.k);
+    pack_lanes(t, key->size, n->keys, channels, t->s.kt);
+    to_stage(t, t->arrays->v, key, ATTN__STRIDE(dim.v), values, t->s.stage);
+    pack_lanes(t, key->size, n->keys, values, t->s.vt);
+}
+
+/* A row whose scores all were -inf has weights of 0: as if its log-sum-exp were +inf. */
+static void read_lse(const item *t)
+{
+    const attn__narrow_back *n = t->narrow;
+    const float *lse = t->arrays->lse;
+    for (int64_t h = 0; h < n->heads; h++) {
+        float *out = t->s.lse + h * n->queries;
+        offsets(t, &t->task->query, ATTN__STRIDE(dim.lse), t->batch + h);
+        for (int64_t i = 0; i < n->queries; i++)
+            out[i] = i >= t->task->query.size || lse[t->s.at[i]] == -INFINITY ? INFINITY
+                                                                              : (float)(lse[t->s.at[i]] * log2_e);
+    }
+}
+
+/* delta = sum over channels of dout * o, both staged. */
+static void find_delta(const item *t)
+{
+    const attn__narrow_back *n = t->narrow;
+    int64_t values = t->task->value.size;
+    for (int64_t h = 0; h < n->heads; h++)
+        for (int64_t i = 0; i < n->queries; i++) {
+            const float *dout = t->s.stage + i * n->stage_ld + h * values;
+            const float *o = t->s.o_stage + i * n->stage_ld + h * values;
+            float sum = 0.0f;
+            for (int64_t c = 0; c < values && i < t->task->query.size; c++)
+                sum += dout[c] * o[c];
+            t->s.delta[h * n->queries + i] = sum;
+        }
+}
+
+static void pack_queries(item *t)
+{
+    const attn__narrow_back *n = t->narrow;
+    const attn__group *query = &t->task->query;
+    int64_t channels = t->task->contract.size, values = t->task->value.size;
+    to_stage(t, t->arrays->q, query, ATTN__STRIDE(dim.q), channels, t->s.stage);
+    pack_rows(t, query->size, n->queries, channels, (float)(t->task->problem.scale * log2_e), t->s.q);
+    to_stage(t, t->arrays->dout, query, ATTN__STRIDE(dim.dout), values, t->s.stage);
+    pack_rows(t, query->size, n->queries, values, 1.0f, t->s.dout);
+    to_stage(t, t->arrays->o, query, ATTN__STRIDE(dim.o), values, t->s.o_stage);
+    find_delta(t);
+    read_lse(t);
+}
+
+static attn__narrow_back_args head_args(const item *t, int64_t head)
+{
+    const attn__narrow_back *n = t->narrow;
+    const attn__narrow_back_scratch *s = &t->s;
+    int64_t q = head * n->queries * n->channels, k = head * n->keys * n->channels;
+    return (attn__narrow_back_args){
+        .q = s->q + q, .dout = s->dout + q, .lse = s->lse + head * n->queries, .delta = s->delta + head * n->queries,
+        .k = s->k + k, .kt = s->kt + k, .vt = s->vt + k, .dq = s->dq + q, .dk = s->dk + k, .dv = s->dv + k,
+        .queries = n->queries, .query_ld = n->queries, .keys = t->task->key.size, .key_ld = n->keys, .p = s->p,
+        .ds = s->ds, .turned = s->turned};
+}
+
+/* One pair where some input is not finite: a score of -inf takes no part, and must not meet an infinity with its 0. */
+static void guarded_pair(const item *t, const attn__narrow_back_args *a, int64_t i, int64_t j)
+{
+    int64_t channels = t->narrow->channels;
+    float s = 0.0f, dp = 0.0f;
+    for (int64_t c = 0; c < t->task->contract.size; c++)
+        s += a->q[i * channels + c] * a->kt[c * a->key_ld + j];
+    if (s == -INFINITY)
+        return;
+    for (int64_t c = 0; c < t->task->value.size; c++)
+        dp += a->dout[i * channels + c] * a->vt[c * a->key_ld + j];
+    float p = exp2f(s - a->lse[i]), ds = p * (dp - a->delta[i]);
+    for (int64_t c = 0; c < t->task->value.size; c++)
+        a->dv[c * a->key_ld + j] += p * a->dout[i * channels + c];
+    for (int64_t c = 0; c < t->task->contract.size; c++) {
+        a->dk[c * a->key_ld + j] += ds * a->q[i * channels + c];
+        a->dq[c * a->query_ld + i] += ds * a->kt[c * a->key_ld + j];
+    }
+}
+
+static void run_heads(const item *t)
+{
+    const attn__narrow_back *n = t->narrow;
+    memset(t->s.dq, 0, (size_t)(n->heads * n->queries * n->channels) * sizeof(float));
+    memset(t->s.dk, 0, (size_t)(n->heads * n->keys * n->channels) * sizeof(float));
+    memset(t->s.dv, 0, (size_t)(n->heads * n->keys * n->channels) * sizeof(float));
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__narrow_back_args args = head_args(t, h);
+        if (t->finite) {
+            n->kernel->back[n->size](&args);
+            continue;
+        }
+        for (int64_t i = 0; i < t->task->query.size; i++)
+            for (int64_t j = 0; j < t->task->key.size; j++)
+                guarded_pair(t, &args, i, j);
+    }
+}
+
+/* factor * the panels, by way of the stage, so that rows of all heads are written at once. */
+static void write_rows(const item *t, const float *panel, int64_t padded, const attn__group *group, size_t stride,
+                       int64_t channels, double factor, float *out)
+{
+    const attn__narrow_back *n = t->narrow;
+    int64_t columns = n->heads * channels;
+    for (int64_t i = 0; i < padded; i++)
+        t->s.factor[i] = (float)factor;
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lanes_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, group->size};
+        n->lanes->scatter(&view, panel + h * padded * n->channels, padded, t->s.factor);
+    }
+    offsets(t, group, stride, t->batch);
+    for (int64_t i = 0; i < group->size; i++) {
+        const float *row = t->s.stage + i * n->stage_ld;
+        float *to = out + t->s.at[i];
+        if (!t->task->problem.accumulate)
+            memcpy(to, row, (size_t)columns * sizeof *to);
+        else
+            for (int64_t c = 0; c < columns; c++)
+                to[c] += row[c];
+    }
+}
+
+typedef struct job {
+    const attn__task *task;
+    const attn__narrow_back *narrow;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each;
+} job;
+
+static void run_item(void *user, int64_t index, int thread)
+{
+    const job *j = user;
+    const attn__task *task = j->task;
+    const attn__narrow_back *n = j->narrow;
+    item t = {.task = task, .narrow = n, .arrays = j->arrays, .batch = index * n->heads, .finite = true};
+    attn__narrow_back_divide(n, j->workspace + (size_t)thread * j->each, &t.s);
+    for (int64_t i = 0; i < n->queries || i < n->keys; i++)
+        t.s.stage_at[i] = i * n->stage_ld;
+    pack_keys(&t);
+    pack_queries(&t);
+    run_heads(&t);
+    unsigned want = task->problem.with;
+    if (want & ATTN_WANT_DQ)
+        write_rows(&t, t.s.dq, n->queries, &task->query, ATTN__STRIDE(dim.dq), task->contract.size,
+                   task->problem.scale, j->arrays->dq);
+    if (want & ATTN_WANT_DK) /* q came scaled to powers of two */
+        write_rows(&t, t.s.dk, n->keys, &task->key, ATTN__STRIDE(dim.dk), task->contract.size, 1 / log2_e,
+                   j->arrays->dk);
+    if (want & ATTN_WANT_DV)
+        write_rows(&t, t.s.dv, n->keys, &task->key, ATTN__STRIDE(dim.dv), task->value.size, 1.0, j->arrays->dv);
+}
+
+void attn__narrow_back_run(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                           void *workspace)
+{
+    job j = {.task = task, .narrow = recipe->data, .arrays = arrays, .workspace = workspace};
+    attn__narrow_back_scratch unused;
+    j.each = attn__narrow_back_divide(j.narrow, NULL, &unused);
+    attn__parallel_items(task->threads, task->batch.size / j.narrow->heads, run_item, &j);
+}

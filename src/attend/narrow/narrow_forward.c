@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * narrow_forward.c - one item of narrow heads: rows to the stage, heads to their panels, and back.
+ */
+#include "attend/narrow/narrow.h"
+
+#include "attend/task/offsets.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double log2_e = 1.44269504088896340736;
+
+typedef struct item {
+    const attn__task *task;
+    const attn__narrow *narrow;
+    const attn_arrays *arrays;
+    attn__narrow_scratch s;
+    int64_t batch; /* of the group's first head */
+    int64_t first, count, padded; /* queries */
+    attn__narrow_ahead ahead;
+} item;
+
+/* Where rows [from, from + rows) of the item's first head lie. */
+static void offsets(const item *t, const attn__group *group, size_t stride, int64_t batch, int64_t from, int64_t rows)
+{
+    int64_t base = attn__offsets_one(&t->task->batch, stride, batch);
+    attn__offsets_fill(group, stride, from, rows, t->s.at);
+    for (int64_t i = 0; i < rows; i++)
+        t->s.at[i] += base;
+}
+
+/* Rows of all heads of the group, as f32; false if any of it is not finite. */
+static bool to_stage(const item *t, const void *base, const int64_t *column, int64_t rows, int64_t channels)
+{
+    const attn__narrow *n = t->narrow;
+    return n->lanes->copy(base, t->task->problem.dtype, t->s.at, column, rows, n->heads * channels, t->s.stage,
+                          n->stage_ld);
+}
+
+static void pack_queries(const item *t)
+{
+    const attn__narrow *n = t->narrow;
+    int64_t channels = t->task->contract.size, size = n->channels * n->query_block;
+    offsets(t, &t->task->query, ATTN__STRIDE(dim.q), t->batch, t->first, t->count);
+    to_stage(t, t->arrays->q, n->q_column, t->count, channels);
+    for (int64_t i = 0; i < t->count; i++)
+        t->s.stage_at[i] = i * n->stage_ld;
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lanes_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, t->count};
+        float *q = t->s.q + h * size;
+        n->lanes->gather(&view, q, n->query_block, (float)(t->task->problem.scale * log2_e));
+        memset(q + channels * n->query_block, 0, (size_t)((n->channels - channels) * n->query_block) * sizeof *q);
+    }
+}
+
+/* One head's part of the staged rows. */
+static void pack_head(const item *t, int64_t head, int64_t rows, int64_t channels, float *panel)
+{
+    const attn__narrow *n = t->narrow;
+    const float *in = t->s.stage + head * channels;
+    if (channels == 8 && n->channels == 8) { /* the usual one, without calls */
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(panel + i * 8, in + i * n->stage_ld, 8 * sizeof *panel);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(panel + i * n->channels, in + i * n->stage_ld, (size_t)channels * sizeof *panel);
+        for (int64_t c = channels; c < n->channels; c++)
+            panel[i * n->channels + c] = 0.0f;
+    }
+}
+
+/* The largest magnitude in each channel.  Where the block holds what is not finite, no score has a bound. */
+static void find_reach(const attn__narrow *n, const float *k, int64_t keys, bool finite, float *reach)
+{
+    float most[ATTN__NARROW_MOST];
+    n->kernel->reach(k, keys * n->channels, most);
+    for (int64_t c = 0; c < n->channels; c++) {
+        reach[c] = finite ? most[c] : INFINITY;
+        for (int64_t i = c + n->channels; i < ATTN__NARROW_MOST; i += n->channels)
+            reach[c] = most[i] > reach[c] ? most[i] : reach[c];
+    }
+}
+
+static void pack_keys(const item *t, int64_t at, int64_t keys)
+{
+    const attn__narrow *n = t->narrow;
+    int64_t size = n->key_block * n->channels;
+    offsets(t, &t->task->key, ATTN__STRIDE(dim.k), t->batch, at, keys);
+    bool finite = to_stage(t, t->arrays->k, n->k_column, keys, t->task->contract.size);
+    for (int64_t h = 0; h < n->heads; h++) {
+        pack_head(t, h, keys, t->task->contract.size, t->s.k + h * size);
+        find_reach(n, t->s.k + h * size, keys, finite, t->s.reach + h * n->channels);
+    }
+    offsets(t, &t->task->key, ATTN__STRIDE(dim.v), t->batch, at, keys);
+    to_stage(t, t->arrays->v, n->v_column, keys, t->task->value.size);
+    for (int64_t h = 0; h < n->heads; h++)
+        pack_head(t, h, keys, t->task->value.size, t->s.v + h * size);
+}
+
+static void see_keys(item *t, int64_t keys)
+{
+    const attn__narrow *n = t->narrow;
+    int64_t size = n->key_block * n->channels;
+    for (int64_t h = 0; h < n->heads; h++) {
+        for (int64_t i = 0; i < t->count; i += n->width) {
+            int64_t at = h * n->query_block, tile = at * n->channels + i;
+            attn__narrow_args args = {t->s.q + tile, t->s.o + tile, t->s.m + at + i, t->s.l + at + i, n->query_block,
+                                      t->s.k + h * size, t->s.v + h * size, t->s.reach + h * n->channels, keys,
+                                      t->s.p};
+            n->kernel->see[n->size](&args);
+            attn__narrow_fetch_ahead(&t->ahead);
+        }
+    }
+}
+
+static void write_lse(const item *t, int64_t head)
+{
+    const float *l = t->s.l + head * t->narrow->query_block, *m = t->s.m + head * t->narrow->query_block;
+    float *lse = t->arrays->lse;
+    offsets(t, &t->task->query, ATTN__STRIDE(dim.lse), t->batch + head, t->first, t->count);
+    for (int64_t i = 0; i < t->count; i++)
+        lse[t->s.at[i]] = l[i] == 0.0f ? -INFINITY : (float)(log((double)l[i]) + (double)m[i] / log2_e);
+}
+
+/* o / l of each head; by way of the stage where rows of the group are runs of floats. */
+static void write_outputs(const item *t)
+{
+    const attn__narrow *n = t->narrow;
+    int64_t values = t->task->value.size;
+    bool staged = t->task->problem.dtype == ATTN_F32 && !n->o_column;
+    offsets(t, &t->task->query, ATTN__STRIDE(dim.o), t->batch, t->first, t->count);
+    for (int64_t i = 0; i < t->count; i++)
+        t->s.stage_at[i] = i * n->stage_ld;
+    for (int64_t h = 0; h < n->heads; h++) {
+        const float *l = t->s.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
+        for (int64_t i = 0; i < t->padded; i++)
+            t->s.factor[i] = l[i] == 0.0f ? 0.0f : 1.0f / l[i];
+        attn__lanes_view view = {staged ? t->s.stage + h * values : t->arrays->o, t->task->problem.dtype,
+                                 staged ? t->s.stage_at : t->s.at, n->o_column, values, t->count};
+        if (!staged && h > 0)
+            for (int64_t i = 0; i < t->count; i++)
+                t->s.at[i] += values;
+        n->lanes->scatter(&view, o, n->query_block, t->s.factor);
+    }
+    float *out = t->arrays->o;
+    for (int64_t i = 0; staged && i < t->count; i++)
+        memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
+}
+
+typedef struct job {
+    const attn__task *task;
+    const attn__narrow *narrow;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each;
+} job;
+
+/* What to bring in while the keys before `at` are seen: the block that comes then or, after the last, the rows that
+ * outputs go to and what the item begins with that this thread will probably run next. */
+static void look_ahead(item *t, int64_t index, int64_t at)
+{
+    const attn__task *task = t->task;
+    const attn__narrow *n = t->narrow;
+    const attn__group *query = &task->query, *key = &task->key, *batch = &task->batch;
+    int64_t next = at < key->size ? index : index + task->threads, from = at < key->size ? at : 0;
+    int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
+    t->ahead = (attn__narrow_ahead){.calls = n->heads * (t->padded / n->width)};
+    if (b < batch->size) {
+        attn__narrow_look(n, task, &t->ahead, t->arrays->k, n->k_column, b, key, from, n->key_block,
+                          ATTN__STRIDE(dim.k));
+        attn__narrow_look(n, task, &t->ahead, t->arrays->v, n->v_column, b, key, from, n->key_block,
+                          ATTN__STRIDE(dim.v));
+    }
+    if (at < key->size)
+        return;
+    attn__narrow_look(n, task, &t->ahead, t->arrays->o, n->o_column, t->batch, query, t->first, t->count,
+                      ATTN__STRIDE(dim.o));
+    if (b < batch->size)
+        attn__narrow_look(n, task, &t->ahead, t->arrays->q, n->q_column, b, query, first, n->query_block,
+                          ATTN__STRIDE(dim.q));
+}
+
+static void run_item(void *user, int64_t index, int thread)
+{
+    const job *j = user;
+    const attn__narrow *n = j->narrow;
+    item t = {.task = j->task, .narrow = n, .arrays = j->arrays, .batch = index / n->query_blocks * n->heads};
+    t.first = index % n->query_blocks * n->query_block;
+    t.count = j->task->query.size - t.first < n->query_block ? j->task->query.size - t.first : n->query_block;
+    t.padded = (t.count + n->width - 1) / n->width * n->width;
+    attn__narrow_divide(n, j->workspace + (size_t)thread * j->each, &t.s);
+    pack_queries(&t);
+    int64_t queries = n->heads * n->query_block;
+    memset(t.s.o, 0, (size_t)(queries * n->channels) * sizeof *t.s.o);
+    for (int64_t i = 0; i < queries; i++) {
+        t.s.m[i] = -INFINITY;
+        t.s.l[i] = 0.0f;
+    }
+    for (int64_t at = 0; at < j->task->key.size; at += n->key_block) {
+        int64_t keys = j->task->key.size - at < n->key_block ? j->task->key.size - at : n->key_block;
+        pack_keys(&t, at, keys);
+        look_ahead(&t, index, at + keys);
+        see_keys(&t, keys);
+    }
+    write_outputs(&t);
+    for (int64_t h = 0; h < n->heads && (j->task->problem.with & ATTN_WANT_LSE); h++)
+        write_lse(&t, h);
+}
+
+void attn__narrow_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                          void *workspace)
+{
+    job j = {.task = task, .narrow = recipe->data, .arrays = arrays, .workspace = workspace};
+    attn__narrow_scratch unused;
+    j.each = attn__narrow_divide(j.narrow, NULL, &unused);
+    attn__parallel_items(task->threads, task->batch.size / j.narrow->heads * j.narrow->query_blocks, run_item, &j);
+}

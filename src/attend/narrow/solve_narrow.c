@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_narrow.c - heads of at most 16 channels, forward: what it accepts, and its plan.  narrow.h has the algorithm.
+ */
+#include "attend/narrow/narrow.h"
+
+#include "attend/flash/flash.h"
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+#include "attend/task/pile.h"
+
+#include <stdio.h>
+
+/* The most columns of a row of the stage, and rows of it: with these all of a thread's memory stays in the second
+ * cache. */
+enum { COLUMNS = 64, ROWS = 256 };
+
+static const char *refuse(const attn__task *task)
+{
+    if (task->contract.size > ATTN__NARROW_MOST || task->value.size > ATTN__NARROW_MOST)
+        return "head size above 16";
+    if (task->has_bias || task->has_mask || task->has_lens || task->problem.nbands || task->has_dropout)
+        return "has a bias, mask, lengths, bands or dropout";
+    return attn__flash_refuse(task);
+}
+
+/* Padded channels are multiplied too; empty lanes are no dearer than those of a tile.  With 16 channels and longer rows
+ * a tile, which loads less, is some hundredths faster. */
+static double cost(const attn__task *task)
+{
+    int64_t most = attn__most(task->contract.size, task->value.size), padded = most <= 4 ? 4 : most <= 8 ? 8 : 16;
+    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
+    bool long_rows = padded == 16 && task->key.size >= 192;
+    return pairs * (long_rows ? 1.03 * (double)(task->contract.size + task->value.size) : (double)padded);
+}
+
+/* Elements of the last batch axis and of the channels form one run, in an operand. */
+static bool joins(const attn__task *task, const attn__group *channels, size_t stride)
+{
+    const attn__axis *head = &task->batch.axis[task->batch.n - 1];
+    return attn__offsets_adjacent(channels, stride) &&
+           *(const int64_t *)(const void *)((const char *)head + stride) == channels->size;
+}
+
+/* The largest divisor of the last batch axis whose heads fit a row of the stage. */
+static int64_t heads_together(const attn__task *task)
+{
+    int64_t n = task->batch.axis[task->batch.n - 1].dim.n, heads = 1;
+    if (!joins(task, &task->contract, ATTN__STRIDE(dim.q)) || !joins(task, &task->contract, ATTN__STRIDE(dim.k)) ||
+        !joins(task, &task->value, ATTN__STRIDE(dim.v)) || !joins(task, &task->value, ATTN__STRIDE(dim.o)))
+        return 1;
+    for (int64_t i = 2; i <= n && i * attn__most(task->contract.size, task->value.size) <= COLUMNS; i++)
+        if (n % i == 0)
+            heads = i;
+    return heads;
+}
+
+static const int64_t *column_table(const attn__group *group, size_t stride, int64_t **next)
+{
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    int64_t *table = *next;
+    attn__offsets_fill(group, stride, 0, group->size, table);
+    *next += group->size;
+    return table;
+}
+
+static void fill(attn__narrow *t, const attn__task *task)
+{
+    int64_t most = attn__most(task->contract.size, task->value.size), queries = task->query.size, *next = t->tables;
+    t->kernel = attn__narrow_for(task->isa);
+    t->lanes = attn__lanes_for(task->isa);
+    t->size = most <= 4 ? 0 : most <= 8 ? 1 : 2;
+    t->channels = 4 << t->size;
+    t->width = t->kernel->width[t->size];
+    t->heads = heads_together(task);
+    t->stage_ld = attn__round_up(t->heads * most, 16);
+    t->key_block = attn__least(task->key.size, ROWS);
+    t->query_blocks = (queries + ROWS - 1) / ROWS;
+    t->query_block = attn__round_up((queries + t->query_blocks - 1) / t->query_blocks, t->width);
+    t->query_blocks = (queries + t->query_block - 1) / t->query_block;
+    t->q_column = column_table(&task->contract, ATTN__STRIDE(dim.q), &next);
+    t->k_column = column_table(&task->contract, ATTN__STRIDE(dim.k), &next);
+    t->v_column = column_table(&task->value, ATTN__STRIDE(dim.v), &next);
+    t->o_column = column_table(&task->value, ATTN__STRIDE(dim.o), &next);
+}
+
+size_t attn__narrow_divide(const attn__narrow *t, char *base, attn__narrow_scratch *s)
+{
+    attn__pile p = {base, 0};
+    int64_t rows = attn__most(t->query_block, t->key_block), queries = t->heads * t->query_block;
+    s->stage = attn__pile_take(&p, rows * t->stage_ld, sizeof(float));
+    s->q = attn__pile_take(&p, queries * t->channels, sizeof(float));
+    s->o = attn__pile_take(&p, queries * t->channels, sizeof(float));
+    s->m = attn__pile_take(&p, queries, sizeof(float));
+    s->l = attn__pile_take(&p, queries, sizeof(float));
+    s->k = attn__pile_take(&p, t->heads * t->key_block * t->channels, sizeof(float));
+    s->v = attn__pile_take(&p, t->heads * t->key_block * t->channels, sizeof(float));
+    s->reach = attn__pile_take(&p, t->heads * t->channels, sizeof(float));
+    s->p = attn__pile_take(&p, ATTN__NARROW_STEP * t->width, sizeof(float));
+    s->factor = attn__pile_take(&p, t->query_block, sizeof(float));
+    s->at = attn__pile_take(&p, rows, sizeof(int64_t));
+    s->stage_at = attn__pile_take(&p, rows, sizeof(int64_t));
+    return p.used;
+}
+
+static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    size_t tables = 2 * (size_t)(task->contract.size + task->value.size) * sizeof(int64_t);
+    attn__narrow *t = attn__alloc_zero(context, sizeof *t + tables);
+    if (!t)
+        return ATTN_MEMORY;
+    fill(t, task);
+    recipe->data = t;
+    attn__narrow_scratch unused;
+    recipe->workspace = attn__size_mul((size_t)task->threads, attn__narrow_divide(t, NULL, &unused));
+    snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together, blocks of %d queries x %d keys",
+             attn__isa_text(t->kernel->isa), (int)t->channels, (int)t->heads, (int)t->query_block,
+             (int)t->key_block);
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_narrow = {"narrow", refuse, cost, plan, attn__narrow_forward};

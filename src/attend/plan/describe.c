@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ * A plan in words. */
+#include "attend/plan/plan.h"
+#include "attend/scores/score.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Text that keeps counting past the end of its buffer. */
+typedef struct writer {
+    char *text;
+    size_t size, length;
+} writer;
+
+__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
+{
+    size_t room = w->length < w->size ? w->size - w->length : 0;
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(room ? w->text + w->length : NULL, room, format, arguments);
+    va_end(arguments);
+    w->length += n > 0 ? (size_t)n : 0;
+}
+
+static void put_group(writer *w, const char *name, const attn__group *group)
+{
+    put(w, " %s ", name);
+    for (int i = 0; i < group->n; i++)
+        put(w, "%s%lld", i ? "x" : "", (long long)group->axis[i].dim.n);
+}
+
+static void put_features(writer *w, const attn__task *task)
+{
+    static const char *const normalisations[] = {"", ", 1/N", ", kernel sum"};
+    const attn_problem *p = &task->problem;
+    bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
+    put(w, "%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name, normalisations[p->normalise], task->has_bias ? ", bias" : "",
+        task->has_mask ? ", mask" : "", task->has_lens ? ", lens" : "", task->has_dropout ? ", dropout" : "");
+    const struct {
+        const char *name;
+        int n;
+    } counted[] = {{"band", p->nbands}, {"window", p->nwindows}, {"table", p->nrelatives}, {"pick", p->npicks}};
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++)
+        if (counted[i].n)
+            put(w, ", %d %s%s", counted[i].n, counted[i].name, counted[i].n > 1 ? "s" : "");
+}
+
+size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size)
+{
+    const attn__task *task = &plan->task;
+    writer w = {text, size, 0};
+    put(&w, "%s %s", task->backward ? "backward" : "forward", attn_dtype_name(task->problem.dtype));
+    put_group(&w, "batch", &task->batch);
+    put_group(&w, "query", &task->query);
+    put_group(&w, "key", &task->key);
+    put_group(&w, "contract", &task->contract);
+    put_group(&w, "value", &task->value);
+    put_features(&w, task);
+    put(&w, ": %s (%s)%s%s, %d thread%s, %s, %zu bytes of workspace", plan->solver->name, plan->how,
+        plan->recipe.text[0] ? ", " : "", plan->recipe.text, task->threads, task->threads == 1 ? "" : "s",
+        attn__isa_text(task->isa), plan->workspace_size);
+    for (int i = 0; verbose && i < attn__solver_count; i++) {
+        if (attn__solvers[i] == plan->solver)
+            continue;
+        const char *refusal = attn__solver_refusal(attn__solvers[i], task);
+        if (refusal)
+            put(&w, "\n  not %s: %s", attn__solvers[i]->name, refusal);
+        else
+            put(&w, "\n  not %s: cost %.3g against %.3g", attn__solvers[i]->name,
+                attn__solver_cost(attn__solvers[i], task), attn__solver_cost(plan->solver, task));
+    }
+    return w.length;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ * Runs a plan: arrays are checked, then the solver, then the weights wanted. */
+#include "attend/plan/plan.h"
+
+#include "attend/scores/score.h"
+#include "attend/task/operand.h"
+
+#include <string.h>
+
+static bool is_empty(const attn__task *task, attn__operand op)
+{
+    const attn__group *const groups[] = {&task->batch, &task->query, &task->key, &task->contract, &task->value};
+    for (int g = 0; g < 5; g++)
+        if ((attn__operand_table[op].roles >> g & 1) && groups[g]->size == 0)
+            return true;
+    return false;
+}
+
+static bool reads_channels(const attn__task *task, attn__operand op)
+{
+    const attn_problem *p = &task->problem;
+    attn_relative_kind kind = op == ATTN__OP_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
+    bool reads = !attn__score_of(p)->blind;
+    for (int i = 0; i < p->nrelatives; i++)
+        reads = reads || p->relatives[i].kind == kind;
+    return reads;
+}
+
+static const char *missing_operand(const attn__task *task, const attn_arrays *a)
+{
+    const void *const arrays[ATTN__OPERANDS] = {
+        [ATTN__OP_Q] = a->q,       [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,     [ATTN__OP_O] = a->o,
+        [ATTN__OP_BIAS] = a->bias, [ATTN__OP_MASK] = a->mask, [ATTN__OP_LENS] = a->lens, [ATTN__OP_LSE] = a->lse,
+        [ATTN__OP_WEIGHTS] = a->weights, [ATTN__OP_W] = a->w, [ATTN__OP_DQ] = a->dq,   [ATTN__OP_DK] = a->dk,
+        [ATTN__OP_DV] = a->dv,     [ATTN__OP_DOUT] = a->dout, [ATTN__OP_DBIAS] = a->dbias,
+    };
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+        if (arrays[op] || !attn__operand_used(&task->problem, op) || is_empty(task, op))
+            continue;
+        if ((op == ATTN__OP_Q || op == ATTN__OP_K) && !reads_channels(task, op))
+            continue;
+        return attn__operand_table[op].name;
+    }
+    return NULL;
+}
+
+const char *attn__missing_array(const attn__task *task, const attn_arrays *a)
+{
+    static const char *const tables[ATTN_MAX_RELATIVE] = {"table[0]", "table[1]", "table[2]",
+                                                          "table[3]", "table[4]", "table[5]"};
+    static const char *const dtables[ATTN_MAX_RELATIVE] = {"dtable[0]", "dtable[1]", "dtable[2]",
+                                                           "dtable[3]", "dtable[4]", "dtable[5]"};
+    const attn_problem *p = &task->problem;
+    const char *missing = missing_operand(task, a);
+    bool second = attn__score_of(p)->vectors > 1 && task->contract.size > 0;
+    for (int i = 0; !missing && i < p->nrelatives; i++) {
+        if (!a->table[i] && p->relatives[i].rows > 0)
+            missing = tables[i];
+        else if (!a->dtable[i] && p->relatives[i].rows > 0 && (p->with & ATTN_WANT_DTABLES))
+            missing = dtables[i];
+    }
+    if (!missing && second && !a->w2)
+        missing = "w2";
+    if (!missing && (p->with & ATTN_WANT_DW) && task->contract.size > 0 && !a->dw)
+        missing = "dw";
+    if (!missing && (p->with & ATTN_WANT_DW) && second && !a->dw2)
+        missing = "dw2";
+    return missing;
+}
+
+/* All arrays in the order of attn_array. */
+static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
+{
+    const void *const first[ATTN_ARRAY_TABLE] = {
+        [ATTN_ARRAY_Q] = a->q,       [ATTN_ARRAY_K] = a->k,     [ATTN_ARRAY_V] = a->v,   [ATTN_ARRAY_BIAS] = a->bias,
+        [ATTN_ARRAY_MASK] = a->mask, [ATTN_ARRAY_LENS] = a->lens, [ATTN_ARRAY_W] = a->w, [ATTN_ARRAY_W2] = a->w2,
+        [ATTN_ARRAY_O] = a->o,       [ATTN_ARRAY_LSE] = a->lse, [ATTN_ARRAY_DOUT] = a->dout, [ATTN_ARRAY_DQ] = a->dq,
+        [ATTN_ARRAY_DK] = a->dk,     [ATTN_ARRAY_DV] = a->dv,   [ATTN_ARRAY_DBIAS] = a->dbias,
+        [ATTN_ARRAY_DW] = a->dw,     [ATTN_ARRAY_DW2] = a->dw2,
+    };
+    memcpy(list, first, sizeof first);
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++) {
+        list[ATTN_ARRAY_TABLE + i] = a->table[i];
+        list[ATTN_ARRAY_DTABLE + i] = a->dtable[i];
+    }
+}
+
+/* Outputs that begin where something else begins.  Other overlaps are not looked for: arrays may well be interleaved,
+ * so that their spans say nothing. */
+static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, attn_array *output, attn_array *other)
+{
+    const void *list[ATTN_ARRAYS];
+    list_arrays(arrays, list);
+    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAYS; i++)
+        for (attn_array j = 0; list[i] && j < ATTN_ARRAYS; j++) {
+            attn_span a, b;
+            if (i == j || list[i] != list[j] || !attn_plan_span(plan, i, &a) || !attn_plan_span(plan, j, &b))
+                continue;
+            *output = i;
+            *other = j;
+            if (a.output && a.low < a.high && b.low < b.high)
+                return true;
+        }
+    return false;
+}
+
+static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
+{
+    static const char *const names[ATTN_ARRAYS] = {
+        "q",  "k",  "v",  "bias", "mask", "lens", "w", "w2", "o", "lse", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2",
+        "table[0]",  "table[1]",  "table[2]",  "table[3]",  "table[4]",  "table[5]",
+        "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
+    return attn__fail(plan->context, ATTN_ARGUMENT, "the arrays '%s' and '%s' are one; an output must not overlap "
+                                                    "anything else", names[output], names[other]);
+}
+
+static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
+{
+    attn_arrays mine = *arrays;
+    attn__apart_begin(&plan->apart, &mine, workspace + plan->sums_at);
+    plan->solver->apply(&plan->task, &plan->recipe, &mine, workspace);
+    attn__apart_end(&plan->apart, arrays, workspace + plan->sums_at);
+    if (plan->task.problem.with & ATTN_WANT_WEIGHTS)
+        attn__weights_run(&plan->task, arrays, workspace + plan->weights_at);
+}
+
+attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
+{
+    attn_arrays mine = *arrays;
+    char *scratch = workspace ? workspace : plan->workspace;
+    atomic_flag *busy = (atomic_flag *)&plan->busy; /* the plan itself was never const */
+    if (plan->own_lse)
+        mine.lse = scratch + plan->lse_at;
+    const char *missing = attn__missing_array(&plan->task, &mine);
+    if (missing)
+        return attn__fail(plan->context, ATTN_ARGUMENT, "the problem needs the array '%s', which is NULL", missing);
+    attn_array output, other;
+    if (share_an_element(plan, &mine, &output, &other))
+        return refuse_overlap(plan, output, other);
+    if ((uintptr_t)scratch % 64 != 0)
+        return attn__fail(plan->context, ATTN_ARGUMENT, "the workspace %p is not aligned to 64 bytes", workspace);
+    if (!workspace && atomic_flag_test_and_set(busy))
+        return ATTN_BUSY;
+    run(plan, &mine, scratch);
+    if (!workspace)
+        atomic_flag_clear(busy);
+    return ATTN_OK;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * Counts operations: 2 for each channel of every pair that bands and windows leave, 2.5 times that backward. */
+#include "attend/plan/plan.h"
+
+/* Pairs (i, j), 0 <= i < queries, 0 <= j < keys, with j - i <= h: a rectangle with a slanted side. */
+static double pairs_below(double queries, double keys, double h)
+{
+    double first = -h - 1 > 0 ? -h - 1 : 0;                        /* rows before this one have none */
+    double full = keys - 1 - h > first ? keys - 1 - h : first;     /* rows from this one on have all */
+    first = first < queries ? first : queries;
+    full = full < queries ? full : queries;
+    double rows = full - first;
+    return rows * (first + h + 1) + rows * (rows - 1) / 2 + (queries - full) * keys;
+}
+
+static double clamp(int64_t x, double most)
+{
+    return (double)x > most ? most : (double)x < -most ? -most : (double)x;
+}
+
+static double band_share(const attn__task *task, const attn_band *band)
+{
+    double queries = (double)task->query.axis[band->query_dim].dim.n, keys = (double)task->key.axis[band->key_dim].dim.n;
+    double most = queries + keys, low = clamp(band->lo, most), high = clamp(band->hi, most);
+    if (queries * keys == 0 || low > high)
+        return 0;
+    return (pairs_below(queries, keys, high) - pairs_below(queries, keys, low - 1)) / (queries * keys);
+}
+
+/* How many queries see the tap at distance d inside. */
+static double queries_inside(const attn_window *w, double queries, int64_t d)
+{
+    if (w->border != ATTN_BORDER_MASK)
+        return queries;
+    int64_t low = d < 0 ? (-d + w->step - 1) / w->step : 0, high = w->size - 1 - d;
+    high = high < 0 ? -1 : high / w->step;
+    double end = (double)high + 1 < queries ? (double)high + 1 : queries;
+    return end > (double)low ? end - (double)low : 0;
+}
+
+static bool in_bands(const attn__task *task, const attn_window *w, int64_t d)
+{
+    const attn_problem *p = &task->problem;
+    for (int i = 0; i < p->nbands; i++)
+        if (p->bands[i].key_dim == w->key_dim && (d < p->bands[i].lo || d > p->bands[i].hi))
+            return false;
+    return true;
+}
+
+static double window_share(const attn__task *task, const attn_window *w)
+{
+    double queries = (double)task->query.axis[w->query_dim].dim.n, pairs = 0;
+    int64_t taps = task->key.axis[w->key_dim].dim.n;
+    for (int64_t t = 0; t < taps; t++) {
+        int64_t d = w->offset + t * w->dilation;
+        if (in_bands(task, w, d))
+            pairs += queries_inside(w, queries, d);
+    }
+    return pairs > 0 ? pairs / (queries * (double)taps) : 0;
+}
+
+static bool has_window(const attn_problem *p, int key_dim)
+{
+    for (int i = 0; i < p->nwindows; i++)
+        if (p->windows[i].key_dim == key_dim)
+            return true;
+    return false;
+}
+
+double attn__task_flops(const attn__task *task)
+{
+    const attn_problem *p = &task->problem;
+    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
+    for (int i = 0; i < p->nwindows; i++)
+        pairs *= window_share(task, &p->windows[i]);
+    for (int i = 0; i < p->nbands; i++)
+        if (!has_window(p, p->bands[i].key_dim))
+            pairs *= band_share(task, &p->bands[i]);
+    return 2 * pairs * (double)(task->contract.size + task->value.size) * (task->backward ? 2.5 : 1);
+}

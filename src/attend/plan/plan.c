@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT
+ * The planner: check, canonical form, choice of a solver, workspace. */
+#include "attend/plan/plan.h"
+
+#include "attend/problem/problem.h"
+#include "base/parallel.h"
+
+#include <string.h>
+
+static bool is_empty(const attn__task *task)
+{
+    return task->batch.size == 0 || task->query.size == 0 || task->key.size == 0 || task->contract.size == 0 ||
+           task->value.size == 0;
+}
+
+/* The last solver takes what is empty (outputs may still have elements, sums over nothing): no other one has to
+ * think of it. */
+const char *attn__solver_refusal(const attn__solver *solver, const attn__task *task)
+{
+    if (is_empty(task) && solver != attn__solvers[attn__solver_count - 1])
+        return "a role is empty";
+    return solver->refuse ? solver->refuse(task) : NULL;
+}
+
+double attn__solver_cost(const attn__solver *solver, const attn__task *task)
+{
+    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
+    if (solver->cost)
+        return solver->cost(task);
+    return pairs * (double)(task->contract.size + task->value.size);
+}
+
+const attn__solver *attn__solver_by_name(const char *name)
+{
+    for (int i = 0; i < attn__solver_count; i++)
+        if (strcmp(attn__solvers[i]->name, name) == 0)
+            return attn__solvers[i];
+    return NULL;
+}
+
+static const attn__solver *cheapest(const attn__task *task)
+{
+    const attn__solver *best = NULL;
+    double least = 0;
+    for (int i = 0; i < attn__solver_count; i++) {
+        if (attn__solver_refusal(attn__solvers[i], task))
+            continue;
+        double cost = attn__solver_cost(attn__solvers[i], task);
+        if (!best || cost < least) {
+            best = attn__solvers[i];
+            least = cost;
+        }
+    }
+    return best;
+}
+
+static attn_status choose_by_name(attn_plan *plan, const char *name)
+{
+    plan->solver = attn__solver_by_name(name);
+    plan->how = "asked for";
+    if (!plan->solver)
+        return attn__fail(plan->context, ATTN_ARGUMENT, "there is no solver '%s'", name);
+    const char *refusal = attn__solver_refusal(plan->solver, &plan->task);
+    if (refusal)
+        return attn__fail(plan->context, ATTN_UNSUPPORTED, "solver %s: %s", name, refusal);
+    return ATTN_OK;
+}
+
+static attn_status choose_measured(attn_plan *plan, uint64_t signature)
+{
+    plan->solver = attn__measure(plan->context, &plan->task);
+    plan->how = "measured";
+    return plan->solver ? attn__wisdom_note(plan->context, signature, plan->solver) : ATTN_MEMORY;
+}
+
+static attn_status choose_solver(attn_plan *plan, const attn_plan_options *options)
+{
+    if (options->solver)
+        return choose_by_name(plan, options->solver);
+    uint64_t signature = attn__task_signature(&plan->task);
+    plan->solver = attn__wisdom_find(plan->context, signature);
+    plan->how = "remembered";
+    if (plan->solver && !attn__solver_refusal(plan->solver, &plan->task))
+        return ATTN_OK;
+    if (options->effort == ATTN_MEASURE)
+        return choose_measured(plan, signature);
+    plan->solver = cheapest(&plan->task);
+    plan->how = "by rule";
+    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_INTERNAL, "no solver accepts the problem");
+}
+
+/* Where only weights are wanted, a contiguous log-sum-exp of the plan's own stands behind them. */
+static void add_own_lse(attn_problem *p)
+{
+    int64_t stride = 1;
+    p->with |= ATTN_WANT_LSE;
+    for (int i = p->ndims - 1; i >= 0; i--) {
+        if (p->dims[i].role > ATTN_QUERY)
+            continue;
+        p->dims[i].lse = stride;
+        stride *= p->dims[i].n;
+    }
+}
+
+static attn_status copy_picks(attn_plan *plan)
+{
+    attn_problem *p = &plan->task.problem;
+    for (int i = 0; i < p->npicks; i++) {
+        size_t size = attn__size_mul((size_t)p->picks[i].n, sizeof *plan->picks[i]);
+        plan->picks[i] = attn__alloc(plan->context, size);
+        if (!plan->picks[i])
+            return ATTN_MEMORY;
+        if (size)
+            memcpy(plan->picks[i], p->picks[i].index, size);
+        p->picks[i].index = plan->picks[i];
+    }
+    return ATTN_OK;
+}
+
+static void make_task(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
+{
+    attn_problem resolved = *problem;
+    attn__resolve_problem(&resolved);
+    plan->own_lse = (resolved.with & ATTN_WANT_WEIGHTS) && !(resolved.with & ATTN_WANT_LSE);
+    if (plan->own_lse)
+        add_own_lse(&resolved);
+    attn__canonical_task(&plan->task, &resolved);
+    plan->task.threads = options->threads ? options->threads : plan->context->threads;
+    plan->task.isa = plan->context->isa;
+    plan->task.caches = plan->context->caches;
+    attn__apart_make(&plan->apart, &plan->task);
+}
+
+/* Waking a thread takes some microseconds, as much as about this many multiply-adds.  Who asks for a solver by name
+ * wants to see just that: as many threads as asked for. */
+static void spare_threads(attn_plan *plan, const attn_plan_options *options)
+{
+    const double worth = 2e6;
+    double most = attn__solver_cost(plan->solver, &plan->task) / worth;
+    if (!options->solver && most < plan->task.threads)
+        plan->task.threads = most > 1 ? (int)most : 1;
+}
+
+static size_t round_up(size_t size)
+{
+    return attn__size_add(size, 63) == SIZE_MAX ? SIZE_MAX : (size + 63) / 64 * 64;
+}
+
+static attn_status make_workspace(attn_plan *plan)
+{
+    const attn__task *task = &plan->task;
+    size_t lse = 0, weights = 0;
+    if (plan->own_lse)
+        lse = attn__size_mul((size_t)(task->batch.size * task->query.size), sizeof(double));
+    if (task->problem.with & ATTN_WANT_WEIGHTS)
+        weights = attn__weights_size(task);
+    plan->lse_at = round_up(plan->recipe.workspace);
+    plan->weights_at = attn__size_add(plan->lse_at, round_up(lse));
+    plan->sums_at = attn__size_add(plan->weights_at, round_up(weights));
+    plan->workspace_size = attn__size_add(plan->sums_at, plan->apart.bytes);
+    plan->workspace = attn__alloc(plan->context, plan->workspace_size);
+    return plan->workspace ? ATTN_OK : ATTN_MEMORY;
+}
+
+static attn_status fill_plan(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
+{
+    make_task(plan, problem, options);
+    attn_status status = copy_picks(plan);
+    if (status == ATTN_OK)
+        status = choose_solver(plan, options);
+    if (status == ATTN_OK)
+        spare_threads(plan, options);
+    if (status == ATTN_OK && plan->solver->plan)
+        status = plan->solver->plan(plan->context, &plan->task, &plan->recipe);
+    return status == ATTN_OK ? make_workspace(plan) : status;
+}
+
+static void log_plan(const attn_plan *plan)
+{
+    const attn_context *context = plan->context;
+    char text[4096];
+    if (!context->log)
+        return;
+    attn_plan_describe(plan, context->verbose > 0, text, sizeof text);
+    context->log(context->log_user, text);
+}
+
+attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn_problem *problem,
+                             const attn_plan_options *options)
+{
+    static const attn_plan_options defaults;
+    *plan = NULL;
+    options = options ? options : &defaults;
+    if (options->threads < 0 || options->threads > ATTN__MAX_THREADS)
+        return attn__fail(context, ATTN_ARGUMENT, "%d threads: it must be 0 to %d", options->threads,
+                          ATTN__MAX_THREADS);
+    if (options->effort != ATTN_ESTIMATE && options->effort != ATTN_MEASURE)
+        return attn__fail(context, ATTN_ARGUMENT, "effort %d is neither estimate nor measure", (int)options->effort);
+    attn_status status = attn__check_problem(context, problem);
+    attn_plan *made = status == ATTN_OK ? attn__alloc_zero(context, sizeof *made) : NULL;
+    if (!made)
+        return status == ATTN_OK ? ATTN_MEMORY : status;
+    made->context = context;
+    atomic_flag_clear(&made->busy);
+    status = fill_plan(made, problem, options);
+    if (status != ATTN_OK) {
+        attn_plan_destroy(made);
+        return status;
+    }
+    log_plan(made);
+    *plan = made;
+    return ATTN_OK;
+}
+
+void attn_plan_destroy(attn_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; i < ATTN_MAX_PICKS; i++)
+        attn__free(plan->context, plan->picks[i]);
+    attn__free(plan->context, plan->recipe.data);
+    attn__free(plan->context, plan->workspace);
+    attn__free(plan->context, plan);
+}
+
+size_t attn_plan_workspace(const attn_plan *plan)
+{
+    return plan->workspace_size;
+}
+
+double attn_plan_flops(const attn_plan *plan)
+{
+    return attn__task_flops(&plan->task);
+}
+
+const char *attn_plan_solver(const attn_plan *plan)
+{
+    return plan->solver->name;
+}

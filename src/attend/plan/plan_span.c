@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ * What a plan touches of each array. */
+#include "attend/plan/plan.h"
+#include "attend/scores/score.h"
+#include "attend/task/extent.h"
+
+static const attn__operand operands[ATTN_ARRAY_TABLE] = {
+    [ATTN_ARRAY_Q] = ATTN__OP_Q,         [ATTN_ARRAY_K] = ATTN__OP_K,       [ATTN_ARRAY_V] = ATTN__OP_V,
+    [ATTN_ARRAY_BIAS] = ATTN__OP_BIAS,   [ATTN_ARRAY_MASK] = ATTN__OP_MASK, [ATTN_ARRAY_LENS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_W] = ATTN__OP_W,         [ATTN_ARRAY_W2] = ATTN__OP_W,      [ATTN_ARRAY_O] = ATTN__OP_O,
+    [ATTN_ARRAY_LSE] = ATTN__OP_LSE,     [ATTN_ARRAY_DOUT] = ATTN__OP_DOUT, [ATTN_ARRAY_DQ] = ATTN__OP_DQ,
+    [ATTN_ARRAY_DK] = ATTN__OP_DK,       [ATTN_ARRAY_DV] = ATTN__OP_DV,     [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
+    [ATTN_ARRAY_DW] = ATTN__OP_W,        [ATTN_ARRAY_DW2] = ATTN__OP_W,
+};
+
+static bool is_output(const attn__task *task, attn_array array)
+{
+    if (array == ATTN_ARRAY_O || array == ATTN_ARRAY_LSE)
+        return !task->backward;
+    return (array >= ATTN_ARRAY_DQ && array <= ATTN_ARRAY_DW2) || array >= ATTN_ARRAY_DTABLE;
+}
+
+/* An own log-sum-exp of the plan's is not the caller's. */
+static bool is_used(const attn_plan *plan, attn_array array)
+{
+    const attn_problem *p = &plan->task.problem;
+    bool second = attn__score_of(p)->vectors > 1, dw = plan->task.backward && (p->with & ATTN_WANT_DW);
+    switch (array) {
+    case ATTN_ARRAY_LSE:
+        return !plan->own_lse && attn__operand_used(p, ATTN__OP_LSE);
+    case ATTN_ARRAY_W2:
+        return second;
+    case ATTN_ARRAY_DW:
+        return dw;
+    case ATTN_ARRAY_DW2:
+        return dw && second;
+    default:
+        return attn__operand_used(p, operands[array]);
+    }
+}
+
+static bool table_used(const attn_plan *plan, attn_array array)
+{
+    const attn_problem *p = &plan->task.problem;
+    if (array >= ATTN_ARRAY_DTABLE)
+        return plan->task.backward && (p->with & ATTN_WANT_DTABLES) &&
+               (int)array - (int)ATTN_ARRAY_DTABLE < p->nrelatives;
+    return (int)array - (int)ATTN_ARRAY_TABLE < p->nrelatives;
+}
+
+bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
+{
+    const attn__task *task = &plan->task;
+    attn__extent extent;
+    *span = (attn_span){0};
+    if ((int)array < 0 || array >= ATTN_ARRAYS)
+        return false;
+    bool table = array >= ATTN_ARRAY_TABLE;
+    if (!(table ? table_used(plan, array) : is_used(plan, array)))
+        return false;
+    if (table)
+        extent = attn__table_extent(task, (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE);
+    else if (attn__apart_extent(&plan->apart, operands[array]))
+        extent = *attn__apart_extent(&plan->apart, operands[array]);
+    else
+        extent = attn__operand_extent(task, operands[array]);
+    span->dtype = attn__operand_dtype(task->problem.dtype, table ? ATTN__OP_W : operands[array]);
+    span->output = is_output(task, array);
+    if (attn__extent_size(&extent) > 0) {
+        span->low = extent.low;
+        span->high = extent.high + 1;
+    }
+    return true;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ * One number for everything about a task that a solver's speed may depend on. */
+#include "attend/plan/plan.h"
+
+#include "attend/task/operand.h"
+#include "base/rng.h"
+
+static void mix(uint64_t *hash, int64_t x)
+{
+    *hash = attn__mix64(*hash ^ (uint64_t)x);
+}
+
+static void mix_group(uint64_t *hash, const attn__group *group)
+{
+    mix(hash, group->n);
+    for (int i = 0; i < group->n; i++) {
+        mix(hash, group->axis[i].dim.n);
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            mix(hash, attn__stride(&group->axis[i].dim, op));
+    }
+}
+
+static void mix_features(uint64_t *hash, const attn_problem *p)
+{
+    const int64_t plain[] = {p->dtype,   p->direction, p->score,    p->normalise,   p->with,
+                             p->nbands,  p->nwindows,  p->npicks,   p->nrelatives,  p->mask_fill != 0,
+                             p->dropout > 0, p->accumulate};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        mix(hash, plain[i]);
+    for (int i = 0; i < p->nbands; i++)
+        mix(hash, p->bands[i].lo), mix(hash, p->bands[i].hi);
+    for (int i = 0; i < p->nwindows; i++) {
+        const attn_window *w = &p->windows[i];
+        mix(hash, w->size), mix(hash, w->step), mix(hash, w->dilation);
+        mix(hash, w->offset), mix(hash, w->border);
+    }
+    for (int i = 0; i < p->nrelatives; i++)
+        mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
+}
+
+uint64_t attn__task_signature(const attn__task *task)
+{
+    uint64_t hash = 1;
+    mix_features(&hash, &task->problem);
+    mix_group(&hash, &task->batch);
+    mix_group(&hash, &task->query);
+    mix_group(&hash, &task->key);
+    mix_group(&hash, &task->contract);
+    mix_group(&hash, &task->value);
+    mix(&hash, task->threads);
+    mix(&hash, (int64_t)task->isa);
+    return hash;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ * What measuring learned, kept in the context: lines of a task's signature and the name of the fastest solver. */
+#include "attend/plan/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct lesson {
+    uint64_t signature;
+    const attn__solver *solver;
+} lesson;
+
+typedef struct wisdom {
+    size_t n, capacity;
+    lesson *lessons;
+} wisdom;
+
+static const char header[] = "attn-wisdom 1\n";
+
+static void release(attn_context *context, void *memory)
+{
+    wisdom *w = memory;
+    attn__free(context, w->lessons);
+    attn__free(context, w);
+}
+
+static lesson *find(const wisdom *w, uint64_t signature)
+{
+    for (size_t i = 0; w && i < w->n; i++)
+        if (w->lessons[i].signature == signature)
+            return &w->lessons[i];
+    return NULL;
+}
+
+const attn__solver *attn__wisdom_find(const attn_context *context, uint64_t signature)
+{
+    const lesson *known = find(context->wisdom, signature);
+    return known ? known->solver : NULL;
+}
+
+static wisdom *wisdom_of(attn_context *context)
+{
+    if (!context->wisdom) {
+        context->wisdom = attn__alloc_zero(context, sizeof(wisdom));
+        context->release_wisdom = context->wisdom ? release : NULL;
+    }
+    return context->wisdom;
+}
+
+static bool reserve(attn_context *context, wisdom *w)
+{
+    if (w->n < w->capacity)
+        return true;
+    size_t capacity = w->capacity ? 2 * w->capacity : 16;
+    lesson *grown = attn__realloc(context, w->lessons, attn__size_mul(capacity, sizeof *grown));
+    if (!grown)
+        return false;
+    w->lessons = grown;
+    w->capacity = capacity;
+    return true;
+}
+
+attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver)
+{
+    wisdom *w = wisdom_of(context);
+    lesson *known = find(w, signature);
+    if (known) {
+        known->solver = solver;
+        return ATTN_OK;
+    }
+    if (!w || !reserve(context, w))
+        return ATTN_MEMORY;
+    w->lessons[w->n++] = (lesson){signature, solver};
+    return ATTN_OK;
+}
+
+size_t attn_wisdom_export(const attn_context *context, char *text, size_t size)
+{
+    const wisdom *w = context->wisdom;
+    int n = snprintf(text, size, "%s", header);
+    size_t length = n > 0 ? (size_t)n : 0;
+    for (size_t i = 0; w && i < w->n; i++) {
+        size_t room = length < size ? size - length : 0;
+        n = snprintf(room ? text + length : NULL, room, "%016" PRIx64 " %s\n", w->lessons[i].signature,
+                     w->lessons[i].solver->name);
+        length += n > 0 ? (size_t)n : 0;
+    }
+    return length;
+}
+
+/* One line, "signature solver"; a solver that this build lacks is an error too, since the line says nothing. */
+static attn_status read_line(attn_context *context, const char *line, size_t length, int number)
+{
+    char copy[96], name[64];
+    uint64_t signature;
+    int end = 0;
+    if (length < sizeof copy) {
+        memcpy(copy, line, length);
+        copy[length] = '\0';
+        if (sscanf(copy, "%16" SCNx64 " %63s%n", &signature, name, &end) == 2 && (size_t)end == length) {
+            const attn__solver *solver = attn__solver_by_name(name);
+            if (solver)
+                return attn__wisdom_note(context, signature, solver);
+            return attn__fail(context, ATTN_FORMAT, "wisdom line %d: there is no solver '%s'", number, name);
+        }
+    }
+    return attn__fail(context, ATTN_FORMAT, "wisdom line %d is not a signature and a solver", number);
+}
+
+attn_status attn_wisdom_import(attn_context *context, const char *text)
+{
+    size_t head = sizeof header - 1;
+    if (strncmp(text, header, head) != 0)
+        return attn__fail(context, ATTN_FORMAT, "wisdom line 1 is not 'attn-wisdom 1'");
+    attn_status status = ATTN_OK;
+    int number = 2;
+    for (const char *line = text + head; status == ATTN_OK && *line; number++) {
+        size_t length = strcspn(line, "\n");
+        if (length)
+            status = read_line(context, line, length, number);
+        line += length + (line[length] == '\n');
+    }
+    return status;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ * Checks a problem, part by part: later parts rely on what earlier ones have made sure of. */
+#include "attend/problem/problem.h"
+
+#include <math.h>
+
+attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
+{
+    static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
+        attn__check_fields, attn__check_windows, attn__check_relations,
+        attn__check_sizes,  attn__check_tables,  attn__check_outputs,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        attn_status status = parts[i](context, problem);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__check_role(attn_context *context, const attn_problem *problem, int dim, attn_role role,
+                             const char *what)
+{
+    if (dim < 0 || dim >= problem->ndims)
+        return attn__fail(context, ATTN_ARGUMENT, "%s names dim %d, but the problem has %d dims", what, dim,
+                          problem->ndims);
+    if (problem->dims[dim].role != role)
+        return attn__fail(context, ATTN_ARGUMENT, "%s names dim %d, which is a %s dim, not a %s dim", what, dim,
+                          attn__role_name(problem->dims[dim].role), attn__role_name(role));
+    return ATTN_OK;
+}
+
+static attn_status check_count(attn_context *context, const char *name, int n, int most)
+{
+    if (n >= 0 && n <= most)
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ARGUMENT, "%s is %d; it must lie between 0 and %d", name, n, most);
+}
+
+static attn_status check_counts(attn_context *context, const attn_problem *p)
+{
+    const struct {
+        const char *name;
+        int n, most;
+    } counts[] = {
+        {"ndims", p->ndims, ATTN_MAX_DIMS},
+        {"nbands", p->nbands, ATTN_MAX_BANDS},
+        {"nwindows", p->nwindows, ATTN_MAX_WINDOWS},
+        {"nrelatives", p->nrelatives, ATTN_MAX_RELATIVE},
+        {"npicks", p->npicks, ATTN_MAX_PICKS},
+        {"direction", (int)p->direction, ATTN_BACKWARD},
+        {"score", (int)p->score, ATTN_SCORE_KINDS - 1},
+        {"normalise", (int)p->normalise, ATTN_KERNEL_SUM},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        attn_status status = check_count(context, counts[i].name, counts[i].n, counts[i].most);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16 && p->dtype != ATTN_F64)
+        return attn__fail(context, ATTN_UNSUPPORTED, "dtype %s: the engine takes f32, bf16 and f64",
+                          attn_dtype_name(p->dtype));
+    return ATTN_OK;
+}
+
+static attn_status check_numbers(attn_context *context, const attn_problem *p)
+{
+    if (!isfinite(p->scale))
+        return attn__fail(context, ATTN_ARGUMENT, "scale %g is not finite", p->scale);
+    if (!isfinite(p->width) || p->width < 0)
+        return attn__fail(context, ATTN_ARGUMENT, "width %g is not a positive number", p->width);
+    if (!isfinite(p->mask_fill))
+        return attn__fail(context, ATTN_ARGUMENT, "mask_fill %g is not finite (0 leaves masked keys out)",
+                          p->mask_fill);
+    if (p->mask_fill != 0 && p->normalise != ATTN_SOFTMAX)
+        return attn__fail(context, ATTN_ARGUMENT, "mask_fill is a score before softmax; other normalisations leave "
+                                                  "masked keys out");
+    if (!(p->dropout >= 0 && p->dropout < 1))
+        return attn__fail(context, ATTN_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
+    return ATTN_OK;
+}
+
+static attn_status check_wishes(attn_context *context, const attn_problem *p)
+{
+    const unsigned gradients = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
+                               ATTN_WANT_DW;
+    const unsigned known = gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WANT_LSE |
+                           ATTN_WANT_WEIGHTS;
+    if (p->with & ~known)
+        return attn__fail(context, ATTN_ARGUMENT, "with has unknown bits 0x%x", p->with & ~known);
+    if (p->direction != ATTN_BACKWARD)
+        return ATTN_OK;
+    if (!(p->with & gradients))
+        return attn__fail(context, ATTN_ARGUMENT, "a backward problem wants no gradient (with has no ATTN_WANT_D...)");
+    if ((p->with & ATTN_WANT_DBIAS) && !(p->with & ATTN_WITH_BIAS))
+        return attn__fail(context, ATTN_ARGUMENT, "the gradient of the bias is wanted, but there is no bias");
+    if ((p->with & ATTN_WANT_DTABLES) && p->nrelatives == 0)
+        return attn__fail(context, ATTN_ARGUMENT, "gradients of relative tables are wanted, but there are none");
+    if ((p->with & ATTN_WANT_DW) && !attn__operand_used(p, ATTN__OP_W))
+        return attn__fail(context, ATTN_ARGUMENT, "the gradient of w is wanted, but only additive and concatenation "
+                                                  "scores have w");
+    return ATTN_OK;
+}
+
+/* Without a stride, all channels would share the one number w. */
+static attn_status check_w(attn_context *context, const attn_problem *p)
+{
+    int still = -1;
+    for (int i = 0; i < p->ndims; i++) {
+        if (p->dims[i].role != ATTN_CONTRACT || p->dims[i].n <= 1)
+            continue;
+        if (p->dims[i].w != 0)
+            return ATTN_OK;
+        still = i;
+    }
+    if (still < 0 || !attn__operand_used(p, ATTN__OP_W))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_SHAPE, "dim %d (CONTRACT, length %lld): w has no stride, but additive and "
+                                           "concatenation scores have a w for each channel", still,
+                      (long long)p->dims[still].n);
+}
+
+static bool is_gradient(attn__operand op)
+{
+    return op >= ATTN__OP_DQ;
+}
+
+static attn_status check_dim(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_dim *dim = &p->dims[i];
+    if ((unsigned)dim->role > ATTN_VALUE)
+        return attn__fail(context, ATTN_ARGUMENT, "dim %d: role %d is not one of the five", i, (int)dim->role);
+    if (dim->n < 0)
+        return attn__fail(context, ATTN_SHAPE, "dim %d (%s): its length %lld is negative", i,
+                          attn__role_name(dim->role), (long long)dim->n);
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+        int64_t stride = attn__stride(dim, op);
+        if (stride == 0 || (attn__operand_table[op].roles >> dim->role & 1))
+            continue;
+        if (is_gradient(op) && !p->own_grad_strides)
+            continue;
+        return attn__fail(context, ATTN_SHAPE, "dim %d (%s, length %lld): %s has stride %lld, but %s does not move "
+                                               "along %s dims", i, attn__role_name(dim->role), (long long)dim->n,
+                          attn__operand_table[op].name, (long long)stride, attn__operand_table[op].name,
+                          attn__role_name(dim->role));
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__check_fields(attn_context *context, const attn_problem *problem)
+{
+    attn_status status = check_counts(context, problem);
+    if (status == ATTN_OK)
+        status = check_numbers(context, problem);
+    if (status == ATTN_OK)
+        status = check_wishes(context, problem);
+    for (int i = 0; status == ATTN_OK && i < problem->ndims; i++)
+        status = check_dim(context, problem, i);
+    return status == ATTN_OK ? check_w(context, problem) : status;
+}

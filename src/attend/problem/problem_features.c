@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ * The features of the problem grammar: each adds an operand, a band or a setting to a problem whose form stands. */
+#include "attend/problem/grammar.h"
+
+#include "attend/scores/score.h"
+#include "attend/task/operand.h"
+#include "base/context.h"
+
+static bool has(const attn__phrase *phrase, attn__feature feature)
+{
+    return attn__phrase_has(phrase, feature);
+}
+
+/* Contiguous strides for an operand over the dims of `roles`, and over the first dim if `first`; the last dim is the
+ * fastest.  False if they overflow. */
+static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
+{
+    int64_t stride = 1;
+    for (int i = p->ndims - 1; i >= 0; i--) {
+        attn_dim *dim = &p->dims[i];
+        if (!(roles >> dim->role & 1) && !(first && i == 0))
+            continue;
+        int64_t n = attn__operand_length(p, i, op);
+        *attn__stride_at(dim, op) = stride;
+        if (__builtin_mul_overflow(stride, n > 0 ? n : 1, &stride))
+            return false;
+    }
+    return true;
+}
+
+static bool add_operands(attn_problem *p, const attn__phrase *s)
+{
+    const int rows = ATTN__IN_BATCH | ATTN__IN_QUERY;
+    bool fits = true;
+    if (has(s, ATTN__FEATURE_BIAS) || has(s, ATTN__FEATURE_BIASK)) {
+        fits = fits && lay(p, ATTN__OP_BIAS, ATTN__IN_KEY | (has(s, ATTN__FEATURE_BIAS) ? rows : 0), false);
+        p->with |= ATTN_WITH_BIAS;
+    }
+    if (has(s, ATTN__FEATURE_MASK) || has(s, ATTN__FEATURE_PAD)) {
+        bool mask = has(s, ATTN__FEATURE_MASK);
+        fits = fits && lay(p, ATTN__OP_MASK, ATTN__IN_KEY | (mask ? ATTN__IN_QUERY : 0), !mask);
+        p->with |= ATTN_WITH_MASK;
+    }
+    if (has(s, ATTN__FEATURE_LENS) || has(s, ATTN__FEATURE_LENSQ)) {
+        fits = fits && lay(p, ATTN__OP_LENS, has(s, ATTN__FEATURE_LENSQ) ? ATTN__IN_QUERY : 0, true);
+        p->with |= ATTN_WITH_LENS;
+        p->lens_dim = attn__last_dim(p, ATTN_KEY);
+    }
+    if (attn__score_of(p)->vectors > 0)
+        fits = fits && lay(p, ATTN__OP_W, ATTN__IN_CONTRACT, false);
+    return fits;
+}
+
+static void add_band(attn_problem *p, int64_t lo, int64_t hi)
+{
+    p->bands[p->nbands++] = (attn_band){attn__last_dim(p, ATTN_QUERY), attn__last_dim(p, ATTN_KEY), lo, hi};
+}
+
+static void add_bands(attn_problem *p, const attn__phrase *s)
+{
+    int64_t more = p->dims[attn__last_dim(p, ATTN_KEY)].n - p->dims[attn__last_dim(p, ATTN_QUERY)].n;
+    if (has(s, ATTN__FEATURE_CAUSAL))
+        add_band(p, INT64_MIN, 0);
+    if (has(s, ATTN__FEATURE_CAUSAL_BR))
+        add_band(p, INT64_MIN, more);
+    if (has(s, ATTN__FEATURE_BAND))
+        add_band(p, s->lo, s->hi);
+}
+
+/* One table along a pair of dims for the channels [begin, end) of the last CONTRACT dim (0, 0: all): shared by heads,
+ * contiguous, as long as the pair's furthest distance. */
+static void add_table(attn_problem *p, int query_dim, int key_dim, int64_t begin, int64_t end)
+{
+    int64_t queries = p->dims[query_dim].n, keys = p->dims[key_dim].n, below = queries - 1, above = keys - 1;
+    const attn_window *window = attn__window_of(p, key_dim);
+    if (window) {
+        int64_t reach = (keys - 1) * (window->dilation ? window->dilation : 1);
+        bool shifted = window->border == ATTN_BORDER_SHIFT;
+        below = shifted ? reach : -window->offset;
+        above = shifted ? reach : reach + window->offset;
+    }
+    attn_relative *r = &p->relatives[p->nrelatives++];
+    int last = attn__last_dim(p, ATTN_CONTRACT);
+    *r = (attn_relative){.query_dim = query_dim, .key_dim = key_dim, .offset = below, .begin = begin, .end = end};
+    r->rows = below + above + 1 > 0 ? below + above + 1 : 0;
+    r->stride[last] = 1;
+    int64_t row = end > begin ? end - begin : p->dims[last].n;
+    for (int i = last - 1; i >= 0; i--) {
+        if (p->dims[i].role != ATTN_CONTRACT)
+            continue;
+        r->stride[i] = row;
+        row *= p->dims[i].n;
+    }
+    r->row_stride = row;
+}
+
+/* With a window, rows' distances serve the first half of the channels and columns' the second (Ramachandran et al.
+ * 2019). */
+static attn_status add_relative(attn_problem *p, attn_context *context)
+{
+    int query = attn__last_dim(p, ATTN_QUERY), key = attn__last_dim(p, ATTN_KEY);
+    int64_t channels = p->dims[attn__last_dim(p, ATTN_CONTRACT)].n;
+    if (p->nwindows < 2) {
+        add_table(p, query, key, 0, 0);
+        return ATTN_OK;
+    }
+    if (channels % 2 != 0 || channels == 0)
+        return attn__fail(context, ATTN_ARGUMENT, "rel needs an even number of channels in a window");
+    add_table(p, query - 1, key - 1, 0, channels / 2);
+    add_table(p, query, key, channels / 2, channels);
+    return ATTN_OK;
+}
+
+static void choose_kinds(attn_problem *p, const attn__phrase *s)
+{
+    for (int score = 0; score < ATTN_SCORE_KINDS; score++)
+        if (has(s, (attn__feature)(ATTN__FEATURE_SCORE_DOT + score)))
+            p->score = (attn_score)score;
+    p->normalise = has(s, ATTN__FEATURE_OVER_N)       ? ATTN_ONE_OVER_N
+                   : has(s, ATTN__FEATURE_KERNEL_SUM) ? ATTN_KERNEL_SUM
+                                                      : ATTN_SOFTMAX;
+    p->dtype = has(s, ATTN__FEATURE_BF16) ? ATTN_BF16 : has(s, ATTN__FEATURE_F64) ? ATTN_F64 : ATTN_F32;
+    if (has(s, ATTN__FEATURE_SCALE))
+        p->scale = s->scale;
+    p->dropout = s->dropout;
+    p->mask_fill = s->fill;
+    p->seed = s->dropout > 0 ? 1 : 0;
+}
+
+static void want_gradients(attn_problem *p)
+{
+    p->with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    if (p->with & ATTN_WITH_BIAS)
+        p->with |= ATTN_WANT_DBIAS;
+    if (p->nrelatives > 0)
+        p->with |= ATTN_WANT_DTABLES;
+    if (attn__score_of(p)->vectors > 0)
+        p->with |= ATTN_WANT_DW;
+}
+
+attn_status attn__phrase_features(attn_problem *problem, attn_context *context, const attn__phrase *phrase)
+{
+    choose_kinds(problem, phrase);
+    if (!add_operands(problem, phrase))
+        return attn__fail(context, ATTN_ARGUMENT, "its bias, mask or lengths would be too large");
+    add_bands(problem, phrase);
+    if (has(phrase, ATTN__FEATURE_REL) && add_relative(problem, context) != ATTN_OK)
+        return ATTN_ARGUMENT;
+    if (has(phrase, ATTN__FEATURE_LSE))
+        problem->with |= ATTN_WANT_LSE;
+    if (problem->direction == ATTN_BACKWARD)
+        want_gradients(problem);
+    return ATTN_OK;
+}

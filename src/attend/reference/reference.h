@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * reference.h - the two directions of the reference solver.
+ */
+#ifndef ATTN_ATTEND_REFERENCE_H
+#define ATTN_ATTEND_REFERENCE_H
+
+#include "attend/task/pair.h"
+#include "attend/task/solver.h"
+
+/* The logarithm of a row's normaliser, as two parts whose sum it is: their difference from a score keeps its
+ * digits where their rounded sum would not (a fill of -1e6 in f32).  -inf in `max` if the row has no keys. */
+typedef struct attn__normaliser {
+    double max, log_sum;
+} attn__normaliser;
+
+/* From the log-sum-exp array where one number is good enough, else from the scores again. */
+attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row);
+/* The normalised weight of a key that scores `score`. */
+double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score);
+
+void attn__reference_forward(const attn__task *task, const attn_arrays *arrays, void *workspace);
+
+/* Backward sums in float64, one accumulator for each element of a gradient. */
+size_t attn__reference_backward_size(const attn__task *task);
+void attn__reference_backward(const attn__task *task, const attn_arrays *arrays, void *workspace);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * A slope that ends at the width; called Epanechnikov in seeds of the literature. */
+#include "attend/scores/score.h"
+
+#include <math.h>
+
+static double value(const attn__score_rows *r)
+{
+    double height = 1 - sqrt(attn__distance2(r)) / r->width;
+    return height <= 0 ? 0 : height;
+}
+
+/* At its corners, distance 0 and width, it is taken to be flat; NaN stays. */
+static void gradient(const attn__score_rows *r, double g, const attn__score_slopes *to)
+{
+    double distance = sqrt(attn__distance2(r));
+    bool slopes = distance > 0 && distance < r->width;
+    attn__add_difference(r, g * (slopes ? -1 / (distance * r->width) : distance * 0), to);
+}
+
+const attn__score_kind attn__score_triangular = {
+    .name = "triangular",
+    .value = value,
+    .gradient = gradient,
+};

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_wide.c - heads of thousands of channels, forward: what it accepts, and its plan.  wide.h has the algorithm.
+ */
+#include "attend/wide/wide.h"
+
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+
+#include <stdio.h>
+
+/* Beside flash: each channel is copied as often, and the scores are stored after each chunk, which costs more than it
+ * saves until the head fills the second cache.  Blocks are larger, so bands leave more of them half empty. */
+static double cost(const attn__task *task)
+{
+    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
+    double channels = (double)(task->contract.size + task->value.size);
+    return pairs * channels * (channels > 640 ? 0.98 : 1.1) * (task->problem.nbands ? 1.2 : 1);
+}
+
+/* The number of equal parts of at most `most`, and the length of one, rounded up to `unit`. */
+static int64_t part(int64_t n, int64_t most, int64_t unit)
+{
+    int64_t parts = (n + most - 1) / most;
+    return parts > 1 ? attn__round_up((n + parts - 1) / parts, unit) : attn__round_up(n, unit);
+}
+
+/* The scores of a block of queries against one of keys fill half of the second cache, panels and what comes after
+ * them the rest. */
+static void choose_blocks(attn__wide *w, const attn__task *task)
+{
+    attn__flash *f = w->flash;
+    int64_t wide = f->tile->lanes * f->tile->vectors;
+    int64_t room = (int64_t)task->caches.l2 / 2 / (int64_t)sizeof(float);
+    f->key_block = part(task->key.size, 512, 8);
+    int64_t most = room / f->key_block;
+    most = most < wide ? wide : most > 288 ? 288 : most / wide * wide;
+    f->query_block = part(task->query.size, most, f->tile->lanes);
+    f->query_blocks = (task->query.size + f->query_block - 1) / f->query_block;
+    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+    w->key_blocks = (task->key.size + f->key_block - 1) / f->key_block;
+    w->sums_apart = w->key_blocks > 1 && task->problem.dtype == ATTN_BF16;
+}
+
+static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
+{
+    attn__wide *w = attn__alloc_zero(context, sizeof *w + sizeof *w->flash);
+    if (!w)
+        return ATTN_MEMORY;
+    attn__flash *f = w->flash = (attn__flash *)(void *)(w + 1);
+    attn__flash_describe(f, task);
+    w->put = attn__backward_for(f->tile->isa);
+    w->sums = attn__channels_for(f->tile->isa);
+    w->channels = f->channels;
+    w->values = f->values;
+    f->channels = w->channels < ATTN__WIDE_CHUNK ? w->channels : ATTN__WIDE_CHUNK;
+    f->values = w->values < ATTN__WIDE_CHUNK ? attn__round_up(w->values, 16) : ATTN__WIDE_CHUNK;
+    f->ldk = attn__round_up(f->channels, 16);
+    f->ldv = f->values;
+    choose_blocks(w, task);
+    recipe->data = w;
+    recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_bytes(w, task));
+    snprintf(recipe->text, sizeof recipe->text,
+             "%s tile %dx%d, blocks of %d queries x %d keys, %d + %d channels a step",
+             attn__isa_text(f->tile->isa), f->tile->rows, f->tile->lanes * f->tile->vectors, (int)f->query_block,
+             (int)f->key_block, (int)f->channels, (int)f->values);
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_wide = {"wide", attn__flash_refuse, cost, plan, attn__wide_forward};

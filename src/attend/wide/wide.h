@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wide.h - softmax attention whose heads are too wide for the tiles of flash: thousands of channels, as in tied rows
+ * of an alignment, where every row of it lengthens the head.
+ *
+ * The two products then dwarf the softmax between them, and what has to stay in the cache is the weights of a block
+ * of queries against a block of keys, while channels stream by in chunks:
+ *
+ *     S^T += K[keys, chunk] Q[chunk, queries]       for each chunk of the CONTRACT channels
+ *     P^T  = softmax of S^T, queries in the lanes   (all masks, bias, dropout: flash's own functions)
+ *     O[queries, chunk] = P V[keys, chunk]          for each chunk of the VALUE channels
+ *
+ * A few hundred keys are one block, and nothing is ever rescaled; more keys keep running sums in the output itself.
+ * Copying a chunk to panels absorbs strides and bf16.
+ */
+#ifndef ATTN_ATTEND_WIDE_H
+#define ATTN_ATTEND_WIDE_H
+
+#include "attend/flash/flash_item.h"
+#include "kernels/backward/backward.h"
+#include "kernels/channels/channels.h"
+
+enum { ATTN__WIDE_CHUNK = 64, ATTN__WIDE_STREAMS = 4 };
+
+/* Runs of adjacent channels inside one operand: a chunk is copied run by run. */
+typedef struct attn__wide_operand {
+    const attn__group *channels; /* NULL: adjacent, all of them */
+    size_t stride;   /* of the operand, see ATTN__STRIDE */
+    attn_dtype dtype;
+    int64_t run;     /* adjacent channels; 1: none are */
+} attn__wide_operand;
+
+attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype);
+
+/* Channels [first, first + n) of `rows` rows to out[row * ld + channel - first], zeros up to whole lanes; `table`
+ * has room for n offsets.  False if any is infinite or NaN. */
+bool attn__wide_copy(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base, const int64_t *at,
+                     int64_t rows, int64_t first, int64_t n, float *out, int64_t ld, int64_t *table);
+
+/* The same channels as rows of `width` lanes, times factor. */
+void attn__wide_gather(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base,
+                       const int64_t *at, int64_t count, int64_t first, int64_t n, float *tile, int64_t width,
+                       float factor, int64_t *table);
+
+/* out = (was ? was[row] * out : 0) + factor[row] * tile, for the rows' channels [first, first + n); in bf16, was is
+ * NULL or all ones. */
+typedef struct attn__wide_sum {
+    const attn__backward_kernel *put;
+    const attn__channels_kernel *channels;
+    const float *was, *factor;
+} attn__wide_sum;
+void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at, int64_t rows,
+                    int64_t first, int64_t n, const float *tile, int64_t ld);
+
+/* Chunks that will be read or written soon, brought to the second cache bit by bit while products run: the runs of
+ * one row may lie pages apart, where the machine does not look ahead by itself. */
+typedef struct attn__wide_ahead {
+    struct {
+        const char *base; /* of the chunk; NULL: nothing to do */
+        const int64_t *at;
+        int64_t rows, done;
+        int64_t size;     /* bytes of an element */
+        int64_t runs, step, bytes; /* runs of one row, bytes from one to the next, bytes of each */
+    } stream[ATTN__WIDE_STREAMS];
+    int64_t each; /* rows of one portion */
+} attn__wide_ahead;
+
+/* Adds a chunk of rows to what is to be brought in. */
+void attn__wide_want(attn__wide_ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
+                     int64_t rows, int64_t first, int64_t n);
+/* Divides what has been added into `portions`, and brings in one. */
+void attn__wide_divide(attn__wide_ahead *ahead, int64_t portions);
+void attn__wide_fetch(attn__wide_ahead *ahead);
+
+/* tile->run(whole) in portions that the first cache likes, each followed by one of `ahead`; how many those are. */
+void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__wide_ahead *ahead);
+int64_t attn__wide_portions(const attn__tile_kernel *tile, int64_t m, int64_t n, int64_t k);
+
+/* Made by plan, read-only afterwards. */
+typedef struct attn__wide {
+    const attn__backward_kernel *put;
+    const attn__channels_kernel *sums;
+    int64_t channels, values; /* of a whole head; `flash` has those of a chunk */
+    int64_t key_blocks;
+    bool sums_apart;          /* the output cannot hold partial sums: they are kept in scratch memory */
+    attn__flash *flash;       /* sizes of blocks, axes with limits */
+} attn__wide;
+
+void attn__wide_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                        void *workspace);
+/* Bytes of one thread. */
+size_t attn__wide_bytes(const attn__wide *wide, const attn__task *task);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wide_backward.h - the backward pass over wide heads: a block of queries against one of keys, in chunks of channels.
+ *
+ *     S += Q K^T             for each chunk of the CONTRACT channels
+ *     dP += dO V^T           for each chunk of the VALUE channels, and delta with it
+ *     P, dS                  once, by flash_backward's own functions
+ *     dV[keys, chunk] = P^T dO,  dK[keys, chunk] = dS^T Q,  dQ[queries, chunk] = dS K
+ *
+ * Where the queries and the keys are one block each, every gradient is written once.  Else blocks meet in waves, as in
+ * flash_backward.h: in step t, block w of the keys meets block (w + t) mod waves of the queries and adds.
+ */
+#ifndef ATTN_ATTEND_WIDE_BACKWARD_H
+#define ATTN_ATTEND_WIDE_BACKWARD_H
+
+#include "attend/flash_backward/flash_backward.h"
+#include "attend/wide/wide.h"
+
+/* Made by plan, read-only afterwards. */
+typedef struct attn__wide_back {
+    attn__back_plan back; /* sizes of a tile; its padded channels are those of a chunk */
+    const attn__channels_kernel *sums;
+    int64_t chunk;
+    int64_t waves;
+    bool once;     /* each gradient is written once, not added to */
+    bool in_turn;  /* the blocks of one batch item may write the same elements */
+    bool may_hide; /* pairs may be masked or dropped */
+} attn__wide_back;
+
+size_t attn__wide_back_bytes(const attn__wide_back *wide, const attn__task *task);
+void attn__wide_backward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+                         void *workspace);
+
+#endif

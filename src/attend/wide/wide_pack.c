@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wide_pack.c - chunks of channels between the caller's arrays and panels, run by run.
+ */
+#include "attend/wide/wide.h"
+
+#include "attend/task/integers.h"
+#include "attend/task/offsets.h"
+
+#include <string.h>
+
+enum { LINE = 64 };
+
+static int64_t stride_of(const attn__axis *axis, size_t stride)
+{
+    return *(const int64_t *)(const void *)((const char *)axis + stride);
+}
+
+attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype)
+{
+    attn__wide_operand x = {channels, stride, dtype, 1};
+    for (int a = channels->n - 1; a >= 0; a--) {
+        const attn__axis *axis = &channels->axis[a];
+        if (axis->dim.n > 1 && stride_of(axis, stride) != x.run)
+            break;
+        x.run *= axis->dim.n;
+    }
+    return x;
+}
+
+/* How many channels from `c` on, at most `most`, lie one after the other. */
+static int64_t run_from(const attn__wide_operand *x, int64_t c, int64_t most)
+{
+    return attn__least(x->run - c % x->run, most);
+}
+
+static const char *element(const attn__wide_operand *x, const void *base, int64_t channel)
+{
+    int64_t offset = x->channels ? attn__offsets_one(x->channels, x->stride, channel) : channel;
+    return (const char *)base + offset * (int64_t)attn_dtype_size(x->dtype);
+}
+
+bool attn__wide_copy(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base, const int64_t *at,
+                     int64_t rows, int64_t first, int64_t n, float *out, int64_t ld, int64_t *table)
+{
+    bool finite = true;
+    int64_t padded = attn__least(ld, (n + lanes->lanes - 1) / lanes->lanes * lanes->lanes);
+    for (int64_t r = 0; r < rows && padded > n; r++)
+        memset(out + r * ld + n, 0, (size_t)(padded - n) * sizeof *out);
+    if (x->run == 1 && n > 1) {
+        attn__offsets_fill(x->channels, x->stride, first, n, table);
+        return lanes->copy(base, x->dtype, at, table, rows, n, out, ld);
+    }
+    for (int64_t c = 0, run; c < n; c += run) {
+        run = run_from(x, first + c, n - c);
+        finite = lanes->copy(element(x, base, first + c), x->dtype, at, NULL, rows, run, out + c, ld) && finite;
+    }
+    return finite;
+}
+
+void attn__wide_gather(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base,
+                       const int64_t *at, int64_t count, int64_t first, int64_t n, float *tile, int64_t width,
+                       float factor, int64_t *table)
+{
+    attn__lanes_view view = {(void *)(uintptr_t)base, x->dtype, at, NULL, n, count};
+    if (x->run == 1 && n > 1) {
+        attn__offsets_fill(x->channels, x->stride, first, n, table);
+        view.row_offset = table;
+        lanes->gather(&view, tile, width, factor);
+        return;
+    }
+    for (int64_t c = 0; c < n; c += view.rows) {
+        view.rows = run_from(x, first + c, n - c);
+        view.base = (void *)(uintptr_t)element(x, base, first + c);
+        lanes->gather(&view, tile + c * width, width, factor);
+    }
+}
+
+static void put_run(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at,
+                    int64_t rows, int64_t n, const float *tile, int64_t ld)
+{
+    for (int64_t r = 0; r < rows; r++, tile += ld) {
+        if (x->dtype == ATTN_BF16) {
+            sum->put->put_bf16((uint16_t *)base + at[r], tile, n, sum->factor[r], sum->was != NULL);
+            continue;
+        }
+        float *out = (float *)base + at[r];
+        if (sum->was && sum->was[r] != 1.0f)
+            sum->channels->scale(sum->was[r], out, n);
+        sum->put->put(out, tile, n, sum->factor[r], sum->was != NULL);
+    }
+}
+
+void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at, int64_t rows,
+                    int64_t first, int64_t n, const float *tile, int64_t ld)
+{
+    for (int64_t c = 0, run; c < n; c += run) {
+        run = run_from(x, first + c, n - c);
+        put_run(x, sum, (void *)(uintptr_t)element(x, base, first + c), at, rows, run, tile + c, ld);
+    }
+}
+
+/* Chunks of runs of unlike lengths, or of single channels, are left to the machine. */
+void attn__wide_want(attn__wide_ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
+                     int64_t rows, int64_t first, int64_t n)
+{
+    int64_t run = run_from(x, first, n), size = (int64_t)attn_dtype_size(x->dtype);
+    int i = 0;
+    while (i < ATTN__WIDE_STREAMS && ahead->stream[i].base)
+        i++;
+    if (i == ATTN__WIDE_STREAMS || n <= 0 || run * size < LINE)
+        return;
+    ahead->stream[i].base = element(x, base, first);
+    ahead->stream[i].at = at;
+    ahead->stream[i].rows = rows;
+    ahead->stream[i].done = 0;
+    ahead->stream[i].size = size;
+    ahead->stream[i].runs = n / run;
+    ahead->stream[i].step = n > run ? element(x, base, first + run) - ahead->stream[i].base : 0;
+    ahead->stream[i].bytes = run * size;
+}
+
+void attn__wide_divide(attn__wide_ahead *ahead, int64_t portions)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < ATTN__WIDE_STREAMS; i++)
+        rows += ahead->stream[i].base ? ahead->stream[i].rows : 0;
+    ahead->each = (rows + portions - 1) / portions;
+}
+
+void attn__wide_fetch(attn__wide_ahead *ahead)
+{
+    int64_t budget = ahead->each;
+    for (int i = 0; i < ATTN__WIDE_STREAMS && budget > 0; i++) {
+        if (!ahead->stream[i].base)
+            continue;
+        int64_t done = ahead->stream[i].done, end = attn__least(ahead->stream[i].rows, done + budget);
+        budget -= end - done;
+        for (; done < end; done++) {
+            const char *row = ahead->stream[i].base + ahead->stream[i].at[done] * ahead->stream[i].size;
+            for (int64_t r = 0; r < ahead->stream[i].runs; r++, row += ahead->stream[i].step) {
+                for (int64_t b = 0; b < ahead->stream[i].bytes; b += LINE)
+                    __builtin_prefetch(row + b, 0, 3);
+            }
+        }
+        ahead->stream[i].done = end;
+    }
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * local.h - the window solver's inside: every KEY axis is a window that slides along a QUERY axis of its own.
+ *
+ * Virtual taps.  The taps of query i along one axis stand at i * step + offset + t * dilation.  A window that is
+ * shifted inwards by m taps is the same with t counted from m: so tap numbers t may be below 0 or past the number
+ * of taps, each query takes part in a range [from, to) of them, and the relative position of a pair depends on t
+ * alone.  Borders that mask, and bands, only make the range smaller.
+ *
+ * Cells.  Position (i + cell) * step + phase: a tap has the same cell and phase for all i, so that one tap of
+ * neighbouring queries reads neighbouring cells of the strip of its phase.
+ *
+ * Heads.  A head of 8 channels has half a cache line of a pixel, and half of what a transposed square holds.  Heads
+ * that are adjacent in memory go through an item together: the first one reads the strips and blocks of all, the last
+ * one writes, and in between each has its own turn on its part of them.
+ *
+ * Passes.  Queries stand in the lanes and the strips hold keys and values; or, for the gradients of these, keys
+ * stand in the lanes and the strips hold queries and output gradients.  Both run the same blocks; nobody writes
+ * what another one writes, so that the bits do not depend on the threads.
+ */
+#ifndef ATTN_ATTEND_LOCAL_H
+#define ATTN_ATTEND_LOCAL_H
+
+#include "attend/task/gradient_sums.h"
+#include "attend/task/solver.h"
+#include "kernels/lanes/lanes.h"
+#include "kernels/taps/taps.h"
+#include "kernels/tile/tile.h"
+
+#define ATTN__LOCAL_KINDS 3 /* of attn_relative_kind */
+enum { ATTN__LOCAL_AXES = ATTN_MAX_WINDOWS, ATTN__LOCAL_SLOTS = 16, ATTN__LOCAL_HEADS = 8 };
+
+/* One window. */
+typedef struct attn__local_axis {
+    attn_window window;
+    int query, key;      /* axes of the groups */
+    int64_t n, taps;     /* queries, taps */
+    int64_t first, last; /* virtual taps that some query takes part in */
+    int64_t low, high;   /* those that the bands allow */
+} attn__local_axis;
+
+typedef struct attn__local_range {
+    int64_t from, to, moved; /* moved: the virtual tap that is the window's tap 0 */
+} attn__local_range;
+
+/* The windows of the task, one for each KEY axis, into `windows`; fewer if some axis can have none.  Keys without a
+ * window that a table refers to are one that is shifted inwards and as wide as the axis: then a virtual tap is the
+ * relative position, as a table wants it. */
+int attn__local_windows(const attn__task *task, attn_window windows[ATTN__LOCAL_AXES]);
+attn__local_axis attn__local_axis_make(const attn__task *task, const attn_window *window);
+/* Empty ranges have from >= to. */
+attn__local_range attn__local_range_at(const attn__local_axis *axis, int64_t query);
+int64_t attn__local_cell(const attn__local_axis *axis, int64_t tap);
+int64_t attn__local_phase(const attn__local_axis *axis, int64_t tap);
+
+/* The lines that a line of the lanes meets along one outer axis. */
+typedef struct attn__local_list {
+    int64_t n;
+    int64_t *tap, *at; /* at: query or position, -1 for a position outside a zero border */
+} attn__local_list;
+
+/* How one pass divides the work. */
+typedef struct attn__local_pass {
+    bool by_key;
+    int64_t lines, band, bands;
+    int64_t cells, tile, tiles; /* along the lanes */
+    int64_t phases;             /* of the lanes: the step by key, else 1 */
+    int64_t strip_phases;       /* of the strips: the step by query, else 1 */
+    int64_t ld;                 /* of a strip's row */
+    int64_t modulus[ATTN__LOCAL_AXES], divisor[ATTN__LOCAL_AXES], slots; /* slot of a line: at / divisor % modulus */
+    int64_t pairs, entries;     /* at most, of a block */
+    int64_t items;              /* of one batch index */
+} attn__local_pass;
+
+/* The recipe's data. */
+typedef struct attn__local {
+    const attn__taps_kernel *taps;
+    const attn__lanes_kernel *lanes;
+    const attn__tile_kernel *tile;
+    int naxes, nfree;
+    attn__local_axis axis[ATTN__LOCAL_AXES]; /* the last one is the lanes' */
+    int free_axis[ATTN_MAX_DIMS];            /* QUERY axes without a window */
+    int64_t free;                            /* their product */
+    int64_t channels, values;
+    int heads;                               /* of an item: the last batch axis is a multiple of it */
+    bool masked, by_pairs;                   /* mask or lengths; they differ from query to query */
+    int lens_axis;                           /* that the lengths cut */
+    float kept;                              /* factor of weights that dropout keeps */
+    bool has_table[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES]; /* of attn_relative_kind */
+    const int64_t *channel[ATTN__OPERANDS];  /* offsets of channels, NULL where adjacent */
+    attn__local_pass pass[2];                /* by query, by key */
+    const int64_t *table_channel[ATTN_MAX_RELATIVE];     /* INT64_MIN where the table does not serve the channel */
+    int64_t table_floats, table_at[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES];
+    size_t share, slot_share;                /* bytes: of a thread, of a slot of shared sums */
+    int64_t memory[];
+} attn__local;
+
+const char *attn__local_refuse(const attn__task *task);
+attn_status attn__local_plan(attn_context *context, const attn__task *task, attn__recipe *recipe);
+/* The task with only those gradients wanted that many items add to. */
+attn__task attn__local_shared(const attn__task *task);
+void attn__local_run(const attn__task *task, const attn__local *local, const attn_arrays *arrays, void *workspace);
+
+/* The block of lanes that a tile is cut into. */
+typedef struct attn__local_block {
+    int64_t first, n; /* virtual taps first + k * stride, k < n */
+    bool ragged;      /* not every lane takes part in all of them */
+} attn__local_block;
+
+/* A line of the strips that the line of the lanes meets. */
+typedef struct attn__local_pair {
+    int64_t slot;
+    int64_t tap[ATTN__LOCAL_AXES]; /* of the outer axes */
+    int64_t bias;                  /* offset of the line's bias, the lanes' axis left out */
+    int64_t dbias;
+    int64_t mask, lens, position;  /* the same for these, and where the line of keys lies on lens_axis */
+    bool outside;                  /* no such line of keys: a zero border */
+    uint32_t column;               /* dropout's, of the outer axes */
+} attn__local_pair;
+
+/* One thread's memory, cut for one pass. */
+typedef struct attn__local_scratch {
+    attn__local_list list[ATTN__LOCAL_AXES];
+    attn__local_pair *pair;
+    attn__local_block *block;
+    int32_t *from, *to, *moved, *number;  /* of queries, by cell of the lanes or strips; of entries */
+    int64_t *a_at, *b_at, *row_at;        /* of entries: in the strips, and among from and to */
+    int64_t *rows_at;                     /* of entries: in `rows` */
+    int64_t *flag_at;                     /* of entries: in `flags` */
+    float *flags, *lane_flags;            /* 0 at masked keys: by query of each slot, by key of the lanes */
+    uint32_t *column, *drop_key;          /* dropout: of entries; low and high halves, like lse and delta */
+    int64_t *shift, *phase;               /* of the block's taps: cells further in the strip, and which strip */
+    int64_t *tag, *offset;
+    float *a, *b;                         /* strips: k and v, or q and dout */
+    float *rows;                          /* by key: lse and delta of each slot */
+    float *terms[2], *pair_rows[2];       /* table terms of strips a and b: per lane tap, and per pair */
+    float *pair_table[ATTN__LOCAL_KINDS]; /* [pair][channel]: the outer axes' table rows, added up */
+    float *s, *dp;
+    float *lane_a, *lane_b, *lane_o, *out_a, *out_b, *old; /* [channels][width] */
+    float *lane_terms, *margin, *pair_margin;
+    float *m, *l, *factor, *ones, *lse, *delta;
+    float *line;                          /* strips under way */
+    float *table;                         /* of the batch index: see table_at */
+    double *table_sums;                   /* their gradients */
+} attn__local_scratch;
+
+/* Into the memory of each head: what one leaves to the next, and temporary things, are the same for all. */
+size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
+                          attn__local_scratch scratch[ATTN__LOCAL_HEADS]);
+
+/* One thread at work on one head of an item; those of the heads before and after are its neighbours in an array. */
+typedef struct attn__local_work {
+    int head;
+    const attn__task *task;
+    const attn__local *local;
+    const attn__local_pass *pass;
+    const attn_arrays *arrays;
+    attn__sums sums;                  /* shared gradients of the slot */
+    attn__local_scratch s;
+    int64_t batch;
+    int64_t batch_at[ATTN__OPERANDS]; /* offsets of the batch index */
+    int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
+    bool tables_read;
+    bool described;                   /* the tile, by an earlier item of the same one */
+    int64_t described_item;
+    uint64_t batch_row;               /* its part of dropout's row numbers */
+    int64_t cell0, phase;             /* the tile's first cell, and the phase of its lanes */
+    int64_t live;                     /* cells of the tile */
+    int64_t line_at[ATTN__OPERANDS];  /* of the line in the lanes */
+    int64_t index[ATTN_MAX_DIMS];     /* of its QUERY axes, or positions of the outer axes */
+    int64_t free;                     /* index of its free QUERY axes; by query */
+    int64_t pairs;
+    int64_t cell, lanes;              /* the block: first cell in the tile, lanes that live */
+    attn__local_block now;
+    int64_t stride;                   /* between its taps */
+} attn__local_work;
+
+/* Strips (local_strips.c). */
+void attn__local_tile_start(attn__local_work *work, int64_t item);
+void attn__local_line_start(attn__local_work *work, int64_t line);
+/* Asks for what the next line is going to read at the lanes of this block: its elements lie too far apart for the
+ * machine to guess. */
+void attn__local_fetch_ahead(const attn__local_work *work);
+/* Reads the block's lanes of an operand of the line in the lanes into [channels][width], the first head for all. */
+void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out);
+/* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients; the last
+ * head does it for all. */
+void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor);
+int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane);
+
+void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
+
+/* Masks and lengths (local_mask.c). */
+void attn__local_masks_plan(attn__local *local, const attn__task *task);
+void attn__local_mask_of_slot(attn__local_work *work, int64_t slot, const int64_t *at);
+void attn__local_mask_of_pair(attn__local_work *work, attn__local_pair *pair, const int64_t *at, int64_t free);
+/* s = -infinity where keys are masked. */
+void attn__local_mask(attn__local_work *work, float *s);
+
+/* Dropout (local_dropout.c): keys of the rows in a slot, keys of the lanes, columns; marks what is dropped. */
+void attn__local_drop_of_slot(attn__local_work *work, int64_t slot, const int64_t *at, int64_t free);
+void attn__local_drop_of_lanes(attn__local_work *work);
+void attn__local_drop_of_pair(attn__local_work *work, attn__local_pair *pair, const int64_t *query);
+void attn__local_drop_of_entries(attn__local_work *work);
+void attn__local_drop(attn__local_work *work, float *s);
+
+/* Relative tables (local_tables.c). */
+void attn__local_tables_read(attn__local_work *work);
+void attn__local_tables_of_pairs(attn__local_work *work);
+void attn__local_tables_of_strip(attn__local_work *work, int64_t slot);
+void attn__local_tables_of_pair_strips(attn__local_work *work);
+/* s += factor * the terms of the lanes' own table, or of the strips'. */
+void attn__local_lane_terms(attn__local_work *work, attn_relative_kind kind, const float *tile, float *s, float factor);
+void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, float *s, float factor);
+/* Sums weights over the outer taps, for each tap of the lanes' axis, and the other way round. */
+void attn__local_margins(attn__local_work *work, attn_relative_kind kind, const float *weights);
+/* out[c] += sum over taps of weights * table: what a table gives to the operand that it is contracted with. */
+void attn__local_table_mix(attn__local_work *work, attn_relative_kind kind, float *out);
+/* Adds weights x tile to the gradients of the tables of the kind. */
+void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile);
+/* Adds those since the tables were read to the shared sums. */
+void attn__local_tables_store(attn__local_work *work);
+
+/* Biases (local_bias.c). */
+void attn__local_bias_add(attn__local_work *work, float *s);
+void attn__local_bias_gradient(attn__local_work *work, const float *ds);
+bool attn__local_bias_shared(const attn__task *task);
+
+/* The operand kinds' tables that belong to the lanes and to the strips of q and k. */
+static inline attn_relative_kind attn__local_lane_kind(const attn__local_pass *pass)
+{
+    return pass->by_key ? ATTN_RELATIVE_KEY : ATTN_RELATIVE_QUERY;
+}
+static inline attn_relative_kind attn__local_strip_kind(const attn__local_pass *pass)
+{
+    return pass->by_key ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
+}
+
+/* The head's strip of keys or queries (of values or output gradients). */
+static inline float *attn__local_strip(const attn__local_work *work, bool values, int64_t slot, int64_t phase)
+{
+    int64_t n = (values ? work->local->values : work->local->channels) * work->local->heads;
+    return (values ? work->s.b : work->s.a) + (slot * work->pass->strip_phases + phase) * n * work->pass->ld;
+}
+
+/* True if some outer axis has a table of the kind. */
+static inline bool attn__local_has_outer(const attn__local *local, attn_relative_kind kind)
+{
+    for (int i = 0; i < local->naxes - 1; i++)
+        if (local->has_table[kind][i])
+            return true;
+    return false;
+}
+
+#endif

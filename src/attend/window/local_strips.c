@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT
+ * Lines: which ones meet, strips of them kept from line to line, and blocks of lanes read and written. */
+#include "attend/window/local.h"
+
+#include "attend/task/offsets.h"
+
+#include <math.h>
+
+static const attn__local_axis *lane_axis(const attn__local *local)
+{
+    return &local->axis[local->naxes - 1];
+}
+
+static int64_t first_cell(const attn__local_axis *axis)
+{
+    return attn__local_cell(axis, axis->first);
+}
+
+static int64_t last_cell(const attn__local_axis *axis)
+{
+    return axis->last > axis->first ? attn__local_cell(axis, axis->last - 1) : first_cell(axis);
+}
+
+/* ------------------------------------------------------------------------------------------------ tiles */
+
+/* Which queries take part where, by cell: of the lanes where these are queries, else of the strips. */
+static void read_ranges(attn__local_work *work)
+{
+    const attn__local_axis *axis = lane_axis(work->local);
+    int64_t query = work->pass->by_key ? work->cell0 - last_cell(axis) : work->cell0;
+    for (int64_t j = 0; j < work->pass->ld; j++, query++) {
+        attn__local_range r = {0};
+        if (query >= 0 && query < axis->n)
+            r = attn__local_range_at(axis, query);
+        bool none = r.from >= r.to;
+        work->s.from[j] = none ? INT32_MAX : (int32_t)r.from;
+        work->s.to[j] = none ? INT32_MIN : (int32_t)r.to;
+        work->s.moved[j] = none ? 0 : (int32_t)r.moved;
+    }
+}
+
+static int64_t shift_of(const attn__local_work *work, int64_t tap)
+{
+    return work->pass->by_key ? last_cell(lane_axis(work->local)) - attn__local_cell(lane_axis(work->local), tap) : 0;
+}
+
+/* How many lanes of the block take part in the tap. */
+static int64_t count_lanes(const attn__local_work *work, int64_t cell, int64_t tap)
+{
+    int64_t count = 0, at = cell + shift_of(work, tap);
+    for (int w = 0; w < work->local->taps->width; w++)
+        count += work->s.from[at + w] <= tap && tap < work->s.to[at + w];
+    return count;
+}
+
+static attn__local_block describe_block(const attn__local_work *work, int64_t cell, int64_t first, int64_t count)
+{
+    attn__local_block block = {0};
+    int64_t width = work->local->taps->width, end = 0;
+    for (int64_t k = 0; k < count; k++) {
+        int64_t tap = first + k * work->stride, lanes = count_lanes(work, cell, tap);
+        if (lanes == 0)
+            continue;
+        if (end == 0)
+            block.first = tap;
+        block.ragged = block.ragged || lanes < width || (end && end != k);
+        end = k + 1;
+        block.n = (tap - block.first) / work->stride + 1;
+    }
+    return block;
+}
+
+/* A phase of the lanes has every stride-th tap, as the dilation and the step have it. */
+static void describe_blocks(attn__local_work *work)
+{
+    const attn__local_axis *axis = lane_axis(work->local);
+    int64_t first = axis->first, a = axis->window.step, b = axis->window.dilation;
+    work->stride = 1;
+    if (work->pass->by_key) {
+        while (b) {
+            int64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        work->stride = axis->window.step / a;
+        while (first < axis->last && attn__local_phase(axis, first) != work->phase)
+            first++;
+    }
+    int64_t count = (axis->last - first + work->stride - 1) / work->stride;
+    for (int64_t cell = 0; cell < work->live; cell += work->local->taps->width)
+        work->s.block[cell / work->local->taps->width] = describe_block(work, cell, first, count);
+}
+
+void attn__local_tile_start(attn__local_work *work, int64_t item)
+{
+    const attn__local_pass *pass = work->pass;
+    int64_t tile = item % pass->tiles;
+    work->phase = item / pass->tiles % pass->phases;
+    work->cell0 = tile * pass->tile;
+    int64_t live = pass->cells - work->cell0;
+    if (pass->by_key) /* later phases may have one position less */
+        live = (lane_axis(work->local)->window.size - work->phase + pass->phases - 1) / pass->phases - work->cell0;
+    work->live = live < pass->tile ? live : pass->tile;
+    for (int64_t slot = 0; slot <= pass->slots; slot++)
+        work->s.tag[slot] = -1;
+    int64_t kind = item % (pass->tiles * pass->phases);
+    if (work->described && work->described_item == kind)
+        return;
+    read_ranges(work);
+    describe_blocks(work);
+    work->described = true;
+    work->described_item = kind;
+}
+
+/* ----------------------------------------------------------------------------------------------- strips */
+
+/* Where the strip of a phase starts: coordinate of cell 0, and the step from cell to cell. */
+typedef struct strip {
+    const void *base;
+    attn_dtype dtype;
+    int64_t at, stride; /* offset of coordinate 0, and between coordinates */
+    int64_t low, step, size;
+    const int64_t *channel;
+    int64_t channels;
+} strip;
+
+static void read_strip(const attn__local_work *work, const strip *t, float *out)
+{
+    const attn__lanes_kernel *lanes = work->local->lanes;
+    int64_t ld = work->pass->ld, begin = t->low < 0 ? (-t->low + t->step - 1) / t->step : 0;
+    int64_t end = t->low < t->size ? (t->size - t->low + t->step - 1) / t->step : 0;
+    end = end < ld ? end : ld;
+    if (begin >= end) {
+        memset(out, 0, (size_t)(t->channels * ld) * sizeof *out);
+        return;
+    }
+    int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
+    for (int64_t j = 0; j < end - begin; j++)
+        work->s.offset[j] = first + j * step;
+    attn__lanes_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
+    float *to = begin ? work->s.line : out;
+    lanes->gather(&view, to, ld, 1);
+    for (int64_t c = 0; c < t->channels; c++) {
+        float *row = out + c * ld;
+        if (begin) {
+            memset(row, 0, (size_t)begin * sizeof *row);
+            memcpy(row + begin, to + c * ld, (size_t)(end - begin) * sizeof *row);
+        }
+        memset(row + end, 0, (size_t)(ld - end) * sizeof *row);
+    }
+}
+
+static const attn__axis *side_axis(const attn__local_work *work, attn__operand op)
+{
+    const attn__local_axis *axis = lane_axis(work->local);
+    bool key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+    return key ? &work->task->key.axis[axis->key] : &work->task->query.axis[axis->query];
+}
+
+static strip strip_of(const attn__local_work *work, attn__operand op, const void *base, int64_t at, int64_t phase)
+{
+    const attn__local_axis *axis = lane_axis(work->local);
+    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
+    strip t = {.base = base, .dtype = work->task->problem.dtype, .at = at, .channel = work->local->channel[op]};
+    t.stride = attn__stride(&side_axis(work, op)->dim, op);
+    t.channels = (value ? work->local->values : work->local->channels) * work->local->heads;
+    t.step = work->pass->by_key ? 1 : axis->window.step;
+    t.low = work->pass->by_key ? work->cell0 - last_cell(axis) : (work->cell0 + first_cell(axis)) * t.step + phase;
+    t.size = work->pass->by_key ? axis->n : axis->window.size;
+    return t;
+}
+
+/* Log-sum-exp in powers of two, +inf where the row is empty. */
+static void read_lse(const attn__local_work *work, int64_t lse_at, float *rows)
+{
+    const attn__local_axis *axis = lane_axis(work->local);
+    int64_t ld = work->pass->ld, low = work->cell0 - last_cell(axis);
+    int64_t stride = work->task->query.axis[axis->query].dim.lse;
+    for (int64_t j = 0; j < ld; j++) {
+        bool inside = low + j >= 0 && low + j < axis->n;
+        float lse = inside ? ((const float *)work->arrays->lse)[lse_at + (low + j) * stride] : -INFINITY;
+        rows[j] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+    }
+}
+
+/* delta = sum of o * dout for all heads. */
+static void read_delta(attn__local_work *work, int64_t slot, int64_t o_at)
+{
+    const attn__local *local = work->local;
+    int64_t ld = work->pass->ld;
+    strip t = strip_of(work, ATTN__OP_O, work->arrays->o, o_at, 0);
+    float *o = work->s.line + ld * local->values * local->heads;
+    read_strip(work, &t, o);
+    for (int h = 0; h < local->heads; h++)
+        local->taps->dot(o + h * local->values * ld, attn__local_strip(work + h, true, slot, 0), local->values, ld, ld,
+                         work[h].s.rows + (slot * 2 + 1) * ld);
+}
+
+static void read_slot(attn__local_work *work, int64_t slot, const int64_t at[ATTN__OPERANDS])
+{
+    const attn__local_pass *pass = work->pass;
+    const attn_arrays *x = work->arrays;
+    for (int64_t phase = 0; work->head == 0 && phase < pass->strip_phases; phase++) {
+        strip first = pass->by_key ? strip_of(work, ATTN__OP_Q, x->q, at[ATTN__OP_Q], phase)
+                                   : strip_of(work, ATTN__OP_K, x->k, at[ATTN__OP_K], phase);
+        strip second = pass->by_key ? strip_of(work, ATTN__OP_DOUT, x->dout, at[ATTN__OP_DOUT], phase)
+                                    : strip_of(work, ATTN__OP_V, x->v, at[ATTN__OP_V], phase);
+        read_strip(work, &first, attn__local_strip(work, false, slot, phase));
+        read_strip(work, &second, attn__local_strip(work, true, slot, phase));
+    }
+    if (pass->by_key && work->head == 0)
+        read_delta(work, slot, at[ATTN__OP_O]);
+    if (pass->by_key)
+        read_lse(work, at[ATTN__OP_LSE], work->s.rows + slot * 2 * pass->ld);
+    attn__local_tables_of_strip(work, slot);
+}
+
+static void clear_slot(attn__local_work *work, int64_t slot)
+{
+    const attn__local *local = work->local;
+    int64_t n = work->pass->strip_phases * work->pass->ld;
+    for (int64_t phase = 0; phase < work->pass->strip_phases; phase++) {
+        memset(attn__local_strip(work, false, slot, phase), 0, (size_t)(work->pass->ld * local->channels) * sizeof(float));
+        memset(attn__local_strip(work, true, slot, phase), 0, (size_t)(work->pass->ld * local->values) * sizeof(float));
+    }
+    for (int64_t i = 0; work->local->masked && !work->pass->by_key && i < n; i++)
+        work->s.flags[slot * n + i] = 1; /* what does not exist is not masked */
+    attn__local_tables_of_strip(work, slot);
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+static void list_by_query(const attn__local_axis *axis, int64_t query, attn__local_list *list)
+{
+    attn__local_range r = attn__local_range_at(axis, query);
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = r.from; tap < r.to; tap++) {
+        int64_t at = query * w->step + w->offset + tap * w->dilation;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = at >= 0 && at < w->size ? at : -1;
+    }
+}
+
+static void list_by_key(const attn__local_axis *axis, int64_t position, attn__local_list *list)
+{
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = axis->first; tap < axis->last; tap++) {
+        int64_t start = position - w->offset - tap * w->dilation;
+        if (start < 0 || start % w->step || start / w->step >= axis->n)
+            continue;
+        attn__local_range r = attn__local_range_at(axis, start / w->step);
+        if (tap < r.from || tap >= r.to)
+            continue;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = start / w->step;
+    }
+}
+
+/* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
+void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
+{
+    const attn__local *local = work->local;
+    const attn__task *task = work->task;
+    memcpy(out, work->batch_at, sizeof work->batch_at);
+    for (int i = 0; i < local->naxes - 1; i++) {
+        const attn__local_axis *axis = &local->axis[i];
+        const attn_dim *d = keys ? &task->key.axis[axis->key].dim : &task->query.axis[axis->query].dim;
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            out[op] += (keys && !attn__operand_table[op].positional ? 0 : at[i]) * attn__stride(d, op);
+    }
+    for (int f = local->nfree - 1; f >= 0 && !keys; f--) {
+        const attn_dim *d = &task->query.axis[local->free_axis[f]].dim;
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            out[op] += free % d->n * attn__stride(d, op);
+        free /= d->n;
+    }
+}
+
+/* The slot that holds the line's strips, read now unless they are there from an earlier line. */
+static int64_t slot_of(attn__local_work *work, const int64_t *at, int64_t free)
+{
+    const attn__local_pass *pass = work->pass;
+    int64_t slot = pass->by_key ? free : 0, tag = slot, offsets[ATTN__OPERANDS];
+    for (int i = 0; i < work->local->naxes - 1; i++) {
+        const attn__local_axis *axis = &work->local->axis[i];
+        if (at[i] < 0)
+            return pass->slots;
+        slot = slot * pass->modulus[i] + at[i] / pass->divisor[i] % pass->modulus[i];
+        tag = tag * (pass->by_key ? axis->n : axis->window.size) + at[i];
+    }
+    if (work->s.tag[slot] == tag)
+        return slot;
+    attn__local_line_offsets(work, at, free, !pass->by_key, offsets);
+    read_slot(work, slot, offsets);
+    if (pass->by_key && work->task->has_dropout)
+        attn__local_drop_of_slot(work, slot, at, free);
+    if (!pass->by_key && work->local->masked && !work->local->by_pairs)
+        attn__local_mask_of_slot(work, slot, at);
+    work->s.tag[slot] = tag;
+    return slot;
+}
+
+/* The bias of the pair's lines, for tap 0 of the lanes' axis (its `moved` apart) and lane coordinate 0. */
+static int64_t bias_of(const attn__local_work *work, const int64_t *query, int64_t free, const int64_t *tap,
+                       attn__operand op)
+{
+    int64_t offsets[ATTN__OPERANDS] = {0};
+    attn__local_line_offsets(work, query, free, false, offsets);
+    for (int i = 0; i < work->local->naxes - 1; i++) {
+        const attn__local_axis *axis = &work->local->axis[i];
+        int64_t own = tap[i] - attn__local_range_at(axis, query[i]).moved; /* NOLINT: filled for every axis */
+        offsets[op] += own * attn__stride(&work->task->key.axis[axis->key].dim, op);
+    }
+    return offsets[op];
+}
+
+static void add_pair(attn__local_work *work, const int64_t *choice, int64_t free)
+{
+    attn__local_pair *pair = &work->s.pair[work->pairs++];
+    int64_t at[ATTN__LOCAL_AXES];
+    bool by_key = work->pass->by_key;
+    for (int i = 0; i < work->local->naxes - 1; i++) {
+        pair->tap[i] = work->s.list[i].tap[choice[i]];
+        at[i] = work->s.list[i].at[choice[i]];
+    }
+    pair->slot = slot_of(work, at, free);
+    const int64_t *query = by_key ? at : work->index;
+    if (work->local->by_pairs)
+        attn__local_mask_of_pair(work, pair, at, free);
+    if (work->task->has_dropout)
+        attn__local_drop_of_pair(work, pair, query);
+    if (!work->task->has_bias)
+        return;
+    pair->bias = bias_of(work, query, free, pair->tap, ATTN__OP_BIAS);
+    pair->dbias = bias_of(work, query, free, pair->tap, ATTN__OP_DBIAS);
+}
+
+static void make_pairs(attn__local_work *work, int64_t free)
+{
+    int outer = work->local->naxes - 1, i = 0;
+    int64_t choice[ATTN__LOCAL_AXES] = {0};
+    for (i = 0; i < outer; i++)
+        if (work->s.list[i].n == 0)
+            return;
+    while (i >= 0) {
+        add_pair(work, choice, free);
+        for (i = outer - 1; i >= 0 && ++choice[i] == work->s.list[i].n; i--)
+            choice[i] = 0;
+    }
+}
+
+void attn__local_line_start(attn__local_work *work, int64_t line)
+{
+    const attn__local *local = work->local;
+    const attn__local_pass *pass = work->pass;
+    int64_t rest = line;
+    for (int i = local->naxes - 2; i >= 0; i--) {
+        const attn__local_axis *axis = &local->axis[i];
+        int64_t n = pass->by_key ? axis->window.size : axis->n;
+        work->index[i] = rest % n;
+        rest /= n;
+        if (pass->by_key)
+            list_by_key(axis, work->index[i], &work->s.list[i]);
+        else
+            list_by_query(axis, work->index[i], &work->s.list[i]);
+    }
+    attn__local_line_offsets(work, work->index, rest, pass->by_key, work->line_at);
+    if (work->s.tag[pass->slots] == -1) /* zeros, for lines outside the border */
+        clear_slot(work, pass->slots);
+    work->s.tag[pass->slots] = 0;
+    work->pairs = 0;
+    work->free = rest;
+    for (int64_t free = 0; free < (pass->by_key ? local->free : 1); free++)
+        make_pairs(work, pass->by_key ? free : rest);
+    attn__local_tables_of_pairs(work);
+    attn__local_tables_of_pair_strips(work);
+}
+
+/* ----------------------------------------------------------------------------------------------- blocks */
+
+int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane)
+{
+    int64_t at = work->cell0 + work->cell + lane;
+    if (work->pass->by_key)
+        at = at * lane_axis(work->local)->window.step + work->phase;
+    return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op);
+}
+
+/* Asks for `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
+static void fetch_line(const attn__local_work *work, attn__operand op, const void *base, int64_t at, int64_t first)
+{
+    const attn__local *local = work->local;
+    const attn__local_axis *outer = &local->axis[local->naxes - 2], *lanes = lane_axis(local);
+    bool key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+    int64_t n = key ? outer->window.size : outer->n, size = key ? lanes->window.size : lanes->n;
+    const attn_dim *d = key ? &work->task->key.axis[outer->key].dim : &work->task->query.axis[outer->query].dim;
+    int64_t element = (int64_t)attn_dtype_size(work->task->problem.dtype), step = key ? lanes->window.step : 1;
+    int64_t offset = work->batch_at[op] + at * attn__stride(d, op), stride = attn__stride(&side_axis(work, op)->dim, op);
+    if (at < 0 || at >= n || local->channel[op])
+        return;
+    int64_t bytes = (attn__operand_table[op].roles & ATTN__IN_VALUE ? local->values : local->channels) * element;
+    uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
+    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has asked for this line */
+        return;
+    for (int64_t w = 0, x = first; w < work->lanes && x < size; w++, x += step)
+        if (x >= 0)
+            __builtin_prefetch((const char *)base + (offset + x * stride) * element, 0, 2);
+}
+
+void attn__local_fetch_ahead(const attn__local_work *work)
+{
+    const attn__local *local = work->local;
+    if (local->naxes != 2 || local->nfree)
+        return;
+    const attn__local_axis *outer = &local->axis[0];
+    const attn_window *w = &outer->window;
+    const attn_arrays *a = work->arrays;
+    int64_t line = work->index[0] + 1, x = work->cell0 + work->cell;
+    if (!work->pass->by_key) {
+        int64_t last = line * w->step + w->offset + (outer->taps - 1) * w->dilation;
+        fetch_line(work, ATTN__OP_Q, a->q, line, x);
+        fetch_line(work, ATTN__OP_K, a->k, last, x * lane_axis(local)->window.step);
+        fetch_line(work, ATTN__OP_V, a->v, last, x * lane_axis(local)->window.step);
+        return;
+    }
+    int64_t last = (line - w->offset - outer->first * w->dilation) / w->step;
+    fetch_line(work, ATTN__OP_K, a->k, line, x * lane_axis(local)->window.step);
+    fetch_line(work, ATTN__OP_V, a->v, line, x * lane_axis(local)->window.step);
+    fetch_line(work, ATTN__OP_Q, a->q, last, x);
+    fetch_line(work, ATTN__OP_DOUT, a->dout, last, x);
+    fetch_line(work, ATTN__OP_O, a->o, last, x);
+}
+
+static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, const void *base)
+{
+    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
+    int64_t first = attn__local_lane_offset(work, op, 0), step = attn__local_lane_offset(work, op, 1) - first;
+    for (int64_t w = 0; w < work->lanes; w++)
+        work->s.offset[w] = first + w * step;
+    int64_t rows = (value ? work->local->values : work->local->channels) * work->local->heads;
+    return (attn__lanes_view){(void *)(uintptr_t)base, work->task->problem.dtype, work->s.offset,
+                              work->local->channel[op], rows, work->lanes};
+}
+
+void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out)
+{
+    if (work->head > 0)
+        return;
+    attn__lanes_view view = view_of(work, op, base);
+    work->local->lanes->gather(&view, out, work->local->taps->width, 1);
+}
+
+void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor)
+{
+    const attn__lanes_kernel *lanes = work->local->lanes;
+    int64_t width = work->local->taps->width, last = work->local->heads - 1;
+    int64_t own = attn__operand_table[op].roles & ATTN__IN_VALUE ? work->local->values : work->local->channels;
+    lanes->scale(tile, own, width, factor);
+    if (work->head < last)
+        return;
+    tile -= last * own * width;
+    attn__lanes_view view = view_of(work - last, op, base);
+    if (work->task->backward && work->task->problem.accumulate) {
+        lanes->gather(&view, work->s.old, width, 1);
+        lanes->add(tile, work->s.old, view.rows * width, 1);
+    }
+    int64_t step = work->lanes > 1 ? work->s.offset[1] - work->s.offset[0] : 1;
+    if (view.row_offset && step == 1 && view.dtype == ATTN_F32) {
+        for (int64_t c = 0; c < view.rows; c++)
+            memcpy((float *)base + view.lane_offset[0] + view.row_offset[c], tile + c * width,
+                   (size_t)work->lanes * sizeof(float));
+        return;
+    }
+    lanes->scatter(&view, tile, width, work->s.ones);
+}

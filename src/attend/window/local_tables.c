@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * local_tables.c - relative tables of windows.  A tap has one relative position whatever the query, so a table's
+ * terms are a product of few rows with the lanes or with a strip; tables along several axes add up.
+ */
+#include "attend/window/local.h"
+
+static int lane_axis(const attn__local *local)
+{
+    return local->naxes - 1;
+}
+
+static int64_t channels_of(const attn__local *local, attn_relative_kind kind)
+{
+    return kind == ATTN_RELATIVE_VALUE ? local->values : local->channels;
+}
+
+static float *rows_of(const attn__local_work *work, attn_relative_kind kind, int axis)
+{
+    return work->s.table + work->local->table_at[kind][axis];
+}
+
+/* Offset of the table's row for the first virtual tap of its axis; *next is what one tap adds, in rows. */
+static int64_t first_row(const attn__local_work *work, int i, const attn__local_axis **axis)
+{
+    const attn_relative *r = &work->task->problem.relatives[i];
+    *axis = &work->local->axis[0];
+    for (int a = 1; a < work->local->naxes; a++)
+        if (work->local->axis[a].key == r->key_dim)
+            *axis = &work->local->axis[a];
+    return (*axis)->window.offset + (*axis)->first * (*axis)->window.dilation + r->offset;
+}
+
+static int64_t batch_offset(const attn__local_work *work, int i)
+{
+    int64_t index[ATTN_MAX_DIMS], offset = 0;
+    attn__split(&work->task->batch, work->batch, index);
+    for (int a = 0; a < work->task->batch.n; a++)
+        offset += index[a] * work->task->batch.axis[a].table[i];
+    return offset;
+}
+
+static void read_table(attn__local_work *work, int i)
+{
+    const attn_relative *r = &work->task->problem.relatives[i];
+    const attn__local_axis *axis = NULL;
+    int64_t row = first_row(work, i, &axis), batch = work->table_at[i], n = channels_of(work->local, r->kind);
+    const int64_t *channel = work->local->table_channel[i];
+    float *out = rows_of(work, r->kind, (int)(axis - work->local->axis));
+    for (int64_t tap = axis->first; tap < axis->last; tap++, row += axis->window.dilation, out += n)
+        for (int64_t c = 0; c < n; c++)
+            if (channel[c] != INT64_MIN)
+                out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
+}
+
+/* Tables stay, and their gradients go on growing, while the batch indices do not move them. */
+void attn__local_tables_read(attn__local_work *work)
+{
+    int64_t at[ATTN_MAX_RELATIVE] = {0};
+    bool same = work->tables_read;
+    for (int i = 0; i < work->task->problem.nrelatives; i++) {
+        at[i] = batch_offset(work, i);
+        same = same && at[i] == work->table_at[i];
+    }
+    if (same)
+        return;
+    attn__local_tables_store(work);
+    memcpy(work->table_at, at, sizeof at);
+    work->tables_read = true;
+    memset(work->s.table, 0, (size_t)work->local->table_floats * sizeof(float));
+    if (work->task->backward)
+        memset(work->s.table_sums, 0, (size_t)work->local->table_floats * sizeof(double));
+    for (int i = 0; i < work->task->problem.nrelatives; i++)
+        read_table(work, i);
+}
+
+/* ------------------------------------------------------------------------------------------------ terms */
+
+void attn__local_tables_of_pairs(attn__local_work *work)
+{
+    const attn__local *local = work->local;
+    for (attn_relative_kind kind = 0; kind < ATTN__LOCAL_KINDS; kind++) {
+        int64_t n = channels_of(local, kind);
+        if (!attn__local_has_outer(local, kind))
+            continue;
+        float *out = work->s.pair_table[kind];
+        memset(out, 0, (size_t)(work->pairs * n) * sizeof(float));
+        for (int64_t p = 0; p < work->pairs; p++, out += n)
+            for (int a = 0; a < lane_axis(local); a++) {
+                const float *row = rows_of(work, kind, a) + (work->s.pair[p].tap[a] - local->axis[a].first) * n;
+                for (int64_t c = 0; local->has_table[kind][a] && c < n; c++)
+                    out[c] += row[c];
+            }
+    }
+}
+
+/* out = rows x strip */
+static void multiply(const attn__local_work *work, const float *rows, int64_t m, int64_t channels, const float *strip,
+                     int64_t ld, float *out)
+{
+    work->local->tile->run(&(attn__tile_args){.m = m, .n = ld, .k = channels, .a = rows, .am = channels, .ak = 1,
+                                              .b = strip, .ldb = ld, .c = out, .ldc = ld});
+}
+
+void attn__local_tables_of_strip(attn__local_work *work, int64_t slot)
+{
+    const attn__local *local = work->local;
+    const attn__local_axis *axis = &local->axis[lane_axis(local)];
+    attn_relative_kind kinds[2] = {attn__local_strip_kind(work->pass), ATTN_RELATIVE_VALUE};
+    int64_t ld = work->pass->ld, taps = axis->last - axis->first;
+    for (int i = 0; i < 1 + work->pass->by_key; i++) {
+        int64_t n = channels_of(local, kinds[i]);
+        if (!local->has_table[kinds[i]][lane_axis(local)])
+            continue;
+        int64_t rows = work->pass->strip_phases == 1 ? taps : 1; /* taps that read the same strip go together */
+        for (int64_t t = 0; t < taps; t += rows) {
+            int64_t phase = work->pass->by_key ? 0 : attn__local_phase(axis, axis->first + t);
+            multiply(work, rows_of(work, kinds[i], lane_axis(local)) + t * n, rows, n,
+                     attn__local_strip(work, i, slot, phase), ld, work->s.terms[i] + (slot * taps + t) * ld);
+        }
+    }
+}
+
+void attn__local_tables_of_pair_strips(attn__local_work *work)
+{
+    const attn__local *local = work->local;
+    attn_relative_kind kinds[2] = {attn__local_strip_kind(work->pass), ATTN_RELATIVE_VALUE};
+    int64_t ld = work->pass->ld, phases = work->pass->strip_phases;
+    for (int i = 0; i < 1 + work->pass->by_key; i++) {
+        int64_t n = channels_of(local, kinds[i]);
+        for (int64_t p = 0; attn__local_has_outer(local, kinds[i]) && p < work->pairs; p++)
+            for (int64_t phase = 0; phase < phases; phase++)
+                multiply(work, work->s.pair_table[kinds[i]] + p * n, 1, n,
+                         attn__local_strip(work, i, work->s.pair[p].slot, phase), ld,
+                         work->s.pair_rows[i] + (p * phases + phase) * ld);
+    }
+}
+
+void attn__local_lane_terms(attn__local_work *work, attn_relative_kind kind, const float *tile, float *s, float factor)
+{
+    const attn__local *local = work->local;
+    int64_t n = channels_of(local, kind), width = local->taps->width, taps = work->now.n;
+    const attn__local_axis *axis = &local->axis[lane_axis(local)];
+    float *out = work->s.lane_terms;
+    attn__tile_args t = {.n = width, .k = n, .ak = 1, .b = tile, .ldb = width, .c = out, .ldc = width};
+    if (local->has_table[kind][lane_axis(local)]) {
+        t.a = rows_of(work, kind, lane_axis(local)) + (work->now.first - axis->first) * n;
+        t.am = work->stride * n;
+        t.m = taps;
+        local->tile->run(&t);
+        for (int64_t p = 0; p < work->pairs; p++)
+            local->lanes->add(s + p * taps * width, out, taps * width, factor);
+    }
+    if (!attn__local_has_outer(local, kind))
+        return;
+    t.a = work->s.pair_table[kind];
+    t.am = n;
+    t.m = work->pairs;
+    local->tile->run(&t);
+    for (int64_t p = 0; p < work->pairs; p++)
+        local->taps->add_row(s + p * taps * width, taps, out + p * width, factor);
+}
+
+void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, float *s, float factor)
+{
+    const attn__local *local = work->local;
+    const attn__local_axis *axis = &local->axis[lane_axis(local)];
+    int64_t width = local->taps->width, ld = work->pass->ld, all = axis->last - axis->first;
+    int which = kind == ATTN_RELATIVE_VALUE;
+    bool own = local->has_table[kind][lane_axis(local)], outer = attn__local_has_outer(local, kind);
+    for (int64_t p = 0; (own || outer) && p < work->pairs; p++)
+        for (int64_t k = 0; k < work->now.n; k++, s += width) {
+            int64_t at = work->s.shift[k] + work->cell;
+            int64_t tap = work->now.first + k * work->stride - axis->first;
+            if (own)
+                local->taps->add_row(s, 1, work->s.terms[which] + (work->s.pair[p].slot * all + tap) * ld + at, factor);
+            if (outer)
+                local->taps->add_row(s, 1, work->s.pair_rows[which] +
+                                               (p * work->pass->strip_phases + work->s.phase[k]) * ld + at, factor);
+        }
+}
+
+/* -------------------------------------------------------------------------------------------- gradients */
+
+static void clear_dead(const attn__local_work *work, float *rows, int64_t n)
+{
+    int64_t width = work->local->taps->width;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t w = work->lanes; w < width; w++)
+            rows[r * width + w] = 0;
+}
+
+void attn__local_margins(attn__local_work *work, attn_relative_kind kind, const float *weights)
+{
+    const attn__local *local = work->local;
+    int64_t width = local->taps->width, taps = work->now.n;
+    if (local->has_table[kind][lane_axis(local)]) {
+        memset(work->s.margin, 0, (size_t)(taps * width) * sizeof(float));
+        for (int64_t p = 0; p < work->pairs; p++)
+            local->lanes->add(work->s.margin, weights + p * taps * width, taps * width, 1);
+        clear_dead(work, work->s.margin, taps);
+    }
+    if (!attn__local_has_outer(local, kind))
+        return;
+    memset(work->s.pair_margin, 0, (size_t)(work->pairs * width) * sizeof(float));
+    for (int64_t p = 0; p < work->pairs; p++)
+        local->taps->sum_rows(weights + p * taps * width, taps, work->s.pair_margin + p * width);
+    clear_dead(work, work->s.pair_margin, work->pairs);
+}
+
+void attn__local_table_mix(attn__local_work *work, attn_relative_kind kind, float *out)
+{
+    const attn__local *local = work->local;
+    int64_t n = channels_of(local, kind), width = local->taps->width;
+    const attn__local_axis *axis = &local->axis[lane_axis(local)];
+    attn__tile_args t = {.m = n, .n = width, .am = 1, .ldb = width, .c = out, .ldc = width, .accumulate = true};
+    if (local->has_table[kind][lane_axis(local)]) {
+        t.a = rows_of(work, kind, lane_axis(local)) + (work->now.first - axis->first) * n;
+        t.ak = work->stride * n;
+        t.k = work->now.n;
+        t.b = work->s.margin;
+        local->tile->run(&t);
+    }
+    if (!attn__local_has_outer(local, kind))
+        return;
+    t.a = work->s.pair_table[kind];
+    t.ak = n;
+    t.k = work->pairs;
+    t.b = work->s.pair_margin;
+    local->tile->run(&t);
+}
+
+/* How many pairs from p on have taps of the axis that follow each other. */
+static int64_t neighbours(const attn__local_work *work, int64_t p, int axis)
+{
+    int64_t n = 1;
+    while (p + n < work->pairs && work->s.pair[p + n].tap[axis] == work->s.pair[p].tap[axis] + n)
+        n++;
+    return n;
+}
+
+void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile)
+{
+    const attn__local *local = work->local;
+    int64_t n = channels_of(local, kind), width = local->taps->width;
+    for (int a = 0; a < local->naxes; a++) {
+        double *sums = work->s.table_sums + local->table_at[kind][a];
+        if (!local->has_table[kind][a])
+            continue;
+        int64_t together = work->stride == 1 ? work->now.n : 1;
+        for (int64_t k = 0; a == lane_axis(local) && k < work->now.n; k += together)
+            local->taps->outer(work->s.margin + k * width, together, tile, n,
+                               sums + (work->now.first + k * work->stride - local->axis[a].first) * n);
+        for (int64_t p = 0; a < lane_axis(local) && p < work->pairs; p += together) {
+            together = neighbours(work, p, a);
+            local->taps->outer(work->s.pair_margin + p * width, together, tile, n,
+                               sums + (work->s.pair[p].tap[a] - local->axis[a].first) * n);
+        }
+    }
+}
+
+void attn__local_tables_store(attn__local_work *work)
+{
+    const attn_problem *p = &work->task->problem;
+    for (int i = 0; work->tables_read && work->task->backward && i < p->nrelatives; i++) {
+        const attn_relative *r = &p->relatives[i];
+        double *to = work->sums.at[ATTN__SUM_TABLE + i], factor = p->scale;
+        if (r->kind == ATTN_RELATIVE_VALUE)
+            factor = (double)work->local->kept;
+        const attn__local_axis *axis = NULL;
+        int64_t row = first_row(work, i, &axis), batch = work->table_at[i], n = channels_of(work->local, r->kind);
+        const int64_t *channel = work->local->table_channel[i];
+        const double *from = work->s.table_sums + work->local->table_at[r->kind][axis - work->local->axis];
+        for (int64_t tap = axis->first; to && tap < axis->last; tap++, row += axis->window.dilation, from += n)
+            for (int64_t c = 0; c < n; c++)
+                if (channel[c] != INT64_MIN)
+                    to[batch + row * r->row_stride + channel[c]] += factor * from[c];
+    }
+}
