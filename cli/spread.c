@@ -120,12 +120,16 @@ int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *
     }
     char **texts = calloc((size_t)n, sizeof *texts);
     size_t *sizes = calloc((size_t)n, sizeof *sizes);
-    int own = texts && sizes ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
-    for (int i = rank; i < n && own == CLI_OK; i += ranks)
-        texts[i] = run_caught(one, user, i, &sizes[i], &own);
-    code = texts && sizes ? deliver(cli, n, texts, sizes) : own;
-    for (int i = 0; texts && i < n; i++)
-        free(texts[i]);
+    if (texts && sizes) {
+        int own = CLI_OK;
+        for (int i = rank; i < n && own == CLI_OK; i += ranks)
+            texts[i] = run_caught(one, user, i, &sizes[i], &own);
+        code = deliver(cli, n, texts, sizes);
+        for (int i = 0; i < n; i++)
+            free(texts[i]);
+    } else {
+        code = cli_fail(CLI_FAILED, "out of memory");
+    }
     free(texts);
     free(sizes);
     return code;

@@ -89,7 +89,7 @@ bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn
     int32_t *others = taken < n ? attn__alloc(context, attn__size_mul((size_t)map, 2 * sizeof *others)) : NULL;
     bool done = batch->tokens && batch->labels && (taken == n || others);
     for (int64_t i = 0; i < n && done; i++) {
-        bool mine = i >= first && i < first + taken;
+        bool mine = !others || (i >= first && i < first + taken);
         int32_t *tokens = mine ? (int32_t *)attn_tensor_data(batch->tokens) + (i - first) * map : others;
         int32_t *labels = mine ? (int32_t *)attn_tensor_data(batch->labels) + (i - first) * map : others + map;
         for (int64_t k = 0; k < map; k++)

@@ -90,13 +90,14 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
 
 attn_status attn_ranks_join(attn_context *context)
 {
-    const attn__ranks_ops *ops;
+    const attn__ranks_ops *ops = NULL;
     long size = launched();
     if (context->ranks || size < 2)
         return ATTN_OK;
     attn_status status = open_module(context, &ops);
-    if (status == ATTN_OK)
-        status = attn__ranks_join_with(context, ops);
+    if (status != ATTN_OK || !ops)
+        return status;
+    status = attn__ranks_join_with(context, ops);
     if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
         return status;
     /* Each process for itself, all training into the same directory: what comes of mixing two MPIs. */

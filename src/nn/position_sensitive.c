@@ -26,7 +26,8 @@ static void index_init(attn_nn_builder *builder, int64_t length)
     attn_tensor *index =
         attn_nn_buffer(builder, "flatten_index", 1, &n, (attn_nn_fill){.start = ATTN_START_ZEROS});
     for (int64_t i = 0; index && i < n; i++) {
-        attn__set_number(index, i, (double)(i / length - i % length + length - 1));
+        int64_t column = i / length - i % length + length - 1;
+        attn__set_number(index, i, (double)column);
     }
 }
 

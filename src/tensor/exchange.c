@@ -186,10 +186,10 @@ static attn_status make_buckets(attn__exchange *e)
     size_t elements = 0;
     for (int64_t i = 0; i < e->nslots; i++) {
         slot *s = &e->slots[i];
-        bucket *b = e->nbuckets ? &e->buckets[e->nbuckets - 1] : NULL;
         size_t full = e->nbuckets == 1 ? e->bytes / 4 : e->bytes;
-        if (!b || (size_t)b->size * sizeof(float) >= full)
-            *(b = &e->buckets[e->nbuckets++]) = (bucket){.first = i};
+        if (e->nbuckets == 0 || (size_t)e->buckets[e->nbuckets - 1].size * sizeof(float) >= full)
+            e->buckets[e->nbuckets++] = (bucket){.first = i};
+        bucket *b = &e->buckets[e->nbuckets - 1];
         s->bucket = e->nbuckets - 1;
         b->n++;
         b->size += s->parameter->size + 1;

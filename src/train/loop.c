@@ -162,7 +162,7 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
         return attn_context_status(training->context);
     *tokens = (double)counted;
     *sum = (double)*(const float *)attn_tensor_data(loss) * *tokens;
-    if (!training->exchange)
+    if (!training->exchange || !job->whole)
         return attn_backward(tape, loss);
     if (counted == 0) /* a batch that stands in for none: its loss is of nothing */
         *sum = 0;

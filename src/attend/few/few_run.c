@@ -154,6 +154,8 @@ static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, 
     attn__few_sums *sums = &s->sums[head];
     attn__few_load(f, task, &q, batch, s->q + head * n * f->channels);
     attn__few_find_ranges(task, j->arrays->lens, batch, begin, end, range);
+    if (!sums->o) /* a pile without memory only counts; here there is some */
+        return;
     memset(sums->o, 0, (size_t)(n * f->values) * sizeof *sums->o);
     for (int64_t i = 0; i < n; i++) {
         sums->m[i] = -INFINITY;

@@ -300,18 +300,19 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
     const attn__local_pass *pass = &j->local->pass[which];
     block_function *block = !j->task->backward ? forward_block : pass->by_key ? key_block : query_block;
     attn__local_divide(j->local, j->task, pass, j->scratch + (size_t)thread * j->local->share, scratch);
-    for (int h = 0; h < j->local->heads; h++) {
+    int h = 0;
+    do { /* there is one head at least */
         heads[h] = (attn__local_work){.head = h, .task = j->task, .local = j->local, .pass = pass,
                                       .arrays = j->arrays, .s = scratch[h]};
         if (j->local->slot_share)
             attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->local->slot_share);
-    }
+    } while (++h < j->local->heads);
     for (int i = 0; i < j->local->taps->width; i++)
         scratch[0].ones[i] = 1;
     int64_t items = items_of(j, which);
     for (int64_t item = slot * items / j->slots; item < (slot + 1) * items / j->slots; item++)
         run_item(heads, block, item);
-    for (int h = 0; h < j->local->heads; h++)
+    for (h = 0; h < j->local->heads; h++)
         attn__local_tables_store(heads + h);
 }
 
