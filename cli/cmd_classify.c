@@ -103,12 +103,15 @@ static int answer(cli_call *cli, attn_classifier *classifier)
 
 static int load_and_answer(cli_call *cli)
 {
-    attn_classifier *classifier;
-    if (cli_int(cli, "channels") == 2)
+    attn_classifier *classifier = NULL;
+    int code = CLI_OK;
+    if (cli_int(cli, "channels") == 2) /* on all ranks alike */
         return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
     if (attn_classifier_load(&classifier, cli->context, cli->words[0]) != ATTN_OK)
-        return cli_failed(cli, NULL);
-    int code = answer(cli, classifier);
+        code = cli_failed(cli, NULL);
+    code = cli_ranks_agree(cli, code);
+    if (code == CLI_OK)
+        code = answer(cli, classifier);
     attn_classifier_destroy(classifier);
     return code;
 }

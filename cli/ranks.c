@@ -23,12 +23,17 @@ static attn_status status_of(const cli_call *cli, int code)
     return status != ATTN_OK ? status : ATTN_ARGUMENT;
 }
 
+int cli_ranks_agree(const cli_call *cli, int code)
+{
+    if (attn_ranks_size(cli->context) < 2 ||
+        attn_ranks_agree(cli->context, status_of(cli, code), cli_last_failure()) == ATTN_OK)
+        return code;
+    return code == CLI_OK ? cli_failed(cli, NULL) : code;
+}
+
 int cli_ranks_leave(const cli_call *cli, int code)
 {
-    attn_context *context = cli->context;
-    if (attn_ranks_size(context) > 1 &&
-        attn_ranks_agree(context, status_of(cli, code), cli_last_failure()) != ATTN_OK && code == CLI_OK)
-        code = cli_failed(cli, NULL);
-    attn_ranks_leave(context);
+    code = cli_ranks_agree(cli, code);
+    attn_ranks_leave(cli->context);
     return code;
 }

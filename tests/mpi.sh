@@ -49,7 +49,7 @@ same_losses() {
 ranks() {
     n=$1
     shift
-    timeout 60 mpirun -n "$n" "$attn" "$@"
+    timeout 300 mpirun -n "$n" "$attn" "$@"
 }
 
 # ---- one process, two and three take the same steps: dropout, padding to the whole batch's width, label smoothing,
@@ -133,7 +133,7 @@ wrong() {
     rm -rf bad
     common="train translate --data a.tsv --out bad --num-hiddens 16 --num-blks 1 --num-heads 2 --epochs 2 --threads 1 --quiet"
     # shellcheck disable=SC2086
-    timeout 60 mpirun -n 1 "$attn" $common : -n 1 "$attn" $common "$@" > out.txt 2> err.txt
+    timeout 300 mpirun -n 1 "$attn" $common : -n 1 "$attn" $common "$@" > out.txt 2> err.txt
     same "exit code of '$pattern'" 2 $?
     same "lines of '$pattern'" 1 "$(grep -c "^attn: $pattern" err.txt)"
 }

@@ -5,8 +5,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 : "${ATTN_BUILD:?the build directory}"
-command -v dpkg-deb >/dev/null || { echo "not tried: no dpkg-deb here"; exit 0; }
-[ -d "$ATTN_BUILD/share/man" ] || { echo "not tried: this build has no man pages (a sanitizer's, or for another machine)"; exit 0; }
+command -v dpkg-deb >/dev/null || { echo "not tried: no dpkg-deb here"; exit 77; }
+[ -d "$ATTN_BUILD/share/man" ] || { echo "not tried: this build has no man pages (a sanitizer's, or for another machine)"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 bad() { echo "$1"; exit 1; }

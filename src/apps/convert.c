@@ -96,10 +96,12 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
 /* Hugging Face's config.json in or beside `path`; an empty config where there is none. */
 static attn_status read_labels(attn_config **labels, attn_context *context, const char *path)
 {
-    char file[ATTN__PATH];
+    char file[ATTN__PATH], inside[ATTN__PATH];
     const char *slash = strrchr(path, '/');
     attn_status status = attn__path(context, file, path, "config.json");
-    if (status == ATTN_OK && !attn_file_exists(file))
+    if (status == ATTN_OK)
+        status = attn__path(context, inside, path, "."); /* there is such a thing in directories only */
+    if (status == ATTN_OK && !attn_file_exists(file) && !attn_file_exists(inside))
         snprintf(file, sizeof file, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path);
     if (status != ATTN_OK)
         return status;
@@ -141,6 +143,10 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     attn_model *model = NULL;
     attn_config *labels = NULL;
     attn_status status = attn_vit_load(&model, context, path, options);
+    int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(model), "in_channels", 3) : 0;
+    if (status == ATTN_OK && channels != 1 && channels != 3)
+        status = attn__fail(context, ATTN_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3", path,
+                            (long long)channels);
     if (status == ATTN_OK)
         status = read_labels(&labels, context, path);
     if (status == ATTN_OK)

@@ -330,6 +330,8 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
         if (!*text)
             attn__ranks_give_up(context, ATTN_MEMORY);
+    } else if (!*text) { /* the others wait for it */
+        attn__ranks_give_up(context, ATTN_MEMORY);
     }
     if (length > INT32_MAX)
         return attn__fail(context, ATTN_UNSUPPORTED, "a text of %llu bytes is too long to be passed on",

@@ -84,12 +84,15 @@ static int test(attn__ranks_request *request, bool *done)
 /* Small enough to be sent at once, whether or not anybody listens; what is never received costs nothing any more. */
 static int tell(const void *notice)
 {
-    static unsigned char said[ATTN__RANKS_NOTICE];
+    /* A process gives up once and leaves once; the first notice may be under way when the second is made. */
+    static unsigned char notices[2][ATTN__RANKS_NOTICE];
+    static int next;
+    unsigned char *said = notices[next++ % 2];
     int first = 0;
-    memcpy(said, notice, sizeof said);
+    memcpy(said, notice, ATTN__RANKS_NOTICE);
     for (int to = 0; to < ranks; to++) {
         MPI_Request made;
-        int error = to == own ? 0 : MPI_Isend(said, (int)sizeof said, MPI_BYTE, to, 1, words, &made);
+        int error = to == own ? 0 : MPI_Isend(said, ATTN__RANKS_NOTICE, MPI_BYTE, to, 1, words, &made);
         if (!error && to != own)
             error = MPI_Request_free(&made);
         first = first ? first : error;

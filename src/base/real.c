@@ -8,7 +8,7 @@
 
 double attn__real_of_text(const char *text, char **end)
 {
-    enum { MOST = 64, MARK = 8 };
+    enum { MOST = 1200, MARK = 8 }; /* no double needs more than some 1,100 characters to be written exactly */
     const char *mark = localeconv()->decimal_point;
     size_t width = strlen(mark), n = strspn(text, "+-.0123456789eE"), used = 0, point = SIZE_MAX;
     char copy[MOST + MARK], *stop;

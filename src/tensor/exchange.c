@@ -35,6 +35,7 @@ struct attn__exchange {
     int64_t hidden;      /* operations not gone backwards yet that use parameters unseen */
     float *memory;       /* of all buckets */
     attn_named_list still; /* copies of what a forward pass changes that is no trained parameter */
+    bool open;             /* a step was begun and not finished: `still` is what stood before it */
     const attn_named_list *parameters;
     double totals[ATTN__EXCHANGE_TOTALS];
     attn__ranks_request totals_request;
@@ -251,6 +252,7 @@ void attn__exchange_begin(attn__exchange *e, attn_tape *tape)
         const attn_tensor *x = attn_named_find(e->parameters, e->still.items[i].name);
         memcpy(e->still.items[i].tensor->data, x->data, attn__tensor_bytes(x));
     }
+    e->open = true;
 }
 
 bool attn__exchange_goes_on(attn__exchange *e)
@@ -412,6 +414,7 @@ attn_status attn__exchange_backward(attn__exchange *e, attn_tape *tape, attn_ten
     if (e->status != ATTN_OK || status != ATTN_OK)
         return e->status != ATTN_OK ? e->status : status;
     status = finish(e, totals, ntotals);
+    e->open = status != ATTN_OK;
     tape->exchange = NULL;
     return status;
 }
@@ -421,8 +424,9 @@ void attn__exchange_abandon(attn__exchange *e, attn_tape *tape)
     tape->exchange = NULL;
     for (int64_t i = 0; i < e->nslots; i++)
         attn_tensor_drop_grad(e->slots[i].parameter);
-    for (int64_t i = 0; i < e->still.n; i++) {
+    for (int64_t i = 0; i < e->still.n && e->open; i++) {
         attn_tensor *x = attn_named_find(e->parameters, e->still.items[i].name);
         memcpy(x->data, e->still.items[i].tensor->data, attn__tensor_bytes(x));
     }
+    e->open = false;
 }

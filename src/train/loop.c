@@ -12,6 +12,7 @@
 #include "tensor/exchange.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <time.h>
 
 typedef struct counters {
@@ -206,15 +207,19 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
  * of a signal, or of a process that is gone, the state of the last whole step is saved; another's failure is not. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
+    char why[512];
     if (!training->exchange)
         return status;
+    attn__ranks_give_up(training->context, status); /* unless they know already */
     attn__exchange_abandon(training->exchange, tape);
     if (status != ATTN_INTERRUPTED && status != ATTN_IO)
         return status;
-    if (status == ATTN_INTERRUPTED) /* no error: what goes wrong in saving is one */
-        attn_context_clear(training->context);
+    snprintf(why, sizeof why, "%s", attn_context_error(training->context));
+    attn_context_clear(training->context); /* what goes wrong in saving is an error of its own */
     attn_status saved = job->save(job->user, false);
-    return saved != ATTN_OK ? saved : status;
+    if (saved != ATTN_OK || status == ATTN_INTERRUPTED)
+        return saved != ATTN_OK ? saved : status;
+    return attn__fail(training->context, status, "%s", why);
 }
 
 static attn_status run_steps(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
@@ -291,6 +296,8 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
             status = end_epoch(training, job, tape, &p);
     }
     attn_tape_destroy(tape);
+    if (status != ATTN_OK && status != ATTN_INTERRUPTED && training->exchange)
+        attn__ranks_give_up(training->context, status); /* sums under way may still write to what is given back below */
     attn__exchange_destroy(training->exchange);
     training->exchange = NULL;
     return status;

@@ -25,7 +25,7 @@ BUILD = os.path.abspath(os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build")
 PYTHON = None  # one that has NumPy
 
 # An indented block is a shell's if its first line begins like one of these; other blocks are tables and formulas.
-SHELL = re.compile(r"(build/attn|attn|make|cc|cmake|pip|sh|zcat|for|scripts/\S+|python3?|mpirun|\./\w+|ATTN_\w+=\S*|"
+SHELL = re.compile(r"(build/attn|attn|(?:\{ )?printf|make|cc|cmake|pip|sh|zcat|for|scripts/\S+|python3?|mpirun|\./\w+|ATTN_\w+=\S*|"
                    r"[A-Z_]+=\S+ \S+|build/\S+)( |$)")
 
 

@@ -32,26 +32,33 @@ def sentences(directory, root):
     write(directory, "lines", "\n".join(line.split("\t")[0] for line in pairs[:5]) + "\n")
 
 
+def png(size, channels):
+    """A picture of size x size: 1 channel is grey, 3 are colours."""
+    rows = b"".join(b"\0" + bytes(7 * x * y % 256 for x in range(size) for _ in range(channels)) for y in range(size))
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", size, size, 8, 2 if channels == 3 else 0, 0, 0, 0)),
+              (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks)
+
+
 def images(directory, random_numbers):
-    """fashion_mnist/ as IDX files of 28 x 28 in ten classes; shirt.png and half.png."""
+    """fashion_mnist/ as IDX files of 28 x 28 in ten classes, mnist/ with the test pair alone, emoji/ as folders of PNG
+    in colour; shirt.png and half.png."""
     def picture(label):
         return bytes(min(255, 20 * (y * label % 12) + 5 * x + random_numbers.randrange(30))
                      for y in range(28) for x in range(28))
 
-    for part, n in (("train", 150), ("t10k", 40)):
+    for folder, part, n in (("fashion_mnist", "train", 150), ("fashion_mnist", "t10k", 40), ("mnist", "t10k", 150)):
         labels = bytes(i % 10 for i in range(n))
         pixels = b"".join(picture(label) for label in labels)
-        write(directory, f"fashion_mnist/{part}-images-idx3-ubyte.gz",
+        write(directory, f"{folder}/{part}-images-idx3-ubyte.gz",
               gzip.compress(struct.pack(">IIII", 0x803, n, 28, 28) + pixels))
-        write(directory, f"fashion_mnist/{part}-labels-idx1-ubyte.gz",
-              gzip.compress(struct.pack(">II", 0x801, n) + labels))
+        write(directory, f"{folder}/{part}-labels-idx1-ubyte.gz", gzip.compress(struct.pack(">II", 0x801, n) + labels))
+    for part, n in (("train", 40), ("test", 8)):
+        for i in range(n):
+            write(directory, f"emoji/{part}/{i}.png", png(32, 3))
     for name, size in (("shirt.png", 28), ("half.png", 14)):
-        rows = b"".join(b"\0" + bytes(7 * x * y % 256 for x in range(size)) for y in range(size))
-        chunks = [(b"IHDR", struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)), (b"IDAT", zlib.compress(rows)),
-                  (b"IEND", b"")]
-        write(directory, name, b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-            for kind, data in chunks))
+        write(directory, name, png(size, 1))
 
 
 class Tensor:
