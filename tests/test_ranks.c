@@ -315,6 +315,36 @@ static void a_step_is_taken_back(void **state)
     attn_context_destroy(c);
 }
 
+/* A validation that is stopped has no step to take back, whether or not steps went before it here. */
+static void a_whole_step_is_kept(void **state)
+{
+    (void)state;
+    attn_context *c = joined();
+    model m;
+    attn_tape *tape;
+    attn__exchange *e;
+    double totals[] = {0};
+    assert_int_equal(make_model(&m, c), ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    assert_int_equal(attn__exchange_create(&e, c, &m.list, 0), ATTN_OK);
+    double before = test_at(m.w[3], 2);
+    assert_true(before != 0);
+    attn__exchange_abandon(e, tape);
+    assert_true(test_at(m.w[3], 2) == before);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    attn__exchange_begin(e, tape);
+    test_set(m.w[3], 2, 77);
+    attn_tensor *loss = loss_of(&m, tape);
+    assert_non_null(loss);
+    assert_int_equal(attn__exchange_backward(e, tape, loss, 1, totals, 1), ATTN_OK);
+    attn__exchange_abandon(e, tape);
+    assert_true(test_at(m.w[3], 2) == 77);
+    attn__exchange_destroy(e);
+    attn_tape_destroy(tape);
+    attn_named_clear(&m.list);
+    attn_context_destroy(c);
+}
+
 /* ---------------------------------------------------------------------------- batches that are divided */
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
@@ -406,6 +436,7 @@ int main(void)
         cmocka_unit_test(gradients_add_up),
         cmocka_unit_test(memory_fails),
         cmocka_unit_test(a_step_is_taken_back),
+        cmocka_unit_test(a_whole_step_is_kept),
         cmocka_unit_test(batch_statistics_are_of_all),
         cmocka_unit_test(dropout_is_of_the_whole),
     };
