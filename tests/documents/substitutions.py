@@ -38,6 +38,7 @@ RULES = [
          "bench of the score that docs/adding-a-score.md adds, which is not in this build"),
     Rule(r"build/attn bench train" + REST, r"build/attn bench train d2l\1 --seconds 0.05 --threads 2",
          "bench train: the small shape, measured briefly"),
+    Rule(r"(bench/table\.py --unfused \./unfused)", r"\1 --threads 1 b1h2q64k64d64", "the table of one small problem"),
     Rule(r"src/base/\*\.c src/kernels/\*/\*\.c src/attend/\*/\*\.c(.*?)-lm", r"\1 build/libattn.a -lm",
          "the engine's sources: the objects that the build made of them; tests/engine_alone.sh compiles them"),
     Rule(r"\$\(pkg-config --cflags --libs attn\)", "-Wall -Wextra -Werror -Iinclude -Lbuild -lattn -Wl,-rpath,$PWD/build",
