@@ -11,19 +11,7 @@ cmake --install "$ATTN_BUILD" --prefix "$dir/usr" >/dev/null
 "$dir/usr/bin/attn" version >/dev/null
 
 mkdir "$dir/user"
-cat > "$dir/user/main.c" <<'END'
-#include <attn/attn.h>
-#include <stdio.h>
-int main(void)
-{
-    attn_context *context;
-    if (attn_context_create(&context, NULL) != ATTN_OK)
-        return 1;
-    printf("attn %s on %s\n", attn_version(), attn_context_isa(context));
-    attn_context_destroy(context);
-    return 0;
-}
-END
+cp tests/consumer/main.c "$dir/user"
 cat > "$dir/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.22)
 project(user C)

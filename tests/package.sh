@@ -41,21 +41,8 @@ if find "$root" -perm /022 -not -type l | grep .; then
     bad "these files are writable by others"
 fi
 
-cat > "$dir/main.c" <<'END'
-#include <attn/attn.h>
-#include <stdio.h>
-int main(void)
-{
-    attn_context *context;
-    if (attn_context_create(&context, NULL) != ATTN_OK)
-        return 1;
-    printf("attn %s on %s\n", attn_version(), attn_context_isa(context));
-    attn_context_destroy(context);
-    return 0;
-}
-END
 flags=$(PKG_CONFIG_PATH=$root/lib/pkgconfig pkg-config --cflags --libs attn)
 case $flags in *"$root"*) ;; *) bad "pkg-config says $flags, not where the library was unpacked" ;; esac
 # shellcheck disable=SC2086
-cc "$dir/main.c" $flags -o "$dir/main"
+cc tests/consumer/main.c $flags -o "$dir/main"
 LD_LIBRARY_PATH=$root/lib "$dir/main"

@@ -282,67 +282,78 @@ static void memory_fails(void **state)
     assert_true(faults_try_all(one_step, (void *)&check) > 10);
 }
 
+/* A step among ranks, up to what it does. */
+typedef struct step {
+    attn_context *context;
+    model m;
+    attn_tape *tape;
+    attn__exchange *exchange;
+    double before; /* of what is not trained */
+} step;
+
+static void begin_step(step *s)
+{
+    *s = (step){.context = joined()};
+    assert_int_equal(make_model(&s->m, s->context), ATTN_OK);
+    assert_int_equal(attn_tape_create(&s->tape, s->context), ATTN_OK);
+    assert_int_equal(attn__exchange_create(&s->exchange, s->context, &s->m.list, 0), ATTN_OK);
+    s->before = test_at(s->m.w[3], 2);
+    assert_true(s->before != 0);
+}
+
+/* The forward pass moves what is not trained, as it moves running statistics, to 77. */
+static attn_tensor *go_forward(step *s)
+{
+    attn_tape_reset(s->tape, &(attn_tape_options){.record = true});
+    attn__exchange_begin(s->exchange, s->tape);
+    test_set(s->m.w[3], 2, 77);
+    attn_tensor *loss = loss_of(&s->m, s->tape);
+    assert_non_null(loss);
+    return loss;
+}
+
+static void end_step(step *s)
+{
+    attn__exchange_destroy(s->exchange);
+    attn_tape_destroy(s->tape);
+    attn_named_clear(&s->m.list);
+    attn_context_destroy(s->context);
+}
+
 static void a_step_is_taken_back(void **state)
 {
     (void)state;
-    attn_context *c = joined();
-    model m;
-    attn_tape *tape;
-    attn__exchange *e;
+    step s;
     double totals[] = {0};
     int asked = 3;
-    assert_int_equal(make_model(&m, c), ATTN_OK);
-    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
-    assert_int_equal(attn__exchange_create(&e, c, &m.list, 0), ATTN_OK);
-    attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    attn__exchange_begin(e, tape);
-    double before = test_at(m.w[3], 2);
-    test_set(m.w[3], 2, 77); /* as running statistics move in a forward pass */
-    attn_tensor *loss = loss_of(&m, tape);
-    assert_non_null(loss);
-    attn_ranks_watch(c, stop, &asked);
+    begin_step(&s);
+    attn_tensor *loss = go_forward(&s);
+    attn_ranks_watch(s.context, stop, &asked);
     other.mute = true;
-    assert_int_equal(attn__exchange_backward(e, tape, loss, 1, totals, 1), ATTN_INTERRUPTED);
-    attn__exchange_abandon(e, tape);
-    assert_true(test_at(m.w[3], 2) == before);
-    assert_null(attn_tensor_grad(m.w[0]));
-    attn__exchange_begin(e, tape); /* no operation is recorded any more */
-    attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    assert_null(loss_of(&m, tape));
-    attn__exchange_destroy(e);
-    attn_tape_destroy(tape);
-    attn_named_clear(&m.list);
-    attn_context_destroy(c);
+    assert_int_equal(attn__exchange_backward(s.exchange, s.tape, loss, 1, totals, 1), ATTN_INTERRUPTED);
+    attn__exchange_abandon(s.exchange, s.tape);
+    assert_true(test_at(s.m.w[3], 2) == s.before);
+    assert_null(attn_tensor_grad(s.m.w[0]));
+    attn__exchange_begin(s.exchange, s.tape); /* no operation is recorded any more */
+    attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
+    assert_null(loss_of(&s.m, s.tape));
+    end_step(&s);
 }
 
 /* A validation that is stopped has no step to take back, whether or not steps went before it here. */
 static void a_whole_step_is_kept(void **state)
 {
     (void)state;
-    attn_context *c = joined();
-    model m;
-    attn_tape *tape;
-    attn__exchange *e;
+    step s;
     double totals[] = {0};
-    assert_int_equal(make_model(&m, c), ATTN_OK);
-    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
-    assert_int_equal(attn__exchange_create(&e, c, &m.list, 0), ATTN_OK);
-    double before = test_at(m.w[3], 2);
-    assert_true(before != 0);
-    attn__exchange_abandon(e, tape);
-    assert_true(test_at(m.w[3], 2) == before);
-    attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    attn__exchange_begin(e, tape);
-    test_set(m.w[3], 2, 77);
-    attn_tensor *loss = loss_of(&m, tape);
-    assert_non_null(loss);
-    assert_int_equal(attn__exchange_backward(e, tape, loss, 1, totals, 1), ATTN_OK);
-    attn__exchange_abandon(e, tape);
-    assert_true(test_at(m.w[3], 2) == 77);
-    attn__exchange_destroy(e);
-    attn_tape_destroy(tape);
-    attn_named_clear(&m.list);
-    attn_context_destroy(c);
+    begin_step(&s);
+    attn__exchange_abandon(s.exchange, s.tape);
+    assert_true(test_at(s.m.w[3], 2) == s.before);
+    attn_tensor *loss = go_forward(&s);
+    assert_int_equal(attn__exchange_backward(s.exchange, s.tape, loss, 1, totals, 1), ATTN_OK);
+    attn__exchange_abandon(s.exchange, s.tape);
+    assert_true(test_at(s.m.w[3], 2) == 77);
+    end_step(&s);
 }
 
 /* ---------------------------------------------------------------------------- batches that are divided */

@@ -7,6 +7,7 @@
 #include "apps/model_config.h"
 #include "apps/vit_names.h"
 #include "base/context.h"
+#include "io/file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -96,12 +97,10 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
 /* Hugging Face's config.json in or beside `path`; an empty config where there is none. */
 static attn_status read_labels(attn_config **labels, attn_context *context, const char *path)
 {
-    char file[ATTN__PATH], inside[ATTN__PATH];
+    char file[ATTN__PATH];
     const char *slash = strrchr(path, '/');
     attn_status status = attn__path(context, file, path, "config.json");
-    if (status == ATTN_OK)
-        status = attn__path(context, inside, path, "."); /* there is such a thing in directories only */
-    if (status == ATTN_OK && !attn_file_exists(file) && !attn_file_exists(inside))
+    if (status == ATTN_OK && !attn_file_exists(file) && !attn__is_directory(path))
         snprintf(file, sizeof file, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path);
     if (status != ATTN_OK)
         return status;

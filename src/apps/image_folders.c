@@ -3,17 +3,12 @@
 #include "apps/image_source.h"
 
 #include "base/context.h"
+#include "base/hash.h"
 #include "base/rng.h"
+#include "io/file.h"
 
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-
-static bool is_folder(const char *path)
-{
-    struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-}
 
 static bool is_image(const char *name)
 {
@@ -29,12 +24,7 @@ static bool is_image(const char *name)
 /* By class and name, so that an image keeps its part wherever the folder stands and whatever else is in it. */
 static uint64_t key_of(const char *class_name, const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (const char *p = class_name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
-    for (const char *p = name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
-    return attn__mix64(hash);
+    return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
 }
 
 /* One reading of a folder of class folders. */
@@ -103,7 +93,7 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
         char *path = attn__join(context, folder, classes->names[i]), *name = classes->names[i];
         if (!path)
             return ATTN_MEMORY;
-        if (is_folder(path)) {
+        if (attn__is_directory(path)) {
             classes->names[i] = classes->names[kept];
             classes->names[kept++] = name;
         }
@@ -162,8 +152,8 @@ attn_status attn__read_folders(attn__image_source *s, const char *path, const at
     char *train = attn__join(s->context, path, "train"), *test = attn__join(s->context, path, "test");
     char *val = attn__join(s->context, path, "val");
     attn_status status = train && test && val ? ATTN_OK : ATTN_MEMORY;
-    if (status == ATTN_OK && is_folder(train)) {
-        const char *held = is_folder(test) ? test : is_folder(val) ? val : NULL;
+    if (status == ATTN_OK && attn__is_directory(train)) {
+        const char *held = attn__is_directory(test) ? test : attn__is_directory(val) ? val : NULL;
         *found = true;
         status = read_part(s, train, wish, &s->train);
         if (status == ATTN_OK && held)
@@ -173,7 +163,7 @@ attn_status attn__read_folders(attn__image_source *s, const char *path, const at
         for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
             char *folder = attn__join(s->context, path, names->names[i]);
             status = folder ? ATTN_OK : ATTN_MEMORY;
-            *found = folder && is_folder(folder);
+            *found = folder && attn__is_directory(folder);
             attn__free(s->context, folder);
         }
         if (*found)

@@ -10,6 +10,7 @@
 #include "apps/msa_sample.h"
 #include "apps/run.h"
 #include "base/context.h"
+#include "base/hash.h"
 #include "base/ranks.h"
 #include "base/rng.h"
 
@@ -62,13 +63,6 @@ typedef struct training {
 
 /* ------------------------------------------------------------------------------------------------- data */
 
-static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3u; /* FNV-1a */
-    return hash;
-}
-
 static attn_status read_one(training *t, const char *name)
 {
     attn_context *context = t->run.context;
@@ -80,7 +74,7 @@ static attn_status read_one(training *t, const char *name)
     if (status == ATTN_OK)
         status = attn_alignment_parse(&t->alignments[t->n], context, bytes.data, bytes.size, path, NULL);
     if (status == ATTN_OK) {
-        t->run.fingerprint = hash_bytes(hash_bytes(t->run.fingerprint, name, strlen(name)), bytes.data, bytes.size);
+        t->run.fingerprint = attn__hash_bytes(attn__hash_bytes(t->run.fingerprint, name, strlen(name)), bytes.data, bytes.size);
         t->sequences += attn_alignment_rows(t->alignments[t->n++]);
     }
     attn_bytes_free(context, &bytes);
@@ -90,7 +84,7 @@ static attn_status read_one(training *t, const char *name)
 /* What a file's place in the split hangs on: the seed and its name, so that another file more moves few. */
 static uint64_t rank_of(const training *t, const char *name)
 {
-    return attn__mix64(hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
+    return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
 }
 
 /* Puts the names of those for validation, the lowest in rank, behind the others. */
@@ -121,7 +115,7 @@ static attn_status read_all(training *t)
     if (!t->alignments)
         return ATTN_MEMORY;
     order_names(t);
-    t->run.fingerprint = 0xcbf29ce484222325u;
+    t->run.fingerprint = ATTN__HASH_BEGIN;
     for (int64_t i = 0; i < t->names.n && status == ATTN_OK; i++)
         status = read_one(t, t->names.names[i]);
     return status;

@@ -8,12 +8,11 @@
 
 #include "apps/directory.h"
 #include "base/context.h"
+#include "base/hash.h"
 
 #include <string.h>
 
 const char *const attn__run_open_settings[] = {"epochs", "patience", "save_every", NULL};
-
-static const uint64_t BEGIN = 0xcbf29ce484222325u;
 
 static uint64_t sum_words(uint64_t sum, const void *data, size_t bytes)
 {
@@ -24,9 +23,7 @@ static uint64_t sum_words(uint64_t sum, const void *data, size_t bytes)
         sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
         sum ^= sum >> 29;
     }
-    for (; bytes > 0; from++, bytes--)
-        sum = (sum ^ *from) * 0x100000001b3u;
-    return sum;
+    return attn__hash_bytes(sum, from, bytes);
 }
 
 static uint64_t sum_tensors(uint64_t sum, const attn_named_list *list)
@@ -40,7 +37,7 @@ static uint64_t sum_tensors(uint64_t sum, const attn_named_list *list)
 
 uint64_t attn__run_sum_tensors(const attn_named_list *list)
 {
-    return sum_tensors(BEGIN, list);
+    return sum_tensors(ATTN__HASH_BEGIN, list);
 }
 
 static bool is_open(const char *key)
@@ -53,7 +50,7 @@ static bool is_open(const char *key)
 
 uint64_t attn__run_sum_settings(const attn__run *run, bool fixed)
 {
-    uint64_t sum = BEGIN;
+    uint64_t sum = ATTN__HASH_BEGIN;
     for (int64_t i = 0; i < attn_config_size(run->settings); i++) {
         const char *key = attn_config_key(run->settings, i);
         const attn_value *value = attn_config_get(run->settings, key);

@@ -2,17 +2,14 @@
  * Training, validation and test parts of sentence pairs. */
 #include "data/pairs.h"
 
+#include "base/hash.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
 
-/* FNV-1a, finished by the mixer so that its high bits are good too. */
 static uint64_t hash_text(uint64_t seed, const char *text)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return attn__mix64(hash ^ attn__mix64(seed));
+    return attn__mix64(attn__hash_text(ATTN__HASH_BEGIN, text) ^ attn__mix64(seed));
 }
 
 enum { TRAIN, VALID, TEST, PARTS };

@@ -2,17 +2,15 @@
  * A hash table of words. */
 #include "data/vocab.h"
 
+#include "base/hash.h"
 #include "base/rng.h"
 
 #include <string.h>
 
-/* FNV-1a with the mixer at the end: the table uses the low bits. */
+/* The mixer at the end: the table uses the low bits. */
 static uint64_t hash_word(const char *text, size_t length)
 {
-    uint64_t hash = length;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return attn__mix64(hash);
+    return attn__mix64(attn__hash_bytes(length, text, length));
 }
 
 /* The slot of a word, or the free one where it would go. */

@@ -7,6 +7,8 @@
 
 #include "io/input.h"
 
+bool attn__is_directory(const char *path);
+
 /* A file mapped for reading; `name` is the path given, which must outlive the mapping.  An empty file gives an
  * input of size 0. */
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);

@@ -140,7 +140,7 @@ bool attn_file_exists(const char *path)
     return stat(path, &about) == 0;
 }
 
-static bool is_directory(const char *path)
+bool attn__is_directory(const char *path)
 {
     struct stat about;
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
@@ -159,7 +159,7 @@ attn_status attn_directory_create(attn_context *context, const char *path)
         char after = p[1];
         p[1] = '\0';
         int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* asking whether it is there sets errno anew */
-        if (reason && !is_directory(partial))
+        if (reason && !attn__is_directory(partial))
             status = attn__fail(context, ATTN_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
         p[1] = after;
     }

@@ -4,6 +4,7 @@
 #include "attn/nn.h"
 
 #include "base/context.h"
+#include "base/hash.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -35,16 +36,6 @@ void attn_nn_pop(attn_nn_builder *builder)
     if (builder->depth > 0 && --builder->depth < ATTN_NN_MAX_DEPTH) {
         builder->prefix[builder->ends[builder->depth]] = 0;
     }
-}
-
-/* FNV-1a: one stream of random numbers for each name. */
-static uint64_t name_stream(const char *name)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *name; name++) {
-        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
-    }
-    return hash;
 }
 
 static double product(const int64_t *shape, int begin, int end)
@@ -90,7 +81,7 @@ static double draw(attn__rng *rng, attn_nn_start start, double spread)
 
 static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_fill *fill)
 {
-    attn__rng rng = {.seed = seed, .stream = name_stream(name)};
+    attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)}; /* one for each name */
     double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     int64_t n = attn_tensor_size(tensor);
     if (fill->start == ATTN_START_ZEROS) {

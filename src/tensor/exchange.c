@@ -2,6 +2,7 @@
  * The exchange of gradients: which are final, which buckets are on their way. */
 #include "tensor/exchange.h"
 
+#include "base/hash.h"
 #include "base/ranks.h"
 
 #include <string.h>
@@ -220,13 +221,13 @@ static attn_status make_buckets(attn__exchange *e)
 /* Ranks whose models differ would add up gradients of different things. */
 static uint64_t order_fingerprint(const attn__exchange *e)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = ATTN__HASH_BEGIN;
     for (int64_t i = 0; i < e->nslots; i++) {
         int64_t index = 0;
         while (e->parameters->items[index].tensor != e->slots[i].parameter)
             index++;
-        hash = (hash ^ (uint64_t)index) * 0x100000001b3u;
-        hash = (hash ^ (uint64_t)e->slots[i].parameter->size) * 0x100000001b3u;
+        hash = (hash ^ (uint64_t)index) * ATTN__HASH_PRIME;
+        hash = (hash ^ (uint64_t)e->slots[i].parameter->size) * ATTN__HASH_PRIME;
     }
     return hash;
 }

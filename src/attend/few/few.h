@@ -51,6 +51,9 @@ const char *attn__few_refuse(const attn__task *task);
 /* Fills in all but `backward` and `stream`. */
 void attn__few_describe(attn__few *few, const attn__task *task);
 
+/* What a plan says of either pass: its words, and its workspace from the bytes of a thread and of one part and head. */
+void attn__few_settle(attn__recipe *recipe, const attn__few *few, const attn__task *task, size_t thread, size_t part);
+
 /* Row i of a query-like operand: its channels times `factor`, zeros up to `padded`. */
 typedef struct attn__few_operand {
     const void *base;

@@ -9,6 +9,8 @@
 #include "attend/task/integers.h"
 #include "attend/task/offsets.h"
 
+#include <stdio.h>
+
 /* Queries and sums of one work item stay in the first cache beside the keys; the rows of a block, and those that are
  * fetched early, in the second. */
 enum { HEADS_FLOATS = 8192, FETCHED_ROWS = 2 * (ATTN__FEW_BLOCK + ATTN__FEW_AHEAD) };
@@ -53,6 +55,17 @@ void attn__few_describe(attn__few *f, const attn__task *task)
     f->parts = attn__most(1, attn__least(wanted, keys / ATTN__FEW_PART));
     f->part = attn__most(ATTN__FEW_BLOCK, attn__round_up((keys + f->parts - 1) / f->parts, ATTN__FEW_BLOCK));
     f->parts = attn__most(1, (keys + f->part - 1) / f->part);
+}
+
+void attn__few_settle(attn__recipe *recipe, const attn__few *f, const attn__task *task, size_t thread, size_t part)
+{
+    size_t parts = attn__size_mul((size_t)(task->batch.size * f->parts), part);
+    recipe->workspace = attn__size_mul((size_t)task->threads, thread);
+    if (f->parts > 1)
+        recipe->workspace = attn__size_add(recipe->workspace, parts);
+    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts%s",
+             attn__isa_text(f->kernel->isa), (int)task->query.size, (int)f->heads, (int)f->parts,
+             f->stream ? ", gradients past the caches" : "");
 }
 
 void attn__few_load(const attn__few *few, const attn__task *task, const attn__few_operand *x, int64_t batch,

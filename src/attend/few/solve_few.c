@@ -8,8 +8,6 @@
 #include "attend/task/integers.h"
 #include "attend/task/offsets.h"
 
-#include <stdio.h>
-
 static const char *refuse(const attn__task *task)
 {
     const char *why = attn__few_refuse(task);
@@ -39,12 +37,7 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
         return ATTN_MEMORY;
     attn__few_describe(f, task);
     recipe->data = f;
-    size_t sums = attn__size_mul((size_t)(task->batch.size * f->parts), attn__few_sums_size(f, task));
-    recipe->workspace = attn__size_mul((size_t)task->threads, attn__few_thread_size(f, task));
-    if (f->parts > 1)
-        recipe->workspace = attn__size_add(recipe->workspace, sums);
-    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts",
-             attn__isa_text(f->kernel->isa), (int)task->query.size, (int)f->heads, (int)f->parts);
+    attn__few_settle(recipe, f, task, attn__few_thread_size(f, task), attn__few_sums_size(f, task));
     return ATTN_OK;
 }
 

@@ -7,8 +7,6 @@
 #include "attend/flash_backward/flash_backward.h"
 #include "attend/task/offsets.h"
 
-#include <stdio.h>
-
 /* Gradients of so many second caches would not be found in a cache again.  (What the system says of the third one is
  * sometimes that of all of a socket.) */
 enum { STREAM_L2 = 16 };
@@ -53,13 +51,7 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
                    (double)(task->contract.size + task->value.size) * sizeof(float);
     f->stream = bytes > STREAM_L2 * (double)task->caches.l2;
     recipe->data = f;
-    size_t sums = attn__size_mul((size_t)(task->batch.size * f->parts), attn__few_backward_part_size(f, task));
-    recipe->workspace = attn__size_mul((size_t)task->threads, attn__few_backward_thread_size(f, task));
-    if (f->parts > 1)
-        recipe->workspace = attn__size_add(recipe->workspace, sums);
-    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts%s",
-             attn__isa_text(f->kernel->isa), (int)task->query.size, (int)f->heads, (int)f->parts,
-             f->stream ? ", gradients past the caches" : "");
+    attn__few_settle(recipe, f, task, attn__few_backward_thread_size(f, task), attn__few_backward_part_size(f, task));
     return ATTN_OK;
 }
 
