@@ -33,6 +33,7 @@ struct attn_training {
     double started, tokens;
     int64_t steps_here;
     attn__exchange *exchange; /* with the other ranks; NULL: this process trains alone */
+    bool unfinished;          /* a step or a validation was begun */
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -203,14 +204,16 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* A step or validation among ranks that could not be finished: what it changed is taken back.  Where it was left because
- * of a signal, or of a process that is gone, the state of the last whole step is saved; another's failure is not. */
+/* The end of a training among ranks that did not come to its own: the others are told, unless they know, before anything
+ * is freed that their sums may still write to.  What an unfinished step or validation changed is taken back.  Where it was
+ * left because of a signal, or of a process that is gone, the state of the last whole step is saved.  Where whole steps
+ * were left nothing is: then saving is what failed, or what was done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
-    if (!training->exchange)
+    attn__ranks_give_up(training->context, status);
+    if (!training->exchange || !training->unfinished)
         return status;
-    attn__ranks_give_up(training->context, status); /* unless they know already */
     attn__exchange_abandon(training->exchange, tape);
     if (status != ATTN_INTERRUPTED && status != ATTN_IO)
         return status;
@@ -227,9 +230,11 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     counters *at = &training->at;
     int64_t every = training->options.save_every;
     while (at->step < p->steps) {
+        training->unfinished = true;
         attn_status status = one_step(training, job, tape, p);
         if (status != ATTN_OK)
-            return leave(training, job, tape, status);
+            return status;
+        training->unfinished = false;
         p->epoch = at->epoch + 1;
         p->step = at->step;
         p->epoch_ends = p->improved = false;
@@ -256,9 +261,11 @@ static attn_status end_epoch(attn_training *training, const attn_job *job, attn_
     p->improved = true;
     if (job->validate) {
         attn_tape_reset(tape, NULL);
+        training->unfinished = true;
         attn_status status = job->validate(job->user, tape, &at->last_valid);
         if (status != ATTN_OK)
-            return leave(training, job, tape, status);
+            return status;
+        training->unfinished = false;
         p->improved = isnan(at->best) || at->last_valid < at->best;
         at->stale = p->improved ? 0 : at->stale + 1;
         if (p->improved)
@@ -280,24 +287,24 @@ static bool out_of_patience(const attn_training *training)
 
 attn_status attn_training_run(attn_training *training, const attn_job *job)
 {
-    attn_tape *tape;
+    attn_tape *tape = NULL;
+    bool among_ranks = job->whole && attn__ranks_many(training->context);
     attn_status status = attn_tape_create(&tape, training->context);
-    if (status != ATTN_OK)
-        return status;
-    if (job->whole && attn__ranks_many(training->context))
+    if (status == ATTN_OK && among_ranks)
         status = attn__exchange_create(&training->exchange, training->context, training->parameters, 0);
     training->started = now();
     training->tokens = 0;
     training->steps_here = 0;
+    training->unfinished = false;
     attn_progress p = {.steps = job->steps(job->user)};
     while (status == ATTN_OK && training->at.epoch < training->options.epochs && !out_of_patience(training)) {
         status = run_steps(training, job, tape, &p);
         if (status == ATTN_OK)
             status = end_epoch(training, job, tape, &p);
     }
+    if (status != ATTN_OK && among_ranks)
+        status = leave(training, job, tape, status);
     attn_tape_destroy(tape);
-    if (status != ATTN_OK && status != ATTN_INTERRUPTED && training->exchange)
-        attn__ranks_give_up(training->context, status); /* sums under way may still write to what is given back below */
     attn__exchange_destroy(training->exchange);
     training->exchange = NULL;
     return status;
