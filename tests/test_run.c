@@ -8,6 +8,7 @@
 #include "support/scratch.h"
 #include "support/tensors.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,30 @@ static void a_checkpoint_without_settings(void **state)
     close_all(jobs, 2);
 }
 
+/* A host program may have chosen a language with a decimal comma: every file is what it is elsewhere. */
+static void a_decimal_comma(void **state)
+{
+    static const char *const files[] = {"history.tsv", "training.json", "config.json", "checkpoint.safetensors"};
+    const char *comma = getenv("ATTN_COMMA");
+    (void)state;
+    if (!comma)
+        skip();
+    job jobs[2];
+    open_all(jobs, 2);
+    assert_int_equal(train(&newer, &jobs[0], "{\"rate\": 0.025}", NULL), ATTN_OK);
+    assert_non_null(setlocale(LC_NUMERIC, comma));
+    assert_string_equal(localeconv()->decimal_point, ",");
+    attn_status begun = train(&newer, &jobs[1], "{\"rate\": 0.025}", NULL);
+    jobs[1].stop_at = 0;
+    attn_status gone_on = train(&newer, &jobs[1], NULL, NULL);
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(begun, ATTN_INTERRUPTED);
+    assert_int_equal(gone_on, ATTN_OK);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_same(&jobs[0], &jobs[1], files[i]);
+    close_all(jobs, 2);
+}
+
 static attn_status go_on(attn_context *context, void *user)
 {
     return train_in(context, &newer, user, NULL);
@@ -242,6 +267,7 @@ int main(void)
         cmocka_unit_test(a_setting_that_was_added_since),
         cmocka_unit_test(a_setting_that_was_changed),
         cmocka_unit_test(a_checkpoint_without_settings),
+        cmocka_unit_test(a_decimal_comma),
         cmocka_unit_test(memory_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
+#include "base/real.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -310,6 +311,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
+    attn__text_points(line);
     (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
 }
 
