@@ -6,6 +6,7 @@
  */
 #include "attn/train.h"
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/ranks.h"
 #include "base/rng.h"
@@ -13,7 +14,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
 typedef struct counters {
     int64_t epoch, step; /* the next step to take */
@@ -30,7 +30,8 @@ struct attn_training {
     const attn_named_list *parameters;
     counters at;
     /* Of this run only. */
-    double started, tokens;
+    double seconds, looked; /* that passed, up to the time when last looked */
+    double tokens;
     int64_t steps_here;
     attn__exchange *exchange; /* with the other ranks; NULL: this process trains alone */
     bool unfinished;          /* a step or a validation was begun */
@@ -118,13 +119,6 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* False if the caller wants to stop. */
 static bool report(attn_training *training, const attn_job *job, attn_progress *p)
 {
@@ -137,7 +131,9 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
     p->measure = NAN; /* the job's to fill in */
-    p->seconds = now() - training->started;
+    training->seconds += attn__seconds_since(training->looked);
+    training->looked = attn__now();
+    p->seconds = training->seconds;
     p->exchange_seconds = training->exchange ? attn__exchange_waited(training->exchange) : 0;
     p->tokens_per_second = p->seconds > 0 ? training->tokens / p->seconds : 0;
     int64_t left = p->epochs * p->steps - at->all_steps;
@@ -292,7 +288,8 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     attn_status status = attn_tape_create(&tape, training->context);
     if (status == ATTN_OK && among_ranks)
         status = attn__exchange_create(&training->exchange, training->context, training->parameters, 0);
-    training->started = now();
+    training->looked = attn__now();
+    training->seconds = 0;
     training->tokens = 0;
     training->steps_here = 0;
     training->unfinished = false;

@@ -5,15 +5,18 @@ memory from the system, another language, no home, strange names, links, a milli
 
     odd.py               64 places in each file of a training, a million lines
     odd.py --each N      N places
-    odd.py --only NAME   one of: headers language names memory damage lines
+    odd.py --only NAME   one of: headers language clock names memory damage lines
 """
 import argparse
 import gzip
 import json
 import os
+import pty
+import re
 import resource
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -181,6 +184,52 @@ def same_anywhere():
     print(f"other circumstances: {tried} commands", flush=True)
 
 
+def told_on_a_terminal(words, env):
+    """What a command says on standard error where that is a terminal, and its exit code."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen([table.ATTN] + words, stdout=subprocess.DEVNULL, stderr=its, env=table.environment(env))
+    os.close(its)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            part = b""
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    return process.wait(), said
+
+
+def clocks_that_go_backwards():
+    """The same files and the same output but for speeds; a progress bar that says nothing impossible."""
+    for how in ("steady", "jumps"):
+        env = {"BACKWARD_CLOCK": how, **preload("backward_clock")}
+        for command in table.commands():
+            table.prepare(command)
+            good, reference = table.run(command.words, command.stdin), table.contents("out")
+            table.prepare(command)
+            done = table.run(command.words, command.stdin, env, timeout=120)
+            lines = memory.said(done)
+            if "bench" in command.name:
+                lines = memory.said(good)
+            if done.returncode != 0 or lines != memory.said(good) or table.contents("out") != reference:
+                complain(f"attn {' '.join(command.words)} with a clock that goes backwards ({how})",
+                         f"{done.returncode}, {done.stderr[-200:]}")
+            if command.resume:
+                table.prepare(command)
+                code, said = told_on_a_terminal(command.words, env)
+                if code != 0 or b"epoch 1/1" not in said or re.search(rb"-[0-9]+[.:0-9]*k? *(/s|left|[a-z]+/s)|nan|inf", said):
+                    complain(f"attn {' '.join(command.words)} on a terminal ({how})", f"{code}, {said[-300:]}")
+        begun = time.time()
+        done = table.run("bench attend b1h1q4k4d4 --seconds 0.05".split(), env=env, timeout=120)
+        if done.returncode != 0:
+            complain(f"attn bench attend ({how})", f"{done.returncode}, {done.stderr[-200:]}")
+        print(f"a clock that goes backwards, {how}: {len(table.commands())} commands; bench ended after "
+              f"{time.time() - begun:.1f} s", flush=True)
+
+
 def strange_names():
     name = "a b\nc 'd' \"é\" *"
     os.makedirs(name)
@@ -257,7 +306,7 @@ def main():
             if command.resume:
                 damage_training(command, options.each)
 
-    parts = {"headers": lying_headers, "language": same_anywhere, "names": strange_names, "memory": little_memory,
+    parts = {"headers": lying_headers, "language": same_anywhere, "clock": clocks_that_go_backwards, "names": strange_names, "memory": little_memory,
              "damage": damage, "lines": lambda: many_lines(1000000 if options.each >= 64 else 20000)}
     with tempfile.TemporaryDirectory() as folder:
         table.make_fixture(folder)
