@@ -9,12 +9,14 @@
 #include "kernels/parts/parts.h"
 #include "tensor/op.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SIDE = ATTN__PARTS_SIDE, PARTS = ATTN__PARTS_F32, CELL = ATTN__PARTS_F32 * ATTN__PARTS_TILE, LINE = 64 };
 /* An item's block of A takes at most 1.2 MiB at its longest, the sums of a chunk of columns 0.4; a panel of B, two columns
  * of tiles as deep as said here, 24 KiB. */
 enum { ROWS = 192, LONG = 1024, COLUMNS = 512, DEPTH = 128 };
+_Static_assert(COLUMNS <= (int)ATTN__ROWS_BLOCK, "the squares of a row of sums are one sum");
 /* Numbers of B packed at once, 18 MiB, its columns, and those that one thread packs at a time. */
 enum { PACKED = 3 << 20, WIDEST = 3072, PACKED_AT_ONCE = 128 };
 
@@ -112,18 +114,18 @@ static bool pack_group(int threads, parts_product *p)
     return true;
 }
 
-static bool all_finite(const float *x, int64_t n)
+/* Most rows have squares that can be summed. */
+static bool all_finite(const parts_product *p, const float *x, int64_t n)
 {
-    uint32_t exponent = 0x7f800000u, odd = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        odd |= (bits & exponent) == exponent;
+    double squares = 0;
+    p->rows->run[ATTN__ROWS_SQUARES](&(attn__rows_args){.x = x, .y = &squares, .n = n}, 0, 1);
+    bool finite = isfinite(squares);
+    for (int64_t i = 0; i < n && !finite; i++) {
+        if (!isfinite(x[i]))
+            return false;
     }
-    return !odd;
+    return true;
 }
-
-/* ------------------------------------------------------------------------------------------------- products */
 
 /* A row of sums to C, and what follows the product. */
 static void store_row(const parts_product *p, const float *sums, int64_t row, int64_t column, int64_t n)
@@ -156,17 +158,17 @@ typedef struct block {
 static void sum_panel(const parts_product *p, const block *t, int64_t column, int64_t columns, int64_t k, int64_t depth)
 {
     int64_t blocks = tiles(t->height, SIDE), steps = tiles(depth, ATTN__PARTS_DEPTH);
-    attn__parts_args args = {0, columns, steps, PARTS, t->a, p->b, NULL, t->ld, k > 0};
+    attn__parts_args args = {.n = columns, .k = steps, .parts = PARTS, .a = t->a, .b = p->b, .ldc = t->ld,
+                             .accumulate = k > 0};
     args.b.data += column * p->b.block + (k - p->begin) / ATTN__PARTS_DEPTH * p->b.step;
     args.a.data += (k - t->k) / ATTN__PARTS_DEPTH * t->a.step;
     const char *next = (const char *)(args.b.data + 2 * p->b.block);
     int64_t panel = steps * CELL * 2, each = tiles(2 * panel, LINE * tiles(blocks, 2)) * LINE;
-    float *c = t->sums;
     for (int64_t m = 0, at = 0; m < blocks; m += 2) {
         for (int64_t end = least(at + each, 2 * panel); at < end; at += LINE)
             __builtin_prefetch(next + (at < panel ? at : at - panel + p->b.block * 2), 0, 2);
         args.m = least(blocks - m, 2);
-        args.c = c + m * SIDE * t->ld;
+        args.c = t->sums + m * SIDE * t->ld;
         p->kernel->run(&args);
         args.a.data += 2 * t->a.block;
     }
@@ -187,7 +189,7 @@ static void sum_chunk(const parts_product *p, const block *t, int64_t column, in
 static void store_chunk(const parts_product *p, const block *t, int64_t column, int64_t n, bool *odd)
 {
     for (int64_t i = 0; i < t->height && !*odd; i++)
-        *odd = !all_finite(t->sums + i * t->ld, n);
+        *odd = !all_finite(p, t->sums + i * t->ld, n);
     for (int64_t i = 0; i < t->height && !*odd; i++)
         store_row(p, t->sums + i * t->ld, t->row + i, column, n);
 }
