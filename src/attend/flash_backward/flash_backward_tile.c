@@ -71,14 +71,15 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
     int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
     attn__tile_args s = {.m = t->rows, .n = columns, .k = plan->d,
                          .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
-                         .b = run->m.kt + first * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};
+                         .b = run->m.kt + first * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip,
+                         .aside = {attn__back_fetch, run}};
     plan->tile->run(&s);
-    attn__back_fetch(run);
     if (!t->dp)
         return;
     attn__tile_args dp = {.m = t->rows, .n = columns, .k = plan->dv,
                           .a = run->m.dout + row * plan->dvp, .am = plan->dvp, .ak = 1,
-                          .b = run->m.vt + first * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip};
+                          .b = run->m.vt + first * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip,
+                          .aside = {attn__back_fetch, run}};
     plan->tile->run(&dp);
 }
 
@@ -86,14 +87,14 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
 static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true};
+    attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true,
+                         .aside = {attn__back_fetch, run}};
     if (run->want & ATTN__BACK_V) {
         g.a = t->s;
         g.n = g.ldb = g.ldc = plan->dvp;
         g.b = run->m.dout + row * plan->dvp;
         g.c = run->m.dv + first * plan->dvp;
         plan->tile->run(&g);
-        attn__back_fetch(run);
     }
     g.a = t->dp;
     g.n = g.ldb = g.ldc = plan->dp;
@@ -101,7 +102,6 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         g.b = run->m.q + row * plan->dp;
         g.c = run->m.dk + first * plan->dp;
         plan->tile->run(&g);
-        attn__back_fetch(run);
     }
     if (run->want & ATTN__BACK_Q) {
         g.m = t->rows;
@@ -137,13 +137,11 @@ void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
     if (!attn__back_describe(run, first, n, &t, &row))
         return;
     scores(run, &t, first, row);
-    attn__back_fetch(run);
     run->plan->backward->weights(&t);
     if (t.alive)
         attn__back_guarded(run, &t, first, row);
     else
         gradients(run, &t, first, row);
-    attn__back_fetch(run);
     if (run->want & ATTN__BACK_BIAS)
         attn__back_add_dbias(run, first, row, t.rows, t.keys);
 }
