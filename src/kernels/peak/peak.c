@@ -37,9 +37,9 @@ static double seconds(void)
 
 double attn__peak_gflops(attn__isa isa, int threads, int repeats)
 {
-    race r = {.kernel = choose(isa), .rounds = 1 << 20};
+    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* short: a window that nothing disturbs is found soon */
     double best = 0;
-    for (int repeat = 0; repeat < (repeats > 0 ? repeats : 5); repeat++) {
+    for (int repeat = 0; repeat < (repeats > 0 ? repeats : 12); repeat++) {
         double start = seconds();
         attn__parallel_items(threads, threads, run_item, &r);
         double rate = r.operations * threads / (seconds() - start) * 1e-9;
