@@ -26,8 +26,8 @@ static const char description[] =
     "For each problem, direction and number of threads: the median time, the multiplications and additions per second "
     "(2 for each channel of the score and of the value, over all pairs that the problem's structure leaves; times 2.5 "
     "backward), and what fraction that is of the machine's peak: of f32 multiply-adds on registers, measured before "
-    "and after each problem with as many threads, the best so far (bf16 is compared with the f32 peak too). Backward is the "
-    "gradients alone, without the forward pass. Nothing else should run meanwhile.\n"
+    "and after each problem with as many threads, the best so far (bf16 is compared with the f32 peak too). Backward "
+    "is the gradients alone, without the forward pass. Nothing else should run meanwhile.\n"
     "\n"
     "A problem is FORM[:FEATURE[,FEATURE]...], where N is a number and [] may be left out:\n"
     "  bNhNqNkNdN[gN][vN]    batch, heads, queries, keys, channels of a head, key\n"
@@ -123,16 +123,16 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
 {
     enum { MOST = 20000, LEAST = 3 };
     static double times[MOST];
-    double begin = bench_seconds(), warm = b->seconds / 10;
+    double begin = cli_seconds(), warm = b->seconds / 10;
     attn_status status = ATTN_OK;
     do
         status = attn_plan_execute(plan, arrays, NULL);
-    while (status == ATTN_OK && bench_seconds() - begin < warm);
+    while (status == ATTN_OK && cli_seconds() - begin < warm);
     int n = 0;
-    begin = bench_seconds();
+    begin = cli_seconds();
     for (double at = begin, next; status == ATTN_OK && n < MOST && (n < LEAST || at - begin < b->seconds); at = next) {
         status = attn_plan_execute(plan, arrays, NULL);
-        next = bench_seconds();
+        next = cli_seconds();
         times[n++] = next - at;
     }
     *median = bench_median(times, n);

@@ -108,7 +108,7 @@ ATTN_API int attn_context_threads(const attn_context *context);
 /* Memory taken through the context: bytes held now, the most ever held, and allocations made so far.  Any
  * pointer may be NULL.  May be called from any thread. */
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
-/* "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
+/* "amx", "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
 ATTN_API const char *attn_context_isa(const attn_context *context);
 /* The i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);

@@ -10,11 +10,19 @@
 #include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/syscall.h>
+#endif
+#if defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 static const char *const isa_names[ATTN_ISA_COUNT] = {
-    [ATTN_ISA_SCALAR] = "scalar", [ATTN_ISA_NEON] = "neon",           [ATTN_ISA_AVX2] = "avx2",
-    [ATTN_ISA_AVX512] = "avx512", [ATTN_ISA_AVX512BF16] = "avx512bf16",
+    [ATTN_ISA_SCALAR] = "scalar",
+    [ATTN_ISA_NEON] = "neon",
+    [ATTN_ISA_AVX2] = "avx2",
+    [ATTN_ISA_AVX512] = "avx512",
+    [ATTN_ISA_AVX512BF16] = "avx512bf16",
+    [ATTN_ISA_AMX] = "amx",
 };
 
 const char *attn__isa_text(attn__isa isa)
@@ -33,6 +41,22 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
     return false;
 }
 
+#if defined(__x86_64__)
+/* The matrix unit has 8 KiB of state that Linux saves for those processes only that asked for it. */
+static bool matrix_unit(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, LEAF = 7, HAS_BF16 = 22, HAS_TILES = 24 };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d >> HAS_BF16 & 1u) || !(d >> HAS_TILES & 1u))
+        return false;
+    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+#endif
+
 /* The compiler's run-time checks also ask whether the system saves the wide registers. */
 bool attn__isa_runs_here(attn__isa isa)
 {
@@ -49,6 +73,8 @@ bool attn__isa_runs_here(attn__isa isa)
         return avx512;
     case ATTN_ISA_AVX512BF16:
         return avx512 && __builtin_cpu_supports("avx512bf16");
+    case ATTN_ISA_AMX:
+        return avx512 && __builtin_cpu_supports("avx512bf16") && matrix_unit();
     default:
         return false;
     }

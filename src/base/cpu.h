@@ -15,6 +15,7 @@ typedef enum attn__isa {
     ATTN_ISA_AVX2,
     ATTN_ISA_AVX512,
     ATTN_ISA_AVX512BF16,
+    ATTN_ISA_AMX, /* the matrix unit with bf16, beside AVX512BF16 */
     ATTN_ISA_COUNT
 } attn__isa;
 

@@ -7,10 +7,14 @@
 
 #include "attend/task/integers.h"
 
+enum { MATRIX = 4 }; /* portions of a strip in the matrix unit, at least */
+
 /* Register tiles of the products of `tiles` tiles of queries with the whole block. */
 static int64_t portions(const attn__back_run *run, int64_t tiles)
 {
     const attn__back_plan *p = run->plan;
+    if (p->matrix)
+        return attn__most(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
     int64_t rows = run->tile_n, products = run->want & ATTN__BACK_V ? p->dv : 0;
     products += rows + (run->want & ~(unsigned)ATTN__BACK_V ? rows : 0);
     products += run->want & ATTN__BACK_K ? p->d : 0;

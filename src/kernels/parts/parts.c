@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts.c - the products with AMX; see parts.h.
+ */
+#include "kernels/parts/parts.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#if defined(__x86_64__)
+#include "simd/vec_avx512.h"
+#include "simd/exp.h"
+#include "simd/isa_end.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),               \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#endif
+
+#define PARTS_FN static inline __attribute__((always_inline))
+
+#include "kernels/parts/parts_split.h"
+#include "kernels/parts/parts_weigh.h"
+
+/* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
+static void begin(void)
+{
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shape = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&shape);
+}
+
+static void end(void)
+{
+    _tile_release();
+}
+
+/* A square of C has two tiles of rows if `tall`, two of columns if `wide`; both are constants after inlining. */
+/* Four products of a pair of parts.  What the next pair needs is loaded into a register as soon as its last reader has
+ * begun: the unit has no other copies of its registers, and takes 16 cycles for a product, where a load takes 8. */
+PARTS_FN void multiply_then_b(const attn__parts_side *b, const uint16_t *next, bool tall, bool wide)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    _tile_loadd(6, next, b->row * 2);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    if (wide)
+        _tile_loadd(7, next + b->block, b->row * 2);
+}
+
+PARTS_FN void multiply_then_a(const attn__parts_side *a, const uint16_t *next, bool tall, bool wide)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(4, next, a->row * 2);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    if (tall)
+        _tile_loadd(5, next + a->block, a->row * 2);
+}
+
+PARTS_FN void load_both(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide)
+{
+    _tile_loadd(4, a, t->a.row * 2);
+    _tile_loadd(6, b, t->b.row * 2);
+    if (wide)
+        _tile_loadd(7, b + t->b.block, t->b.row * 2);
+    if (tall)
+        _tile_loadd(5, a + t->a.block, t->a.row * 2);
+}
+
+PARTS_FN void multiply_then_both(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(4, a, t->a.row * 2);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    _tile_loadd(6, b, t->b.row * 2);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    if (wide)
+        _tile_loadd(7, b + t->b.block, t->b.row * 2);
+    if (tall)
+        _tile_loadd(5, a + t->a.block, t->a.row * 2);
+}
+
+PARTS_FN void begin_square(const attn__parts_args *t, const float *c, bool tall, bool wide)
+{
+    int64_t ld = t->ldc * 4;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!t->accumulate)
+        return;
+    _tile_loadd(0, c, ld);
+    if (wide)
+        _tile_loadd(1, c + ATTN__PARTS_SIDE, ld);
+    if (tall)
+        _tile_loadd(2, c + ATTN__PARTS_SIDE * t->ldc, ld);
+    if (tall && wide)
+        _tile_loadd(3, c + ATTN__PARTS_SIDE * t->ldc + ATTN__PARTS_SIDE, ld);
+}
+
+PARTS_FN void store_square(const attn__parts_args *t, float *c, bool tall, bool wide)
+{
+    int64_t ld = t->ldc * 4;
+    _tile_stored(0, c, ld);
+    if (wide)
+        _tile_stored(1, c + ATTN__PARTS_SIDE, ld);
+    if (tall)
+        _tile_stored(2, c + ATTN__PARTS_SIDE * t->ldc, ld);
+    if (tall && wide)
+        _tile_stored(3, c + ATTN__PARTS_SIDE * t->ldc + ATTN__PARTS_SIDE, ld);
+}
+
+/* All pairs of parts but the last, in an order in which one operand stays where it is from each to the next. */
+PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide)
+{
+    multiply_then_b(&t->b, b + 2 * t->b.part, tall, wide);
+    multiply_then_b(&t->b, b + t->b.part, tall, wide);
+    multiply_then_a(&t->a, a + t->a.part, tall, wide);
+    multiply_then_b(&t->b, b, tall, wide);
+    multiply_then_a(&t->a, a + 2 * t->a.part, tall, wide);
+}
+
+/* Where step k of an operand begins. */
+PARTS_FN int64_t step_at(const attn__parts_side *side, const int64_t *steps, int64_t k)
+{
+    return steps ? steps[k] : k * side->step;
+}
+
+PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, int parts, bool tall,
+                         bool wide)
+{
+    const uint16_t *ak = a + step_at(&t->a, t->a_steps, 0), *bk = b + step_at(&t->b, t->b_steps, 0);
+    load_both(t, ak, bk, tall, wide);
+    for (int64_t k = 0; k < t->k; k++) {
+        if (parts == ATTN__PARTS_F32)
+            pairs_of_parts(t, ak, bk, tall, wide);
+        int64_t next = k + 1 < t->k ? k + 1 : k; /* the last loads are of what is there, and unused */
+        ak = a + step_at(&t->a, t->a_steps, next);
+        bk = b + step_at(&t->b, t->b_steps, next);
+        multiply_then_both(t, ak, bk, tall, wide);
+    }
+}
+
+PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall, bool wide)
+{
+    const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
+    float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
+    begin_square(t, c, tall, wide);
+    if (t->k > 0 && t->parts == ATTN__PARTS_F32)
+        sum_square(t, a, b, ATTN__PARTS_F32, tall, wide);
+    else if (t->k > 0)
+        sum_square(t, a, b, 1, tall, wide);
+    store_square(t, c, tall, wide);
+}
+
+static void run(const attn__parts_args *t)
+{
+    for (int64_t n = 0; n < t->n; n += 2) {
+        bool wide = n + 1 < t->n;
+        for (int64_t m = 0; m < t->m; m += 2) {
+            bool tall = m + 1 < t->m;
+            if (tall && wide)
+                product(t, m, n, true, true);
+            else if (tall)
+                product(t, m, n, true, false);
+            else if (wide)
+                product(t, m, n, false, true);
+            else
+                product(t, m, n, false, false);
+        }
+    }
+}
+
+static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, softmax};
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+const attn__parts_kernel *attn__parts_for(attn__isa isa)
+{
+    return isa >= ATTN_ISA_AMX ? &kernel : NULL;
+}
+#else
+const attn__parts_kernel *attn__parts_for(attn__isa isa)
+{
+    (void)isa;
+    return NULL;
+}
+#endif

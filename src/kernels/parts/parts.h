@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts.h - matrix products in the machine's matrix unit (AMX), which multiplies bf16 numbers and sums in f32:
+ *
+ *     C[m,n] (+)= sum_k A[m,k] * B[k,n]
+ *
+ * An f32 number x is taken as a sum of three: x1 = bf16(x), x2 = bf16(x - x1), x3 = x - x1 - x2, 8 bits each, so that
+ * nothing of its 24 is lost; of the nine products of parts the six largest are summed.  The rest is at most 2^-23 and
+ * typically 2^-27 of |a b|: results are as exact as those of f32 multiply-adds, at about twice their speed.  A bf16
+ * number is one part.  (Henry, Tang and Heinecke 2019, arXiv:1904.06376.)
+ *
+ * The unit takes subnormal numbers as zero, so that numbers below 1e-33 have fewer than three parts; numbers that round
+ * to more than bf16 has (above 3.39e38) count as infinite.
+ *
+ * Operands are tiles of 1 KiB.  A tile of A is 16 rows of 32 numbers along k; a tile of B 16 rows, each of 16 columns'
+ * pairs (B[2k,n], B[2k+1,n]).  So either is the other's transpose in units of 32 bits.
+ */
+#ifndef ATTN_KERNELS_PARTS_H
+#define ATTN_KERNELS_PARTS_H
+
+#include "attn/attn.h"
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    ATTN__PARTS_SIDE = 16,  /* rows of a tile; columns of C */
+    ATTN__PARTS_DEPTH = 32, /* of a tile, along k */
+    ATTN__PARTS_TILE = ATTN__PARTS_SIDE * ATTN__PARTS_DEPTH,
+    ATTN__PARTS_F32 = 3 /* parts of an f32 number */
+};
+
+/* Where the tiles of an operand lie; all distances in numbers.  Packed ones are whole tiles with `row` 32, but any
+ * rows do that hold what a tile holds. */
+typedef struct attn__parts_side {
+    uint16_t *data;
+    int64_t block; /* to the next 16 rows of A, or columns of B */
+    int64_t step;  /* to the next 32 of k */
+    int64_t part;  /* to the next part of the same numbers */
+    int64_t row;   /* to the next row of a tile */
+} attn__parts_side;
+
+typedef struct attn__parts_args {
+    int64_t m, n, k; /* in tiles: 16 rows, 16 columns, 32 of k; 0 of k gives zeros */
+    int parts;       /* of both operands: 1 or 3 */
+    attn__parts_side a, b;
+    float *c;
+    int64_t ldc;
+    bool accumulate; /* the sum begins with what is in C */
+    const int64_t *a_steps, *b_steps; /* where each step begins; NULL: `step` apart */
+} attn__parts_args;
+
+/* Rows of numbers of the caller, to become tiles. */
+typedef struct attn__parts_rows {
+    const void *data;
+    attn_dtype dtype;          /* ATTN_F32, or ATTN_BF16 with one part and factor 1 */
+    const int64_t *row_at;     /* where each row begins; NULL: `ld` apart */
+    int64_t ld, rows, columns; /* columns are adjacent */
+    float factor;              /* of every number */
+    int parts;
+} attn__parts_rows;
+
+/* One step of the running softmax over a tile of scores (kernels/lanes), whose weights 2^(factor * s - m) become B's
+ * tiles: steps along the rows, blocks along the lanes.  Rows are filled up with zeros. */
+typedef struct attn__parts_softmax {
+    const float *s;
+    int64_t rows, width; /* width a multiple of 16 */
+    float factor;        /* of the scores, above 0; 1 with three parts */
+    int parts;           /* one is rounded from the weight that is summed */
+    float *m, *l;        /* running reference and sum of each lane; start with -inf and 0 */
+    float *shrink;       /* out: what earlier sums of the lane are to be multiplied by */
+    attn__parts_side to;
+} attn__parts_softmax;
+
+typedef struct attn__parts_kernel {
+    attn__isa isa;
+    /* What a thread does before its first product and after its last one (the state of the unit belongs to the thread;
+     * other code that uses the unit, oneDNN's for instance, must not come between). */
+    void (*begin)(void);
+    void (*end)(void);
+    void (*run)(const attn__parts_args *args);
+    /* A's tiles from A's rows: blocks along the rows, steps along the columns.  Both are filled up with zeros.  False
+     * if any number is infinite or NaN. */
+    bool (*split_rows)(const attn__parts_rows *rows, const attn__parts_side *to);
+    /* B's tiles from B's rows: steps along the rows, blocks along the columns. */
+    bool (*split_pairs)(const attn__parts_rows *rows, const attn__parts_side *to);
+    /* Transposes whole tiles, so that rows of what will be B's columns serve as B, and B's rows as A's columns. */
+    void (*turn)(uint16_t *tiles, int64_t count);
+    /* True if any lane's shrink is not 1. */
+    bool (*softmax)(const attn__parts_softmax *args);
+} attn__parts_kernel;
+
+/* NULL below ATTN_ISA_AMX. */
+const attn__parts_kernel *attn__parts_for(attn__isa isa);
+
+#endif

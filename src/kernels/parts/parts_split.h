@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts_split.h - numbers of the caller to tiles of their parts; included by parts.c within its region of the
+ * instruction set.
+ */
+
+/* 32 numbers, two vectors of a tile's row. */
+typedef struct two {
+    __m512 first, second;
+} two;
+
+PARTS_FN __mmask16 first_lanes(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1u);
+}
+
+PARTS_FN const char *row_of(const attn__parts_rows *rows, int64_t r)
+{
+    int64_t at = rows->row_at ? rows->row_at[r] : r * rows->ld;
+    return (const char *)rows->data + at * (rows->dtype == ATTN_F32 ? 4 : 2);
+}
+
+PARTS_FN __m512 load_f32(const attn__parts_rows *rows, const char *row, int64_t column)
+{
+    if (!row)
+        return _mm512_setzero_ps();
+    __m512 x = _mm512_maskz_loadu_ps(first_lanes(rows->columns - column), (const float *)(const void *)row + column);
+    return _mm512_mul_ps(x, _mm512_set1_ps(rows->factor));
+}
+
+/* All exponent bits set in either half. */
+PARTS_FN bool any_infinite(__m512i pairs)
+{
+    __m512i exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(pairs, exponent), exponent) != 0;
+}
+
+/* (0, 16, 1, 17, ...): the conversion leaves the two vectors one after the other. */
+PARTS_FN __m512i interleave(void)
+{
+    __m512i low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(16)), 16));
+}
+
+PARTS_FN __m512 widen(__m256i half)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* What a part leaves over; exact. */
+PARTS_FN two left_of(two x, __m512i part)
+{
+    return (two){_mm512_sub_ps(x.first, widen(_mm512_castsi512_si256(part))),
+                 _mm512_sub_ps(x.second, widen(_mm512_extracti64x4_epi64(part, 1)))};
+}
+
+/* The same where the part's numbers are pairs of both vectors' lanes. */
+PARTS_FN two left_of_pairs(two x, __m512i part)
+{
+    __m512i high = _mm512_set1_epi32((int32_t)0xffff0000u);
+    return (two){_mm512_sub_ps(x.first, _mm512_castsi512_ps(_mm512_slli_epi32(part, 16))),
+                 _mm512_sub_ps(x.second, _mm512_castsi512_ps(_mm512_and_si512(part, high)))};
+}
+
+/* One row of a tile in each part; false if a number is not finite. */
+PARTS_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
+{
+    __m512i order = interleave();
+    bool finite = true;
+    for (int i = 0; i < parts; i++) {
+        __m512i part = (__m512i)_mm512_cvtne2ps_pbh(x.second, x.first);
+        if (pairs)
+            part = _mm512_permutexvar_epi16(order, part);
+        if (i == 0)
+            finite = !any_infinite(part);
+        _mm512_storeu_si512(out + i * next, part);
+        x = pairs ? left_of_pairs(x, part) : left_of(x, part);
+    }
+    return finite;
+}
+
+/* One row of a tile as it is. */
+PARTS_FN bool copy_bf16(const attn__parts_rows *rows, const char *row, int64_t column, uint16_t *out)
+{
+    int64_t left = rows->columns - column;
+    __mmask32 some = !row ? 0u : left >= 32 ? 0xffffffffu : (1u << left) - 1u;
+    __m512i x = _mm512_maskz_loadu_epi16(some, (const uint16_t *)(const void *)row + column);
+    _mm512_storeu_si512(out, x);
+    return !any_infinite(x);
+}
+
+static bool split_rows(const attn__parts_rows *rows, const attn__parts_side *to)
+{
+    bool finite = true;
+    int64_t whole = (rows->rows + ATTN__PARTS_SIDE - 1) / ATTN__PARTS_SIDE * ATTN__PARTS_SIDE;
+    for (int64_t r = 0; r < whole; r++) {
+        const char *row = r < rows->rows ? row_of(rows, r) : NULL;
+        uint16_t *out = to->data + r / ATTN__PARTS_SIDE * to->block + r % ATTN__PARTS_SIDE * to->row;
+        for (int64_t c = 0; c < rows->columns; c += ATTN__PARTS_DEPTH, out += to->step) {
+            if (rows->dtype == ATTN_BF16) {
+                finite = copy_bf16(rows, row, c, out) && finite;
+            } else {
+                two x = {load_f32(rows, row, c), load_f32(rows, row, c + 16)};
+                finite = split(x, rows->parts, out, to->part, false) && finite;
+            }
+        }
+    }
+    return finite;
+}
+
+PARTS_FN __m512i load_bf16(const attn__parts_rows *rows, const char *row, int64_t column)
+{
+    __mmask16 some = row ? first_lanes(rows->columns - column) : (__mmask16)0;
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, (const uint16_t *)(const void *)row + column));
+}
+
+PARTS_FN bool pair_bf16(const attn__parts_rows *rows, const char *even, const char *odd, int64_t column, uint16_t *out)
+{
+    __m512i x = _mm512_or_si512(load_bf16(rows, even, column), _mm512_slli_epi32(load_bf16(rows, odd, column), 16));
+    _mm512_storeu_si512(out, x);
+    return !any_infinite(x);
+}
+
+static bool split_pairs(const attn__parts_rows *rows, const attn__parts_side *to)
+{
+    bool finite = true;
+    int64_t whole = (rows->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH;
+    for (int64_t r = 0; r < whole; r += 2) {
+        const char *even = r < rows->rows ? row_of(rows, r) : NULL,
+                   *odd = r + 1 < rows->rows ? row_of(rows, r + 1) : NULL;
+        uint16_t *out = to->data + r / ATTN__PARTS_DEPTH * to->step + r % ATTN__PARTS_DEPTH / 2 * to->row;
+        for (int64_t c = 0; c < rows->columns; c += ATTN__PARTS_SIDE, out += to->block) {
+            if (rows->dtype == ATTN_BF16) {
+                finite = pair_bf16(rows, even, odd, c, out) && finite;
+            } else {
+                two x = {load_f32(rows, even, c), load_f32(rows, odd, c)};
+                finite = split(x, rows->parts, out, to->part, true) && finite;
+            }
+        }
+    }
+    return finite;
+}
+
+static void turn(uint16_t *tiles, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float *tile = (float *)(void *)(tiles + i * ATTN__PARTS_TILE); /* moved, never computed with */
+        vf row[16];
+        VF_UNROLL
+        for (int r = 0; r < 16; r++)
+            row[r] = vf_load(tile + r * VF_LANES);
+        vf_transpose(row);
+        VF_UNROLL
+        for (int r = 0; r < 16; r++)
+            vf_store(tile + r * VF_LANES, row[r]);
+    }
+}

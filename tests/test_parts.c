@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ * Products in the matrix unit: every small size, both ways to either operand, one part and three, arrays that end at
+ * guard pages, against sums in double.  Skipped where the machine has no such unit. */
+#include "support/cmocka.h"
+
+#include "base/rng.h"
+#include "kernels/parts/parts.h"
+#include "support/guard.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One product of an m x k by a k x n matrix as the caller has them. */
+typedef struct sample {
+    int64_t m, n, k;
+    int parts;
+    attn_dtype dtype;
+    void *a, *b; /* a: [m][k], b: [k][n] */
+    size_t a_size, b_size;
+    double *exact, *bound; /* [m][n] */
+} sample;
+
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static double number(const void *x, attn_dtype dtype, int64_t i)
+{
+    if (dtype == ATTN_F32)
+        return ((const float *)x)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void *random_numbers(attn__rng *rng, attn_dtype dtype, int64_t count, size_t *size)
+{
+    *size = (size_t)count * (dtype == ATTN_F32 ? sizeof(float) : sizeof(uint16_t));
+    void *x = guard_alloc(*size);
+    for (int64_t i = 0; i < count; i++) {
+        float value = (float)attn__rng_normal(rng);
+        if (dtype == ATTN_F32)
+            ((float *)x)[i] = value;
+        else
+            ((uint16_t *)x)[i] = to_bf16(value);
+    }
+    return x;
+}
+
+/* The bound: a rounding at every second term and the parts left out for three parts; a rounding of either factor where
+ * f32 is cut to one. */
+static void solve(sample *s)
+{
+    double unit = ldexp(1, -24);
+    double each = s->parts == 1 && s->dtype == ATTN_F32 ? ldexp(1, -7) : 2 * unit;
+    for (int64_t i = 0; i < s->m * s->n; i++) {
+        double sum = 0, size = 0;
+        for (int64_t k = 0; k < s->k; k++) {
+            double product = number(s->a, s->dtype, i / s->n * s->k + k) * number(s->b, s->dtype, k * s->n + i % s->n);
+            sum += product;
+            size += fabs(product);
+        }
+        s->exact[i] = sum;
+        s->bound[i] = size * (each + (double)(s->k + 32) * unit);
+    }
+}
+
+static int64_t tiles(int64_t n, int64_t side)
+{
+    return (n + side - 1) / side;
+}
+
+static attn__parts_side packed(int64_t blocks, int64_t steps, int parts)
+{
+    attn__parts_side side = {.block = steps * parts * ATTN__PARTS_TILE,
+                             .step = (int64_t)parts * ATTN__PARTS_TILE,
+                             .part = ATTN__PARTS_TILE,
+                             .row = ATTN__PARTS_DEPTH};
+    side.data = guard_alloc((size_t)(blocks * side.block) * sizeof *side.data);
+    return side;
+}
+
+/* The transpose of a matrix of the sample, so that the other way of packing must give the same tiles. */
+static void *transposed(const void *x, attn_dtype dtype, int64_t rows, int64_t columns)
+{
+    size_t element = dtype == ATTN_F32 ? sizeof(float) : sizeof(uint16_t);
+    char *y = malloc((size_t)(rows * columns) * element + 1);
+    for (int64_t i = 0; i < rows * columns; i++)
+        memcpy(y + (size_t)(i % columns * rows + i / columns) * element, (const char *)x + (size_t)i * element,
+               element);
+    return y;
+}
+
+static attn__parts_side pack_a(const attn__parts_kernel *kernel, const sample *s, bool turned)
+{
+    attn__parts_side side = packed(tiles(s->m, 16), tiles(s->k, 32), s->parts);
+    attn__parts_rows rows = {s->a, s->dtype, NULL, s->k, s->m, s->k, 1.0f, s->parts};
+    if (!turned) {
+        assert_true(kernel->split_rows(&rows, &side));
+        return side;
+    }
+    void *across = transposed(s->a, s->dtype, s->m, s->k);
+    rows = (attn__parts_rows){across, s->dtype, NULL, s->m, s->k, s->m, 1.0f, s->parts};
+    assert_true(kernel->split_pairs(&rows, &side));
+    kernel->turn(side.data, tiles(s->m, 16) * side.block / ATTN__PARTS_TILE);
+    free(across);
+    return side;
+}
+
+static attn__parts_side pack_b(const attn__parts_kernel *kernel, const sample *s, bool turned)
+{
+    attn__parts_side side = packed(tiles(s->n, 16), tiles(s->k, 32), s->parts);
+    attn__parts_rows rows = {s->b, s->dtype, NULL, s->n, s->k, s->n, 1.0f, s->parts};
+    if (!turned) {
+        assert_true(kernel->split_pairs(&rows, &side));
+        return side;
+    }
+    void *across = transposed(s->b, s->dtype, s->k, s->n);
+    rows = (attn__parts_rows){across, s->dtype, NULL, s->k, s->n, s->k, 1.0f, s->parts};
+    assert_true(kernel->split_rows(&rows, &side));
+    kernel->turn(side.data, tiles(s->n, 16) * side.block / ATTN__PARTS_TILE);
+    free(across);
+    return side;
+}
+
+static void compare(const attn__parts_kernel *kernel, const sample *s, int turned, bool accumulate)
+{
+    attn__parts_side a = pack_a(kernel, s, turned & 1), b = pack_b(kernel, s, turned & 2);
+    int64_t m = tiles(s->m, 16), n = tiles(s->n, 16), ld = n * 16;
+    size_t size = (size_t)(m * 16 * ld) * sizeof(float);
+    float *c = guard_alloc(size);
+    for (int64_t i = 0; i < m * 16 * ld; i++)
+        c[i] = 8.0f;
+    kernel->begin();
+    kernel->run(&(attn__parts_args){m, n, tiles(s->k, 32), s->parts, a, b, c, ld, accumulate, NULL, NULL});
+    kernel->end();
+    for (int64_t i = 0; i < s->m * s->n; i++) {
+        double got = c[i / s->n * ld + i % s->n] - (accumulate ? 8.0 : 0.0),
+               extra = accumulate ? ldexp((double)s->k + 8, -21) : 0;
+        if (!(fabs(got - s->exact[i]) <= s->bound[i] + extra))
+            fail_msg("m=%d n=%d k=%d parts %d turned %d: (%d,%d) is %g, not %g", (int)s->m, (int)s->n, (int)s->k,
+                     s->parts, turned, (int)(i / s->n), (int)(i % s->n), got, s->exact[i]);
+    }
+    guard_free(c, size);
+    guard_free(a.data, (size_t)(m * a.block) * sizeof *a.data);
+    guard_free(b.data, (size_t)(n * b.block) * sizeof *b.data);
+}
+
+static void check(const attn__parts_kernel *kernel, attn__rng *rng, sample s)
+{
+    s.a = random_numbers(rng, s.dtype, s.m * s.k, &s.a_size);
+    s.b = random_numbers(rng, s.dtype, s.k * s.n, &s.b_size);
+    s.exact = malloc((size_t)(s.m * s.n) * sizeof(double));
+    s.bound = malloc((size_t)(s.m * s.n) * sizeof(double));
+    solve(&s);
+    for (int turned = 0; turned < 4; turned++)
+        compare(kernel, &s, turned, turned == 2);
+    free(s.exact);
+    free(s.bound);
+    guard_free(s.a, s.a_size);
+    guard_free(s.b, s.b_size);
+}
+
+static const attn__parts_kernel *kernel_or_skip(void)
+{
+    if (!attn__isa_runs_here(ATTN_ISA_AMX)) {
+        print_message("this machine has no matrix unit\n");
+        skip();
+    }
+    return attn__parts_for(ATTN_ISA_AMX);
+}
+
+static void products_are_as_exact_as_f32(void **state)
+{
+    (void)state;
+    const attn__parts_kernel *kernel = kernel_or_skip();
+    attn__rng rng = {.seed = 3};
+    static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 65};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    for (int i = 0; i < SIZES * SIZES * SIZES; i += 3) {
+        sample s = {.m = sizes[i % SIZES], .n = sizes[i / SIZES % SIZES], .k = sizes[i / SIZES / SIZES], .parts = 3};
+        s.dtype = ATTN_F32;
+        check(kernel, &rng, s);
+        s.parts = 1;
+        check(kernel, &rng, s);
+        s.dtype = ATTN_BF16;
+        check(kernel, &rng, s);
+    }
+}
+
+/* x1 + x2 + x3 = x, to the bit, in both kinds of tiles. */
+static void three_parts_hold_all_of_a_number(void **state)
+{
+    (void)state;
+    const attn__parts_kernel *kernel = kernel_or_skip();
+    attn__rng rng = {.seed = 4};
+    enum { ROWS = 32, COLUMNS = 32 };
+    static float x[ROWS][COLUMNS];
+    static _Alignas(64) uint16_t tile[2][3][ATTN__PARTS_TILE];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        x[i / COLUMNS][i % COLUMNS] = (float)(attn__rng_normal(&rng) * ldexp(1, i % 120 - 60));
+    attn__parts_rows rows = {x, ATTN_F32, NULL, COLUMNS, ROWS, COLUMNS, 1.0f, 3};
+    for (int pairs = 0; pairs < 2; pairs++) {
+        attn__parts_side side = {&tile[0][0][0], (int64_t)3 * ATTN__PARTS_TILE, 0, ATTN__PARTS_TILE, 32};
+        assert_true((pairs ? kernel->split_pairs : kernel->split_rows)(&rows, &side));
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            int r = i / COLUMNS, c = i % COLUMNS, block = pairs ? c / 16 : r / 16;
+            int at = pairs ? r / 2 * 32 + c % 16 * 2 + r % 2 : r % 16 * 32 + c;
+            double sum = 0;
+            for (int part = 0; part < 3; part++)
+                sum += number(tile[block][part], ATTN_BF16, at);
+            assert_true(sum == (double)x[r][c]);
+        }
+    }
+}
+
+static void numbers_that_are_not_finite_are_told(void **state)
+{
+    (void)state;
+    const attn__parts_kernel *kernel = kernel_or_skip();
+    static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f};
+    static float x[18][35];
+    static uint16_t tiles_of[8 * 3 * ATTN__PARTS_TILE];
+    attn__parts_side side = {tiles_of, (int64_t)6 * ATTN__PARTS_TILE, (int64_t)3 * ATTN__PARTS_TILE, ATTN__PARTS_TILE,
+                             32};
+    attn__parts_rows rows = {x, ATTN_F32, NULL, 35, 18, 35, 1.0f, 3};
+    for (int i = 0; i < 18 * 35; i += 11) {
+        x[i / 35][i % 35] = odd[i % 4];
+        assert_false(kernel->split_rows(&rows, &side));
+        assert_false(kernel->split_pairs(&rows, &side));
+        x[i / 35][i % 35] = 1e30f;
+        assert_true(kernel->split_rows(&rows, &side));
+        assert_true(kernel->split_pairs(&rows, &side));
+    }
+}
+
+static void no_terms_are_zeros(void **state)
+{
+    (void)state;
+    const attn__parts_kernel *kernel = kernel_or_skip();
+    float c[32][16];
+    memset(c, 0x55, sizeof c);
+    kernel->begin();
+    kernel->run(&(attn__parts_args){.m = 2, .n = 1, .k = 0, .parts = 3, .c = &c[0][0], .ldc = 16});
+    kernel->end();
+    for (int i = 0; i < 32 * 16; i++)
+        assert_true(c[i / 16][i % 16] == 0.0f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_as_exact_as_f32),
+        cmocka_unit_test(three_parts_hold_all_of_a_number),
+        cmocka_unit_test(numbers_that_are_not_finite_are_told),
+        cmocka_unit_test(no_terms_are_zeros),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
