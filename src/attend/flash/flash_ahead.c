@@ -59,7 +59,7 @@ static void stream_next_keys(attn__flash_item *t)
 
 void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions)
 {
-    t->ahead = (attn__ahead){0};
+    attn__ahead_begin(&t->ahead);
     int64_t block = t->flash->key_block, next = at + keys;
     int64_t part = (at - t->key_begin) / block, parts = (t->key_end - t->key_begin + block - 1) / block;
     stream_output(t, part, parts);

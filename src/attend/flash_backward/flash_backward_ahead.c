@@ -36,7 +36,7 @@ static void want(attn__back_run *run, int which, const rows r[ATTN__BACK_STREAMS
 {
     int64_t size = run->plan->bf16 ? 2 : 4;
     attn__ahead *ahead = &run->ahead[which];
-    *ahead = (attn__ahead){0};
+    attn__ahead_begin(ahead);
     for (int i = 0; i < ATTN__BACK_STREAMS; i++) {
         if (r[i].scattered || r[i].n <= 0)
             continue;

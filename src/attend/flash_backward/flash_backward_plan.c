@@ -61,7 +61,7 @@ static void count_items(const attn__task *task, attn__back_plan *p)
         *(attn__back_is_shared(task, &task->batch.axis[a]) ? &p->shared : &p->items) *= task->batch.axis[a].dim.n;
 }
 
-/* n in `parts` as even as multiples of `to` allow: a short last tile costs as many passes over the sums as a whole one. */
+/* n in `parts` as even as multiples of `to` allow: a short last tile goes over the sums as often as a whole one. */
 static int64_t share(int64_t n, int64_t parts, int64_t to)
 {
     return parts > 1 ? attn__round_up((n + parts - 1) / parts, to) : attn__round_up(n, to);

@@ -169,11 +169,13 @@ static void look_ahead(item *t, int64_t index, int64_t at, int64_t keys)
     bool ends = at >= key->size;
     int64_t next = ends ? index + task->threads : index, from = ends ? 0 : at;
     int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
-    t->ahead = (attn__ahead){0};
+    attn__ahead_begin(&t->ahead);
     if (ends && !n->o_column)
-        attn__narrow_look(task, &t->ahead, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o), values);
+        attn__narrow_look(task, &t->ahead, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o),
+                          values);
     if (ends && !n->q_column && b < batch->size)
-        attn__narrow_look(task, &t->ahead, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q), channels);
+        attn__narrow_look(task, &t->ahead, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q),
+                          channels);
     if (!n->k_column && b < batch->size)
         attn__narrow_look(task, &t->ahead, t->arrays->k, b, key, from, n->key_block, ATTN__STRIDE(dim.k), channels);
     if (!n->v_column && b < batch->size)

@@ -8,6 +8,13 @@
 
 enum { LINE = 64 };
 
+/* Streams beyond the number are never looked at, and items may be short. */
+void attn__ahead_begin(attn__ahead *a)
+{
+    a->streams = a->now = 0;
+    a->row = a->run = a->line = a->each = 0;
+}
+
 void attn__ahead_add_runs(attn__ahead *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
                           int64_t runs, int64_t run_step, int64_t bytes)
 {

@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ATTN__AHEAD_STREAMS = 8 };
+enum { ATTN__AHEAD_STREAMS = 4 };
 
-/* Zero is an empty one.  Streams are fetched one after the other, in the order in which they were added. */
+/* Streams are fetched one after the other, in the order in which they were added. */
 typedef struct attn__ahead {
     struct {
         const char *base;
-        const int64_t *row_at; /* elements of `step` bytes from base to each row; NULL: row r is r * step bytes behind */
+        const int64_t *row_at; /* elements of `step` bytes from base to each row; NULL: row r is r * step bytes on */
         int64_t step, rows, lines; /* lines of one run of a row */
         int64_t runs, run_step;    /* runs of one row, bytes from one to the next */
     } stream[ATTN__AHEAD_STREAMS];
@@ -25,6 +25,8 @@ typedef struct attn__ahead {
     int64_t each;      /* lines of one portion */
 } attn__ahead;
 
+/* Empties it. */
+void attn__ahead_begin(attn__ahead *ahead);
 /* Adds `rows` rows of `bytes` bytes; none if that is negative. */
 void attn__ahead_add(attn__ahead *ahead, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
                      int64_t bytes);

@@ -86,7 +86,7 @@ static void add_scores(block *x, const side *queries, const side *keys, int64_t 
     copy(x, queries, first, n);
     attn__wide_gather(keys->operand, p->lanes, keys->base, keys->at, keys->rows, first, n, keys->panel, p->strip,
                       factor, x->table);
-    x->ahead = (attn__ahead){0};
+    attn__ahead_begin(&x->ahead);
     want(x, queries, first + n, channels);
     want(x, keys, first + n, channels);
     attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, queries->rows, columns, n));
@@ -187,7 +187,7 @@ static void add_gradient(block *x, const gradient *g)
         n = attn__least(g->channels - first, w->chunk);
         int64_t columns = (n + lanes - 1) / lanes * lanes;
         bool finite = copy(x, &g->in, first, n);
-        x->ahead = (attn__ahead){0};
+        attn__ahead_begin(&x->ahead);
         attn__wide_want(&x->ahead, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
         want(x, &g->in, first + n, g->channels);
         attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));

@@ -98,7 +98,7 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
     int64_t left = w->channels - next, rows = w->flash->tile->rows;
-    x->ahead = (attn__ahead){0};
+    attn__ahead_begin(&x->ahead);
     if (left > 0) {
         int64_t n = attn__least(left, w->flash->channels);
         attn__wide_want(&x->ahead, &x->k, t->arrays->k, t->s.k_at, b->keys, next, n);
@@ -239,7 +239,7 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
     int64_t next = first + n;
-    x->ahead = (attn__ahead){0};
+    attn__ahead_begin(&x->ahead);
     if (!w->sums_apart)
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
