@@ -18,7 +18,7 @@ typedef struct shape {
 
 /* x, w and y of a shape, in this order, and what is told of them. */
 enum { X, W, Y, ARRAYS };
-enum { PASSES = 2 };
+enum { PASSES = 3 };
 
 typedef struct sample {
     attn__conv_args args;

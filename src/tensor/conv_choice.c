@@ -75,7 +75,21 @@ bool attn__conv_by_parts(attn_tape *tape, const attn__conv_args *a)
         return false;
     return a->pass == ATTN__CONV_FORWARD ? forward(tape, kernel, a)
            : a->pass == ATTN__CONV_INPUT ? input_gradient(tape, kernel, a)
-                                         : false;
+                                         : attn__conv_weights_by_parts(tape, kernel, a);
+}
+
+/* Sums along places: whole steps of them, borders to the right included. */
+static double weights_whole(const attn__conv_args *a)
+{
+    const attn__window_grid *g = &a->grid;
+    return (double)(up_to(a->in, ATTN__PARTS_SIDE) * up_to(a->out, ATTN__PARTS_SIDE)) *
+           (double)up_to(g->out[1] * (g->out[2] + g->kernel[2] - 1), ATTN__PARTS_DEPTH);
+}
+
+static double sums_whole(int64_t results, int64_t channels, int64_t height, int64_t width)
+{
+    return (double)(up_to(results, ATTN__PARTS_SIDE) * up_to(channels, ATTN__PARTS_DEPTH)) *
+           (double)(height * up_to(width, ATTN__PARTS_SIDE));
 }
 
 /* Tiles are whole: what they hold beside the convolution must not be too much of it. */
@@ -83,11 +97,9 @@ bool attn__conv_parts_pay(const attn__conv_args *a)
 {
     enum { LEAST = 4000000 };
     const attn__window_grid *g = &a->grid;
-    bool back = a->pass == ATTN__CONV_INPUT;
-    int64_t results = back ? a->in : a->out, channels = back ? a->out : a->in;
-    int64_t width = back ? g->in[2] : g->out[2], height = back ? g->in[1] : g->out[1];
-    double exact = (double)(results * channels) * (double)(height * width),
-           whole = (double)(up_to(results, ATTN__PARTS_SIDE) * up_to(channels, ATTN__PARTS_DEPTH)) *
-                   (double)(height * up_to(width, ATTN__PARTS_SIDE));
+    double exact = (double)(a->out * a->in) * (double)(g->out[1] * g->out[2]);
+    double whole = a->pass == ATTN__CONV_FORWARD ? sums_whole(a->out, a->in, g->out[1], g->out[2])
+                   : a->pass == ATTN__CONV_INPUT ? sums_whole(a->in, a->out, g->in[1], g->in[2])
+                                                 : weights_whole(a);
     return whole <= 1.3 * exact && exact * (double)(a->batch * g->kernel[1] * g->kernel[2]) >= LEAST;
 }
