@@ -4,10 +4,12 @@
  */
 #include "kernels/parts/parts.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
+#include "simd/exp.h"
 #include "simd/isa_end.h"
 
 #if defined(__clang__)
@@ -22,6 +24,7 @@
 #define PARTS_FN static inline __attribute__((always_inline))
 
 #include "kernels/parts/parts_split.h"
+#include "kernels/parts/parts_weigh.h"
 
 /* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
 static void begin(void)
@@ -222,7 +225,7 @@ static void run(const attn__parts_args *t)
     }
 }
 
-static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn};
+static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, softmax};
 
 #if defined(__clang__)
 #pragma clang attribute pop
