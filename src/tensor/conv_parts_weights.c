@@ -33,7 +33,7 @@ typedef struct work {
     atomic_bool finite;
 } work;
 
-/* 16 images of one channel as lines: rows of `width` every `pitch` numbers, the first one at `first`. */
+/* Some channels of an image as lines: rows of `width` every `pitch` numbers, the first one at `first`. */
 static void lay_out(const work *k, float *lines, const float *from, int64_t channels, int64_t height, int64_t width,
                     int64_t first)
 {
@@ -138,16 +138,21 @@ static void sum_range(void *user, int64_t begin, int64_t end)
     k->kernel->end();
 }
 
-/* Blocks of y's channels: from the sums to dw. */
+/* Blocks of y's channels: from the sums to dw.  A cache line of sums at a time, whose numbers go to lines of dw that are
+ * at hand from its neighbours. */
 static void put(void *user, int64_t begin, int64_t end)
 {
     const work *k = user;
     const attn__conv_args *a = k->args;
-    int64_t last = end * SIDE < a->out ? end * SIDE : a->out;
-    for (int64_t o = begin * SIDE; o < last; o++)
-        for (int64_t i = 0; i < a->in; i++)
-            for (int64_t tap = 0; tap < k->taps; tap++)
-                a->w[(o * a->in + i) * k->taps + tap] = k->sums[((tap * k->in * SIDE) + i) * k->out * SIDE + o];
+    for (int64_t block = begin; block < end; block++) {
+        int64_t count = channels_of(block, a->out);
+        float *dw = a->w + block * SIDE * a->in * k->taps;
+        for (int64_t i = 0; i < a->in * k->taps; i++) {
+            const float *sums = k->sums + (i % k->taps * k->in * SIDE + i / k->taps) * k->out * SIDE + block * SIDE;
+            for (int64_t o = 0; o < count; o++)
+                dw[o * a->in * k->taps + i] = sums[o];
+        }
+    }
 }
 
 /* An odd number of cache lines in a channel's line, so that those of 16 channels do not meet in a few sets. */
