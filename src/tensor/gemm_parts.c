@@ -159,8 +159,8 @@ typedef struct block {
 static void sum_panel(const parts_product *p, const block *t, int64_t column, int64_t columns, int64_t k, int64_t depth)
 {
     int64_t blocks = tiles(t->height, SIDE), steps = tiles(depth, ATTN__PARTS_DEPTH);
-    attn__parts_args args = {
-        .n = columns, .k = steps, .parts = PARTS, .a = t->a, .b = p->b, .ldc = t->ld, .accumulate = k > 0};
+    attn__parts_args args = {.n = columns, .k = steps, .parts = PARTS, .a = t->a, .b = p->b, .ldc = t->ld,
+                             .accumulate = k > 0};
     args.b.data += column * p->b.block + (k - p->begin) / ATTN__PARTS_DEPTH * p->b.step;
     args.a.data += (k - t->k) / ATTN__PARTS_DEPTH * t->a.step;
     const char *next = (const char *)(args.b.data + 2 * p->b.block);
