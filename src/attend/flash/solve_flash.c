@@ -66,8 +66,8 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
-/* Whether the matrix unit, whose tiles are filled up with zeros, is the quicker one. */
-static bool in_parts(const attn__flash *f, const attn__task *task)
+/* Tiles are filled up with zeros: small sizes leave the matrix unit too little. */
+bool attn__flash_in_parts(const attn__flash *f, const attn__task *task)
 {
     if (!attn__parts_for(task->isa) || task->query.size == 0 || task->key.size == 0 || f->channels == 0)
         return false;
@@ -79,15 +79,20 @@ static bool in_parts(const attn__flash *f, const attn__task *task)
     return whole <= 1.5 * plain;
 }
 
-/* As above, where the panels hold parts.  Subtiles are as wide as a square of tiles; blocks of keys longer, as each
- * loads and stores its sums. */
-static void choose_parts(attn__flash *f, const attn__task *task)
+void attn__flash_use_parts(attn__flash *f, const attn__task *task)
 {
     f->parts = attn__parts_for(task->isa);
     f->pairs = NULL;
     f->nparts = task->problem.dtype == ATTN_BF16 ? 1 : ATTN__PARTS_F32;
-    f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
     f->vectors = 2;
+}
+
+/* As above, where the panels hold parts.  Subtiles are as wide as a square of tiles; blocks of keys longer, as each
+ * loads and stores its sums. */
+static void choose_parts(attn__flash *f, const attn__task *task)
+{
+    attn__flash_use_parts(f, task);
+    f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
     int64_t row = (f->channels + f->values) * (4 + 2 * f->nparts), l2 = (int64_t)task->caches.l2;
     int64_t lanes = f->tile->lanes, queries = task->query.size, keys = task->key.size;
     int64_t most = 256;
@@ -155,7 +160,7 @@ static void fill_flash(attn__flash *f, const attn__task *task)
         f->pairs = attn__pairs_for(task->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->q_channel && !f->k_channel && !f->v_channel && in_parts(f, task))
+    if (!f->q_channel && !f->k_channel && !f->v_channel && attn__flash_in_parts(f, task))
         choose_parts(f, task);
     else
         choose_blocks(f, task);

@@ -21,6 +21,7 @@ typedef struct item {
     attn__wide_operand q, k, v, o;
     float *s;        /* scores, then weights, of all subtiles: [subtile][key_block][width] */
     uint8_t *hidden; /* the same */
+    attn__parts_side p; /* weights as A, of all subtiles */
     float *sums;     /* [query_block][values] where the output cannot hold them */
     int64_t *sums_at;
     float *factor, *was; /* of the output's rows */
@@ -53,11 +54,15 @@ static size_t place(const attn__wide *w, const attn__task *task, char *base, ite
     size_t used = attn__flash_divide(f, task, base, &x->t.s);
     x->s = take(base, &used, square, sizeof(float));
     x->hidden = take(base, &used, may_hide(task, f) ? square : 0, 1);
+    int64_t steps = f->key_block / ATTN__PARTS_DEPTH, step = f->nparts * ATTN__PARTS_TILE;
+    x->p = (attn__parts_side){NULL, steps * step, step, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+    if (f->parts)
+        x->p.data = take(base, &used, square * f->nparts, sizeof *x->p.data);
     x->sums = take(base, &used, w->sums_apart ? f->query_block * w->values : 0, sizeof(float));
     x->sums_at = take(base, &used, f->query_block, sizeof(int64_t));
     x->factor = take(base, &used, f->query_block, sizeof(float));
     x->was = take(base, &used, f->query_block, sizeof(float));
-    x->table = take(base, &used, ATTN__WIDE_CHUNK, sizeof(int64_t));
+    x->table = take(base, &used, ATTN__WIDE_PARTS_CHUNK, sizeof(int64_t));
     return used;
 }
 
@@ -67,10 +72,16 @@ size_t attn__wide_bytes(const attn__wide *wide, const attn__task *task)
     return place(wide, task, NULL, &unused);
 }
 
+/* b->packed: the rows of a subtile's scores, which the matrix unit writes by 16. */
 static void aim(item *x, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    x->t.s.s = x->s + sub.lane * b->keys;
-    x->t.s.hidden = x->hidden + sub.lane * b->keys;
+    x->t.s.s = x->s + sub.lane * b->packed;
+    x->t.s.hidden = x->hidden + sub.lane * b->packed;
+}
+
+static int64_t tiles(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
 }
 
 static bool sees(const item *x, const attn__flash_keys *b, int64_t i)
@@ -109,7 +120,7 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
                         attn__least(w->values, w->flash->values));
     }
-    attn__wide_divide(&x->ahead, t->subtiles * ((b->keys + STEP - 1) / STEP));
+    attn__wide_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + STEP - 1) / STEP));
 }
 
 static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
@@ -120,10 +131,41 @@ static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile s
     for (int64_t key = 0; key < b->keys; key += STEP) {
         args.m = attn__least(b->keys - key, STEP);
         args.a = x->t.s.k + key * f->ldk;
-        args.c = x->s + sub.lane * b->keys + key * sub.width;
+        args.c = x->s + sub.lane * b->packed + key * sub.width;
         f->tile->run(&args);
         attn__wide_fetch(&x->ahead);
     }
+}
+
+/* The chunk in the matrix unit; false if its numbers are not finite. */
+static bool score_parts(item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+{
+    attn__flash_item *t = &x->t;
+    const attn__flash *f = t->flash;
+    float factor = f->nparts > 1 ? (float)(t->task->problem.scale * log2_e) : 1.0f;
+    attn__parts_side *q = &t->s.q_tiles, *k = &t->s.k_tiles;
+    bool finite = attn__wide_split(&x->k, f, t->arrays->k, t->s.k_at, b->keys, first, n, 1.0f, k, t->s.k, f->ldk,
+                                   x->table);
+    finite = attn__wide_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, factor, q, t->s.q, f->channels,
+                              x->table) && finite;
+    if (!finite && f->nparts > 1)
+        return false;
+    f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
+    look_ahead_of_scores(x, b, first + n);
+    attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .k = tiles(n, ATTN__PARTS_DEPTH),
+                             .parts = f->nparts, .a = *k, .b = *q, .accumulate = first > 0};
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        if (!sees(x, b, i))
+            continue;
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        args.n = sub.width / ATTN__PARTS_SIDE;
+        args.b.data = q->data + sub.lane / ATTN__PARTS_SIDE * q->block;
+        args.c = x->s + sub.lane * b->packed;
+        args.ldc = sub.width;
+        f->parts->run(&args);
+        attn__wide_fetch(&x->ahead);
+    }
+    return true;
 }
 
 static void score(item *x, const attn__flash_keys *b)
@@ -131,6 +173,8 @@ static void score(item *x, const attn__flash_keys *b)
     const attn__wide *w = x->wide;
     for (int64_t first = 0, n; first < w->channels; first += n) {
         n = attn__least(w->channels - first, w->flash->channels);
+        if (w->flash->parts && score_parts(x, b, first, n))
+            continue;
         pack_scores(x, b, first, n);
         look_ahead_of_scores(x, b, first + n);
         for (int64_t i = 0; i < x->t.subtiles; i++) {
@@ -155,6 +199,17 @@ static void find_factors(item *x, const attn__flash_keys *b, attn__flash_subtile
     }
 }
 
+static void split_weights(item *x, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = x->t.flash;
+    attn__parts_side to = x->p;
+    to.data += sub.lane / ATTN__PARTS_SIDE * to.block;
+    attn__parts_rows p = {.data = x->t.s.s, .dtype = ATTN_F32, .ld = sub.width, .rows = b->keys, .columns = sub.width,
+                          .factor = 1.0f, .parts = f->nparts};
+    f->parts->split_pairs(&p, &to);
+    f->parts->turn(to.data, sub.width / ATTN__PARTS_SIDE * to.block / ATTN__PARTS_TILE);
+}
+
 static void weigh(item *x, const attn__flash_keys *b)
 {
     attn__flash_item *t = &x->t;
@@ -163,11 +218,15 @@ static void weigh(item *x, const attn__flash_keys *b)
         if (!sees(x, b, i))
             continue;
         aim(x, b, sub);
+        if (t->flash->parts)
+            attn__flash_parts_scale(t, b, sub);
         attn__flash_mask(t, b, sub);
         if (may_hide(t->task, t->flash))
             attn__flash_note_hidden(t, b, sub);
         bool changed = attn__flash_weigh(t, b, sub, NULL);
         find_factors(x, b, sub, changed);
+        if (t->flash->parts)
+            split_weights(x, b, sub);
     }
 }
 
@@ -181,6 +240,17 @@ static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub
     attn__tile_args args = {.m = sub.lanes, .n = columns, .k = b->keys, .a = x->t.s.s, .am = 1, .ak = sub.width,
                             .b = x->t.s.v, .ldb = f->ldv, .c = x->t.s.o, .ldc = columns};
     attn__wide_multiply(f->tile, &args, &x->ahead);
+}
+
+static void multiply_parts(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
+{
+    const attn__flash *f = x->t.flash;
+    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = tiles(n, ATTN__PARTS_SIDE),
+                             .k = tiles(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
+                             .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = whole_lanes(f, n)};
+    args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
+    f->parts->run(&args);
+    attn__wide_fetch(&x->ahead);
 }
 
 static bool row_is_finite(const float *row, int64_t n)
@@ -251,7 +321,25 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
-    attn__wide_divide(&x->ahead, attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+    attn__wide_divide(&x->ahead,
+                      b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+}
+
+/* The chunk's values, as tiles where that may be. */
+static void load_values(item *x, attn__flash_keys *b, int64_t first, int64_t n)
+{
+    attn__flash_item *t = &x->t;
+    const attn__flash *f = t->flash;
+    bool finite = false, hides = may_hide(t->task, f);
+    b->parts = false;
+    if (f->parts) {
+        finite = attn__wide_split_pairs(&x->v, f, t->arrays->v, t->s.v_at, b->keys, first, n, &t->s.v_tiles, t->s.v,
+                                        f->ldv, x->table);
+        b->parts = finite || (f->nparts == 1 && !hides);
+    }
+    if (!b->parts)
+        finite = attn__wide_copy(&x->v, f->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v, f->ldv, x->table);
+    b->careful = !finite && hides;
 }
 
 static void add_values(item *x, attn__flash_keys *b)
@@ -260,16 +348,16 @@ static void add_values(item *x, attn__flash_keys *b)
     attn__flash_item *t = &x->t;
     for (int64_t first = 0, n; first < w->values; first += n) {
         n = attn__least(w->values - first, w->flash->values);
-        bool finite = attn__wide_copy(&x->v, w->flash->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v,
-                                      w->flash->ldv, x->table);
-        b->careful = !finite && may_hide(t->task, t->flash);
+        load_values(x, b, first, n);
         look_ahead_of_values(x, b, first, n);
         for (int64_t i = 0; i < t->subtiles; i++) {
             attn__flash_subtile sub = attn__flash_subtile_at(t, i);
             if (!sees(x, b, i))
                 continue;
             aim(x, b, sub);
-            if (b->careful)
+            if (b->parts)
+                multiply_parts(x, b, sub, n);
+            else if (b->careful)
                 multiply_carefully(x, b, sub, n);
             else
                 multiply(x, b, sub, n);
@@ -285,7 +373,8 @@ static void add_values(item *x, attn__flash_keys *b)
 static void key_block(item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
-    attn__flash_keys b = {at, keys, keys, false, false};
+    attn__flash_keys b = {.at = at, .keys = keys};
+    b.packed = attn__round_up(keys, t->flash->parts ? ATTN__PARTS_SIDE : 1);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     attn__flash_key_tables(t, &b);
@@ -344,8 +433,12 @@ static void run_item(void *user, int64_t number, int thread)
     for (int64_t i = 0; i < x.t.count; i++)
         x.sums_at[i] = i * j->wide->values;
     attn__flash_begin(&x.t, batch);
+    if (f->parts)
+        f->parts->begin();
     for (int64_t at = x.t.key_begin; at < x.t.key_end; at += f->key_block)
         key_block(&x, at, attn__least(x.t.key_end - at, f->key_block));
+    if (f->parts)
+        f->parts->end();
     finish(&x);
 }
 
