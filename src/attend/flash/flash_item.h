@@ -7,6 +7,8 @@
 
 #include "attend/flash/flash.h"
 
+enum { ATTN__FLASH_ROWS = 2 }; /* tiles of keys of one call of the product of scores */
+
 /* Rows that will be read soon, brought to the second cache bit by bit while the tile products run: rows of one
  * head may lie pages apart, where the machine does not look ahead by itself. */
 typedef struct attn__flash_ahead {

@@ -2,7 +2,7 @@
  *
  * wide_forward.c - one item of the forward pass over wide heads: a block of queries against all keys.
  */
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_item.h"
 
 #include "attend/task/integers.h"
 #include "attend/task/offsets.h"
@@ -15,30 +15,6 @@ enum { STEP = 16 }; /* keys of one product of scores, between which something is
 
 static const double log2_e = 1.44269504088896340736;
 
-typedef struct item {
-    attn__flash_item t;
-    const attn__wide *wide;
-    attn__wide_operand q, k, v, o;
-    float *s;        /* scores, then weights, of all subtiles: [subtile][key_block][width] */
-    uint8_t *hidden; /* the same */
-    attn__parts_side p; /* weights as A, of all subtiles */
-    float *sums;     /* [query_block][values] where the output cannot hold them */
-    int64_t *sums_at;
-    float *factor, *was; /* of the output's rows */
-    int64_t *table;  /* offsets of a chunk's channels */
-    attn__wide_ahead ahead;
-} item;
-
-static int64_t whole_lanes(const attn__flash *f, int64_t n)
-{
-    return (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
-}
-
-static bool may_hide(const attn__task *task, const attn__flash *f)
-{
-    return task->has_bias || task->has_mask || f->nlimits || task->has_dropout;
-}
-
 static void *take(char *base, size_t *used, int64_t count, size_t size)
 {
     void *at = base ? base + *used : NULL;
@@ -47,13 +23,13 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
 }
 
 /* Divides one thread's memory; returns the bytes that takes.  With NULL it only counts. */
-static size_t place(const attn__wide *w, const attn__task *task, char *base, item *x)
+static size_t place(const attn__wide *w, const attn__task *task, char *base, attn__wide_item *x)
 {
     const attn__flash *f = w->flash;
     int64_t square = f->query_block * f->key_block;
     size_t used = attn__flash_divide(f, task, base, &x->t.s);
     x->s = take(base, &used, square, sizeof(float));
-    x->hidden = take(base, &used, may_hide(task, f) ? square : 0, 1);
+    x->hidden = take(base, &used, attn__wide_may_hide(task, f) ? square : 0, 1);
     int64_t steps = f->key_block / ATTN__PARTS_DEPTH, step = f->nparts * ATTN__PARTS_TILE;
     x->p = (attn__parts_side){NULL, steps * step, step, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
     if (f->parts)
@@ -68,45 +44,27 @@ static size_t place(const attn__wide *w, const attn__task *task, char *base, ite
 
 size_t attn__wide_bytes(const attn__wide *wide, const attn__task *task)
 {
-    item unused;
+    attn__wide_item unused;
     return place(wide, task, NULL, &unused);
-}
-
-/* b->packed: the rows of a subtile's scores, which the matrix unit writes by 16. */
-static void aim(item *x, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    x->t.s.s = x->s + sub.lane * b->packed;
-    x->t.s.hidden = x->hidden + sub.lane * b->packed;
-}
-
-static int64_t tiles(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
-static bool sees(const item *x, const attn__flash_keys *b, int64_t i)
-{
-    const attn__flash_span *span = &x->t.s.span[i];
-    return b->at < span->end && b->at + b->keys > span->begin;
 }
 
 /* ---------------------------------------------------------------------------------------------- scores */
 
-static void pack_scores(item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+static void pack_scores(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
 {
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
     attn__wide_copy(&x->k, f->lanes, t->arrays->k, t->s.k_at, b->keys, first, n, t->s.k, f->ldk, x->table);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        if (sees(x, b, i))
+        if (attn__wide_sees(x, b, i))
             attn__wide_gather(&x->q, f->lanes, t->arrays->q, t->s.q_at + sub.lane, sub.lanes, first, n,
                               t->s.q + sub.lane * n, sub.width, (float)(t->task->problem.scale * log2_e), x->table);
     }
 }
 
 /* What is needed after channels [.., next): the next chunk, or the first one of the values. */
-static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t next)
+void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_t next)
 {
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
@@ -120,10 +78,11 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
                         attn__least(w->values, w->flash->values));
     }
-    attn__wide_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + STEP - 1) / STEP));
+    int64_t step = w->flash->parts ? ATTN__FLASH_ROWS * ATTN__PARTS_SIDE : STEP;
+    attn__wide_divide(&x->ahead, t->subtiles * ((b->keys + step - 1) / step));
 }
 
-static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
+static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
 {
     const attn__flash *f = x->t.flash;
     attn__tile_args args = {.n = sub.width, .k = n, .am = f->ldk, .ak = 1, .b = x->t.s.q + sub.lane * n,
@@ -137,48 +96,17 @@ static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile s
     }
 }
 
-/* The chunk in the matrix unit; false if its numbers are not finite. */
-static bool score_parts(item *x, const attn__flash_keys *b, int64_t first, int64_t n)
-{
-    attn__flash_item *t = &x->t;
-    const attn__flash *f = t->flash;
-    float factor = f->nparts > 1 ? (float)(t->task->problem.scale * log2_e) : 1.0f;
-    attn__parts_side *q = &t->s.q_tiles, *k = &t->s.k_tiles;
-    bool finite = attn__wide_split(&x->k, f, t->arrays->k, t->s.k_at, b->keys, first, n, 1.0f, k, t->s.k, f->ldk,
-                                   x->table);
-    finite = attn__wide_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, factor, q, t->s.q, f->channels,
-                              x->table) && finite;
-    if (!finite && f->nparts > 1)
-        return false;
-    f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
-    look_ahead_of_scores(x, b, first + n);
-    attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .k = tiles(n, ATTN__PARTS_DEPTH),
-                             .parts = f->nparts, .a = *k, .b = *q, .accumulate = first > 0};
-    for (int64_t i = 0; i < t->subtiles; i++) {
-        if (!sees(x, b, i))
-            continue;
-        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        args.n = sub.width / ATTN__PARTS_SIDE;
-        args.b.data = q->data + sub.lane / ATTN__PARTS_SIDE * q->block;
-        args.c = x->s + sub.lane * b->packed;
-        args.ldc = sub.width;
-        f->parts->run(&args);
-        attn__wide_fetch(&x->ahead);
-    }
-    return true;
-}
-
-static void score(item *x, const attn__flash_keys *b)
+static void score(attn__wide_item *x, const attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
     for (int64_t first = 0, n; first < w->channels; first += n) {
         n = attn__least(w->channels - first, w->flash->channels);
-        if (w->flash->parts && score_parts(x, b, first, n))
+        if (w->flash->parts && attn__wide_score_parts(x, b, first, n))
             continue;
         pack_scores(x, b, first, n);
-        look_ahead_of_scores(x, b, first + n);
+        attn__wide_look_ahead(x, b, first + n);
         for (int64_t i = 0; i < x->t.subtiles; i++) {
-            if (sees(x, b, i))
+            if (attn__wide_sees(x, b, i))
                 add_scores(x, b, attn__flash_subtile_at(&x->t, i), n, first > 0);
         }
     }
@@ -187,7 +115,7 @@ static void score(item *x, const attn__flash_keys *b)
 /* --------------------------------------------------------------------------------------------- weights */
 
 /* The last block of a row also divides by the sum of its weights.  A row without keys gets zeros. */
-static void find_factors(item *x, const attn__flash_keys *b, attn__flash_subtile sub, bool changed)
+static void find_factors(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, bool changed)
 {
     attn__flash_item *t = &x->t;
     float kept = (float)(1.0 / (1.0 - t->task->problem.dropout));
@@ -199,58 +127,36 @@ static void find_factors(item *x, const attn__flash_keys *b, attn__flash_subtile
     }
 }
 
-static void split_weights(item *x, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    const attn__flash *f = x->t.flash;
-    attn__parts_side to = x->p;
-    to.data += sub.lane / ATTN__PARTS_SIDE * to.block;
-    attn__parts_rows p = {.data = x->t.s.s, .dtype = ATTN_F32, .ld = sub.width, .rows = b->keys, .columns = sub.width,
-                          .factor = 1.0f, .parts = f->nparts};
-    f->parts->split_pairs(&p, &to);
-    f->parts->turn(to.data, sub.width / ATTN__PARTS_SIDE * to.block / ATTN__PARTS_TILE);
-}
-
-static void weigh(item *x, const attn__flash_keys *b)
+static void weigh(attn__wide_item *x, const attn__flash_keys *b)
 {
     attn__flash_item *t = &x->t;
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        if (!sees(x, b, i))
+        if (!attn__wide_sees(x, b, i))
             continue;
-        aim(x, b, sub);
+        attn__wide_aim(x, b, sub);
         if (t->flash->parts)
             attn__flash_parts_scale(t, b, sub);
         attn__flash_mask(t, b, sub);
-        if (may_hide(t->task, t->flash))
+        if (attn__wide_may_hide(t->task, t->flash))
             attn__flash_note_hidden(t, b, sub);
         bool changed = attn__flash_weigh(t, b, sub, NULL);
         find_factors(x, b, sub, changed);
         if (t->flash->parts)
-            split_weights(x, b, sub);
+            attn__wide_split_weights(x, b, sub);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------- values */
 
 /* O[queries, chunk] = P V. */
-static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
+static void multiply(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = whole_lanes(f, n);
+    int64_t columns = attn__wide_whole_lanes(f, n);
     attn__tile_args args = {.m = sub.lanes, .n = columns, .k = b->keys, .a = x->t.s.s, .am = 1, .ak = sub.width,
                             .b = x->t.s.v, .ldb = f->ldv, .c = x->t.s.o, .ldc = columns};
     attn__wide_multiply(f->tile, &args, &x->ahead);
-}
-
-static void multiply_parts(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
-{
-    const attn__flash *f = x->t.flash;
-    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = tiles(n, ATTN__PARTS_SIDE),
-                             .k = tiles(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
-                             .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = whole_lanes(f, n)};
-    args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
-    f->parts->run(&args);
-    attn__wide_fetch(&x->ahead);
 }
 
 static bool row_is_finite(const float *row, int64_t n)
@@ -262,9 +168,9 @@ static bool row_is_finite(const float *row, int64_t n)
 }
 
 /* One key whose value is not finite: masked and dropped pairs take no part. */
-static void add_key_carefully(item *x, int64_t key, attn__flash_subtile sub, int64_t n)
+static void add_key_carefully(attn__wide_item *x, int64_t key, attn__flash_subtile sub, int64_t n)
 {
-    int64_t columns = whole_lanes(x->t.flash, n);
+    int64_t columns = attn__wide_whole_lanes(x->t.flash, n);
     const float *p = x->t.s.s + key * sub.width, *v = x->t.s.v + key * x->t.flash->ldv;
     const uint8_t *hidden = x->t.s.hidden + key * sub.width;
     for (int64_t i = 0; i < sub.lanes; i++) {
@@ -276,10 +182,10 @@ static void add_key_carefully(item *x, int64_t key, attn__flash_subtile sub, int
 
 /* Runs of finite keys by the product, in the same order as without the others: queries that do not see those get
  * the same bits. */
-static void multiply_carefully(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
+static void multiply_carefully(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = whole_lanes(f, n), from = 0;
+    int64_t columns = attn__wide_whole_lanes(f, n), from = 0;
     attn__tile_args args = {.m = sub.lanes, .n = columns, .am = 1, .ak = sub.width, .ldb = f->ldv, .c = x->t.s.o,
                             .ldc = columns};
     for (int64_t key = 0; key <= b->keys; key++) {
@@ -296,11 +202,11 @@ static void multiply_carefully(item *x, const attn__flash_keys *b, attn__flash_s
     }
 }
 
-static void put(item *x, attn__flash_subtile sub, int64_t first, int64_t n)
+static void put(attn__wide_item *x, attn__flash_subtile sub, int64_t first, int64_t n)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
-    int64_t ld = whole_lanes(w->flash, n);
+    int64_t ld = attn__wide_whole_lanes(w->flash, n);
     bool started = t->s.span[sub.index].started;
     attn__wide_sum sum = {w->put, w->sums, started ? x->was + sub.lane : NULL, x->factor + sub.lane};
     if (w->sums_apart) {
@@ -311,7 +217,7 @@ static void put(item *x, attn__flash_subtile sub, int64_t first, int64_t n)
     }
 }
 
-static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+static void look_ahead_of_values(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
 {
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
@@ -322,41 +228,24 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
     attn__wide_divide(&x->ahead,
-                      b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+                      b->parts ? t->subtiles * ((n + 31) / 32) : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
-/* The chunk's values, as tiles where that may be. */
-static void load_values(item *x, attn__flash_keys *b, int64_t first, int64_t n)
-{
-    attn__flash_item *t = &x->t;
-    const attn__flash *f = t->flash;
-    bool finite = false, hides = may_hide(t->task, f);
-    b->parts = false;
-    if (f->parts) {
-        finite = attn__wide_split_pairs(&x->v, f, t->arrays->v, t->s.v_at, b->keys, first, n, &t->s.v_tiles, t->s.v,
-                                        f->ldv, x->table);
-        b->parts = finite || (f->nparts == 1 && !hides);
-    }
-    if (!b->parts)
-        finite = attn__wide_copy(&x->v, f->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v, f->ldv, x->table);
-    b->careful = !finite && hides;
-}
-
-static void add_values(item *x, attn__flash_keys *b)
+static void add_values(attn__wide_item *x, attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
     for (int64_t first = 0, n; first < w->values; first += n) {
         n = attn__least(w->values - first, w->flash->values);
-        load_values(x, b, first, n);
+        attn__wide_load_values(x, b, first, n);
         look_ahead_of_values(x, b, first, n);
         for (int64_t i = 0; i < t->subtiles; i++) {
             attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-            if (!sees(x, b, i))
+            if (!attn__wide_sees(x, b, i))
                 continue;
-            aim(x, b, sub);
+            attn__wide_aim(x, b, sub);
             if (b->parts)
-                multiply_parts(x, b, sub, n);
+                attn__wide_multiply_parts(x, b, sub, n);
             else if (b->careful)
                 multiply_carefully(x, b, sub, n);
             else
@@ -365,12 +254,12 @@ static void add_values(item *x, attn__flash_keys *b)
         }
     }
     for (int64_t i = 0; i < t->subtiles; i++)
-        t->s.span[i].started = t->s.span[i].started || sees(x, b, i);
+        t->s.span[i].started = t->s.span[i].started || attn__wide_sees(x, b, i);
 }
 
 /* ------------------------------------------------------------------------------------------------ item */
 
-static void key_block(item *x, int64_t at, int64_t keys)
+static void key_block(attn__wide_item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
     attn__flash_keys b = {.at = at, .keys = keys};
@@ -384,7 +273,7 @@ static void key_block(item *x, int64_t at, int64_t keys)
 }
 
 /* Rows that no key was seen by, and sums that were kept apart. */
-static void finish(item *x)
+static void finish(attn__wide_item *x)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
@@ -422,7 +311,7 @@ static void run_item(void *user, int64_t number, int thread)
     const attn__task *task = j->task;
     const attn__flash *f = j->wide->flash;
     int64_t batch = number / f->query_blocks, block = f->query_blocks - 1 - number % f->query_blocks;
-    item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block}, .wide = j->wide};
+    attn__wide_item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block}, .wide = j->wide};
     place(j->wide, task, j->workspace + (size_t)thread * j->each, &x);
     x.t.count = attn__least(task->query.size - x.t.first, f->query_block);
     x.t.next_batch = -1;
