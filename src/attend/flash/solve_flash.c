@@ -66,10 +66,11 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
-/* Tiles are filled up with zeros: small sizes leave the matrix unit too little. */
+/* Tiles are filled up with zeros, and parts cost as much to make as the products of so many queries. */
 bool attn__flash_in_parts(const attn__flash *f, const attn__task *task)
 {
-    if (!attn__parts_for(task->isa) || task->query.size == 0 || task->key.size == 0 || f->channels == 0)
+    int64_t few = task->problem.dtype == ATTN_BF16 ? 32 : 64;
+    if (!attn__parts_for(task->isa) || task->query.size < few || task->key.size == 0 || f->channels == 0)
         return false;
     enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
     int64_t queries = attn__round_up(task->query.size, SIDE);
