@@ -48,6 +48,7 @@ typedef struct attn__parts_args {
     float *c;
     int64_t ldc;
     bool accumulate; /* the sum begins with what is in C */
+    const int64_t *a_steps, *b_steps; /* where each step begins; NULL: `step` apart */
 } attn__parts_args;
 
 /* Rows of numbers of the caller, to become tiles. */
