@@ -78,8 +78,7 @@ void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
                         attn__least(w->values, w->flash->values));
     }
-    int64_t step = w->flash->parts ? ATTN__FLASH_ROWS * ATTN__PARTS_SIDE : STEP;
-    attn__wide_divide(&x->ahead, t->subtiles * ((b->keys + step - 1) / step));
+    attn__wide_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + STEP - 1) / STEP));
 }
 
 static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
@@ -228,7 +227,7 @@ static void look_ahead_of_values(attn__wide_item *x, const attn__flash_keys *b, 
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
     attn__wide_divide(&x->ahead,
-                      b->parts ? t->subtiles * ((n + 31) / 32) : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+                      b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
 static void add_values(attn__wide_item *x, attn__flash_keys *b)

@@ -4,8 +4,6 @@
  */
 #include "attend/wide/wide_item.h"
 
-#include "attend/task/integers.h"
-
 static const double log2_e = 1.44269504088896340736;
 
 static int64_t tiles(int64_t n, int64_t each)
@@ -27,23 +25,18 @@ bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64
         return false;
     f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
     attn__wide_look_ahead(x, b, first + n);
-    int64_t tall = tiles(b->keys, ATTN__PARTS_SIDE);
-    attn__parts_args args = {.k = tiles(n, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = *k, .b = *q,
-                             .accumulate = first > 0};
+    attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .k = tiles(n, ATTN__PARTS_DEPTH),
+                             .parts = f->nparts, .a = *k, .b = *q, .accumulate = first > 0};
     for (int64_t i = 0; i < t->subtiles; i++) {
         if (!attn__wide_sees(x, b, i))
             continue;
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         args.n = sub.width / ATTN__PARTS_SIDE;
         args.b.data = q->data + sub.lane / ATTN__PARTS_SIDE * q->block;
+        args.c = x->s + sub.lane * b->packed;
         args.ldc = sub.width;
-        for (int64_t at = 0; at < tall; at += ATTN__FLASH_ROWS) {
-            args.m = attn__least(tall - at, ATTN__FLASH_ROWS);
-            args.a.data = k->data + at * k->block;
-            args.c = x->s + sub.lane * b->packed + at * ATTN__PARTS_SIDE * sub.width;
-            f->parts->run(&args);
-            attn__wide_fetch(&x->ahead);
-        }
+        f->parts->run(&args);
+        attn__wide_fetch(&x->ahead);
     }
     return true;
 }
@@ -78,16 +71,10 @@ void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t fir
 void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    const attn__parts_side *v = &x->t.s.v_tiles;
-    int64_t broad = tiles(n, ATTN__PARTS_SIDE);
-    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .k = tiles(b->keys, ATTN__PARTS_DEPTH),
-                             .parts = f->nparts, .a = x->p, .b = *v, .ldc = attn__wide_whole_lanes(f, n)};
+    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = tiles(n, ATTN__PARTS_SIDE),
+                             .k = tiles(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
+                             .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = attn__wide_whole_lanes(f, n)};
     args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
-    for (int64_t at = 0; at < broad; at += ATTN__FLASH_ROWS) {
-        args.n = attn__least(broad - at, ATTN__FLASH_ROWS);
-        args.b.data = v->data + at * v->block;
-        args.c = x->t.s.o + at * ATTN__PARTS_SIDE;
-        f->parts->run(&args);
-        attn__wide_fetch(&x->ahead);
-    }
+    f->parts->run(&args);
+    attn__wide_fetch(&x->ahead);
 }
