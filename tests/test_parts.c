@@ -4,6 +4,7 @@
 #include "support/cmocka.h"
 
 #include "base/rng.h"
+#include "kernels/lanes/lanes.h"
 #include "kernels/parts/parts.h"
 #include "support/guard.h"
 
@@ -252,6 +253,51 @@ static void no_terms_are_zeros(void **state)
         assert_true(c[i / 16][i % 16] == 0.0f);
 }
 
+/* One block of scores by either kernel: the same weights, to the bit in three parts, rounded in one. */
+static void weigh_beside_lanes(const attn__parts_kernel *kernel, attn__rng *rng, int64_t rows, int parts)
+{
+    enum { WIDTH = 48, MOST = 130, STEPS = 5 };
+    static _Alignas(64) float s[MOST * WIDTH], p[MOST * WIDTH], m[2][WIDTH], l[2][WIDTH], shrink[2][WIDTH];
+    static _Alignas(64) uint16_t tiles_of[WIDTH / 16 * STEPS * 3 * ATTN__PARTS_TILE];
+    for (int64_t i = 0; i < rows * WIDTH; i++)
+        p[i] = s[i] = i % 7 == 0 ? -INFINITY : (float)attn__rng_normal(rng) * 12;
+    for (int i = 0; i < 2 * WIDTH; i++) {
+        m[i / WIDTH][i % WIDTH] = i % WIDTH < 16 ? -INFINITY : (float)(i % WIDTH - 30);
+        l[i / WIDTH][i % WIDTH] = i % WIDTH < 16 ? 0 : 1;
+    }
+    memset(tiles_of, 0x55, sizeof tiles_of);
+    bool changed;
+    attn__lanes_softmax plain = {p, rows, WIDTH, NULL, m[0], l[0], shrink[0], &changed};
+    attn__lanes_for(ATTN_ISA_AMX)->softmax(&plain);
+    attn__parts_side to = {tiles_of, (int64_t)STEPS * parts * ATTN__PARTS_TILE, (int64_t)parts * ATTN__PARTS_TILE,
+                           ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+    attn__parts_softmax args = {s, rows, WIDTH, 1.0f, parts, m[1], l[1], shrink[1], to};
+    assert_int_equal(kernel->softmax(&args), changed);
+    assert_memory_equal(m[0], m[1], sizeof m[0]);
+    assert_memory_equal(shrink[0], shrink[1], sizeof shrink[0]);
+    for (int64_t i = 0; i < tiles(rows, 32) * 32 * WIDTH; i++) {
+        int64_t r = i / WIDTH, c = i % WIDTH, at = c / 16 * to.block + r / 32 * to.step + r % 32 / 2 * 32 + c % 16 * 2;
+        double sum = 0, want = r < rows ? p[i] : 0;
+        for (int part = 0; part < parts; part++)
+            sum += number(tiles_of + part * to.part, ATTN_BF16, at + r % 2);
+        assert_true(fabs(sum - want) <= (parts == 3 ? ldexp(1, -126) : ldexp(want, -8) + ldexp(1, -126)));
+    }
+    for (int c = 0; c < WIDTH; c++)
+        assert_true(fabs(l[0][c] - l[1][c]) <= l[0][c] * ldexp(1, -20));
+}
+
+static void weights_become_tiles(void **state)
+{
+    (void)state;
+    const attn__parts_kernel *kernel = kernel_or_skip();
+    attn__rng rng = {.seed = 5};
+    static const int64_t sizes[] = {1, 2, 3, 4, 31, 32, 33, 63, 130};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        weigh_beside_lanes(kernel, &rng, sizes[i], 3);
+        weigh_beside_lanes(kernel, &rng, sizes[i], 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +305,7 @@ int main(void)
         cmocka_unit_test(three_parts_hold_all_of_a_number),
         cmocka_unit_test(numbers_that_are_not_finite_are_told),
         cmocka_unit_test(no_terms_are_zeros),
+        cmocka_unit_test(weights_become_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

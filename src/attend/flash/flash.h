@@ -91,6 +91,10 @@ const char *attn__flash_refuse(const attn__task *task);
 /* What a problem says by itself: kernels, channels, axes with limits.  Blocks and panels are left to the caller. */
 void attn__flash_describe(attn__flash *flash, const attn__task *task);
 
+/* Whether the matrix unit is there and the quicker one; and to use it. */
+bool attn__flash_in_parts(const attn__flash *flash, const attn__task *task);
+void attn__flash_use_parts(attn__flash *flash, const attn__task *task);
+
 void attn__flash_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
                          void *workspace);
 

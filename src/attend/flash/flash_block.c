@@ -12,7 +12,7 @@
 
 static const float log2_e = 1.44269504088896340736f;
 
-enum { STEP = 32 }; /* keys of one call of the product of pairs */
+enum { STEP = ATTN__FLASH_ROWS * ATTN__PARTS_SIDE }; /* keys of one call of the product of pairs, or of parts */
 
 void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
                              int64_t *out)
@@ -296,7 +296,8 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     attn__flash_keys b = {at, keys, keys, false, false};
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
-    attn__flash_look_ahead(t, at, keys, t->subtiles * (b.parts ? 1 : portions(t->flash, keys)));
+    int64_t steps = (keys + STEP - 1) / STEP;
+    attn__flash_look_ahead(t, at, keys, t->subtiles * (b.parts ? steps : portions(t->flash, keys)));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)

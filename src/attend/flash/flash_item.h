@@ -8,6 +8,8 @@
 #include "attend/flash/flash.h"
 #include "attend/task/ahead.h"
 
+enum { ATTN__FLASH_ROWS = 2 }; /* tiles of keys of one call of the product of scores */
+
 typedef struct attn__flash_item {
     const attn__task *task;
     const attn__flash *flash;

@@ -5,6 +5,8 @@
  */
 #include "attend/flash/flash_item.h"
 
+#include "attend/task/integers.h"
+
 static const double log2_e = 1.44269504088896340736;
 
 static double scale_of(const attn__flash_item *t)
@@ -62,9 +64,15 @@ void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, att
 {
     const attn__flash *f = t->flash;
     attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .n = sub.width / ATTN__PARTS_SIDE,
-                             .k = tiles(f->channels, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = t->s.k_tiles,
+                             .k = tiles(f->channels, ATTN__PARTS_DEPTH), .parts = f->nparts,
                              .b = moved(t->s.q_tiles, sub.lane / ATTN__PARTS_SIDE), .c = t->s.s, .ldc = sub.width};
-    f->parts->run(&args);
+    for (int64_t all = args.m, at = 0; at < all; at += ATTN__FLASH_ROWS) {
+        args.m = attn__least(all - at, ATTN__FLASH_ROWS);
+        args.a = moved(t->s.k_tiles, at);
+        args.c = t->s.s + at * ATTN__PARTS_SIDE * sub.width;
+        f->parts->run(&args);
+        attn__ahead_fetch(&t->ahead);
+    }
 }
 
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -112,7 +120,6 @@ void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn_
     attn__flash_span *span = &t->s.span[sub.index];
     float *o = t->s.o + sub.lane * f->held;
     attn__flash_parts_score(t, b, sub);
-    attn__ahead_fetch(&t->ahead);
     if (weigh(t, b, sub) && span->started)
         f->lanes->scale(o, f->values, sub.width, t->s.shrink + sub.lane);
     attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE, .n = sub.width / ATTN__PARTS_SIDE,

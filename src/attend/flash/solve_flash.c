@@ -66,38 +66,46 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
-/* Whether the matrix unit, whose tiles are filled up with zeros, is the quicker one. */
-static bool in_parts(const attn__flash *f, const attn__task *task)
+/* Tiles are filled up with zeros, and parts cost as much to make as the products of so many queries. */
+bool attn__flash_in_parts(const attn__flash *f, const attn__task *task)
 {
-    if (!attn__parts_for(task->isa) || task->query.size == 0 || task->key.size == 0 || f->channels == 0)
+    int64_t few = task->problem.dtype == ATTN_BF16 ? 32 : 64;
+    if (!attn__parts_for(task->isa) || task->query.size < few || task->key.size == 0 || f->channels == 0)
         return false;
     enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
     int64_t queries = attn__round_up(task->query.size, SIDE);
     double plain = (double)queries * (double)task->key.size * (double)(f->channels + f->values);
-    double whole = (double)queries * (double)(attn__round_up(task->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
-                                     attn__round_up(task->key.size, DEPTH) * attn__round_up(f->values, SIDE));
+    double whole = (double)queries *
+                   (double)(attn__round_up(task->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
+                            attn__round_up(task->key.size, DEPTH) * attn__round_up(f->values, SIDE));
     return whole <= 1.5 * plain;
 }
 
-/* As above, where the panels hold parts.  Subtiles are as wide as a square of tiles; blocks of keys longer, as each
- * loads and stores its sums. */
-static void choose_parts(attn__flash *f, const attn__task *task)
+void attn__flash_use_parts(attn__flash *f, const attn__task *task)
 {
     f->parts = attn__parts_for(task->isa);
     f->pairs = NULL;
     f->nparts = task->problem.dtype == ATTN_BF16 ? 1 : ATTN__PARTS_F32;
-    f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
     f->vectors = 2;
-    int64_t row = (f->channels + f->values) * (4 + 2 * f->nparts), l2 = (int64_t)task->caches.l2;
-    int64_t lanes = f->tile->lanes, queries = task->query.size, keys = task->key.size;
-    int64_t most = 256;
-    while (most > 32 && most * row > l2 / 4)
+}
+
+enum { MANY = 8 }; /* heads, which are work for all threads */
+
+/* As above, where the panels hold parts, which are dearer to pack: more queries use them, but where heads are few.
+ * Subtiles are as wide as a square of tiles. */
+static void choose_parts(attn__flash *f, const attn__task *task)
+{
+    attn__flash_use_parts(f, task);
+    f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
+    int64_t part = f->nparts * (int64_t)sizeof(uint16_t), l2 = (int64_t)task->caches.l2;
+    int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = task->query.size, keys = task->key.size;
+    int64_t most = 128;
+    while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
     int64_t blocks = (keys + most - 1) / most;
     f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__PARTS_DEPTH);
-    int64_t wide = lanes * f->vectors;
-    most = l2 / 2 / row;
-    most = attn__most(wide, attn__least(most, 768) / wide * wide);
+    most = l2 * 5 / 8 / (f->channels * part + f->values * (int64_t)sizeof(float));
+    most = attn__most(wide, attn__least(most, task->batch.size < MANY ? 512 : 1024) / wide * wide);
     blocks = (queries + most - 1) / most;
     f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
     f->query_blocks = (queries + f->query_block - 1) / f->query_block;
@@ -155,7 +163,7 @@ static void fill_flash(attn__flash *f, const attn__task *task)
         f->pairs = attn__pairs_for(task->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->q_channel && !f->k_channel && !f->v_channel && in_parts(f, task))
+    if (!f->q_channel && !f->k_channel && !f->v_channel && attn__flash_in_parts(f, task))
         choose_parts(f, task);
     else
         choose_blocks(f, task);

@@ -30,9 +30,9 @@ static int64_t part(int64_t n, int64_t most, int64_t unit)
 static void choose_blocks(attn__wide *w, const attn__task *task)
 {
     attn__flash *f = w->flash;
-    int64_t wide = f->tile->lanes * f->tile->vectors;
+    int64_t wide = f->tile->lanes * f->vectors;
     int64_t room = (int64_t)task->caches.l2 / 2 / (int64_t)sizeof(float);
-    f->key_block = part(task->key.size, 512, 8);
+    f->key_block = part(task->key.size, 512, f->parts ? ATTN__PARTS_DEPTH : 8);
     int64_t most = room / f->key_block;
     most = most < wide ? wide : most > 288 ? 288 : most / wide * wide;
     f->query_block = part(task->query.size, most, f->tile->lanes);
@@ -53,18 +53,27 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     w->sums = attn__channels_for(f->tile->isa);
     w->channels = f->channels;
     w->values = f->values;
-    f->channels = w->channels < ATTN__WIDE_CHUNK ? w->channels : ATTN__WIDE_CHUNK;
-    f->values = w->values < ATTN__WIDE_CHUNK ? attn__round_up(w->values, 16) : ATTN__WIDE_CHUNK;
+    if (attn__flash_in_parts(f, task))
+        attn__flash_use_parts(f, task);
+    int64_t chunk = f->parts ? ATTN__WIDE_PARTS_CHUNK : ATTN__WIDE_CHUNK;
+    f->channels = attn__least(w->channels, chunk);
+    f->values = attn__least(attn__round_up(w->values, 16), chunk);
     f->ldk = attn__round_up(f->channels, 16);
     f->ldv = f->values;
     f->held = f->values;
     choose_blocks(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_bytes(w, task));
+    char unit[40];
+    if (f->parts)
+        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(f->parts->isa), f->nparts,
+                 f->nparts == 1 ? "" : "s");
+    else
+        snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
+                 f->tile->lanes * f->tile->vectors);
     snprintf(recipe->text, sizeof recipe->text,
-             "%s tile %dx%d, blocks of %d queries x %d keys, %d + %d channels a step",
-             attn__isa_text(f->tile->isa), f->tile->rows, f->tile->lanes * f->tile->vectors, (int)f->query_block,
-             (int)f->key_block, (int)f->channels, (int)f->values);
+             "%s, blocks of %d queries x %d keys, %d + %d channels a step",
+             unit, (int)f->query_block, (int)f->key_block, (int)f->channels, (int)f->values);
     return ATTN_OK;
 }
 

@@ -2,7 +2,7 @@
  *
  * wide_forward.c - one item of the forward pass over wide heads: a block of queries against all keys.
  */
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_item.h"
 
 #include "attend/task/integers.h"
 #include "attend/task/offsets.h"
@@ -13,29 +13,6 @@
 
 static const double log2_e = 1.44269504088896340736;
 
-typedef struct item {
-    attn__flash_item t;
-    const attn__wide *wide;
-    attn__wide_operand q, k, v, o;
-    float *s;        /* scores, then weights, of all subtiles: [subtile][key_block][width] */
-    uint8_t *hidden; /* the same */
-    float *sums;     /* [query_block][values] where the output cannot hold them */
-    int64_t *sums_at;
-    float *factor, *was; /* of the output's rows */
-    int64_t *table;  /* offsets of a chunk's channels */
-    attn__ahead ahead;
-} item;
-
-static int64_t whole_lanes(const attn__flash *f, int64_t n)
-{
-    return (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
-}
-
-static bool may_hide(const attn__task *task, const attn__flash *f)
-{
-    return task->has_bias || task->has_mask || f->nlimits || task->has_dropout;
-}
-
 static void *take(char *base, size_t *used, int64_t count, size_t size)
 {
     void *at = base ? base + *used : NULL;
@@ -44,56 +21,48 @@ static void *take(char *base, size_t *used, int64_t count, size_t size)
 }
 
 /* Divides one thread's memory; returns the bytes that takes.  With NULL it only counts. */
-static size_t place(const attn__wide *w, const attn__task *task, char *base, item *x)
+static size_t place(const attn__wide *w, const attn__task *task, char *base, attn__wide_item *x)
 {
     const attn__flash *f = w->flash;
     int64_t square = f->query_block * f->key_block;
     size_t used = attn__flash_divide(f, task, base, &x->t.s);
     x->s = take(base, &used, square, sizeof(float));
-    x->hidden = take(base, &used, may_hide(task, f) ? square : 0, 1);
+    x->hidden = take(base, &used, attn__wide_may_hide(task, f) ? square : 0, 1);
+    int64_t steps = f->key_block / ATTN__PARTS_DEPTH, step = f->nparts * ATTN__PARTS_TILE;
+    x->p = (attn__parts_side){NULL, steps * step, step, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+    if (f->parts)
+        x->p.data = take(base, &used, square * f->nparts, sizeof *x->p.data);
     x->sums = take(base, &used, w->sums_apart ? f->query_block * w->values : 0, sizeof(float));
     x->sums_at = take(base, &used, f->query_block, sizeof(int64_t));
     x->factor = take(base, &used, f->query_block, sizeof(float));
     x->was = take(base, &used, f->query_block, sizeof(float));
-    x->table = take(base, &used, ATTN__WIDE_CHUNK, sizeof(int64_t));
+    x->table = take(base, &used, ATTN__WIDE_PARTS_CHUNK, sizeof(int64_t));
     return used;
 }
 
 size_t attn__wide_bytes(const attn__wide *wide, const attn__task *task)
 {
-    item unused;
+    attn__wide_item unused;
     return place(wide, task, NULL, &unused);
-}
-
-static void aim(item *x, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    x->t.s.s = x->s + sub.lane * b->keys;
-    x->t.s.hidden = x->hidden + sub.lane * b->keys;
-}
-
-static bool sees(const item *x, const attn__flash_keys *b, int64_t i)
-{
-    const attn__flash_span *span = &x->t.s.span[i];
-    return b->at < span->end && b->at + b->keys > span->begin;
 }
 
 /* ---------------------------------------------------------------------------------------------- scores */
 
-static void pack_scores(item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+static void pack_scores(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
 {
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
     attn__wide_copy(&x->k, f->lanes, t->arrays->k, t->s.k_at, b->keys, first, n, t->s.k, f->ldk, x->table);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        if (sees(x, b, i))
+        if (attn__wide_sees(x, b, i))
             attn__wide_gather(&x->q, f->lanes, t->arrays->q, t->s.q_at + sub.lane, sub.lanes, first, n,
                               t->s.q + sub.lane * n, sub.width, (float)(t->task->problem.scale * log2_e), x->table);
     }
 }
 
 /* What is needed after channels [.., next): the next chunk, or the first one of the values. */
-static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t next)
+void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_t next)
 {
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
@@ -107,27 +76,29 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
                         attn__least(w->values, w->flash->values));
     }
-    attn__ahead_divide(&x->ahead, t->subtiles * ((b->keys + rows - 1) / rows));
+    attn__ahead_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + rows - 1) / rows));
 }
 
-static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
+static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
 {
     const attn__flash *f = x->t.flash;
     attn__tile_args args = {.m = b->keys, .n = sub.width, .k = n, .a = x->t.s.k, .am = f->ldk, .ak = 1,
-                            .b = x->t.s.q + sub.lane * n, .ldb = sub.width, .c = x->s + sub.lane * b->keys,
+                            .b = x->t.s.q + sub.lane * n, .ldb = sub.width, .c = x->s + sub.lane * b->packed,
                             .ldc = sub.width, .accumulate = accumulate, .aside = {attn__ahead_fetch, &x->ahead}};
     f->tile->run(&args);
 }
 
-static void score(item *x, const attn__flash_keys *b)
+static void score(attn__wide_item *x, const attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
     for (int64_t first = 0, n; first < w->channels; first += n) {
         n = attn__least(w->channels - first, w->flash->channels);
+        if (w->flash->parts && attn__wide_score_parts(x, b, first, n))
+            continue;
         pack_scores(x, b, first, n);
-        look_ahead_of_scores(x, b, first + n);
+        attn__wide_look_ahead(x, b, first + n);
         for (int64_t i = 0; i < x->t.subtiles; i++) {
-            if (sees(x, b, i))
+            if (attn__wide_sees(x, b, i))
                 add_scores(x, b, attn__flash_subtile_at(&x->t, i), n, first > 0);
         }
     }
@@ -136,7 +107,7 @@ static void score(item *x, const attn__flash_keys *b)
 /* --------------------------------------------------------------------------------------------- weights */
 
 /* The last block of a row also divides by the sum of its weights.  A row without keys gets zeros. */
-static void find_factors(item *x, const attn__flash_keys *b, attn__flash_subtile sub, bool changed)
+static void find_factors(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, bool changed)
 {
     attn__flash_item *t = &x->t;
     float kept = (float)(1.0 / (1.0 - t->task->problem.dropout));
@@ -148,29 +119,33 @@ static void find_factors(item *x, const attn__flash_keys *b, attn__flash_subtile
     }
 }
 
-static void weigh(item *x, const attn__flash_keys *b)
+static void weigh(attn__wide_item *x, const attn__flash_keys *b)
 {
     attn__flash_item *t = &x->t;
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        if (!sees(x, b, i))
+        if (!attn__wide_sees(x, b, i))
             continue;
-        aim(x, b, sub);
+        attn__wide_aim(x, b, sub);
+        if (t->flash->parts)
+            attn__flash_parts_scale(t, b, sub);
         attn__flash_mask(t, b, sub);
-        if (may_hide(t->task, t->flash))
+        if (attn__wide_may_hide(t->task, t->flash))
             attn__flash_note_hidden(t, b, sub);
         bool changed = attn__flash_weigh(t, b, sub, NULL);
         find_factors(x, b, sub, changed);
+        if (t->flash->parts)
+            attn__wide_split_weights(x, b, sub);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------- values */
 
 /* O[queries, chunk] = P V. */
-static void multiply(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
+static void multiply(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = whole_lanes(f, n);
+    int64_t columns = attn__wide_whole_lanes(f, n);
     attn__tile_args args = {.m = sub.lanes, .n = columns, .k = b->keys, .a = x->t.s.s, .am = 1, .ak = sub.width,
                             .b = x->t.s.v, .ldb = f->ldv, .c = x->t.s.o, .ldc = columns};
     attn__wide_multiply(f->tile, &args, &x->ahead);
@@ -185,9 +160,9 @@ static bool row_is_finite(const float *row, int64_t n)
 }
 
 /* One key whose value is not finite: masked and dropped pairs take no part. */
-static void add_key_carefully(item *x, int64_t key, attn__flash_subtile sub, int64_t n)
+static void add_key_carefully(attn__wide_item *x, int64_t key, attn__flash_subtile sub, int64_t n)
 {
-    int64_t columns = whole_lanes(x->t.flash, n);
+    int64_t columns = attn__wide_whole_lanes(x->t.flash, n);
     const float *p = x->t.s.s + key * sub.width, *v = x->t.s.v + key * x->t.flash->ldv;
     const uint8_t *hidden = x->t.s.hidden + key * sub.width;
     for (int64_t i = 0; i < sub.lanes; i++) {
@@ -199,10 +174,10 @@ static void add_key_carefully(item *x, int64_t key, attn__flash_subtile sub, int
 
 /* Runs of finite keys by the product, in the same order as without the others: queries that do not see those get
  * the same bits. */
-static void multiply_carefully(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
+static void multiply_carefully(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    int64_t columns = whole_lanes(f, n), from = 0;
+    int64_t columns = attn__wide_whole_lanes(f, n), from = 0;
     attn__tile_args args = {.m = sub.lanes, .n = columns, .am = 1, .ak = sub.width, .ldb = f->ldv, .c = x->t.s.o,
                             .ldc = columns};
     for (int64_t key = 0; key <= b->keys; key++) {
@@ -219,11 +194,11 @@ static void multiply_carefully(item *x, const attn__flash_keys *b, attn__flash_s
     }
 }
 
-static void put(item *x, attn__flash_subtile sub, int64_t first, int64_t n)
+static void put(attn__wide_item *x, attn__flash_subtile sub, int64_t first, int64_t n)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
-    int64_t ld = whole_lanes(w->flash, n);
+    int64_t ld = attn__wide_whole_lanes(w->flash, n);
     bool started = t->s.span[sub.index].started;
     attn__wide_sum sum = {w->put, w->sums, started ? x->was + sub.lane : NULL, x->factor + sub.lane};
     if (w->sums_apart) {
@@ -234,7 +209,7 @@ static void put(item *x, attn__flash_subtile sub, int64_t first, int64_t n)
     }
 }
 
-static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+static void look_ahead_of_values(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
 {
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
@@ -244,25 +219,25 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
-    attn__ahead_divide(&x->ahead, attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+    attn__ahead_divide(&x->ahead, b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
-static void add_values(item *x, attn__flash_keys *b)
+static void add_values(attn__wide_item *x, attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
     for (int64_t first = 0, n; first < w->values; first += n) {
         n = attn__least(w->values - first, w->flash->values);
-        bool finite = attn__wide_copy(&x->v, w->flash->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v,
-                                      w->flash->ldv, x->table);
-        b->careful = !finite && may_hide(t->task, t->flash);
+        attn__wide_load_values(x, b, first, n);
         look_ahead_of_values(x, b, first, n);
         for (int64_t i = 0; i < t->subtiles; i++) {
             attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-            if (!sees(x, b, i))
+            if (!attn__wide_sees(x, b, i))
                 continue;
-            aim(x, b, sub);
-            if (b->careful)
+            attn__wide_aim(x, b, sub);
+            if (b->parts)
+                attn__wide_multiply_parts(x, b, sub, n);
+            else if (b->careful)
                 multiply_carefully(x, b, sub, n);
             else
                 multiply(x, b, sub, n);
@@ -270,15 +245,16 @@ static void add_values(item *x, attn__flash_keys *b)
         }
     }
     for (int64_t i = 0; i < t->subtiles; i++)
-        t->s.span[i].started = t->s.span[i].started || sees(x, b, i);
+        t->s.span[i].started = t->s.span[i].started || attn__wide_sees(x, b, i);
 }
 
 /* ------------------------------------------------------------------------------------------------ item */
 
-static void key_block(item *x, int64_t at, int64_t keys)
+static void key_block(attn__wide_item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
-    attn__flash_keys b = {at, keys, keys, false, false};
+    attn__flash_keys b = {.at = at, .keys = keys};
+    b.packed = attn__round_up(keys, t->flash->parts ? ATTN__PARTS_SIDE : 1);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     attn__flash_key_tables(t, &b);
@@ -288,7 +264,7 @@ static void key_block(item *x, int64_t at, int64_t keys)
 }
 
 /* Rows that no key was seen by, and sums that were kept apart. */
-static void finish(item *x)
+static void finish(attn__wide_item *x)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
@@ -326,7 +302,7 @@ static void run_item(void *user, int64_t number, int thread)
     const attn__task *task = j->task;
     const attn__flash *f = j->wide->flash;
     int64_t batch = number / f->query_blocks, block = f->query_blocks - 1 - number % f->query_blocks;
-    item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block}, .wide = j->wide};
+    attn__wide_item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block}, .wide = j->wide};
     place(j->wide, task, j->workspace + (size_t)thread * j->each, &x);
     x.t.count = attn__least(task->query.size - x.t.first, f->query_block);
     x.t.next_batch = -1;
@@ -337,8 +313,12 @@ static void run_item(void *user, int64_t number, int thread)
     for (int64_t i = 0; i < x.t.count; i++)
         x.sums_at[i] = i * j->wide->values;
     attn__flash_begin(&x.t, batch);
+    if (f->parts)
+        f->parts->begin();
     for (int64_t at = x.t.key_begin; at < x.t.key_end; at += f->key_block)
         key_block(&x, at, attn__least(x.t.key_end - at, f->key_block));
+    if (f->parts)
+        f->parts->end();
     finish(&x);
 }
 

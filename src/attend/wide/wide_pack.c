@@ -58,6 +58,65 @@ bool attn__wide_copy(const attn__wide_operand *x, const attn__lanes_kernel *lane
     return finite;
 }
 
+/* Runs that begin where tiles do are split from where they lie, others by way of the panel. */
+static bool splits_in_place(const attn__wide_operand *x, int64_t first, int64_t n, int64_t unit)
+{
+    return run_from(x, first, n) == n || (x->run % unit == 0 && first % unit == 0);
+}
+
+typedef struct split_args {
+    const attn__wide_operand *x;
+    const attn__flash *flash;
+    const void *base;
+    const int64_t *at;
+    int64_t rows, first, n;
+    float *panel;
+    int64_t ld, *table;
+} split_args;
+
+typedef bool split_fn(const attn__parts_rows *rows, const attn__parts_side *to);
+
+/* Tiles are `unit` channels wide, and `next` numbers apart. */
+static bool split(const split_args *s, split_fn *fn, float factor, attn__parts_side to, int64_t unit, int64_t next)
+{
+    attn__parts_rows rows = {.dtype = s->x->dtype, .row_at = s->at, .rows = s->rows, .factor = factor,
+                             .parts = s->flash->nparts};
+    if (!splits_in_place(s->x, s->first, s->n, unit)) {
+        attn__wide_copy(s->x, s->flash->lanes, s->base, s->at, s->rows, s->first, s->n, s->panel, s->ld, s->table);
+        rows.data = s->panel;
+        rows.dtype = ATTN_F32;
+        rows.row_at = NULL;
+        rows.ld = s->ld;
+        rows.columns = s->n;
+        return fn(&rows, &to);
+    }
+    bool finite = true;
+    uint16_t *start = to.data;
+    for (int64_t c = 0; c < s->n; c += rows.columns) {
+        rows.columns = run_from(s->x, s->first + c, s->n - c);
+        rows.data = element(s->x, s->base, s->first + c);
+        to.data = start + c / unit * next;
+        finite = fn(&rows, &to) && finite;
+    }
+    return finite;
+}
+
+bool attn__wide_split(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
+                      int64_t rows, int64_t first, int64_t n, float factor, const attn__parts_side *to, float *panel,
+                      int64_t ld, int64_t *table)
+{
+    split_args args = {x, flash, base, at, rows, first, n, panel, ld, table};
+    return split(&args, flash->parts->split_rows, factor, *to, ATTN__PARTS_DEPTH, to->step);
+}
+
+bool attn__wide_split_pairs(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
+                            int64_t rows, int64_t first, int64_t n, const attn__parts_side *to, float *panel,
+                            int64_t ld, int64_t *table)
+{
+    split_args args = {x, flash, base, at, rows, first, n, panel, ld, table};
+    return split(&args, flash->parts->split_pairs, 1.0f, *to, ATTN__PARTS_SIDE, to->block);
+}
+
 void attn__wide_gather(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base,
                        const int64_t *at, int64_t count, int64_t first, int64_t n, float *tile, int64_t width,
                        float factor, int64_t *table)

@@ -59,28 +59,39 @@ PARTS_FN __m512 weight(const float *s, __m512 factor, __m512 m, bool scaled)
     return vf_exp2(scaled ? _mm512_fmsub_ps(x, factor, m) : _mm512_sub_ps(x, m));
 }
 
+/* Where rows r and r + 1 go. */
+PARTS_FN uint16_t *row_of_pairs(const attn__parts_side *to, uint16_t *out, int64_t r)
+{
+    uint64_t at = (uint64_t)r;
+    return out + (int64_t)(at / ATTN__PARTS_DEPTH) * to->step + (int64_t)(at % ATTN__PARTS_DEPTH / 2) * to->row;
+}
+
 /* All weights of 16 queries; returns their sums. */
 PARTS_FN __m512 weigh_column(const attn__parts_softmax *t, const float *s, uint16_t *out, __m512 m, int parts,
                              bool scaled)
 {
     __m512 factor = _mm512_set1_ps(t->factor), none = _mm512_setzero_ps();
     two sum[AT_ONCE] = {{none, none}, {none, none}};
-    int64_t pairs = t->rows / 2, whole = (t->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_SIDE;
-    for (int64_t r = 0; r < whole; r += AT_ONCE) {
-        uint16_t *row = out + r / ATTN__PARTS_SIDE * t->to.step + r % ATTN__PARTS_SIDE * t->to.row;
+    int64_t whole = (t->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH, r = 0;
+    for (; r + 2 * AT_ONCE <= t->rows; r += 2 * AT_ONCE) {
+        two p[AT_ONCE];
         VF_UNROLL
-        for (int i = 0; i < AT_ONCE; i++) {
-            two p = {none, none};
-            if (r + i < pairs) {
-                p.first = weight(s + (r + i) * 2 * t->width, factor, m, scaled);
-                p.second = weight(s + ((r + i) * 2 + 1) * t->width, factor, m, scaled);
-            } else if ((r + i) * 2 < t->rows) {
-                p.first = weight(s + (r + i) * 2 * t->width, factor, m, scaled);
-            }
-            sum[i].first = _mm512_add_ps(sum[i].first, p.first);
-            sum[i].second = _mm512_add_ps(sum[i].second, p.second);
-            store_pairs(p, parts, row + i * t->to.row, t->to.part);
+        for (int i = 0; i < AT_ONCE; i++, s += 2 * t->width) {
+            p[i] = (two){weight(s, factor, m, scaled), weight(s + t->width, factor, m, scaled)};
+            sum[i].first = _mm512_add_ps(sum[i].first, p[i].first);
+            sum[i].second = _mm512_add_ps(sum[i].second, p[i].second);
         }
+        uint16_t *row = row_of_pairs(&t->to, out, r);
+        VF_UNROLL
+        for (int i = 0; i < AT_ONCE; i++)
+            store_pairs(p[i], parts, row + i * t->to.row, t->to.part);
+    }
+    for (; r < whole; r += 2, s += 2 * t->width) {
+        two p = {r < t->rows ? weight(s, factor, m, scaled) : none,
+                 r + 1 < t->rows ? weight(s + t->width, factor, m, scaled) : none};
+        sum[0].first = _mm512_add_ps(sum[0].first, p.first);
+        sum[0].second = _mm512_add_ps(sum[0].second, p.second);
+        store_pairs(p, parts, row_of_pairs(&t->to, out, r), t->to.part);
     }
     return _mm512_add_ps(_mm512_add_ps(sum[0].first, sum[0].second), _mm512_add_ps(sum[1].first, sum[1].second));
 }

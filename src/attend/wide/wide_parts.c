@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wide_parts.c - wide heads in the matrix unit: chunks and weights as tiles, and their products.
+ */
+#include "attend/wide/wide_item.h"
+
+static const double log2_e = 1.44269504088896340736;
+
+static int64_t tiles(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
+}
+
+bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+{
+    attn__flash_item *t = &x->t;
+    const attn__flash *f = t->flash;
+    float factor = f->nparts > 1 ? (float)(t->task->problem.scale * log2_e) : 1.0f;
+    attn__parts_side *q = &t->s.q_tiles, *k = &t->s.k_tiles;
+    bool finite = attn__wide_split(&x->k, f, t->arrays->k, t->s.k_at, b->keys, first, n, 1.0f, k, t->s.k, f->ldk,
+                                   x->table);
+    finite = attn__wide_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, factor, q, t->s.q, f->channels,
+                              x->table) && finite;
+    if (!finite && f->nparts > 1)
+        return false;
+    f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
+    attn__wide_look_ahead(x, b, first + n);
+    attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .k = tiles(n, ATTN__PARTS_DEPTH),
+                             .parts = f->nparts, .a = *k, .b = *q, .accumulate = first > 0};
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        if (!attn__wide_sees(x, b, i))
+            continue;
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        args.n = sub.width / ATTN__PARTS_SIDE;
+        args.b.data = q->data + sub.lane / ATTN__PARTS_SIDE * q->block;
+        args.c = x->s + sub.lane * b->packed;
+        args.ldc = sub.width;
+        f->parts->run(&args);
+        attn__ahead_fetch(&x->ahead);
+    }
+    return true;
+}
+
+void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = x->t.flash;
+    attn__parts_side to = x->p;
+    to.data += sub.lane / ATTN__PARTS_SIDE * to.block;
+    attn__parts_rows p = {.data = x->t.s.s, .dtype = ATTN_F32, .ld = sub.width, .rows = b->keys, .columns = sub.width,
+                          .factor = 1.0f, .parts = f->nparts};
+    f->parts->split_pairs(&p, &to);
+    f->parts->turn(to.data, sub.width / ATTN__PARTS_SIDE * to.block / ATTN__PARTS_TILE);
+}
+
+void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t first, int64_t n)
+{
+    attn__flash_item *t = &x->t;
+    const attn__flash *f = t->flash;
+    bool finite = false, hides = attn__wide_may_hide(t->task, f);
+    b->parts = false;
+    if (f->parts) {
+        finite = attn__wide_split_pairs(&x->v, f, t->arrays->v, t->s.v_at, b->keys, first, n, &t->s.v_tiles, t->s.v,
+                                        f->ldv, x->table);
+        b->parts = finite || (f->nparts == 1 && !hides);
+    }
+    if (!b->parts)
+        finite = attn__wide_copy(&x->v, f->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v, f->ldv, x->table);
+    b->careful = !finite && hides;
+}
+
+void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
+{
+    const attn__flash *f = x->t.flash;
+    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = tiles(n, ATTN__PARTS_SIDE),
+                             .k = tiles(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
+                             .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = attn__wide_whole_lanes(f, n)};
+    args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
+    f->parts->run(&args);
+    attn__ahead_fetch(&x->ahead);
+}
