@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { TILE_Q = 64, STRIP = 128, LEAST_CHANNELS = 32, LEAST_ROWS = 32 };
+enum { TILE_Q = 128, STRIP = 128, LEAST_CHANNELS = 32, LEAST_ROWS = 32 };
 
 static int64_t tiles(int64_t n, int64_t side)
 {
@@ -160,6 +160,19 @@ static attn__parts_side from_step(attn__parts_side side, int64_t step)
     return side;
 }
 
+/* Two columns of tiles at a time, between which rows are brought in: more at once would wait for each other. */
+static void multiply(attn__back_run *run, attn__parts_args whole)
+{
+    for (int64_t n = 0; n < whole.n; n += 2) {
+        attn__parts_args some = whole;
+        some.n = attn__least(2, whole.n - n);
+        some.b = from_block(whole.b, n);
+        some.c = whole.c + n * ATTN__PARTS_SIDE;
+        run->plan->matrix->run(&some);
+        attn__back_fetch(run);
+    }
+}
+
 /* S and dP of the rows. */
 static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
@@ -170,15 +183,14 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
                           .k = tiles(plan->d, ATTN__PARTS_DEPTH), .parts = plan->parts,
                           .a = from_block(x->q, block), .b = from_block(x->kt, key_block),
                           .c = t->s, .ldc = plan->strip};
-    plan->matrix->run(&s);
-    attn__back_fetch(run);
+    multiply(run, s);
     if (!t->dp)
         return;
     s.k = tiles(plan->dv, ATTN__PARTS_DEPTH);
     s.a = from_block(x->dout, block);
     s.b = from_block(x->vt, key_block);
     s.c = t->dp;
-    plan->matrix->run(&s);
+    multiply(run, s);
 }
 
 /* Weights of their own kind go through memory once more. */
@@ -211,25 +223,22 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         g.a = from_step(x->dout_across, step);
         g.b = x->p;
         g.c = run->m.dv + first;
-        plan->matrix->run(&g);
-        attn__back_fetch(run);
+        multiply(run, g);
     }
     g.b = x->across;
     if (run->want & ATTN__BACK_K) {
         g.m = plan->dp / ATTN__PARTS_SIDE;
         g.a = from_step(x->q_across, step);
         g.c = run->m.dk + first;
-        plan->matrix->run(&g);
-        attn__back_fetch(run);
+        multiply(run, g);
     }
     if (run->want & ATTN__BACK_Q) {
         g = (attn__parts_args){.m = tiles(t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
                                .k = tiles(t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = x->along,
                                .b = from_step(x->k, first / ATTN__PARTS_DEPTH), .c = run->dq + row * plan->dp,
                                .ldc = plan->dp, .accumulate = true};
-        plan->matrix->run(&g);
+        multiply(run, g);
     }
-    attn__back_fetch(run);
 }
 
 bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row)
@@ -237,7 +246,6 @@ bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t 
     if (!run->keys_split || !run->queries_split)
         return false;
     scores(run, t, first, row);
-    attn__back_fetch(run);
     if (!weigh(run, t))
         return false;
     gradients(run, t, first, row);
