@@ -7,11 +7,11 @@
 
 #include "attend/task/integers.h"
 
-enum { LINE = 64, PORTIONS = 4 /* of a strip, at least */, COLUMNS = 32 /* of a portion of the matrix unit */ };
+enum { LINE = 64, PORTIONS = 4 /* of a strip, at least */ };
 
 static int64_t portions(const attn__back_run *run, int64_t tiles)
 {
-    return tiles * (run->plan->matrix ? 3 * run->plan->strip / COLUMNS : PORTIONS) * ((run->block_n + run->plan->strip - 1) / run->plan->strip);
+    return tiles * PORTIONS * ((run->block_n + run->plan->strip - 1) / run->plan->strip);
 }
 
 typedef struct rows {

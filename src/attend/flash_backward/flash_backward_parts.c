@@ -9,22 +9,30 @@
 
 #include <string.h>
 
-enum { TILE_Q = 128, STRIP = 128, LEAST_CHANNELS = 32, LEAST_ROWS = 32 };
+enum { TILE_Q = 128, STRIP = 128 };
 
 static int64_t tiles(int64_t n, int64_t side)
 {
     return (n + side - 1) / side;
 }
 
-/* Tiles of the queries, strips and blocks of the keys; small problems leave too much of each tile empty. */
+/* Small heads leave too much of each tile empty, and in small problems splitting numbers, three parts above all, takes
+ * longer than products of them save (docs/performance.md). */
+static bool is_worth_it(const attn__back_plan *p)
+{
+    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 208;
+    return p->d >= channels && p->dv >= channels && p->nq >= rows && p->nk >= rows;
+}
+
+/* Tiles of the queries, strips and blocks of the keys. */
 void attn__back_parts_choose(attn__back_plan *p, const attn__task *task)
 {
     p->matrix = attn__parts_for(task->isa);
     p->parts = p->bf16 ? 1 : ATTN__PARTS_F32;
-    if (p->d < LEAST_CHANNELS || p->dv < LEAST_CHANNELS || p->nq < LEAST_ROWS || p->nk < LEAST_ROWS)
+    if (!p->matrix || !is_worth_it(p)) {
         p->matrix = NULL;
-    if (!p->matrix)
         return;
+    }
     p->tile_q = attn__least(TILE_Q, attn__round_up(p->nq, ATTN__PARTS_DEPTH));
     p->strip = attn__least(STRIP, attn__round_up(p->nk, ATTN__PARTS_DEPTH));
     int64_t bytes = 2 * p->parts * (2 * p->dp + p->dvp) + (int64_t)sizeof(float) * (p->dp + p->dvp);
@@ -160,19 +168,6 @@ static attn__parts_side from_step(attn__parts_side side, int64_t step)
     return side;
 }
 
-/* Two columns of tiles at a time, between which rows are brought in: more at once would wait for each other. */
-static void multiply(attn__back_run *run, attn__parts_args whole)
-{
-    for (int64_t n = 0; n < whole.n; n += 2) {
-        attn__parts_args some = whole;
-        some.n = attn__least(2, whole.n - n);
-        some.b = from_block(whole.b, n);
-        some.c = whole.c + n * ATTN__PARTS_SIDE;
-        run->plan->matrix->run(&some);
-        attn__back_fetch(run);
-    }
-}
-
 /* S and dP of the rows. */
 static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
@@ -183,14 +178,14 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
                           .k = tiles(plan->d, ATTN__PARTS_DEPTH), .parts = plan->parts,
                           .a = from_block(x->q, block), .b = from_block(x->kt, key_block),
                           .c = t->s, .ldc = plan->strip};
-    multiply(run, s);
+    plan->matrix->run(&s);
     if (!t->dp)
         return;
     s.k = tiles(plan->dv, ATTN__PARTS_DEPTH);
     s.a = from_block(x->dout, block);
     s.b = from_block(x->vt, key_block);
     s.c = t->dp;
-    multiply(run, s);
+    plan->matrix->run(&s);
 }
 
 /* Weights of their own kind go through memory once more. */
@@ -223,21 +218,21 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         g.a = from_step(x->dout_across, step);
         g.b = x->p;
         g.c = run->m.dv + first;
-        multiply(run, g);
+        plan->matrix->run(&g);
     }
     g.b = x->across;
     if (run->want & ATTN__BACK_K) {
         g.m = plan->dp / ATTN__PARTS_SIDE;
         g.a = from_step(x->q_across, step);
         g.c = run->m.dk + first;
-        multiply(run, g);
+        plan->matrix->run(&g);
     }
     if (run->want & ATTN__BACK_Q) {
         g = (attn__parts_args){.m = tiles(t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
                                .k = tiles(t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = x->along,
                                .b = from_step(x->k, first / ATTN__PARTS_DEPTH), .c = run->dq + row * plan->dp,
                                .ldc = plan->dp, .accumulate = true};
-        multiply(run, g);
+        plan->matrix->run(&g);
     }
 }
 
