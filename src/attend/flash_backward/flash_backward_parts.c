@@ -132,7 +132,8 @@ void attn__back_parts_queries(attn__back_run *run)
     split_across(plan, &dout, &m->parts.dout_across);
 }
 
-static void turn_back(const attn__back_run *run, const float *sums, int64_t channels, float *rows, int64_t ld, int64_t n)
+static void turn_back(const attn__back_run *run, const float *sums, int64_t channels, float *rows, int64_t ld,
+                      int64_t n)
 {
     attn__back_parts parts = run->m.parts;
     for (int64_t i = 0; i < n; i++)
