@@ -300,11 +300,25 @@ static void check(const kase *c, int number_of_case)
     teardown(&t);
 }
 
+/* Each case as it is, and large enough for the matrix unit, where the machine has one. */
+static void check_both(const kase *c, int number_of_case)
+{
+    kase wide = *c;
+    check(c, number_of_case);
+    if (c->d >= 48 || c->bias >= 5) /* sums of as many numbers as a head has pairs would be judged, not products */
+        return;
+    wide.d += 48;
+    wide.dv += wide.dv ? 48 : 0;
+    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* whole rows of the grids */
+    wide.tk += c->bf16 || c->tk > 208 ? 0 : 216;
+    check(&wide, 100 + number_of_case);
+}
+
 #define RUN(...)                                                      \
     do {                                                              \
         const kase list[] = {__VA_ARGS__};                            \
         for (size_t i = 0; i < sizeof list / sizeof *list; i++)       \
-            check(&list[i], (int)i);                                  \
+            check_both(&list[i], (int)i);                             \
     } while (0)
 
 static void test_sizes(void **state)
@@ -399,6 +413,80 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
+/* Numbers that the matrix unit cannot take, or whose products it cannot: they go where they went without it. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    static const struct {
+        int array;
+        double value;
+    } odd[] = {{DOUT, INFINITY}, {DOUT, -3.4e38}, {DOUT, 3e38}, {V, INFINITY}, {V, (double)NAN}, {Q, -INFINITY},
+               {V, 3.4e38},      {K, (double)NAN}};
+    for (size_t i = 0; i < 2 * sizeof odd / sizeof *odd; i++) {
+        kase c = {.b = 1, .h = 2, .tq = 230, .tk = 221, .d = 50, .bf16 = i % 2, .mask = i % 4 / 2};
+        bench t;
+        float *want[ARRAYS];
+        setup(&t, &c);
+        for (size_t j = 0; j < t.n[V]; j++) /* so that sums stay below what f32 has */
+            write(&t, V, j, 0.25 * read(&t, V, j));
+        write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
+        forward(&t);
+        attn_problem problem = t.problem;
+        problem.direction = ATTN_BACKWARD;
+        problem.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        fill_gradients(&t);
+        execute(&t, &problem, "reference", 1);
+        copy_gradients(&t, want);
+        execute(&t, &problem, "flash_backward", 1);
+        for (int a = DQ; a <= DV; a++) {
+            double largest = 0;
+            for (size_t j = 0; j < t.n[a]; j++)
+                largest = isfinite(want[a][j]) ? fmax(largest, fabs((double)want[a][j])) : largest;
+            for (size_t j = 0; j < t.n[a]; j++) {
+                float got = read(&t, a, j);
+                if (isfinite(want[a][j]) != isfinite(got) ||
+                    fabs((double)got - (double)want[a][j]) > (c.bf16 ? 8e-3 : 1e-5) * largest)
+                    fail_msg("%d: gradient %d [%zu] is %g, not %g", (int)i, a, j, (double)got, (double)want[a][j]);
+            }
+        }
+        free_gradients(want);
+        teardown(&t);
+    }
+}
+
+/* What is added to a large number is rounded to its last digit once, however many blocks the sum has. */
+static void test_added_once(void **state)
+{
+    (void)state;
+    enum { LARGE = 4096 };
+    static const char *const solvers[] = {"flash_backward", "wide_backward"};
+    static const int64_t sizes[][3] = {{600, 530, 50}, {300, 300, 8}, {257, 2000, 64}, {1100, 40, 300}};
+    for (int i = 0; i < 8; i++) {
+        kase c = {.b = 1, .h = 1, .tq = sizes[i / 2][0], .tk = sizes[i / 2][1], .d = sizes[i / 2][2], .spread = 4};
+        bench t;
+        float *want[ARRAYS];
+        setup(&t, &c);
+        forward(&t);
+        attn_problem problem = t.problem;
+        problem.direction = ATTN_BACKWARD;
+        problem.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        execute(&t, &problem, solvers[i % 2], 2);
+        copy_gradients(&t, want);
+        for (int a = DQ; a <= DV; a++)
+            for (size_t j = 0; j < t.n[a]; j++)
+                write(&t, a, j, LARGE);
+        problem.accumulate = true;
+        execute(&t, &problem, solvers[i % 2], 2);
+        for (int a = DQ; a <= DV; a++)
+            for (size_t j = 0; j < t.n[a]; j++) {
+                double sum = LARGE + (double)want[a][j];
+                assert_true(fabs(read(&t, a, j) - sum) <= (sum < LARGE ? 0x1p-13 : 0x1p-12) * 1.001 + 1e-6);
+            }
+        free_gradients(want);
+        teardown(&t);
+    }
+}
+
 static void test_large_logits(void **state)
 {
     (void)state;
@@ -411,7 +499,7 @@ int main(void)
         cmocka_unit_test(test_sizes),  cmocka_unit_test(test_waves),   cmocka_unit_test(test_masks),
         cmocka_unit_test(test_fill),   cmocka_unit_test(test_bias),    cmocka_unit_test(test_groups),
         cmocka_unit_test(test_dropout), cmocka_unit_test(test_wanted), cmocka_unit_test(test_large_logits),
-        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_nan),     cmocka_unit_test(test_too_large), cmocka_unit_test(test_added_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,6 +144,7 @@ typedef struct attn__back_run {
 /* flash_backward_plan.c */
 /* Fills in what a task says by itself: kernels, sizes, what is wanted.  Tiles and order are left to the caller. */
 void attn__back_plan_start(attn__back_plan *plan, const attn__task *task);
+unsigned attn__back_adds_often(const attn__task *task);
 attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe);
 size_t attn__back_scratch_place(const attn__back_plan *plan, void *memory, attn__back_scratch *scratch);
 

@@ -24,9 +24,11 @@ void attn__back_guarded(const attn__back_run *run, const attn__weights_args *t, 
             bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
             int64_t key = first + j, query = row + r;
             if ((run->want & ATTN__BACK_V) && counts)
-                add(m->dv + key * (turned ? 1 : plan->dvp), step, t->s[r * t->ld + j], m->dout + query * plan->dvp, plan->dv);
+                add(m->dv + key * (turned ? 1 : plan->dvp), step, t->s[r * t->ld + j], m->dout + query * plan->dvp,
+                    plan->dv);
             if ((run->want & ATTN__BACK_K) && alive)
-                add(m->dk + key * (turned ? 1 : plan->dp), step, t->dp[r * t->ld + j], m->q + query * plan->dp, plan->d);
+                add(m->dk + key * (turned ? 1 : plan->dp), step, t->dp[r * t->ld + j], m->q + query * plan->dp,
+                    plan->d);
             if ((run->want & ATTN__BACK_Q) && alive)
                 add(run->dq + query * plan->dp, 1, t->dp[r * t->ld + j], m->k + key * plan->dp, plan->d);
         }

@@ -9,22 +9,30 @@
 
 #include <string.h>
 
-enum { TILE_Q = 64, STRIP = 128, LEAST_CHANNELS = 32, LEAST_ROWS = 32 };
+enum { TILE_Q = 128, STRIP = 128 };
 
 static int64_t tiles(int64_t n, int64_t side)
 {
     return (n + side - 1) / side;
 }
 
-/* Tiles of the queries, strips and blocks of the keys; small problems leave too much of each tile empty. */
+/* Small heads leave too much of each tile empty, and in small problems splitting numbers, three parts above all, takes
+ * longer than products of them save (docs/performance.md). */
+static bool is_worth_it(const attn__back_plan *p)
+{
+    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 208;
+    return p->d >= channels && p->dv >= channels && p->nq >= rows && p->nk >= rows;
+}
+
+/* Tiles of the queries, strips and blocks of the keys. */
 void attn__back_parts_choose(attn__back_plan *p, const attn__task *task)
 {
     p->matrix = attn__parts_for(task->isa);
     p->parts = p->bf16 ? 1 : ATTN__PARTS_F32;
-    if (p->d < LEAST_CHANNELS || p->dv < LEAST_CHANNELS || p->nq < LEAST_ROWS || p->nk < LEAST_ROWS)
+    if (!p->matrix || !is_worth_it(p)) {
         p->matrix = NULL;
-    if (!p->matrix)
         return;
+    }
     p->tile_q = attn__least(TILE_Q, attn__round_up(p->nq, ATTN__PARTS_DEPTH));
     p->strip = attn__least(STRIP, attn__round_up(p->nk, ATTN__PARTS_DEPTH));
     int64_t bytes = 2 * p->parts * (2 * p->dp + p->dvp) + (int64_t)sizeof(float) * (p->dp + p->dvp);
@@ -124,7 +132,8 @@ void attn__back_parts_queries(attn__back_run *run)
     split_across(plan, &dout, &m->parts.dout_across);
 }
 
-static void turn_back(const attn__back_run *run, const float *sums, int64_t channels, float *rows, int64_t ld, int64_t n)
+static void turn_back(const attn__back_run *run, const float *sums, int64_t channels, float *rows, int64_t ld,
+                      int64_t n)
 {
     attn__back_parts parts = run->m.parts;
     for (int64_t i = 0; i < n; i++)
@@ -171,7 +180,6 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
                           .a = from_block(x->q, block), .b = from_block(x->kt, key_block),
                           .c = t->s, .ldc = plan->strip};
     plan->matrix->run(&s);
-    attn__back_fetch(run);
     if (!t->dp)
         return;
     s.k = tiles(plan->dv, ATTN__PARTS_DEPTH);
@@ -212,7 +220,6 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         g.b = x->p;
         g.c = run->m.dv + first;
         plan->matrix->run(&g);
-        attn__back_fetch(run);
     }
     g.b = x->across;
     if (run->want & ATTN__BACK_K) {
@@ -220,7 +227,6 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         g.a = from_step(x->q_across, step);
         g.c = run->m.dk + first;
         plan->matrix->run(&g);
-        attn__back_fetch(run);
     }
     if (run->want & ATTN__BACK_Q) {
         g = (attn__parts_args){.m = tiles(t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
@@ -229,7 +235,6 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
                                .ldc = plan->dp, .accumulate = true};
         plan->matrix->run(&g);
     }
-    attn__back_fetch(run);
 }
 
 bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row)
@@ -237,7 +242,6 @@ bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t 
     if (!run->keys_split || !run->queries_split)
         return false;
     scores(run, t, first, row);
-    attn__back_fetch(run);
     if (!weigh(run, t))
         return false;
     gradients(run, t, first, row);

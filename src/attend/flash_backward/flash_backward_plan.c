@@ -233,17 +233,32 @@ void attn__back_plan_start(attn__back_plan *p, const attn__task *task)
     count_items(task, p);
 }
 
+static void choose(attn__back_plan *p, const attn__task *task)
+{
+    attn__back_plan_start(p, task);
+    choose_tiles(task, p);
+    attn__back_parts_choose(p, task);
+    choose_order(task, p);
+    p->ld_keys = attn__round_up(p->block_k, ATTN__PARTS_DEPTH) + ATTN__PARTS_SIDE; /* rows apart in the first cache */
+}
+
+/* Waves add to every gradient once a step, and dQ that does not stay in scratch memory once a block of keys. */
+unsigned attn__back_adds_often(const attn__task *task)
+{
+    attn__back_plan p = {0};
+    choose(&p, task);
+    if (p.waves > 1)
+        return ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    return p.resident_q || p.nk <= p.block_k ? 0u : ATTN_WANT_DQ;
+}
+
 attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe)
 {
     int64_t channels_held = 4 * (task->contract.size + task->value.size);
     attn__back_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
     if (!p)
         return ATTN_MEMORY;
-    attn__back_plan_start(p, task);
-    choose_tiles(task, p);
-    attn__back_parts_choose(p, task);
-    choose_order(task, p);
-    p->ld_keys = attn__round_up(p->block_k, ATTN__PARTS_DEPTH) + ATTN__PARTS_SIDE; /* rows apart in the first cache */
+    choose(p, task);
     find_channels(task, p);
     attn__back_scratch unused;
     p->thread_bytes = attn__back_scratch_place(p, NULL, &unused);

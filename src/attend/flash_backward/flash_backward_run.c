@@ -188,7 +188,8 @@ static void run_tile(attn__back_run *run)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->dp;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
-    attn__back_next_tile(run);
+    if (!plan->matrix) /* whose own loads leave no room for others: what came early came at their cost */
+        attn__back_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
         attn__back_strip(run, s, attn__least(plan->strip, run->block_n - s));
     if (wants_q && !plan->resident_q)
@@ -207,7 +208,8 @@ static void run_block(attn__back_run *run, int64_t size)
             continue;
         if (!packed) {
             pack_keys(run);
-            attn__back_next_block(run);
+            if (!plan->matrix)
+                attn__back_next_block(run);
         }
         packed = true;
         run_tile(run);

@@ -61,5 +61,6 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
 
 extern const attn__solver attn__solver_flash_backward;
 const attn__solver attn__solver_flash_backward = {
-    .name = "flash_backward", .refuse = refuse, .plan = attn__back_plan_make, .apply = apply,
+    .name = "flash_backward", .refuse = refuse, .adds_often = attn__back_adds_often, .plan = attn__back_plan_make,
+    .apply = apply,
 };

@@ -170,6 +170,8 @@ static attn_status fill_plan(attn_plan *plan, const attn_problem *problem, const
         status = choose_solver(plan, options);
     if (status == ATTN_OK)
         spare_threads(plan, options);
+    if (status == ATTN_OK && plan->solver->adds_often)
+        attn__apart_more(&plan->apart, &plan->task, plan->solver->adds_often(&plan->task));
     if (status == ATTN_OK && plan->solver->plan)
         status = plan->solver->plan(plan->context, &plan->task, &plan->recipe);
     return status == ATTN_OK ? make_workspace(plan) : status;

@@ -47,26 +47,37 @@ static int64_t make_dense(attn__task *task, attn__operand op)
     return count;
 }
 
-void attn__apart_make(attn__apart *apart, attn__task *task)
+static void put_apart(attn__apart *apart, attn__task *task, int i)
+{
+    attn__extent given = attn__operand_extent(task, operands[i]);
+    if (attn__extent_size(&given) == 0)
+        return;
+    apart->of[i].given = given;
+    apart->of[i].count = make_dense(task, operands[i]);
+    apart->of[i].at = apart->bytes;
+    size_t bytes = attn__size_mul((size_t)apart->of[i].count, sizeof(float));
+    apart->bytes = attn__size_add(apart->bytes, attn__size_add(bytes, 63));
+    apart->bytes -= apart->bytes == SIZE_MAX ? 0 : apart->bytes % 64;
+}
+
+void attn__apart_more(attn__apart *apart, attn__task *task, unsigned wanted)
 {
     const attn_problem *p = &task->problem;
-    *apart = (attn__apart){0};
     /* Windows: a stride is one of positions, and sums that overlap; the solvers refuse what they do not add once. */
     if (!task->backward || !p->accumulate || p->dtype != ATTN_F32 || p->nwindows)
         return;
-    for (int i = 0; i < ATTN__APART; i++) {
-        if (!(p->with & wishes[i]) || !is_broadcast(task, operands[i]))
-            continue;
-        attn__extent given = attn__operand_extent(task, operands[i]);
-        if (attn__extent_size(&given) == 0)
-            continue;
-        apart->of[i].given = given;
-        apart->of[i].count = make_dense(task, operands[i]);
-        apart->of[i].at = apart->bytes;
-        size_t bytes = attn__size_mul((size_t)apart->of[i].count, sizeof(float));
-        apart->bytes = attn__size_add(apart->bytes, attn__size_add(bytes, 63));
-        apart->bytes -= apart->bytes == SIZE_MAX ? 0 : apart->bytes % 64;
-    }
+    for (int i = 0; i < ATTN__APART; i++)
+        if ((p->with & wanted & wishes[i]) && !apart->of[i].count)
+            put_apart(apart, task, i);
+}
+
+void attn__apart_make(attn__apart *apart, attn__task *task)
+{
+    unsigned broadcast = 0;
+    *apart = (attn__apart){0};
+    for (int i = 0; i < ATTN__APART; i++)
+        broadcast |= is_broadcast(task, operands[i]) ? wishes[i] : 0u;
+    attn__apart_more(apart, task, broadcast);
 }
 
 const attn__extent *attn__apart_extent(const attn__apart *apart, attn__operand op)

@@ -28,6 +28,9 @@ typedef struct attn__solver {
     /* Runs the task: o and lse, or the gradients wanted.  Arrays are checked already.  Must not allocate.
      * Weights are not its business: the planner computes the wanted ones from the log-sum-exp afterwards. */
     void (*apply)(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace);
+    /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value rounds
+     * as often: these are summed apart (apart.h).  NULL: none. */
+    unsigned (*adds_often)(const attn__task *task);
 } attn__solver;
 
 /* The table, best first. */

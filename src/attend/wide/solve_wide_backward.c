@@ -86,4 +86,13 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_wide_backward = {"wide_backward", refuse, cost, plan, attn__wide_backward};
+/* Blocks of queries add to dK and dV, blocks of keys to dQ. */
+static unsigned adds_often(const attn__task *task)
+{
+    return (task->query.size > BLOCK ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) | (task->key.size > BLOCK ? ATTN_WANT_DQ : 0u);
+}
+
+const attn__solver attn__solver_wide_backward = {
+    .name = "wide_backward", .refuse = refuse, .cost = cost, .adds_often = adds_often, .plan = plan,
+    .apply = attn__wide_backward,
+};

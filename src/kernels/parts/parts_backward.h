@@ -7,9 +7,9 @@
  *     across  dS as B:  the same                                   dK^T += Q^T dS
  *     along   dS as A:  blocks of 16 queries, steps of 32 keys     dQ   += dS K
  *
- * Neighbours in a row of `along` are keys l and l + 16 of a step (attn__parts_key says which number goes where), so that
- * all three come from the same vectors without a shuffle.  Numbers of three parts are cut into 8 + 8 + 8 bits, which
- * loses as little as rounding does.
+ * Neighbours in a row of `along` are keys l and l + 16 of a step (attn__parts_key says which number goes where), so
+ * that all three come from the same vectors without a shuffle.  Numbers of three parts are cut into 8 + 8 + 8 bits,
+ * which loses as little as rounding does.
  */
 #ifndef ATTN_KERNELS_PARTS_BACKWARD_H
 #define ATTN_KERNELS_PARTS_BACKWARD_H
@@ -20,8 +20,8 @@ typedef struct attn__parts_weights {
     int64_t rows, keys; /* filled up with zeros to multiples of 32 */
     int64_t ld;         /* of s and dp: a multiple of 32 */
     const float *s, *dp; /* dp NULL: not wanted */
-    /* Given: s holds scores, base 2 but for `factor`, and dp is dP; all rows attend all keys, which are a multiple of 16.
-     * NULL: s and dp hold P and dS. */
+    /* Given: s holds scores, base 2 but for `factor`, and dp is dP; all rows attend all keys, which are a multiple of
+     * 16.  NULL: s and dp hold P and dS. */
     const float *lse, *delta;
     float factor;
     int parts; /* 1, which rounds, or 3 */
