@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Time and thread counts for the benchmarks. */
+ * Medians and thread counts for the benchmarks. */
 #include "bench.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-double bench_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int compare(const void *a, const void *b)
 {

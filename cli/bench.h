@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench.h - what the benchmarks share: time, lists of thread counts, arrays for a plan, comparison with the reference.
+ * bench.h - what the benchmarks share: lists of thread counts, arrays for a plan, comparison with the reference.
  */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -9,7 +9,6 @@
 
 enum { BENCH_MOST_THREADS = 16 };
 
-double bench_seconds(void); /* of a clock that only goes forward */
 double bench_median(double *values, int n); /* sorts them */
 
 /* "1,2,4" of the option --threads into counts; "": 1 and the context's.  An exit code other than CLI_OK: said. */

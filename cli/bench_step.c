@@ -171,10 +171,10 @@ static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
         status = one_step(r, i == 0 ? &step->first_loss : &step->last_loss);
     attn_context_memory(r->context, NULL, NULL, &before);
     int n = 0;
-    double begin = bench_seconds();
+    double begin = cli_seconds();
     for (double at = begin, next; status == ATTN_OK && n < MOST && (n < LEAST || at - begin < seconds); at = next) {
         status = one_step(r, &step->last_loss);
-        next = bench_seconds();
+        next = cli_seconds();
         times[n++] = 1e3 * (next - at);
     }
     attn_context_memory(r->context, NULL, &step->context_peak, &after);

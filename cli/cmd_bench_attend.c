@@ -122,16 +122,16 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
 {
     enum { MOST = 20000, LEAST = 3 };
     static double times[MOST];
-    double begin = bench_seconds(), warm = b->seconds / 10;
+    double begin = cli_seconds(), warm = b->seconds / 10;
     attn_status status = ATTN_OK;
     do
         status = attn_plan_execute(plan, arrays, NULL);
-    while (status == ATTN_OK && bench_seconds() - begin < warm);
+    while (status == ATTN_OK && cli_seconds() - begin < warm);
     int n = 0;
-    begin = bench_seconds();
+    begin = cli_seconds();
     for (double at = begin, next; status == ATTN_OK && n < MOST && (n < LEAST || at - begin < b->seconds); at = next) {
         status = attn_plan_execute(plan, arrays, NULL);
-        next = bench_seconds();
+        next = cli_seconds();
         times[n++] = next - at;
     }
     *median = bench_median(times, n);

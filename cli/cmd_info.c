@@ -5,13 +5,14 @@
 
 #include "attn/classify.h"
 #include "attn/generate.h"
+#include "attn/msa.h"
 
 static const char *const usage[] = {"DIR", NULL};
 
 static const char description[] =
-    "Prints the architecture and settings of the translator, classifier or generator in DIR, every parameter with its "
-    "shape, and how much memory it takes: to be used, and to be trained with Adam (parameters, gradients and two moments; activations come on top "
-    "and grow with the batch).";
+    "Prints the architecture and settings of the translator, classifier, generator or language model of alignments in DIR "
+    "(or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it takes: to be used, and "
+    "to be trained with Adam (parameters, gradients and two moments; activations come on top and grow with the batch).";
 
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json", NULL};
 
@@ -27,11 +28,12 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* What is in the directory: one of the three. */
+/* What is in the directory: one of the four. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
     attn_generator *generator;
+    attn_msa *msa;
     const attn_model *model;
 } subject;
 
@@ -55,6 +57,12 @@ static void print_classes(const attn_classifier *classifier)
     putchar('\n');
 }
 
+static void print_contacts(const attn_msa *msa)
+{
+    printf("\nContacts\n  %-20s %s\n", "regression",
+           attn_msa_has_regression(msa) ? "fitted" : "none: attn train contacts fits it");
+}
+
 static void print_info(const cli_call *cli, const subject *of)
 {
     const attn_model *model = of->model;
@@ -70,6 +78,8 @@ static void print_info(const cli_call *cli, const subject *of)
         print_words(of->translator);
     else if (of->classifier)
         print_classes(of->classifier);
+    else if (of->msa)
+        print_contacts(of->msa);
     puts("\nParameters");
     cli_parameters_print(list);
     printf("\n  %s trained numbers in %lld tensors", cli_count(totals.trained, a), (long long)totals.tensors);
@@ -96,6 +106,8 @@ static int print_json(const cli_call *cli, const subject *of)
         attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_TARGET)));
     } else if (of->classifier) {
         attn_json_int(&json, "classes", attn_classifier_classes(of->classifier));
+    } else if (of->msa) {
+        attn_json_bool(&json, "contact_regression", attn_msa_has_regression(of->msa));
     }
     attn_json_int(&json, "trained", totals.trained);
     attn_json_int(&json, "not_trained", totals.buffers);
@@ -114,6 +126,7 @@ static attn_status load(const cli_call *cli, subject *of)
     *of = (subject){0};
     bool classifier = attn_classifier_is_one(cli->context, directory);
     bool generator = !classifier && attn_generator_is_one(cli->context, directory);
+    bool msa = !classifier && !generator && attn_msa_is_one(cli->context, directory);
     if (attn_context_status(cli->context) != ATTN_OK)
         return attn_context_status(cli->context);
     if (classifier) {
@@ -122,6 +135,9 @@ static attn_status load(const cli_call *cli, subject *of)
     } else if (generator) {
         status = attn_generator_load(&of->generator, cli->context, directory);
         of->model = status == ATTN_OK ? attn_generator_model(of->generator) : NULL;
+    } else if (msa) {
+        status = attn_msa_load(&of->msa, cli->context, directory, NULL);
+        of->model = status == ATTN_OK ? attn_msa_model(of->msa) : NULL;
     } else {
         status = attn_translator_load(&of->translator, cli->context, directory);
         of->model = status == ATTN_OK ? attn_translator_model(of->translator) : NULL;
@@ -142,6 +158,7 @@ static int run(cli_call *cli)
     attn_translator_destroy(of.translator);
     attn_classifier_destroy(of.classifier);
     attn_generator_destroy(of.generator);
+    attn_msa_destroy(of.msa);
     return code;
 }
 

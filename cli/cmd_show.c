@@ -5,8 +5,7 @@
 #include "show.h"
 
 #include "attn/classify.h"
-
-#include <string.h>
+#include "attn/msa.h"
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", "attention.png", "the picture: its ending says which kind; .png, .svg, .pdf, or .html for a page to explore"),
@@ -51,25 +50,10 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Of an alignment's model: a checkpoint, or a directory whose config.json says so. */
-static bool is_msa(cli_call *cli, const char *path)
-{
-    char config_path[4096];
-    attn_config *config = NULL;
-    size_t length = strlen(path);
-    if (length > 3 && strcmp(path + length - 3, ".pt") == 0)
-        return true;
-    snprintf(config_path, sizeof config_path, "%s/config.json", path);
-    bool is = attn_config_read(&config, cli->context, config_path) == ATTN_OK &&
-              strcmp(attn_config_text(config, "architecture", ""), "msa-transformer") == 0;
-    attn_config_destroy(config);
-    cli_forgive(cli); /* whoever loads it says what is wrong */
-    return is;
-}
-
 static int run(cli_call *cli)
 {
-    bool family = is_msa(cli, cli->words[0]), image = !family && attn_classifier_is_one(cli->context, cli->words[0]);
+    bool family = attn_msa_is_one(cli->context, cli->words[0]);
+    bool image = !family && attn_classifier_is_one(cli->context, cli->words[0]);
     if (attn_context_status(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
     return family ? cli_show_family(cli) : image ? cli_show_image(cli) : cli_show_sentence(cli);

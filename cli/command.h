@@ -150,6 +150,10 @@ int cli_ranks_leave(const cli_call *cli, int code);
  * by one of them, and rank 0 prints what each printed, in the things' order. */
 int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user);
 
+/* ------------------------------------------------------------------------------------------ clock.c */
+
+double cli_seconds(void); /* of a clock that only goes forward, from some time on */
+
 /* ---------------------------------------------------------------------------------------- waiting.c */
 
 /* Starts the program once more, with threads that do not spin for long; does nothing the second time. */

@@ -2,20 +2,12 @@
  * Drawing images from the command: options, progress, the file. */
 #include "drawing.h"
 
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool show(void *user, int64_t done, int64_t total)
 {
     cli_drawing *d = user;
-    double at = now();
+    double at = cli_seconds();
     if (!d->terminal || (d->drawn && done < total && at - d->last < 0.1))
         return true;
     double left = (at - d->start) / (double)done * (double)(total - done);
@@ -28,7 +20,7 @@ static bool show(void *user, int64_t done, int64_t total)
 
 attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli)
 {
-    *drawing = (cli_drawing){.cli = cli, .terminal = !cli->quiet && isatty(STDERR_FILENO) != 0, .start = now()};
+    *drawing = (cli_drawing){.cli = cli, .terminal = !cli->quiet && isatty(STDERR_FILENO) != 0, .start = cli_seconds()};
     return (attn_generator_options){.seed = (uint64_t)cli_int(cli, "seed"),
                                     .temperature = cli_real(cli, "temperature"),
                                     .slow = cli_flag(cli, "slow"),
@@ -41,7 +33,7 @@ double cli_drawing_end(cli_drawing *drawing)
     if (drawing->drawn)
         fputs("\r\033[K", stderr);
     drawing->drawn = false;
-    return now() - drawing->start;
+    return cli_seconds() - drawing->start;
 }
 
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t columns, int64_t gap,

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    setlocale(LC_NUMERIC, "C"); /* as at every start, unless a library has chosen otherwise before */
     hold_descriptors();
     cli_wait_politely(argv);
     return close_output(dispatch(argc, argv));

@@ -2,6 +2,8 @@
  * The progress bar of a training. */
 #include "progress.h"
 
+#include "command.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +94,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
     }
     fflush(stderr);
     progress->drawn = true;
-    progress->last = at->seconds;
+    progress->last = cli_seconds();
 }
 
 static void print_epoch(const cli_progress *progress, const attn_progress *at)
@@ -112,7 +114,7 @@ void cli_progress_show(cli_progress *progress, const attn_progress *at)
             print_epoch(progress, at);
         return;
     }
-    if (at->epoch_ends || progress->last < 0 || at->seconds - progress->last >= EVERY_SECONDS)
+    if (at->epoch_ends || progress->last < 0 || cli_seconds() - progress->last >= EVERY_SECONDS)
         draw(progress, at);
 }
 

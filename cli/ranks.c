@@ -4,23 +4,27 @@
 
 #include "attn/ranks.h"
 
+#include <errno.h>
+#include <string.h>
+
 int cli_ranks_join(const cli_call *cli)
 {
     if (attn_ranks_join(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
     /* Rank 0 tells what goes wrong on the others, too. */
     bool silent = attn_ranks_rank(cli->context) > 0;
-    return !silent || (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)) ? CLI_OK : CLI_FAILED;
+    if (!silent || (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)))
+        return CLI_OK;
+    return cli_fail(CLI_FAILED, "/dev/null: %s", strerror(errno));
 }
 
 static attn_status status_of(const cli_call *cli, int code)
 {
     attn_status status = attn_context_status(cli->context);
-    if (code == CLI_OK)
-        return ATTN_OK;
-    if (code == CLI_INTERRUPTED)
-        return ATTN_INTERRUPTED;
-    return status != ATTN_OK ? status : ATTN_ARGUMENT;
+    if (code == CLI_OK || (status != ATTN_OK && cli_exit_code(status) == code))
+        return code == CLI_OK ? ATTN_OK : status;
+    /* Failures of the command's own: on the other ranks they become the same exit code again. */
+    return code == CLI_INTERRUPTED ? ATTN_INTERRUPTED : code == CLI_BAD ? ATTN_ARGUMENT : ATTN_INTERNAL;
 }
 
 int cli_ranks_agree(const cli_call *cli, int code)

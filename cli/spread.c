@@ -4,6 +4,7 @@
 
 #include "attn/ranks.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,62 +21,65 @@ static FILE *stream_of(int i)
     return i == OUT ? stdout : stderr;
 }
 
+/* False with errno: one of them is not. */
 static bool catch_begin(caught *c)
 {
     bool done = true;
-    for (int i = 0; i < STREAMS; i++) {
+    *c = (caught){.kept = {-1, -1}};
+    for (int i = 0; i < STREAMS && done; i++) {
         fflush(stream_of(i));
         c->file[i] = tmpfile();
         c->kept[i] = c->file[i] ? dup(fileno(stream_of(i))) : -1;
-        done = done && c->kept[i] >= 0 && dup2(fileno(c->file[i]), fileno(stream_of(i))) >= 0;
+        done = c->kept[i] >= 0 && dup2(fileno(c->file[i]), fileno(stream_of(i))) >= 0;
     }
     return done;
 }
 
-/* The streams go where they went; *text gets the exit code, the length of the first stream's text, then both texts.
- * NULL: there was no room for it. */
-static char *catch_end(caught *c, int code, size_t *size)
+static void release(caught *c)
 {
-    long length[STREAMS] = {0, 0};
     for (int i = 0; i < STREAMS; i++) {
         fflush(stream_of(i));
         if (c->kept[i] >= 0) {
             dup2(c->kept[i], fileno(stream_of(i)));
             close(c->kept[i]);
         }
-        if (c->file[i] && fseek(c->file[i], 0, SEEK_END) == 0)
-            length[i] = ftell(c->file[i]);
+    }
+}
+
+/* The exit code, the length of the first stream's text, then both texts.  NULL: there was no room for it. */
+static char *catch_text(const caught *c, int code, size_t *size)
+{
+    long length[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        length[i] = fseek(c->file[i], 0, SEEK_END) == 0 ? ftell(c->file[i]) : 0;
         length[i] = length[i] > 0 ? length[i] : 0;
     }
     size_t head = sizeof code + sizeof *length;
     *size = head + (size_t)length[OUT] + (size_t)length[ERR];
-    char *text = malloc(*size + 1), *at = text;
-    if (text) {
-        memcpy(at, &code, sizeof code);
-        memcpy(at + sizeof code, &length[OUT], sizeof *length);
-        at += head;
-    }
+    char *text = calloc(*size + 1, 1), *at = text;
+    if (!text)
+        return NULL;
+    memcpy(at, &code, sizeof code);
+    memcpy(at + sizeof code, &length[OUT], sizeof *length);
+    at += head;
     for (int i = 0; i < STREAMS; i++) {
-        if (text && c->file[i]) {
-            rewind(c->file[i]);
-            size_t read = fread(at, 1, (size_t)length[i], c->file[i]);
-            memset(at + read, 0, (size_t)length[i] - read);
-            at += length[i];
+        rewind(c->file[i]);
+        size_t read = fread(at, 1, (size_t)length[i], c->file[i]);
+        if (read < (size_t)length[i]) {
+            free(text);
+            return NULL;
         }
-        if (c->file[i])
-            fclose(c->file[i]);
+        at += length[i];
     }
     return text;
 }
 
-/* Prints what catch_end made; returns its exit code. */
+/* Prints what catch_text made; returns its exit code. */
 static int tell(const char *text, size_t size)
 {
     int code = CLI_FAILED;
     long out = 0;
     size_t head = sizeof code + sizeof out;
-    if (!text || size < head)
-        return cli_fail(CLI_FAILED, "out of memory");
     memcpy(&code, text, sizeof code);
     memcpy(&out, text + sizeof code, sizeof out);
     fwrite(text + head, 1, (size_t)out, stdout);
@@ -84,12 +88,22 @@ static int tell(const char *text, size_t size)
     return code;
 }
 
-static char *run_caught(int (*one)(void *user, int i), void *user, int i, size_t *size, int *code)
+/* One thing with its words caught: *code is its own; the result is CLI_OK, or tells that they could not be. */
+static int run_caught(int (*one)(void *user, int i), void *user, int i, char **text, size_t *size, int *code)
 {
     caught c;
     bool done = catch_begin(&c);
+    int error = errno;
     *code = done ? one(user, i) : CLI_FAILED;
-    return catch_end(&c, *code, size);
+    release(&c);
+    *text = done ? catch_text(&c, *code, size) : NULL;
+    for (int k = 0; k < STREAMS; k++) {
+        if (c.file[k])
+            fclose(c.file[k]);
+    }
+    if (!done)
+        return cli_fail(CLI_FAILED, "what is printed cannot be kept for a moment: %s", strerror(error));
+    return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");
 }
 
 /* Every rank has done its own; in the order of the things each one's words go to rank 0, up to the first that failed. */
@@ -120,16 +134,14 @@ int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *
     }
     char **texts = calloc((size_t)n, sizeof *texts);
     size_t *sizes = calloc((size_t)n, sizeof *sizes);
-    if (texts && sizes) {
-        int own = CLI_OK;
-        for (int i = rank; i < n && own == CLI_OK; i += ranks)
-            texts[i] = run_caught(one, user, i, &sizes[i], &own);
+    int trouble = texts && sizes ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    for (int i = rank; i < n && code == CLI_OK && trouble == CLI_OK; i += ranks)
+        trouble = run_caught(one, user, i, &texts[i], &sizes[i], &code);
+    code = cli_ranks_agree(cli, trouble);
+    if (code == CLI_OK)
         code = deliver(cli, n, texts, sizes);
-        for (int i = 0; i < n; i++)
-            free(texts[i]);
-    } else {
-        code = cli_fail(CLI_FAILED, "out of memory");
-    }
+    for (int i = 0; i < n && texts; i++)
+        free(texts[i]);
     free(texts);
     free(sizes);
     return code;

@@ -89,6 +89,8 @@ bool cli_training_progress(void *user, const attn_progress *at)
 int cli_training_end(cli_training *training, attn_status status, const char *directory)
 {
     forget_signals();
+    /* What was asked after the last step stops nothing any more: one rank would leave where the others agree. */
+    attn_ranks_watch(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
     if (status == ATTN_OK)
         return CLI_OK;
@@ -123,17 +125,6 @@ int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_confi
     return cli_ranks_leave(cli, code);
 }
 
-static bool same_value(const attn_value *a, const attn_value *b)
-{
-    if (a->type == ATTN_VALUE_TEXT && b->type == ATTN_VALUE_TEXT)
-        return strcmp(a->text, b->text) == 0;
-    if (a->type == ATTN_VALUE_BOOL && b->type == ATTN_VALUE_BOOL)
-        return a->boolean == b->boolean;
-    bool numbers = (a->type == ATTN_VALUE_INT || a->type == ATTN_VALUE_REAL) &&
-                   (b->type == ATTN_VALUE_INT || b->type == ATTN_VALUE_REAL);
-    return numbers && !(a->real < b->real) && !(a->real > b->real);
-}
-
 /* How long to go on, and how often to save, may be said anew. */
 static bool may_change(const char *key)
 {
@@ -157,7 +148,7 @@ int cli_training_unchanged(const cli_call *cli, const attn_config *settings, con
         const char *key = attn_config_key(settings, i);
         const attn_value *then = attn_config_get(stored, key);
         cli_option option = {.key = {.name = key}};
-        if (!may_change(key) && (!then || !same_value(then, attn_config_get(settings, key))))
+        if (!may_change(key) && (!then || !attn_value_same(then, attn_config_get(settings, key))))
             code = cli_fail(CLI_BAD,
                             "--%s: the training in %s began with another value, and a resumed training keeps "
                             "its settings",

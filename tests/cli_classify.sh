@@ -159,6 +159,8 @@ cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
 refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
 cp -r data bare && rm bare/train/blob/*
 refused 'bare/train/blob: no .png' bare
+mkdir untaught && cp -r data/test untaught/test
+refused 'untaught: there is test/ with class folders in it, but no train/ beside it' untaught
 refused 'patch_size' data --patch 9
 refused 'heads' data --heads 5
 

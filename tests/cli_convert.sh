@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# attn convert: checkpoints of PyTorch into attn's own form and back, each to the same numbers; what it refuses.
+# attn convert: checkpoints of PyTorch, timm and Hugging Face into attn's own form, each to the same numbers; what it refuses.
 . tests/support/cli.sh
 data=$root/tests/data/pt
 
@@ -33,6 +33,84 @@ cp "$data/msa_tiny.pt" alone.pt
 "$attn" convert alone.pt -o alone 2>said >/dev/null
 grep -q "no contact regression beside alone.pt" said || fail "a missing regression is not noted"
 expect 2 "contact-regression.pt; put it beside" "$attn" contacts f.a3m --model alone --quiet
+
+# ---- Vision Transformers: the same numbers under timm's names (queries, keys and values in one) and under those of Hugging
+# Face become classifiers that say the same; 4 x 4 pixels, patches of 2, 64 channels, 1 block, 3 classes
+vit() {
+    LC_ALL=C awk -v family="$1" '
+        function data(id, n,  i) {
+            for (i = 0; i < n; i++)
+                printf "%c%c%c%c", 1 + (i * 7 + id * 13) % 125, 1 + (i * 31 + id) % 125, 1 + (i * 17 + id * 5) % 125,
+                    int((i + id) % 7 / 3) % 2 ? 188 : 61
+        }
+        function tensor(name, shape, ids,  i, m, d, n) { # n numbers for each of the ids
+            m = split(shape, d, ","); n = 1
+            for (i = 1; i <= m; i++) n *= d[i]
+            header = header sprintf("%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", tensors ? "," : "",
+                                    name, shape, at, at + 4 * n)
+            at += 4 * n; tensors++
+            of[tensors] = ids; m = split(ids, d, " "); each[tensors] = n / m
+        }
+        function both(timm, hf, shape, id) { tensor(family == "timm" ? timm : hf, shape, id) }
+        function linear(timm, hf, rows, columns, id) {
+            both(timm ".weight", hf ".weight", columns ? rows "," columns : rows, id)
+            both(timm ".bias", hf ".bias", rows, id + 1)
+        }
+        BEGIN {
+            e = "vit.embeddings."; b = "vit.encoder.layer.0."
+            both("cls_token", e "cls_token", "1,1,64", 1)
+            both("pos_embed", e "position_embeddings", "1,5,64", 2)
+            both("patch_embed.proj.weight", e "patch_embeddings.projection.weight", "64,3,2,2", 3)
+            both("patch_embed.proj.bias", e "patch_embeddings.projection.bias", "64", 4)
+            linear("blocks.0.norm1", b "layernorm_before", 64, 0, 5)
+            if (family == "timm") {
+                tensor("blocks.0.attn.qkv.weight", "192,64", "10 12 14")
+                tensor("blocks.0.attn.qkv.bias", "192", "11 13 15")
+            } else {
+                linear("", b "attention.attention.query", 64, 64, 10)
+                linear("", b "attention.attention.key", 64, 64, 12)
+                linear("", b "attention.attention.value", 64, 64, 14)
+            }
+            linear("blocks.0.attn.proj", b "attention.output.dense", 64, 64, 16)
+            linear("blocks.0.norm2", b "layernorm_after", 64, 0, 18)
+            linear("blocks.0.mlp.fc1", b "intermediate.dense", 8, 64, 20)
+            linear("blocks.0.mlp.fc2", b "output.dense", 64, 8, 22)
+            linear("norm", "vit.layernorm", 64, 0, 24)
+            linear("head", "classifier", 3, 64, 26)
+            header = "{" header "}"
+            printf "%c%c", length(header) % 256, int(length(header) / 256)
+            for (i = 0; i < 6; i++) printf "%c", 0
+            printf "%s", header
+            for (t = 1; t <= tensors; t++) {
+                n = split(of[t], id, " ")
+                for (i = 1; i <= n; i++) data(id[i], each[t])
+            }
+        }'
+}
+mkdir hf
+vit timm > timm.safetensors
+vit hf > hf/model.safetensors
+printf '{"num_attention_heads": 1, "layer_norm_eps": 1e-6, "id2label": {"0": "cat", "1": "dog", "2": "tench"}}' > hf/config.json
+for name in dark light; do
+    awk -v k=$name 'BEGIN { print "P3 4 4 255"; for (i = 0; i < 48; i++) print k == "dark" ? i % 5 * 9 : 255 - i * i % 50 }' > $name.ppm
+done
+"$attn" convert timm.safetensors -o vit-timm 2>said >/dev/null || fail "timm: $(cat said)"
+grep -q 'pixels are scaled by (x - 0.5) / 0.5' said || fail "does not say how pixels are scaled"
+"$attn" convert hf -o vit-hf --quiet >/dev/null || fail "Hugging Face: not converted"
+cmp -s vit-timm/model.safetensors vit-hf/model.safetensors || fail "the two families became different weights"
+expect 0 'vit: ' "$attn" info vit-hf
+expect 0 'classes  *cat, dog, tench' "$attn" info vit-hf
+"$attn" classify vit-timm dark.ppm light.ppm --json > timm.json || fail "the converted classifier does not classify"
+"$attn" classify vit-hf dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > hf.json
+same "probabilities" 6 "$(grep -c '"probability": 0.3' timm.json)"
+cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json hf.json)"
+"$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
+"$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
+cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
+expect 0 . "$attn" show vit-hf light.ppm -o light.png
+expect 2 'is not three numbers of 0 to 1' "$attn" convert hf -o none --std 1,0,1
+rm hf/config.json
+expect 2 'config.json is needed beside it' "$attn" convert hf -o none --quiet
 
 # ---- what is refused, and why
 expect 2 "neither an MSA Transformer" "$attn" convert "$data/linear.pt" -o none

@@ -51,6 +51,14 @@ expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model
 "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
 grep -q '"contacts": 3' fitted.json || grep -q '"contacts": [1-9]' fitted.json || fail "no contacts: $(cat fitted.json)"
 
+# ---- what is in the directories
+expect 0 '^msa-transformer: ' "$attn" info whole
+expect 0 'none: attn train contacts' "$attn" info whole
+expect 0 'regression  *fitted' "$attn" info fitted
+expect 0 '"contact_regression": true' "$attn" info fitted --json
+expect 0 'layers.1.row_self_attention' "$attn" info fitted
+same "trained numbers of both" "$("$attn" info whole | grep 'trained numbers')" "$("$attn" info fitted | grep 'trained numbers')"
+
 # ---- contacts, with a structure beside the alignment
 cp families/f1.a3m f1.a3m
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --quiet > said

@@ -114,6 +114,21 @@ spread() {
     same "errors of $1" "$(grep '^attn: ' alone.err)" "$(grep '^attn: ' spread.err)"
 }
 spread contacts families/*.a3m --model msa1 -o maps --threads 1 # refused: its regression was not fitted
+awk 'NR == 2 { n = split("ALA A CYS C ASP D GLU E PHE F GLY G HIS H ILE I LYS K LEU L MET M ASN N PRO P GLN Q ARG R SER S THR T VAL V TRP W TYR Y", t, " ")
+    for (i = 1; i <= n; i += 2) name[t[i + 1]] = t[i]
+    gsub("-", "A")
+    for (i = 1; i <= length($0); i++) { half = length($0) / 2; x = 3.8 * (i < half ? i : length($0) - i)
+        printf "ATOM  %5d  CA  %s A%4d    %8.3f%8.3f%8.3f  1.00  0.00\n", i, name[substr($0, i, 1)], i, x, i < half ? 0 : 5, 0 } }' \
+    families/f1.a3m > f1.pdb
+sed '2s/-/A/g' families/f1.a3m > f1.a3m
+"$attn" train contacts f1.a3m=f1.pdb --model msa1 --out fitted --strength 100 --quiet > /dev/null || fail "no regression was fitted"
+spread contacts families/*.a3m --model fitted -o maps --least 0 --threads 1
+same "files told of" 12 "$(grep -c 'f[1-4]' spread.txt)"
+"$attn" contacts families/*.a3m --model fitted -o alone --least 0 --threads 1 --quiet > /dev/null
+for file in alone/*; do
+    cmp -s "$file" "maps/${file#alone/}" || fail "contacts: $file differs where three ranks made it"
+done
+same "maps" 12 "$(find alone -type f | wc -l)"
 spread classify vit1 data/lying/0[0-7].pgm --threads 1
 same "pictures" 8 "$(wc -l < spread.txt)"
 spread classify vit1 data/lying/00.pgm data/lying/01.pgm nofile.pgm data/lying/02.pgm missing.pgm --threads 1
@@ -122,6 +137,14 @@ same "pictures before the one that is missing" 2 "$(wc -l < spread.txt)"
 ranks 2 eval one few1 of2 --part valid --threads 1 2> err.txt | grep -v '^speed' > spread.txt
 cmp -s alone.txt spread.txt || fail "eval: $(cat err.txt; diff alone.txt spread.txt | head -5)"
 same "models measured" 3 "$(grep -c '^loss' spread.txt)"
+
+# Where a rank has no place to keep what it prints, all say so, and none prints half.
+shim="$ATTN_BUILD/tests/libfailing_disk.so"
+timeout 300 mpirun -n 1 "$attn" classify vit1 data/lying/0[0-7].pgm --threads 1 : \
+    -n 1 env LD_PRELOAD="$shim" FAILING_DISK_TEMPORARY=1 "$attn" classify vit1 data/lying/0[0-7].pgm --threads 1 > spread.txt 2> err.txt
+same "exit code without a temporary file" 1 $?
+same "pictures without a temporary file" 0 "$(wc -l < spread.txt)"
+same "lines about a temporary file" 1 "$(grep -c '^attn: rank 1: what is printed cannot be kept' err.txt)"
 
 # ---- what one rank alone finds wrong stops all, with its words, once
 grep -v '^#' "$root/data/phrasebook.tsv" | head -150 > a.tsv
@@ -148,6 +171,22 @@ same "lines about a directory that is taken" 1 "$wrong_too"
 # stopped, one and three to the same within the rounding of what is left
 long="--data phrasebook --num-hiddens 64 --ffn-num-hiddens 128 --num-blks 1 --num-heads 2 --max-examples 300
       --warmup 20 --rate 0.001 --threads 1 --quiet"
+# await WHAT CONDITION...: until it holds, as long as mpirun is there; a minute at most.
+await() {
+    what=$1 turns=0
+    shift
+    until "$@"; do
+        turns=$((turns + 1))
+        [ $turns -lt 3000 ] && kill -0 $pid 2> /dev/null || {
+            fail "$what did not come: $(cat err.txt)"
+            return
+        }
+        sleep 0.02
+    done
+}
+epochs_done() {
+    [ -s "$1/model.safetensors" ] && [ "$(wc -l < "$1/history.tsv")" -gt "$2" ]
+}
 children() {
     ps -o pid=,args= --ppid "$1" 2> /dev/null | awk '/train translate/ { print $1 }'
 }
@@ -157,8 +196,7 @@ for how in KILL INT; do
     # shellcheck disable=SC2086
     mpirun -n 2 "$attn" train translate $long --epochs 4000 --out broken > /dev/null 2> err.txt &
     pid=$!
-    while kill -0 $pid 2> /dev/null && [ ! -s broken/model.safetensors ]; do sleep 0.02; done
-    sleep 0.2
+    await "an epoch's end" epochs_done broken 2
     if [ $how = KILL ]; then
         for child in $(children $pid); do
             grep -qz '^OMPI_COMM_WORLD_RANK=1$\|^PMI_RANK=1$' "/proc/$child/environ" && kill -9 "$child"

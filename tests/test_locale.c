@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A host program that has chosen a language with a decimal comma: numbers in problems, settings and JSON are what they
- * are elsewhere.  Passed over where the machine has no such language. */
+ * are elsewhere.  Passed over where the machine has no such language and none could be made. */
 #include "support/cmocka.h"
 
 #include "attn/config.h"
@@ -9,6 +9,8 @@
 #include "base/real.h"
 
 #include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static attn_context *context;
@@ -17,9 +19,11 @@ static int choose_language(void **state)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8"};
     (void)state;
-    const char *chosen = NULL;
+    const char *made = getenv("ATTN_COMMA"), *chosen = made ? setlocale(LC_NUMERIC, made) : NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !chosen; i++)
         chosen = setlocale(LC_ALL, names[i]);
+    if (made && strcmp(localeconv()->decimal_point, ",") != 0)
+        return -1;
     return attn_context_create(&context, NULL) == ATTN_OK ? 0 : -1;
 }
 
@@ -45,6 +49,17 @@ static void numbers_are_read(void **state)
         assert_true(attn__real_of_text(cases[i].text, &stop) == cases[i].value);
         assert_int_equal((size_t)(stop - cases[i].text), cases[i].read);
     }
+}
+
+static void numbers_are_written(void **state)
+{
+    char text[64], plain[] = "no mark";
+    (void)state;
+    snprintf(text, sizeof text, "%.2f\t%d\t%g\t%.1f", -1.25, 7, 0.5, 3.0);
+    attn__text_points(text);
+    assert_string_equal(text, "-1.25\t7\t0.5\t3.0");
+    attn__text_points(plain);
+    assert_string_equal(plain, "no mark");
 }
 
 static void problems_are_read(void **state)
@@ -93,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_read),
+        cmocka_unit_test(numbers_are_written),
         cmocka_unit_test(problems_are_read),
         cmocka_unit_test(json_goes_there_and_back),
         cmocka_unit_test(defaults_are_read),

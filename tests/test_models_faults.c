@@ -4,6 +4,7 @@
 #include "support/faults.h"
 #include "support/small_models.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "attn/models.h"
@@ -198,8 +199,12 @@ static void every_architecture_survives(void **state)
         whole_life life = {.architecture = a, .config = config};
         for (int optional = 0; optional < 2; optional++) {
             life.optional = optional;
-            if (find_sizes(&life) && faults_try_all(whole, &life) < 0)
+            bool taken = find_sizes(&life);
+            long tried = taken ? faults_try_all(whole, &life) : 0;
+            if (tried < 0)
                 fail_msg("%s", a->name);
+            printf("%s%s: %ld allocations failed in turn\n", a->name, optional ? ", every output" : "", tried);
+            fflush(stdout);
         }
         attn_config_destroy(config);
     }

@@ -3,12 +3,14 @@
  * what this one has, so that sums are doubled, and answers only when it was asked some times. */
 #include "support/cmocka.h"
 
+#include "attn/train.h"
 #include "base/ranks.h"
 #include "support/faults.h"
 #include "support/tensors.h"
 #include "tensor/exchange.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------ the other process */
@@ -20,9 +22,13 @@ static struct other {
     int begun;         /* sums */
     int finished;      /* partings in peace */
     int told;          /* notices to it */
+    int32_t told_first; /* the status of the first */
+    int pieces;        /* of texts */
+    int64_t largest;   /* of those */
     attn_status fails; /* what it says next; ATTN_OK: nothing */
     bool mute;         /* it is gone: nothing is ever done any more */
     bool differs;      /* the largest of two numbers is its own */
+    uint64_t writes;   /* bytes of its text */
 } other;
 
 static int fake_start(int *rank, int *size)
@@ -54,6 +60,8 @@ static int fake_sum(void *data, int64_t n, attn__ranks_sum_kind kind, attn__rank
             ((double *)data)[i] *= 2;
         if (kind == ATTN__MAX_U64 && n == 2 && i == 1) /* its slot */
             ((uint64_t *)data)[1] = ((uint64_t *)data)[0] + other.differs;
+        if (kind == ATTN__MAX_U64 && n == 1 && other.writes > 0) /* the length of its text */
+            ((uint64_t *)data)[0] = other.writes;
     }
     return 0;
 }
@@ -61,7 +69,9 @@ static int fake_sum(void *data, int64_t n, attn__ranks_sum_kind kind, attn__rank
 static int fake_broadcast(void *data, int64_t bytes, int from, attn__ranks_request *request)
 {
     (void)request;
-    if (from == 1)
+    other.pieces++;
+    other.largest = bytes > other.largest ? bytes : other.largest;
+    if (from == 1 && bytes > 0)
         snprintf(data, (size_t)bytes, "its disk is full");
     return 0;
 }
@@ -75,8 +85,8 @@ static int fake_test(attn__ranks_request *request, bool *done)
 
 static int fake_tell(const void *notice)
 {
-    (void)notice;
-    other.told++;
+    if (other.told++ == 0)
+        memcpy(&other.told_first, notice, sizeof other.told_first);
     return 0;
 }
 
@@ -185,6 +195,63 @@ static void waiting_ends(void **state)
     attn__ranks_give_up(c, attn__fail(c, ATTN_IO, "no disk"));
     attn__ranks_give_up(c, ATTN_IO);
     assert_int_equal(other.told, 1);
+    attn_context_destroy(c);
+}
+
+/* Whether a module is opened is told by what becomes of one that is not there. */
+static attn_status joins(const char *const *variables)
+{
+    static const char *const all[] = {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "FLUX_JOB_SIZE", "PMI_SIZE",
+                                      "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"};
+    attn_context *c = test_context();
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        unsetenv(all[i]);
+    setenv("ATTN_MPI_MODULE", "/nonexistent/attn-mpi.so", 1);
+    for (; variables[0]; variables += 2)
+        setenv(variables[0], variables[1], 1);
+    attn_status status = attn_ranks_join(c);
+    assert_int_equal(attn_ranks_size(c), 1);
+    attn_context_destroy(c);
+    return status;
+}
+
+static void one_process_needs_no_module(void **state)
+{
+    (void)state;
+    assert_int_equal(joins((const char *const[]){NULL}), ATTN_OK);
+    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
+    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
+    assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK); /* a batch job, not a step */
+    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
+                     ATTN_UNSUPPORTED);
+    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}), ATTN_UNSUPPORTED); /* nobody says how many */
+    assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_UNSUPPORTED);
+    joins((const char *const[]){NULL});
+    unsetenv("ATTN_MPI_MODULE");
+}
+
+static void texts_go_in_pieces(void **state)
+{
+    (void)state;
+    attn_context *c = joined();
+    size_t size = 2 * (size_t)ATTN__RANKS_PIECE + 5, held, before;
+    char *text = calloc(size, 1);
+    assert_int_equal(attn_ranks_text(c, 0, &text, &size), ATTN_OK);
+    assert_int_equal(other.pieces, 3);
+    assert_true(other.largest == ATTN__RANKS_PIECE);
+    free(text);
+    other.writes = 40;
+    assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_OK);
+    assert_int_equal(size, 40);
+    assert_string_equal(text, "its disk is full");
+    attn_ranks_text_free(c, text);
+    attn_context_memory(c, &before, NULL, NULL);
+    other.writes = UINT64_MAX / 2; /* more than any memory has */
+    assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_MEMORY);
+    assert_null(text);
+    assert_int_equal(other.told_first, ATTN_MEMORY);
+    attn_context_memory(c, &held, NULL, NULL);
+    assert_int_equal(held, before);
     attn_context_destroy(c);
 }
 
@@ -356,6 +423,102 @@ static void a_whole_step_is_kept(void **state)
     end_step(&s);
 }
 
+/* --------------------------------------------------------------------------------------- a training */
+
+typedef struct training {
+    attn_context *context;
+    model m;
+    attn_training *of;
+    int saves;
+    int saves_fail_from;  /* 0: none */
+    int64_t stops_at;     /* steps; 0: never */
+    attn_status fails;    /* what the loss of the third step fails with */
+} training;
+
+static int64_t two_steps(void *user)
+{
+    (void)user;
+    return 2;
+}
+
+static attn_tensor *loss_of_step(void *user, attn_tape *tape, int64_t epoch, int64_t at, int64_t *counted)
+{
+    training *t = user;
+    *counted = 1;
+    if (t->fails != ATTN_OK && epoch == 1 && at == 0) {
+        (void)attn__fail(t->context, t->fails, "the third step");
+        return NULL;
+    }
+    return loss_of(&t->m, tape);
+}
+
+static attn_status save(void *user, bool improved)
+{
+    training *t = user;
+    (void)improved;
+    t->saves++;
+    bool fails = t->saves_fail_from > 0 && t->saves >= t->saves_fail_from;
+    return fails ? attn__fail(t->context, ATTN_IO, "no room") : ATTN_OK;
+}
+
+static bool goes_on(void *user, const attn_progress *p)
+{
+    return p->epoch_ends || p->all_steps != ((const training *)user)->stops_at;
+}
+
+static int64_t two_labels(void *user)
+{
+    (void)user;
+    return 2;
+}
+
+/* Two epochs of two steps among ranks. */
+static attn_status train(training *t)
+{
+    attn_training_options options = {.epochs = 2, .schedule = {.peak = 0.01}};
+    attn_job job = {.user = t, .steps = two_steps, .loss = loss_of_step, .save = save, .progress = goes_on,
+                    .whole = two_labels};
+    t->context = joined();
+    assert_int_equal(make_model(&t->m, t->context), ATTN_OK);
+    assert_int_equal(attn_training_create(&t->of, t->context, &t->m.list, &options), ATTN_OK);
+    attn_status status = attn_training_run(t->of, &job);
+    attn_training_destroy(t->of);
+    attn_named_clear(&t->m.list);
+    attn_context_destroy(t->context);
+    return status;
+}
+
+/* Whatever ends it, the others hear of it once while they wait, and once more that rank 0 leaves. */
+static void a_training_is_given_up_once(void **state)
+{
+    (void)state;
+    training t = {0};
+    assert_int_equal(train(&t), ATTN_OK);
+    assert_int_equal(t.saves, 2);
+    assert_int_equal(other.told, 0);
+    t = (training){.saves_fail_from = 1};
+    assert_int_equal(train(&t), ATTN_IO);
+    assert_int_equal(t.saves, 1); /* a save that failed is not tried again */
+    assert_int_equal(other.told, 2);
+    assert_int_equal(other.told_first, ATTN_IO);
+    t = (training){.stops_at = 1};
+    assert_int_equal(train(&t), ATTN_INTERRUPTED);
+    assert_int_equal(t.saves, 1);
+    assert_int_equal(other.told, 2);
+    assert_int_equal(other.told_first, ATTN_INTERRUPTED);
+    t = (training){.fails = ATTN_MEMORY};
+    assert_int_equal(train(&t), ATTN_MEMORY);
+    assert_int_equal(t.saves, 1);
+    assert_int_equal(other.told_first, ATTN_MEMORY);
+    t = (training){.fails = ATTN_INTERRUPTED}; /* in the middle of a step: the last whole one is saved */
+    assert_int_equal(train(&t), ATTN_INTERRUPTED);
+    assert_int_equal(t.saves, 2);
+    t = (training){.fails = ATTN_IO, .saves_fail_from = 2};
+    assert_int_equal(train(&t), ATTN_IO);
+    assert_int_equal(t.saves, 2);
+    assert_int_equal(other.told, 2);
+}
+
 /* ---------------------------------------------------------------------------- batches that are divided */
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
@@ -444,6 +607,9 @@ int main(void)
         cmocka_unit_test(alone),
         cmocka_unit_test(sums_and_words),
         cmocka_unit_test(waiting_ends),
+        cmocka_unit_test(one_process_needs_no_module),
+        cmocka_unit_test(texts_go_in_pieces),
+        cmocka_unit_test(a_training_is_given_up_once),
         cmocka_unit_test(gradients_add_up),
         cmocka_unit_test(memory_fails),
         cmocka_unit_test(a_step_is_taken_back),

@@ -37,6 +37,9 @@ typedef struct attn_msa_load_options {
                              * contacts corrected, by the padded sizes; default: padding changes nothing */
 } attn_msa_load_options;
 
+/* Whether `path` is what attn_msa_load is to be asked for: a checkpoint by its name (.pt), or a directory whose config.json
+ * is an MSA Transformer's; false also where it cannot be read. */
+ATTN_API bool attn_msa_is_one(attn_context *context, const char *path);
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save wrote.
  * A checkpoint's names are brought to those of facebookresearch/esm: prefixes go, and "row" and "column", which are
  * swapped in the files, are swapped back.  `options` may be NULL.  ATTN_NOT_FOUND: no such file; ATTN_FORMAT: malformed,

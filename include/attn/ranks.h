@@ -34,7 +34,8 @@ ATTN_API void attn_ranks_watch(attn_context *context, bool (*stop)(void *user), 
 ATTN_API attn_status attn_ranks_agree(attn_context *context, attn_status status, const char *text);
 /* Rank `from`'s text on all ranks: *text is a new string of *size bytes and a zero behind them, freed by
  * attn_ranks_text_free; given as *text and *size on rank `from`, where it stays the caller's.  To be called by all.
- * ATTN_IO: the ranks cannot reach each other; ATTN_MEMORY. */
+ * On failure *text is NULL on the others.  ATTN_IO: the ranks cannot reach each other; ATTN_MEMORY; what another rank gave
+ * up with; ATTN_INTERRUPTED. */
 ATTN_API attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
 ATTN_API void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
 

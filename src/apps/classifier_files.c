@@ -156,15 +156,9 @@ void attn_classifier_destroy(attn_classifier *c)
 
 bool attn_classifier_is_one(attn_context *context, const char *directory)
 {
-    char path[ATTN__PATH];
-    attn_config *config = NULL;
-    if (attn_context_status(context) != ATTN_OK)
-        return false;
-    bool is = attn__path(context, path, directory, "config.json") == ATTN_OK &&
-              attn_config_read(&config, context, path) == ATTN_OK && attn_config_get(config, "class_names");
+    attn_config *config = attn__model_config_try(context, directory);
+    bool is = config && attn_config_get(config, "class_names");
     attn_config_destroy(config);
-    if (attn_context_status(context) != ATTN_MEMORY) /* then nobody knows what it is */
-        attn_context_clear(context);                 /* whoever loads it says what is wrong */
     return is;
 }
 

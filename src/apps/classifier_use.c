@@ -2,12 +2,12 @@
  * What a classifier says of images, and how often it is right. */
 #include "apps/classifier.h"
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/ranks.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 enum { AT_ONCE = 64 };
 
@@ -79,13 +79,6 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
     return status;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static attn_status measure_set(attn_classifier *c, const attn_image_set *set, attn_classifier_score *score)
 {
     attn_image_batches_options options = {.size = AT_ONCE, .in_order = true};
@@ -97,12 +90,12 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
     if (status != ATTN_OK)
         return status;
     status = attn_image_batches_create(&batches, c->context, set, &options);
-    double start = now();
+    double start = attn__now();
     if (status == ATTN_OK)
         status = attn__classifier_measure(c->model, tape, c->shape, c->nclasses, batches, &score->loss, &score->right,
                                           score->confusion);
     score->images = attn_image_set_size(set);
-    score->images_per_second = (double)score->images / (now() - start + 1e-9);
+    score->images_per_second = (double)score->images / (attn__seconds_since(start) + 1e-9);
     attn_image_batches_destroy(batches);
     attn_tape_destroy(tape);
     return status;

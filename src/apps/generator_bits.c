@@ -2,11 +2,11 @@
  * What images cost: bits per dimension of a generator, and of pixels that know nothing of each other. */
 #include "apps/generator.h"
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/ranks.h"
 
 #include <math.h>
-#include <time.h>
 
 enum { AT_ONCE = 32 };
 
@@ -47,13 +47,6 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
     return status;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static attn_status measure_model(attn_generator *g, const attn_image_set *set, attn_generator_score *score)
 {
     attn_image_batches_options options = {.size = AT_ONCE, .in_order = true};
@@ -63,10 +56,10 @@ static attn_status measure_model(attn_generator *g, const attn_image_set *set, a
     if (status != ATTN_OK)
         return status;
     status = attn_image_batches_create(&batches, g->context, set, &options);
-    double start = now();
+    double start = attn__now();
     if (status == ATTN_OK)
         status = attn__generator_bits(g->model, tape, batches, g->shape, g->levels, &score->bits);
-    score->images_per_second = (double)score->images / (now() - start + 1e-9);
+    score->images_per_second = (double)score->images / (attn__seconds_since(start) + 1e-9);
     attn_image_batches_destroy(batches);
     attn_tape_destroy(tape);
     return status;

@@ -103,17 +103,7 @@ void attn_generator_destroy(attn_generator *g)
 
 bool attn_generator_is_one(attn_context *context, const char *directory)
 {
-    char path[ATTN__PATH];
-    attn_config *config = NULL;
-    if (attn_context_status(context) != ATTN_OK)
-        return false;
-    bool is = attn__path(context, path, directory, "config.json") == ATTN_OK &&
-              attn_config_read(&config, context, path) == ATTN_OK &&
-              strcmp(attn_config_text(config, "architecture", ""), "axial-transformer") == 0;
-    attn_config_destroy(config);
-    if (attn_context_status(context) != ATTN_MEMORY) /* then nobody knows what it is */
-        attn_context_clear(context);                 /* whoever loads it says what is wrong */
-    return is;
+    return attn__model_config_names(context, directory, "axial-transformer");
 }
 
 attn_model *attn_generator_model(const attn_generator *g)

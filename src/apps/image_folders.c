@@ -145,7 +145,40 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     return status;
 }
 
-/* train/ with test/ or val/ beside it, or class folders at once. */
+/* ATTN_FORMAT where a folder test/ or val/ stands alone and holds folders itself: it is what is kept apart, not a class. */
+static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *name)
+{
+    attn__names inside = {0};
+    char *folder = attn__join(s->context, path, name);
+    attn_status status = folder ? ATTN_OK : ATTN_MEMORY;
+    if (status == ATTN_OK && attn__is_directory(folder))
+        status = classes_of(&inside, s->context, folder, false);
+    if (status == ATTN_OK && inside.n > 0)
+        status = attn__fail(s->context, ATTN_FORMAT, "%s: there is %s/ with class folders in it, but no train/ beside it", path,
+                            name);
+    attn__names_free(&inside, s->context);
+    attn__free(s->context, folder);
+    return status;
+}
+
+/* Class folders at once; or, where labels mean nothing, pictures. */
+static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
+                              const attn__image_wish *wish, bool *found)
+{
+    attn_status status = refuse_alone(s, path, "test");
+    if (status == ATTN_OK)
+        status = refuse_alone(s, path, "val");
+    *found = wish->unlabelled && has_images(names);
+    for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
+        char *folder = attn__join(s->context, path, names->names[i]);
+        status = folder ? ATTN_OK : ATTN_MEMORY;
+        *found = folder && attn__is_directory(folder);
+        attn__free(s->context, folder);
+    }
+    return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
+}
+
+/* train/ with test/ or val/ beside it, or all in one. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {
@@ -159,15 +192,7 @@ attn_status attn__read_folders(attn__image_source *s, const char *path, const at
         if (status == ATTN_OK && held)
             status = read_part(s, held, wish, &s->test);
     } else if (status == ATTN_OK) {
-        *found = wish->unlabelled && has_images(names);
-        for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
-            char *folder = attn__join(s->context, path, names->names[i]);
-            status = folder ? ATTN_OK : ATTN_MEMORY;
-            *found = folder && attn__is_directory(folder);
-            attn__free(s->context, folder);
-        }
-        if (*found)
-            status = read_part(s, path, wish, &s->train);
+        status = read_alone(s, path, names, wish, found);
     }
     attn__free(s->context, train);
     attn__free(s->context, test);

@@ -4,6 +4,9 @@
 
 #include "apps/directory.h"
 #include "attn/io.h"
+#include "base/context.h"
+
+#include <string.h>
 
 attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
                                       const char *const *kept)
@@ -37,4 +40,25 @@ attn_status attn__model_of_config(attn_model **model, attn_context *context, con
         status = attn_model_create(model, context, architecture->name, config, options);
     attn_config_destroy(config);
     return status;
+}
+
+attn_config *attn__model_config_try(attn_context *context, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_config *config = NULL;
+    if (attn_context_status(context) != ATTN_OK)
+        return NULL;
+    bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
+                attn_config_read(&config, context, path) == ATTN_OK;
+    if (!read && attn_context_status(context) != ATTN_MEMORY) /* then nobody knows what it is */
+        attn_context_clear(context);                          /* whoever loads it says what is wrong */
+    return read ? config : NULL;
+}
+
+bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture)
+{
+    attn_config *config = attn__model_config_try(context, directory);
+    bool is = config && strcmp(attn_config_text(config, "architecture", ""), architecture) == 0;
+    attn_config_destroy(config);
+    return is;
 }

@@ -15,4 +15,10 @@ attn_status attn__model_config_write(const attn_config *config, attn_context *co
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
                                   const attn_config *file, const attn_model_options *options);
 
+/* A directory's config.json, which the caller destroys; NULL where there is none that can be read, and no error then, but
+ * for ATTN_MEMORY, which stays in the context. */
+attn_config *attn__model_config_try(attn_context *context, const char *directory);
+/* Whether it is of that architecture. */
+bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
+
 #endif

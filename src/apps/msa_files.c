@@ -59,6 +59,11 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+bool attn_msa_is_one(attn_context *context, const char *path)
+{
+    return ends_with(path, ".pt") || attn__model_config_names(context, path, "msa-transformer");
+}
+
 attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
 {
     attn_msa_load_options o = options ? *options : (attn_msa_load_options){0};

@@ -148,7 +148,10 @@ static attn_status prepare(attn__run *run)
 /* Ranks may read from disks of their own. */
 static attn_status compare_ranks(const attn__run *run)
 {
-    attn_status status = attn__ranks_same(run->context, attn__run_sum_settings(run, false), "was given other settings than rank 0");
+    uint64_t settings;
+    attn_status status = attn__run_sum_settings(run, &settings);
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, settings, "was given other settings than rank 0");
     if (status == ATTN_OK)
         status = attn__ranks_same(run->context, run->fingerprint, "reads other data than rank 0");
     if (status == ATTN_OK)
@@ -194,8 +197,6 @@ attn_status attn__run_train(attn__run *run)
                          .progress = job_progress,
                          .whole = many ? job_whole : NULL};
         status = attn_training_run(run->training, &loop);
-        if (status != ATTN_OK)
-            attn__ranks_give_up(run->context, status);
     }
     release(run);
     return status;

@@ -10,6 +10,7 @@
 #include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
+#include "base/real.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -204,23 +205,54 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* Checkpoints of earlier versions carry no sum. */
-static attn_status check_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
-                             const char *path)
+/* What the checkpoint was made with is what the run goes on with.  A setting that it does not know was added to attn since,
+ * and has its default. */
+static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
+{
+    for (int64_t i = 0; i < attn_config_size(then); i++) {
+        const char *key = attn_config_key(then, i);
+        const attn_value *now = attn_config_get(run->settings, key);
+        if (!now)
+            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with a setting \"%.60s\", which is not among "
+                              "those of training.json, or not known to this attn", path, key);
+        if (!attn_value_same(attn_config_get(then, key), now))
+            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with another \"%.60s\" than training.json says",
+                              path, key);
+    }
+    return ATTN_OK;
+}
+
+static attn_status compare_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
+                               const char *path)
 {
     uint64_t sum;
     char hex[20];
-    const char *then = attn_config_text(metadata, "sum", NULL);
-    attn_status status = ATTN_OK;
-    if (then)
-        status = attn__run_sum(run, attn_config_text(metadata, "training", ""), list, &sum);
-    if (!then || status != ATTN_OK)
+    attn_status status = attn__run_sum(run, metadata, list, &sum);
+    if (status != ATTN_OK)
         return status;
     snprintf(hex, sizeof hex, "%016" PRIx64, sum);
-    if (strcmp(hex, then) == 0)
+    if (strcmp(hex, attn_config_text(metadata, "sum", "")) == 0)
         return ATTN_OK;
     return attn__fail(run->context, ATTN_FORMAT, "%s: its sum is not that of what it holds and of the files beside it: one "
                       "of them was damaged or changed", path);
+}
+
+/* Checkpoints of earlier versions carry no settings: of those nothing is checked (docs/formats.md). */
+static attn_status check_whole(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
+                               const char *path)
+{
+    attn_config *then;
+    const char *text = attn_config_text(metadata, "settings", NULL);
+    if (!text)
+        return ATTN_OK;
+    attn_status status = compare_sum(run, metadata, list, path);
+    if (status == ATTN_OK)
+        status = attn_config_parse(&then, run->context, text, strlen(text), path);
+    if (status != ATTN_OK)
+        return status;
+    status = check_settings(run, then, path);
+    attn_config_destroy(then);
+    return status;
 }
 
 /* The head and the lines of the epochs that the checkpoint knows; later ones are made again. */
@@ -258,7 +290,7 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = attn_weights_load(&list, path, NULL, metadata, NULL);
     if (status == ATTN_OK)
-        status = check_sum(run, metadata, &list, path);
+        status = check_whole(run, metadata, &list, path);
     if (status == ATTN_OK)
         status = restore_counters(run, metadata, path);
     if (status == ATTN_OK)
@@ -279,6 +311,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
+    attn__text_points(line);
     (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
 }
 
@@ -302,11 +335,18 @@ static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
     return status;
 }
 
-static attn_status add_sum(const attn__run *run, attn_config *metadata, const attn_named_list *list)
+static attn_status add_settings_and_sum(const attn__run *run, attn_config *metadata, const attn_named_list *list)
 {
-    uint64_t sum;
+    uint64_t sum = 0;
     char hex[20];
-    attn_status status = attn__run_sum(run, attn_config_text(metadata, "training", ""), list, &sum);
+    attn_json json;
+    const char *text;
+    attn_status status = attn__run_settings_text(run, true, &json, &text);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(metadata, "settings", text);
+    attn_json_free(&json);
+    if (status == ATTN_OK)
+        status = attn__run_sum(run, metadata, list, &sum);
     snprintf(hex, sizeof hex, "%016" PRIx64, sum);
     return status == ATTN_OK ? attn_config_set_text(metadata, "sum", hex) : status;
 }
@@ -324,7 +364,7 @@ static attn_status save_checkpoint(attn__run *run)
     if (status == ATTN_OK)
         status = checkpoint_list(run, &list);
     if (status == ATTN_OK)
-        status = add_sum(run, metadata, &list);
+        status = add_settings_and_sum(run, metadata, &list);
     if (status == ATTN_OK)
         status = attn_safetensors_write(&list, path, metadata);
     attn_named_clear(&list);

@@ -48,23 +48,27 @@ static bool is_open(const char *key)
     return open;
 }
 
-uint64_t attn__run_sum_settings(const attn__run *run, bool fixed)
+attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json *json, const char **text)
 {
-    uint64_t sum = ATTN__HASH_BEGIN;
+    attn_json_begin(json, run->context, false);
+    attn_json_object(json, NULL);
     for (int64_t i = 0; i < attn_config_size(run->settings); i++) {
         const char *key = attn_config_key(run->settings, i);
-        const attn_value *value = attn_config_get(run->settings, key);
-        if (fixed && is_open(key))
-            continue;
-        sum = sum_words(sum, key, strlen(key));
-        if (value->type == ATTN_VALUE_TEXT)
-            sum = sum_words(sum, value->text, strlen(value->text));
-        else if (value->type == ATTN_VALUE_BOOL)
-            sum = sum_words(sum, &value->boolean, sizeof value->boolean);
-        else if (value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL)
-            sum = sum_words(sum, &value->real, sizeof value->real);
+        if (!fixed || !is_open(key))
+            attn_json_value(json, key, attn_config_get(run->settings, key));
     }
-    return sum;
+    attn_json_end(json);
+    return attn_json_finish(json, text);
+}
+
+attn_status attn__run_sum_settings(const attn__run *run, uint64_t *sum)
+{
+    attn_json json;
+    const char *text;
+    attn_status status = attn__run_settings_text(run, false, &json, &text);
+    *sum = status == ATTN_OK ? sum_words(ATTN__HASH_BEGIN, text, strlen(text)) : 0;
+    attn_json_free(&json);
+    return status;
 }
 
 static attn_status sum_file(const attn__run *run, const char *name, uint64_t *sum)
@@ -80,13 +84,18 @@ static attn_status sum_file(const attn__run *run, const char *name, uint64_t *su
     return status;
 }
 
-attn_status attn__run_sum(const attn__run *run, const char *counters, const attn_named_list *list, uint64_t *sum)
+attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list, uint64_t *sum)
 {
+    static const char *const texts[] = {"settings", "training"};
     const char *const *own = run->kind->own_files;
-    *sum = attn__run_sum_settings(run, true);
+    *sum = ATTN__HASH_BEGIN;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *text = attn_config_text(metadata, texts[i], "");
+        *sum = sum_words(*sum, text, strlen(text));
+    }
     attn_status status = sum_file(run, "config.json", sum);
     for (int i = 0; own && own[i] && status == ATTN_OK; i++)
         status = sum_file(run, own[i], sum);
-    *sum = sum_tensors(sum_words(*sum, counters, strlen(counters)), list);
+    *sum = sum_tensors(*sum, list);
     return status;
 }

@@ -3,10 +3,10 @@
 #include "apps/translator.h"
 
 #include "apps/settings.h"
+#include "base/clock.h"
 #include "base/context.h"
 
 #include <string.h>
-#include <time.h>
 
 /* The part of the data as the training divided it. */
 static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_part part, attn_pairs **chosen)
@@ -72,19 +72,17 @@ static void release(attn_context *context, results *r)
 static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
                                  results *r, attn_translator_score *score)
 {
-    struct timespec from, to;
     for (int64_t i = 0; i < r->n; i++) {
         r->sources[i] = attn_pairs_get(pairs, i).source;
         r->references[i] = attn__detokenised(t, attn_pairs_get(pairs, i).target);
         if (!r->references[i])
             return ATTN_MEMORY;
     }
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    double from = attn__now();
     attn_status status = attn_translator_translate(t, r->sources, r->n, options, r->translations);
-    clock_gettime(CLOCK_MONOTONIC, &to);
     if (status != ATTN_OK)
         return status;
-    double tokens = 0, seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    double tokens = 0, seconds = attn__seconds_since(from);
     for (int64_t i = 0; i < r->n; i++) {
         const char *said = r->translations[i].tokens, *word;
         size_t length;

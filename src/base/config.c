@@ -80,6 +80,41 @@ static bool copy_value(attn_context *context, attn_value *to, const attn_value *
     return done;
 }
 
+static bool is_number(const attn_value *value)
+{
+    return value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL;
+}
+
+static bool same_lists(const attn_value *a, const attn_value *b)
+{
+    bool same = a->n == b->n;
+    for (int64_t i = 0; same && i < a->n; i++)
+        same = a->type == ATTN_VALUE_INTS ? a->integers[i] == b->integers[i] : strcmp(a->texts[i], b->texts[i]) == 0;
+    return same;
+}
+
+bool attn_value_same(const attn_value *a, const attn_value *b)
+{
+    bool integers = a->type == ATTN_VALUE_INT && b->type == ATTN_VALUE_INT;
+    if (is_number(a) && is_number(b) && !integers)
+        return !(a->real < b->real) && !(a->real > b->real);
+    if (a->type != b->type)
+        return false;
+    switch (a->type) {
+    case ATTN_VALUE_BOOL:
+        return a->boolean == b->boolean;
+    case ATTN_VALUE_INT:
+        return a->integer == b->integer;
+    case ATTN_VALUE_TEXT:
+        return strcmp(a->text, b->text) == 0;
+    case ATTN_VALUE_INTS:
+    case ATTN_VALUE_TEXTS:
+        return same_lists(a, b);
+    default:
+        return true;
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- config */
 
 attn_status attn_config_create(attn_config **config, attn_context *context)

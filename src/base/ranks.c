@@ -316,6 +316,17 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
 
+/* In pieces: what a module passes on is counted in ints, and each piece is copied on its way. */
+static attn_status broadcast_pieces(attn_context *context, char *data, size_t bytes, int from)
+{
+    attn_status status = ATTN_OK;
+    for (size_t at = 0; at < bytes && status == ATTN_OK; at += ATTN__RANKS_PIECE) {
+        size_t left = bytes - at;
+        status = broadcast(context, data + at, left < ATTN__RANKS_PIECE ? left : ATTN__RANKS_PIECE, from);
+    }
+    return status;
+}
+
 attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size)
 {
     if (!attn__ranks_many(context))
@@ -328,15 +339,17 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
     if (!mine) {
         *size = (size_t)length;
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
-        if (!*text)
-            attn__ranks_give_up(context, ATTN_MEMORY);
-    } else if (!*text) { /* the others wait for it */
-        attn__ranks_give_up(context, ATTN_MEMORY);
     }
-    if (length > INT32_MAX)
-        return attn__fail(context, ATTN_UNSUPPORTED, "a text of %llu bytes is too long to be passed on",
-                          (unsigned long long)length);
-    return *text ? broadcast(context, *text, (size_t)length, from) : ATTN_MEMORY;
+    if (!*text) { /* the others wait for it */
+        attn__ranks_give_up(context, ATTN_MEMORY);
+        return ATTN_MEMORY;
+    }
+    status = broadcast_pieces(context, *text, (size_t)length, from);
+    if (status != ATTN_OK && !mine) {
+        attn__free(context, *text);
+        *text = NULL;
+    }
+    return status;
 }
 
 void attn_ranks_text_free(attn_context *context, char *text)

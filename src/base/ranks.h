@@ -42,6 +42,9 @@ int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first
 /* Of the cores that this process may use, how many are its own where mpirun started several here and bound none. */
 int attn__ranks_cores(int usable);
 
+/* The longest piece of a text that is passed on at once. */
+enum { ATTN__RANKS_PIECE = 1 << 24 };
+
 /* For tests: ranks over other operations than MPI's.  ATTN_MEMORY. */
 attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *ops);
 

@@ -17,16 +17,28 @@
 #endif
 static const char module_name[] = "attn-mpi.so";
 
-/* How many processes the launcher started; 0: there was none.  Open MPI, MPICH and those of its family, PMIx. */
-static long launched(void)
+/* The first of the variables that is set, as a number; 0: none is. */
+static long number_in(const char *const *names)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const char *value = getenv(sizes[i]);
+    for (; *names; names++) {
+        const char *value = getenv(*names);
         if (value && *value)
             return strtol(value, NULL, 10);
     }
-    return getenv("PMIX_RANK") ? LONG_MAX : 0; /* PMIx tells the size only when asked */
+    return 0;
+}
+
+/* How many processes the launcher started; 0: there was none.  Open MPI, MPICH and those of its family, PMIx. */
+static long launched(void)
+{
+    static const char *const own[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", NULL};
+    /* PMIx itself tells the size only when asked, but those that start with it do: srun, flux run. */
+    static const char *const with_pmix[] = {"SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "SLURM_NTASKS", NULL};
+    long size = number_in(own);
+    if (size > 0 || !getenv("PMIX_RANK"))
+        return size;
+    size = number_in(with_pmix);
+    return size > 0 ? size : LONG_MAX;
 }
 
 int attn__ranks_cores(int usable)

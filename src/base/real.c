@@ -31,3 +31,15 @@ double attn__real_of_text(const char *text, char **end)
         *end = (char *)(uintptr_t)(text + (point != SIZE_MAX && read > point ? read - (width - 1) : read));
     return value;
 }
+
+void attn__text_points(char *text)
+{
+    const char *mark = localeconv()->decimal_point;
+    size_t width = strlen(mark);
+    if (width == 0 || strcmp(mark, ".") == 0)
+        return;
+    for (char *at = text; (at = strstr(at, mark)) != NULL; at++) {
+        *at = '.';
+        memmove(at + 1, at + width, strlen(at + width) + 1);
+    }
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The JSON writer. */
+#include "base/real.h"
 #include "base/utf8.h"
 #include "io/input.h"
 
@@ -96,10 +97,7 @@ static void put_real(attn_json *json, double value)
         if (strtod(text, NULL) == value)
             break;
     }
-    /* Some locales write a comma. */
-    char *comma = strchr(text, ',');
-    if (comma)
-        *comma = '.';
+    attn__text_points(text);
     put_text(json, text);
     if (!strpbrk(text, ".e"))
         put_text(json, ".0");

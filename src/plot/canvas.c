@@ -2,6 +2,7 @@
 #include "plot/canvas.h"
 
 #include "base/context.h"
+#include "base/real.h"
 #include "plot/sink.h"
 
 #include <cairo-pdf.h>
@@ -168,4 +169,5 @@ void attn__tick_text(double value, double step, char *text, size_t size)
 {
     int digits = step > 0 ? (int)fmax(0, ceil(-log10(step) - 1e-9)) : 0;
     snprintf(text, size, "%.*f", digits < 9 ? digits : 9, fabs(value) < step * 1e-6 ? 0 : value);
+    attn__text_points(text);
 }

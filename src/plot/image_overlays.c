@@ -3,6 +3,7 @@
 #include "attn/plot.h"
 
 #include "base/context.h"
+#include "base/real.h"
 #include "plot/canvas.h"
 
 #include <math.h>
@@ -78,6 +79,7 @@ static void tell_largest(cairo_t *cr, const attn_overlay *o)
     char text[32];
     double share = 100 * largest(o);
     snprintf(text, sizeof text, share < 9.95 ? "to %.1f %%" : "to %.0f %%", share);
+    attn__text_points(text);
     attn__set_colour(cr, attn__grey);
     attn__font(cr, TITLE - 1, false);
     attn__text(cr, PANEL, -5, text, ATTN_RIGHT, 0);

@@ -2,6 +2,8 @@
  * Growing pictures, and text in the forms that a page needs. */
 #include "plot/sink.h"
 
+#include "base/real.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,13 +33,12 @@ void attn__sink_text(attn__sink *sink, const char *text)
     attn__sink_put(sink, text, strlen(text));
 }
 
-/* Six digits, and a point whatever the locale. */
+/* Six digits. */
 void attn__sink_number(attn__sink *sink, double value)
 {
     char text[40];
     snprintf(text, sizeof text, "%.6g", isfinite(value) ? value : 0);
-    for (char *c = text; *c; c++)
-        *c = *c == ',' ? '.' : *c;
+    attn__text_points(text);
     attn__sink_text(sink, text);
 }
 

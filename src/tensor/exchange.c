@@ -2,11 +2,11 @@
  * The exchange of gradients: which are final, which buckets are on their way. */
 #include "tensor/exchange.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/ranks.h"
 
 #include <string.h>
-#include <time.h>
 
 typedef struct slot {
     attn_tensor *parameter;
@@ -43,13 +43,6 @@ struct attn__exchange {
     attn_status status;
     double waited;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool is_exchanged(const attn_tensor *x)
 {
@@ -374,7 +367,7 @@ static attn_status settle_gradients(attn__exchange *e)
 
 static attn_status finish(attn__exchange *e, double *totals, int ntotals)
 {
-    double began = now();
+    double began = attn__now();
     for (int64_t i = 0; i < e->nbuckets; i++)
         e->buckets[i].open = 0;
     start_ready(e);
@@ -386,7 +379,7 @@ static attn_status finish(attn__exchange *e, double *totals, int ntotals)
     }
     if (e->status == ATTN_OK)
         e->status = attn__ranks_wait(e->context, &e->totals_request);
-    e->waited += now() - began;
+    e->waited += attn__seconds_since(began);
     if (e->status != ATTN_OK)
         return e->status;
     memcpy(totals, e->totals, (size_t)ntotals * sizeof *totals);

@@ -6,6 +6,7 @@
  */
 #include "attn/train.h"
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/ranks.h"
 #include "base/rng.h"
@@ -13,7 +14,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
 typedef struct counters {
     int64_t epoch, step; /* the next step to take */
@@ -30,9 +30,11 @@ struct attn_training {
     const attn_named_list *parameters;
     counters at;
     /* Of this run only. */
-    double started, tokens;
+    double seconds, looked; /* that passed, up to the time when last looked */
+    double tokens;
     int64_t steps_here;
     attn__exchange *exchange; /* with the other ranks; NULL: this process trains alone */
+    bool unfinished;          /* a step or a validation was begun */
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -117,13 +119,6 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* False if the caller wants to stop. */
 static bool report(attn_training *training, const attn_job *job, attn_progress *p)
 {
@@ -136,7 +131,9 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
     p->measure = NAN; /* the job's to fill in */
-    p->seconds = now() - training->started;
+    training->seconds += attn__seconds_since(training->looked);
+    training->looked = attn__now();
+    p->seconds = training->seconds;
     p->exchange_seconds = training->exchange ? attn__exchange_waited(training->exchange) : 0;
     p->tokens_per_second = p->seconds > 0 ? training->tokens / p->seconds : 0;
     int64_t left = p->epochs * p->steps - at->all_steps;
@@ -203,14 +200,16 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* A step or validation among ranks that could not be finished: what it changed is taken back.  Where it was left because
- * of a signal, or of a process that is gone, the state of the last whole step is saved; another's failure is not. */
+/* The end of a training among ranks that did not come to its own: the others are told, unless they know, before anything
+ * is freed that their sums may still write to.  What an unfinished step or validation changed is taken back.  Where it was
+ * left because of a signal, or of a process that is gone, the state of the last whole step is saved.  Where whole steps
+ * were left nothing is: then saving is what failed, or what was done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
-    if (!training->exchange)
+    attn__ranks_give_up(training->context, status);
+    if (!training->exchange || !training->unfinished)
         return status;
-    attn__ranks_give_up(training->context, status); /* unless they know already */
     attn__exchange_abandon(training->exchange, tape);
     if (status != ATTN_INTERRUPTED && status != ATTN_IO)
         return status;
@@ -227,9 +226,11 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     counters *at = &training->at;
     int64_t every = training->options.save_every;
     while (at->step < p->steps) {
+        training->unfinished = true;
         attn_status status = one_step(training, job, tape, p);
         if (status != ATTN_OK)
-            return leave(training, job, tape, status);
+            return status;
+        training->unfinished = false;
         p->epoch = at->epoch + 1;
         p->step = at->step;
         p->epoch_ends = p->improved = false;
@@ -256,9 +257,11 @@ static attn_status end_epoch(attn_training *training, const attn_job *job, attn_
     p->improved = true;
     if (job->validate) {
         attn_tape_reset(tape, NULL);
+        training->unfinished = true;
         attn_status status = job->validate(job->user, tape, &at->last_valid);
         if (status != ATTN_OK)
-            return leave(training, job, tape, status);
+            return status;
+        training->unfinished = false;
         p->improved = isnan(at->best) || at->last_valid < at->best;
         at->stale = p->improved ? 0 : at->stale + 1;
         if (p->improved)
@@ -280,24 +283,25 @@ static bool out_of_patience(const attn_training *training)
 
 attn_status attn_training_run(attn_training *training, const attn_job *job)
 {
-    attn_tape *tape;
+    attn_tape *tape = NULL;
+    bool among_ranks = job->whole && attn__ranks_many(training->context);
     attn_status status = attn_tape_create(&tape, training->context);
-    if (status != ATTN_OK)
-        return status;
-    if (job->whole && attn__ranks_many(training->context))
+    if (status == ATTN_OK && among_ranks)
         status = attn__exchange_create(&training->exchange, training->context, training->parameters, 0);
-    training->started = now();
+    training->looked = attn__now();
+    training->seconds = 0;
     training->tokens = 0;
     training->steps_here = 0;
+    training->unfinished = false;
     attn_progress p = {.steps = job->steps(job->user)};
     while (status == ATTN_OK && training->at.epoch < training->options.epochs && !out_of_patience(training)) {
         status = run_steps(training, job, tape, &p);
         if (status == ATTN_OK)
             status = end_epoch(training, job, tape, &p);
     }
+    if (status != ATTN_OK && among_ranks)
+        status = leave(training, job, tape, status);
     attn_tape_destroy(tape);
-    if (status != ATTN_OK && status != ATTN_INTERRUPTED && training->exchange)
-        attn__ranks_give_up(training->context, status); /* sums under way may still write to what is given back below */
     attn__exchange_destroy(training->exchange);
     training->exchange = NULL;
     return status;

@@ -7,6 +7,7 @@ into the writing of a checkpoint.
     kills.py                 200 kills of a translator's training, 50 of each other kind
     kills.py --kills N       N of a translator's, N / 4 of each other kind
     kills.py --seed N        other moments
+    kills.py --seconds N     kills nothing any more after N seconds (900), on a machine too slow for all of them
 """
 import argparse
 import os
@@ -55,8 +56,8 @@ def is_known(path, reference):
     return path in reference or name.startswith(".") and os.path.join(folder, name[1:].rsplit(".", 1)[0]) in reference
 
 
-def one_training(command, reference, longest, rng):
-    """Kills one training until it has got through; how often, and how many kills left a file half written."""
+def one_training(command, reference, longest, rng, end):
+    """Kills one training until it has got through, or until `end`; how often, and how many kills left a file half written."""
     shutil.rmtree("out", ignore_errors=True)
     os.mkdir("out")
     kills = halves = 0
@@ -64,11 +65,16 @@ def one_training(command, reference, longest, rng):
         begun = os.path.exists(os.path.join("out", command.out[0], "checkpoint.safetensors"))
         process = start(command.resume + ["-q", "--threads", "1"] if begun else begin_words(command))
         try:
-            # Most moments lie in the run; a third of the runs may end by themselves.
-            code = process.wait(timeout=rng.uniform(0.0, 1.5) * longest)
+            # Most moments lie in the run; a third of the runs may end by themselves.  One that is left alone has thirty times
+            # as long as it should take.
+            late = time.time() > end
+            code = process.wait(timeout=30 * longest + 60 if late else rng.uniform(0.0, 1.5) * longest)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            if late:
+                complain(f"{command.name}: after {kills} kills it does not come to its end")
+                return kills, halves
             kills += 1
             now = table.contents("out")
             halves += any(path not in reference for path in now)
@@ -94,8 +100,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=900)
     options = parser.parse_args()
     rng = random.Random(options.seed)
+    end = time.time() + options.seconds
     with tempfile.TemporaryDirectory() as folder:
         table.make_fixture(folder)
         for command in table.commands():
@@ -104,10 +112,10 @@ def main():
             wanted = options.kills if command.name == "train translate" else options.kills // 4
             reference, longest = unbroken(command)
             kills = halves = trainings = 0
-            while kills < wanted and not failed:
-                k, h = one_training(command, reference, longest, rng)
+            while kills < wanted and not failed and time.time() < end:
+                k, h = one_training(command, reference, longest, rng, end)
                 kills, halves, trainings = kills + k, halves + h, trainings + 1
-            print(f"{command.name}: {kills} kills in {trainings} trainings of {longest:.2f} s, {halves} of them in the "
+            print(f"{command.name}: {kills} of {wanted} kills in {trainings} trainings of {longest:.2f} s, {halves} of them in the "
                   f"middle of a file; the same bits {'' if not failed else 'NOT '}every time", flush=True)
         os.chdir("/")
     sys.exit(failed > 0)

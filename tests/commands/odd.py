@@ -3,16 +3,20 @@
 """Odd circumstances: the directory of a training damaged at every place, headers that claim more than there is, little
 memory from the system, another language, no home, strange names, links, a million lines.
 
-    odd.py            64 places in each file of a training, a million lines
-    odd.py --each N   N places
+    odd.py               64 places in each file of a training, a million lines
+    odd.py --each N      N places
+    odd.py --only NAME   one of: headers language clock names memory damage lines
 """
 import argparse
 import gzip
 import json
 import os
+import pty
+import re
 import resource
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -145,19 +149,85 @@ def lying_headers():
 
 # ------------------------------------------------------------------------------------------------ circumstances
 
+BUILD = os.path.abspath(os.environ["ATTN_BUILD"])
+LANGUAGES = os.path.join(BUILD, "tests", "languages")
+
+
+def preload(name):
+    return {"LD_PRELOAD": os.path.join(BUILD, "tests", f"lib{name}.so")}
+
+
+def circumstances():
+    comma = {"LC_ALL": "", "LC_NUMERIC": "comma", "LOCPATH": LANGUAGES, **preload("chosen_language")}
+    if os.path.exists(os.path.join(LANGUAGES, "comma")):
+        yield "a decimal comma", comma
+    else:
+        print("a decimal comma was not tried: localedef makes no language here", flush=True)
+    yield "no home", {"HOME": "/nonexistent"}
+    yield "a language that is not there", {"LC_ALL": "xx_YY"}
+
+
 def same_anywhere():
-    """Another language, no home, an empty environment: the same files and the same output."""
+    """Another language, chosen by the process before attn begins, no home: the same files and the same output."""
+    tried = 0
     for command in table.commands():
         if "bench" in command.name:
             continue
         table.prepare(command)
         good, reference = table.run(command.words, command.stdin), table.contents("out")
-        for what, env in (("a decimal comma", {"LC_ALL": "de_DE.UTF-8"}), ("no home", {"HOME": "/nonexistent"}),
-                          ("a language that is not there", {"LC_ALL": "xx_YY"})):
+        for what, env in circumstances():
             table.prepare(command)
             done = table.run(command.words, command.stdin, env)
+            tried += 1
             if done.returncode != 0 or memory.said(done) != memory.said(good) or table.contents("out") != reference:
                 complain(f"attn {' '.join(command.words)} with {what}", f"{done.returncode}, {done.stderr[:200]}")
+    print(f"other circumstances: {tried} commands", flush=True)
+
+
+def told_on_a_terminal(words, env):
+    """What a command says on standard error where that is a terminal, and its exit code."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen([table.ATTN] + words, stdout=subprocess.DEVNULL, stderr=its, env=table.environment(env))
+    os.close(its)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            part = b""
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    return process.wait(), said
+
+
+def clocks_that_go_backwards():
+    """The same files and the same output but for speeds; a progress bar that says nothing impossible."""
+    for how in ("steady", "jumps"):
+        env = {"BACKWARD_CLOCK": how, **preload("backward_clock")}
+        for command in table.commands():
+            table.prepare(command)
+            good, reference = table.run(command.words, command.stdin), table.contents("out")
+            table.prepare(command)
+            done = table.run(command.words, command.stdin, env, timeout=120)
+            lines = memory.said(done)
+            if "bench" in command.name:
+                lines = memory.said(good)
+            if done.returncode != 0 or lines != memory.said(good) or table.contents("out") != reference:
+                complain(f"attn {' '.join(command.words)} with a clock that goes backwards ({how})",
+                         f"{done.returncode}, {done.stderr[-200:]}")
+            if command.resume:
+                table.prepare(command)
+                code, said = told_on_a_terminal(command.words, env)
+                if code != 0 or b"epoch 1/1" not in said or re.search(rb"-[0-9]+[.:0-9]*k? *(/s|left|[a-z]+/s)|nan|inf", said):
+                    complain(f"attn {' '.join(command.words)} on a terminal ({how})", f"{code}, {said[-300:]}")
+        begun = time.time()
+        done = table.run("bench attend b1h1q4k4d4 --seconds 0.05".split(), env=env, timeout=120)
+        if done.returncode != 0:
+            complain(f"attn bench attend ({how})", f"{done.returncode}, {done.stderr[-200:]}")
+        print(f"a clock that goes backwards, {how}: {len(table.commands())} commands; bench ended after "
+              f"{time.time() - begun:.1f} s", flush=True)
 
 
 def strange_names():
@@ -185,19 +255,32 @@ def strange_names():
     table.must(["translate", "model", "go on"])
 
 
+def least_memory():
+    """Of addresses, in MiB, with which the command begins at all: what its libraries take at their own start."""
+    low, high = 1, 4096  # not enough, enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = table.run(["version"], preexec_fn=limit_memory(middle << 20)).returncode == 0
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
 def little_memory():
-    """The system itself gives no more: no signal ends the command.  With less than the libraries take at their own start
-    (75 MB of addresses here) nothing can be said: oneDNN ends by a signal where it finds no room for its code."""
-    begun = 0
+    """The system itself gives no more: the command survives it.  Not so oneDNN, which ends by a signal where it finds no
+    room for its code: whose code it was is looked at."""
+    least = least_memory()
+    begun = ended = 0
     for command in table.commands():
-        for megabytes in (90, 105, 120, 160, 220, 300):
+        for more in (0, 4, 8, 12, 16, 24, 32, 48, 96, 160, 240):
             table.prepare(command)
-            done = table.run(command.words + ["-q"] * (command.name != "help"), command.stdin,
-                             preexec_fn=limit_memory(megabytes << 20))
+            done = table.run(command.words + ["-q"] * (command.name != "help"), command.stdin, preload("whose_fault"),
+                             preexec_fn=limit_memory((least + more) << 20))
             begun += done.returncode != 127
-            if done.returncode not in (0, 1, 2, 127):
-                complain(f"attn {' '.join(command.words)} in {megabytes} MB", f"{done.returncode}, {done.stderr[-300:]}")
-    print(f"little memory from the system: {begun} commands begun", flush=True)
+            ended += done.returncode == 97
+            if done.returncode not in (0, 1, 2, 97, 127):
+                complain(f"attn {' '.join(command.words)} in {least} + {more} MiB",
+                         f"{done.returncode}, {done.stderr[-300:]}")
+    print(f"little memory from the system, {least} MiB and more: {begun} commands begun, {ended} ended in oneDNN", flush=True)
 
 
 def many_lines(lines):
@@ -214,18 +297,21 @@ def many_lines(lines):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--each", type=int, default=64)
+    parser.add_argument("--only")
     options = parser.parse_args()
     began = time.time()
-    with tempfile.TemporaryDirectory() as folder:
-        table.make_fixture(folder)
-        lying_headers()
-        same_anywhere()
-        strange_names()
-        little_memory()
+
+    def damage():
         for command in table.commands():
             if command.resume:
                 damage_training(command, options.each)
-        many_lines(1000000 if options.each >= 64 else 20000)
+
+    parts = {"headers": lying_headers, "language": same_anywhere, "clock": clocks_that_go_backwards, "names": strange_names, "memory": little_memory,
+             "damage": damage, "lines": lambda: many_lines(1000000 if options.each >= 64 else 20000)}
+    with tempfile.TemporaryDirectory() as folder:
+        table.make_fixture(folder)
+        for part in [options.only] if options.only else parts:
+            parts[part]()
         os.chdir("/")
     print(f"{time.time() - began:.0f} s, {memory.failed} failures")
     sys.exit(memory.failed > 0)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Loaded before the command (LD_PRELOAD): the N-th thing that the program asks of the file system fails as a disk would,
- * or every reading and writing is cut short.  What
- * shared libraries ask for (fonts) is left alone, and so is standard output, which goes through the C library's own door.
+ * or every reading and writing is cut short, or there is no place for temporary files.  What shared libraries ask for
+ * (fonts) is left alone, and so is standard output, which goes through the C library's own door.
  *
  *     FAILING_DISK_AT=N         which call fails, counted from 1; without it none
  *     FAILING_DISK_ON=1         and every one after it, as on a disk that stays full
  *     FAILING_DISK_SHORT=1      read and write move at most 7 bytes, and every third call is interrupted before it begins
+ *     FAILING_DISK_TEMPORARY=1  tmpfile fails
  *     FAILING_DISK_REPORT=FILE  gets the number of calls
  */
 #define _GNU_SOURCE
@@ -122,6 +123,15 @@ DIR *opendir(const char *path)
 {
     REAL(DIR *, "opendir", const char *);
     return counts_out(IS_OURS, EIO) ? NULL : real(path);
+}
+
+FILE *tmpfile(void)
+{
+    REAL(FILE *, "tmpfile", void);
+    if (!IS_OURS || !getenv("FAILING_DISK_TEMPORARY"))
+        return real();
+    errno = ENOSPC;
+    return NULL;
 }
 
 /* Of files only: memory is another test's matter. */

@@ -4,8 +4,8 @@
 
 #include "attend/task/element.h"
 #include "attend/task/extent.h"
+#include "base/clock.h"
 
-#include <time.h>
 
 enum { ARRAYS = ATTN__OPERANDS + 3 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
 
@@ -75,13 +75,6 @@ static void make_arrays(scratch *s, const attn__task *task, attn_arrays *a)
     }
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Least seconds of a few runs; fewer of a slow solver.  Negative if it cannot be planned. */
 static double time_solver(attn_context *context, const attn__solver *solver, const attn__task *task,
                           const attn_arrays *arrays)
@@ -92,9 +85,9 @@ static double time_solver(attn_context *context, const attn__solver *solver, con
     if (!solver->plan || solver->plan(context, task, &recipe) == ATTN_OK)
         workspace = attn__alloc(context, recipe.workspace);
     for (int run = 0; workspace && run < MOST_RUNS && spent < 0.5; run++) {
-        double begin = now();
+        double begin = attn__now();
         solver->apply(task, &recipe, arrays, workspace);
-        double took = now() - begin;
+        double took = attn__seconds_since(begin);
         spent += took;
         if (least < 0 || took < least)
             least = took;

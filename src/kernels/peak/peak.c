@@ -4,9 +4,8 @@
  */
 #include "kernels/peak/peak.h"
 
+#include "base/clock.h"
 #include "base/parallel.h"
-
-#include <time.h>
 
 #define KERNEL_TYPE attn__peak_kernel
 #define KERNEL_OF(set) attn__peak_##set
@@ -28,21 +27,14 @@ static void run_item(void *user, int64_t item, int thread)
         r->operations = operations;
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 double attn__peak_gflops(attn__isa isa, int threads, int repeats)
 {
     race r = {.kernel = choose(isa), .rounds = 1 << 20};
     double best = 0;
     for (int repeat = 0; repeat < (repeats > 0 ? repeats : 5); repeat++) {
-        double start = seconds();
+        double start = attn__now();
         attn__parallel_items(threads, threads, run_item, &r);
-        double rate = r.operations * threads / (seconds() - start) * 1e-9;
+        double took = attn__seconds_since(start), rate = took > 0 ? r.operations * threads / took * 1e-9 : 0;
         best = rate > best ? rate : best;
     }
     return best;

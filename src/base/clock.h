@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * clock.h - seconds that passed, for speeds and estimates: never anything that results depend on. */
+#ifndef ATTN_BASE_CLOCK_H
+#define ATTN_BASE_CLOCK_H
+
+#include <time.h>
+
+/* Of a clock that should only go forward. */
+static inline double attn__now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Not negative, whatever a virtual machine's clock has done meanwhile. */
+static inline double attn__seconds_since(double begin)
+{
+    double passed = attn__now() - begin;
+    return passed > 0 ? passed : 0;
+}
+
+#endif

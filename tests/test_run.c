@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ * A training run's checkpoint and the settings beside it: what goes on, what is refused, and what an attn of another
+ * age does with them. */
+#include "support/cmocka.h"
+
+#include "apps/run.h"
+#include "support/faults.h"
+#include "support/scratch.h"
+#include "support/tensors.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3, ROWS = 3, WIDTH = 4 };
+
+/* The keys of two ages: the newer has one more. */
+static const char *const ways[] = {"straight", "round", NULL};
+static const attn_key all_keys[] = {
+    ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0"),
+    ATTN__INT("seed", "1", 0, 0, "seed"),
+    ATTN__TEXT("way", "straight", ways, "a setting that was added"),
+};
+enum { KEYS = sizeof all_keys / sizeof *all_keys };
+static const attn__keys older = {.keys = all_keys, .n = KEYS - 1}, newer = {.keys = all_keys, .n = KEYS};
+
+static attn_status prepare(attn__run *run)
+{
+    attn_config *config;
+    run->fingerprint = 7;
+    attn_status status = attn_config_create(&config, run->context);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "dim", WIDTH);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "heads", 2);
+    if (status == ATTN_OK)
+        status = attn_model_create(&run->model, run->context, "self-attention", config, NULL);
+    attn_config_destroy(config);
+    return status == ATTN_OK ? attn__run_check_data(run) : status;
+}
+
+static attn_status write(const attn__run *run)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/config.json", run->directory);
+    return attn_config_write(run->context, attn_model_config(run->model), path);
+}
+
+static int64_t steps(void *self)
+{
+    (void)self;
+    return STEPS;
+}
+
+static attn_tensor *loss(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    attn__run *run = self;
+    float x[ROWS * WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        x[i] = (float)((i * 7 + step * 3 + epoch) % 11) / 5;
+    attn_named_list in = {.context = run->context}, out = {.context = run->context};
+    attn_tensor *given = attn_tensor_make(tape, ATTN_F32, 3, (int64_t[]){1, ROWS, WIDTH}, x), *y = NULL;
+    *counted = ROWS;
+    if (given && attn_named_add(&in, "x", given) == ATTN_OK &&
+        attn_model_forward(run->model, tape, &in, &out) == ATTN_OK)
+        y = attn_named_find(&out, "out");
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+    y = y ? attn_reshape(tape, attn_mul(tape, y, y), 1, (int64_t[]){ROWS * WIDTH}) : NULL;
+    return y ? attn_mean(tape, y, 0) : NULL;
+}
+
+typedef struct job {
+    char directory[64];
+    int64_t stop_at; /* steps; 0: never */
+} job;
+
+static bool progress(void *user, const attn_progress *p)
+{
+    return p->epoch_ends || p->all_steps != ((const job *)user)->stop_at;
+}
+
+/* `settings` as JSON, or NULL to go on. */
+static attn_status train_in(attn_context *context, const attn__keys *keys, job *of, const char *settings)
+{
+    attn__run_kind kind = {.keys = keys, .no_path = "none", .prepare = prepare, .write = write, .steps = steps, .loss = loss};
+    attn_config *given = NULL;
+    attn_status status = settings ? attn_config_parse(&given, context, settings, strlen(settings), "test") : ATTN_OK;
+    attn__run run = {.context = context, .kind = &kind, .directory = of->directory, .given = given, .resume = !settings,
+                     .progress = progress, .user = of, .no_validation = true};
+    run.self = &run;
+    if (status == ATTN_OK)
+        status = attn__run_train(&run);
+    attn_model_destroy(run.model);
+    attn_config_destroy(given);
+    return status;
+}
+
+/* The status; an error must name `about`. */
+static attn_status train(const attn__keys *keys, job *of, const char *settings, const char *about)
+{
+    attn_context *context = test_context();
+    attn_status status = train_in(context, keys, of, settings);
+    if (about && !strstr(attn_context_error(context), about))
+        fail_msg("'%s' is not in: %s", about, attn_context_error(context));
+    attn_context_destroy(context);
+    return status;
+}
+
+static attn_bytes read_in(const job *of, const char *name)
+{
+    char path[200];
+    attn_bytes bytes = {0};
+    attn_context *context = test_context();
+    snprintf(path, sizeof path, "%s/%s", of->directory, name);
+    assert_int_equal(attn_file_read(&bytes, context, path, 0), ATTN_OK);
+    attn_bytes copy = {.data = malloc(bytes.size + 1), .size = bytes.size};
+    memcpy(copy.data, bytes.data, bytes.size + 1);
+    attn_bytes_free(context, &bytes);
+    attn_context_destroy(context);
+    return copy;
+}
+
+static void check_same(const job *a, const job *b, const char *name)
+{
+    attn_bytes x = read_in(a, name), y = read_in(b, name);
+    assert_int_equal(x.size, y.size);
+    assert_memory_equal(x.data, y.data, x.size);
+    free(x.data);
+    free(y.data);
+}
+
+/* Every `from` in a file becomes `to`, which is as long: offsets stay what they are. */
+static void replace(const job *of, const char *name, const char *from, const char *to)
+{
+    char path[200];
+    size_t length = strlen(from);
+    int found = 0;
+    attn_bytes bytes = read_in(of, name);
+    attn_context *context = test_context();
+    assert_int_equal(length, strlen(to));
+    for (size_t i = 0; i + length <= bytes.size; i++) {
+        if (memcmp((char *)bytes.data + i, from, length) == 0) {
+            memcpy((char *)bytes.data + i, to, length);
+            found++;
+        }
+    }
+    assert_true(found > 0);
+    snprintf(path, sizeof path, "%s/%s", of->directory, name);
+    assert_int_equal(attn_file_write(context, path, bytes.data, bytes.size), ATTN_OK);
+    attn_context_destroy(context);
+    free(bytes.data);
+}
+
+static void close_all(job *jobs, int n)
+{
+    for (int i = 0; i < n; i++)
+        assert_true(scratch_close(jobs[i].directory) > 3);
+}
+
+static void open_all(job *jobs, int n)
+{
+    for (int i = 0; i < n; i++) {
+        jobs[i] = (job){.stop_at = i == 0 ? 0 : STEPS + 1};
+        scratch_open(jobs[i].directory);
+    }
+}
+
+static void a_setting_that_was_added_since(void **state)
+{
+    (void)state;
+    job jobs[3];
+    open_all(jobs, 3);
+    assert_int_equal(train(&newer, &jobs[0], "{\"seed\": 5}", NULL), ATTN_OK);
+    assert_int_equal(train(&older, &jobs[1], "{\"seed\": 5}", NULL), ATTN_INTERRUPTED);
+    jobs[1].stop_at = 0;
+    assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
+    check_same(&jobs[0], &jobs[1], "model.safetensors");
+    check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
+    /* The other way round: an older attn cannot do what it does not know. */
+    assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_INTERRUPTED);
+    assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_FORMAT);
+    close_all(jobs, 3);
+}
+
+static void a_setting_that_was_changed(void **state)
+{
+    static const char *const changes[][2] = {{"\"seed\": 1", "\"seed\": 2"}, {"\"rate\": 0.01", "\"rate\": 0.03"},
+                                             {"\"straight\"", "\"round\"   "}, {"\"constant\"", "\"cosine\"  "},
+                                             {"\"label_smoothing\"", "\"label_smoothung\""}};
+    (void)state;
+    job jobs[2];
+    open_all(jobs, 2);
+    assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL), ATTN_INTERRUPTED);
+    assert_int_equal(train(&newer, &jobs[0], "{\"label_smoothing\": 0.2}", NULL), ATTN_OK);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        replace(&jobs[1], "training.json", changes[i][0], changes[i][1]);
+        assert_int_equal(train(&newer, &jobs[1], NULL, "another \""), ATTN_FORMAT);
+        replace(&jobs[1], "training.json", changes[i][1], changes[i][0]);
+    }
+    jobs[1].stop_at = 0;
+    assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
+    check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
+    close_all(jobs, 2);
+}
+
+/* Checkpoints of before this was kept: without settings, and with a sum of another kind. */
+static void a_checkpoint_without_settings(void **state)
+{
+    (void)state;
+    job jobs[2];
+    open_all(jobs, 2);
+    assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
+    assert_int_equal(train(&newer, &jobs[1], "{}", NULL), ATTN_INTERRUPTED);
+    replace(&jobs[1], "checkpoint.safetensors", "\"settings\"", "\"nothings\"");
+    jobs[1].stop_at = 0;
+    assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
+    check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
+    replace(&jobs[1], "config.json", "2", "4");
+    assert_int_equal(train(&newer, &jobs[1], NULL, "its sum is not that"), ATTN_FORMAT);
+    close_all(jobs, 2);
+}
+
+/* A host program may have chosen a language with a decimal comma: every file is what it is elsewhere. */
+static void a_decimal_comma(void **state)
+{
+    static const char *const files[] = {"history.tsv", "training.json", "config.json", "checkpoint.safetensors"};
+    const char *comma = getenv("ATTN_COMMA");
+    (void)state;
+    if (!comma)
+        skip();
+    job jobs[2];
+    open_all(jobs, 2);
+    assert_int_equal(train(&newer, &jobs[0], "{\"rate\": 0.025}", NULL), ATTN_OK);
+    assert_non_null(setlocale(LC_NUMERIC, comma));
+    assert_string_equal(localeconv()->decimal_point, ",");
+    attn_status begun = train(&newer, &jobs[1], "{\"rate\": 0.025}", NULL);
+    jobs[1].stop_at = 0;
+    attn_status gone_on = train(&newer, &jobs[1], NULL, NULL);
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(begun, ATTN_INTERRUPTED);
+    assert_int_equal(gone_on, ATTN_OK);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_same(&jobs[0], &jobs[1], files[i]);
+    close_all(jobs, 2);
+}
+
+static attn_status go_on(attn_context *context, void *user)
+{
+    return train_in(context, &newer, user, NULL);
+}
+
+static void memory_fails(void **state)
+{
+    (void)state;
+    job jobs[1];
+    open_all(jobs, 1);
+    assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
+    assert_true(faults_try_all(go_on, &jobs[0]) > 10);
+    close_all(jobs, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_setting_that_was_added_since),
+        cmocka_unit_test(a_setting_that_was_changed),
+        cmocka_unit_test(a_checkpoint_without_settings),
+        cmocka_unit_test(a_decimal_comma),
+        cmocka_unit_test(memory_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
