@@ -213,6 +213,90 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
+/* A run ends where nothing more is wanted: contacts leave out most of the last layer, representations of an early layer the
+ * layers behind it.  What is wanted are the same bits as in a run that goes on to the logits. */
+static void a_run_that_ends_early_has_the_same_bits(void **state)
+{
+    fixture *f = *state;
+    enum { R = 4, C = 8, MAP = (C - 1) * (C - 1), X = R * C * DIM, COLUMNS = HEADS * C * R * R };
+    int32_t tokens[R * C];
+    float contacts[MAP], first[X], columns[COLUMNS];
+    const int64_t one = 1;
+    attn_msa_options all = {.logits = true, .contacts = true, .column_maps = true, .map_layer = LAYERS, .layers = &one,
+                            .nlayers = 1};
+    attn_msa_result result;
+    fill(tokens, R, C, R, C);
+    set_regression(f->msa);
+    assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &all, &result), ATTN_OK);
+    memcpy(contacts, attn_tensor_data(result.contacts), sizeof contacts);
+    memcpy(first, attn_tensor_data(result.representations[0]), sizeof first);
+    memcpy(columns, attn_tensor_data(result.column_maps), sizeof columns);
+    assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &(attn_msa_options){.contacts = true}, &result), ATTN_OK);
+    assert_memory_equal(attn_tensor_data(result.contacts), contacts, sizeof contacts);
+    assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &(attn_msa_options){.layers = &one, .nlayers = 1}, &result),
+                     ATTN_OK);
+    assert_memory_equal(attn_tensor_data(result.representations[0]), first, sizeof first);
+    attn_msa_options last = {.column_maps = true, .map_layer = LAYERS};
+    assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &last, &result), ATTN_OK);
+    assert_memory_equal(attn_tensor_data(result.column_maps), columns, sizeof columns);
+}
+
+enum { BUDGET_R = 24, BUDGET_C = 40, BUDGET_HEADS = 6, BUDGET_LAYERS = 3, BUDGET_DIM = 48 };
+
+static attn_msa *budget_model(fixture *f)
+{
+    attn_msa *msa;
+    float weights[BUDGET_LAYERS * BUDGET_HEADS];
+    for (int i = 0; i < BUDGET_LAYERS * BUDGET_HEADS; i++)
+        weights[i] = (float)(i % 5 - 2);
+    attn_config_set_int(f->config, "layers", BUDGET_LAYERS);
+    attn_config_set_int(f->config, "embed_dim", BUDGET_DIM);
+    attn_config_set_int(f->config, "attention_heads", BUDGET_HEADS);
+    attn_config_set_int(f->config, "max_positions", BUDGET_C);
+    assert_int_equal(attn_msa_create(&msa, f->context, f->config, 7), ATTN_OK);
+    attn_msa_set_regression(msa, weights, 0.5f);
+    return msa;
+}
+
+/* Contacts and representations at every number of heads together that a budget can bring about: equal but for the order
+ * of the sum over heads in the output's projection, a few units of f32's last place. */
+static void budgets_change_rounding_only(void **state)
+{
+    fixture *f = *state;
+    enum { R = BUDGET_R, C = BUDGET_C, MAP = (C - 1) * (C - 1), X = R * C * BUDGET_DIM };
+    static float contacts[MAP], x[X];
+    int32_t tokens[R * C];
+    const int64_t last = -1;
+    attn_msa *msa = budget_model(f);
+    attn_msa_options wanted = {.contacts = true, .layers = &last, .nlayers = 1};
+    attn_msa_result result;
+    attn_msa_plan plan;
+    int64_t before = BUDGET_HEADS + 1, kinds = 0;
+    fill(tokens, R, C, R, C);
+    assert_int_equal(attn_msa_plan_run(msa, 1, R, C, &wanted, &plan), ATTN_OK);
+    for (wanted.memory = plan.bytes; wanted.memory >= plan.least; wanted.memory -= 1024) {
+        assert_int_equal(attn_msa_plan_run(msa, 1, R, C, &wanted, &plan), ATTN_OK);
+        assert_true(plan.bytes <= wanted.memory && plan.heads <= before);
+        if (plan.heads == before)
+            continue;
+        assert_int_equal(attn_msa_run(msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
+        const float *p = attn_tensor_data(result.contacts), *h = attn_tensor_data(result.representations[0]);
+        if (kinds++ == 0) {
+            assert_int_equal(plan.heads, BUDGET_HEADS);
+            memcpy(contacts, p, sizeof contacts);
+            memcpy(x, h, sizeof x);
+        }
+        for (int i = 0; i < MAP; i++)
+            assert_true(fabsf(p[i] - contacts[i]) < 2e-6f);
+        for (int i = 0; i < X; i++)
+            assert_true(fabsf(h[i] - x[i]) < 5e-6f);
+        before = plan.heads;
+    }
+    assert_int_equal(before, 1);
+    assert_true(kinds >= 4); /* 6, 3, 2 and 1 */
+    attn_msa_destroy(msa);
+}
+
 /* Maps of one layer are those that all layers' maps have in its place, and take an L-th of their memory. */
 static void maps_of_one_layer(void **state)
 {
@@ -291,7 +375,8 @@ int main(void)
         TEST(published_models_have_their_size),   TEST(checkpoints_have_rows_and_columns_swapped),
         TEST(saved_models_are_loaded_again),      TEST(contacts_follow_their_formula),
         TEST(padding_and_bounds_change_nothing),  TEST(memory_is_planned),
-        TEST(maps_of_one_layer),
+        TEST(maps_of_one_layer),                  TEST(a_run_that_ends_early_has_the_same_bits),
+        TEST(budgets_change_rounding_only),
         TEST(errors_say_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -261,7 +261,8 @@ typedef struct attn_attention {
     int examples;   /* the dim of the problem that runs over the examples of a batch: usually the first */
 } attn_attention;
 /* Any attention that the engine knows, with its gradients.  Plans are kept by the tape and used again for
- * equal problems.  The result has the shape that the attention describes. */
+ * equal problems.  The result has the shape that the attention describes.  On a tape that neither records nor trains
+ * q, k and v may be BF16, and the result is then; not with a bias, tables, w or weights. */
 ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attention);
 
 /* ------------------------------------------------------------------------------------------ convolution */

@@ -36,16 +36,19 @@ static double results_of(const needs *n)
            (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
-/* x and its normalised copy; queries, keys, values and context of the heads taken together, and their maps; or some
- * tokens' hidden channels; and the weights of either that are packed meanwhile. */
+/* x, and where heads go in groups its normalised copy, since x changes between them; queries, keys, values and context of
+ * the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that are packed
+ * meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
-    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0);
-    double hidden = 1024.0 * (dim + wide) + 2 * dim * wide, attention = 4 * share * n->tokens * dim + maps + dim * dim;
-    return n->tokens * dim * (1 + number) + (attention > hidden ? attention : hidden);
+    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = 1024.0 * dim;
+    double copy = heads < n->m->heads ? number : 0, rounded = n->o->bf16 ? 0.5 * share : 0;
+    double hidden = 2 * part + 1024.0 * wide + 2 * dim * wide;
+    double attention = (4 * share + rounded) * n->tokens * dim + maps + 2 * part + 3 * share * dim * dim;
+    return n->tokens * dim * (1 + copy) + (attention > hidden ? attention : hidden);
 }
 
 static size_t bytes_of(const attn_msa *msa, const needs *n, int64_t heads)

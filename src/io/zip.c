@@ -2,6 +2,9 @@
  * Zip archives. */
 #include "io/zip.h"
 
+#include "base/context.h"
+#include "base/parallel.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -257,6 +260,41 @@ static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *en
     return code == Z_STREAM_END && room == 0 ? ATTN_OK : fail_entry(zip, entry, "compressed data are damaged");
 }
 
+/* Parts of an entry, summed each by itself. */
+enum { PARTS = 16, LEAST_PART = 1 << 16 };
+
+typedef struct checksum {
+    const uint8_t *data;
+    size_t size, each;
+    uint32_t part[PARTS];
+} checksum;
+
+static size_t part_size(const checksum *c, int64_t i)
+{
+    size_t begin = (size_t)i * c->each;
+    return begin >= c->size ? 0 : c->size - begin < c->each ? c->size - begin : c->each;
+}
+
+static void sum_part(void *user, int64_t item, int thread)
+{
+    checksum *c = user;
+    (void)thread;
+    c->part[item] = (uint32_t)crc32_z(0, c->data + (size_t)item * c->each, part_size(c, item));
+}
+
+/* The sum of a model's large entries is a third of the time it takes to load: threads share it. */
+static uint32_t checksum_of(const attn_context *context, const uint8_t *data, size_t size)
+{
+    checksum c = {.data = data, .size = size, .each = size / PARTS + 1};
+    if (size < (size_t)PARTS * LEAST_PART)
+        return (uint32_t)crc32_z(0, data, size);
+    attn__parallel_items(context->threads, PARTS, sum_part, &c);
+    uint32_t sum = c.part[0];
+    for (int64_t i = 1; i < PARTS; i++)
+        sum = (uint32_t)crc32_combine(sum, c.part[i], (z_off_t)part_size(&c, i));
+    return sum;
+}
+
 attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out)
 {
     const uint8_t *packed = zip->input->data + entry->data, *plain = out;
@@ -269,7 +307,7 @@ attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, u
     } else {
         plain = packed;
     }
-    if ((uint32_t)crc32_z(0, plain, entry->size) != entry->crc)
+    if (checksum_of(zip->input->context, plain, entry->size) != entry->crc)
         return fail_entry(zip, entry, "its checksum is wrong");
     return ATTN_OK;
 }

@@ -99,13 +99,6 @@ int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_token
     return (heads + groups - 1) / groups;
 }
 
-static attn_tensor *normalised(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x, bool bf16)
-{
-    attn_scope_begin(tape);
-    attn_tensor *h = attn_nn_layer_norm_forward(norm, tape, x);
-    return attn_scope_end(tape, bf16 ? attn__rounded(tape, h) : h);
-}
-
 typedef struct attention_part {
     const attn_nn_msa_attention *attention;
     const attn_nn_layer_norm *norm;
@@ -114,7 +107,7 @@ typedef struct attention_part {
 } attention_part;
 
 /* The maps of these heads and nothing else. */
-static bool take_maps(const attention_part *p, attn_tape *tape, attn_tensor *h, const attn__head_range *range,
+static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h, const attn__head_range *range,
                       const attn_nn_axial_run *run)
 {
     attn_tensor *maps = attn__msa_maps(p->attention, tape, h, run->keep, p->columns, range);
@@ -124,17 +117,17 @@ static bool take_maps(const attention_part *p, attn_tape *tape, attn_tensor *h, 
 }
 
 /* x += context of these heads times their columns of the output's weights; its bias comes with the first ones. */
-static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, attn_tensor *h,
+static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn__token_source *h,
                       const attn__head_range *range, const attn_nn_axial_run *run)
 {
     const attn_nn_linear *out = &p->attention->out;
-    int64_t dim = attn_tensor_dim(x, -1) / p->attention->heads;
+    int64_t dim = attn_tensor_dim(h->x, -1) / p->attention->heads;
     attn_tensor *maps = NULL, **wanted = p->take ? &maps : NULL;
     attn_tensor *o = attn__msa_heads(p->attention, tape, h, run->keep, p->columns, range, wanted);
     if (maps) {
         p->take(run->user, range->first, maps);
     }
-    o = run->bf16 ? attn__rounded(tape, o) : o;
+    o = run->bf16 && o && attn_tensor_dtype(o) == ATTN_F32 ? attn__rounded(tape, o) : o;
     return attn__linear_part_run(tape, &(attn__linear_part){.x = o, .w = out->weight, .column = range->first * dim,
                                                             .b = range->first ? NULL : out->bias, .add = true, .y = x});
 }
@@ -146,58 +139,19 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
         return true;
     int64_t heads = p->attention->heads, each = attn__msa_heads_at_once(heads, tokens_of(x), max_tokens);
     bool fine = true;
+    attn__token_source h = {x, p->norm, run->bf16};
     attn_scope_begin(tape);
-    attn_tensor *h = normalised(p->norm, tape, x, run->bf16);
+    if (each < heads) { /* x changes between the groups */
+        h = (attn__token_source){attn__tokens_normalised(tape, &h), NULL, run->bf16};
+        fine = h.x != NULL;
+    }
     for (int64_t first = 0; first < heads && fine; first += each) {
         attn__head_range range = {first, each < heads - first ? each : heads - first};
         attn_scope_begin(tape);
-        fine = p->maps_alone ? take_maps(p, tape, h, &range, run) : add_heads(p, tape, x, h, &range, run);
+        fine = p->maps_alone ? take_maps(p, tape, &h, &range, run) : add_heads(p, tape, x, &h, &range, run);
         attn_scope_end(tape, NULL);
     }
     attn_scope_end(tape, NULL);
-    return fine;
-}
-
-/* Weights as products want them, for all the parts below; none where they cannot be had.  False without memory. */
-static bool pack_weights(attn_tape *tape, const attn_tensor *w, bool bf16, attn__packed *packed)
-{
-    *packed = (attn__packed){0};
-    return attn_tensor_dtype(w) != ATTN_F32 ||
-           attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, attn_tensor_data(w), attn_tensor_dim(w, 1),
-                           attn_tensor_dim(w, 0), attn_tensor_dim(w, 1), packed) != ATTN_MEMORY;
-}
-
-/* x += the network of x, tokens of one part. */
-static bool feed_part(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, const attn__packed packed[2],
-                      bool bf16)
-{
-    const attn_nn_linear *fc1 = &layer->fc1, *fc2 = &layer->fc2;
-    attn_tensor *h = normalised(&layer->ffn_norm, tape, x, bf16);
-    attn__linear_part wide = {.x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_GELU_ERF};
-    h = attn__linear_new(tape, &wide, attn_tensor_dim(fc1->weight, 0), bf16 ? ATTN_BF16 : attn_tensor_dtype(x));
-    return attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = fc2->weight, .b = fc2->bias,
-                                                            .packed = &packed[1], .add = true, .y = x});
-}
-
-/* Some tokens at a time in any case: their hidden channels, four times as many, then stay in the last cache. */
-static bool apply_feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, int64_t max_tokens,
-                               bool bf16)
-{
-    enum { TOKENS = 1024, FEW = 64 }; /* few are quicker without packing */
-    int64_t tokens = tokens_of(x), each = max_tokens > 0 && max_tokens < TOKENS ? max_tokens : TOKENS;
-    attn_tensor *flat = attn_reshape(tape, x, 2, (int64_t[]){tokens, attn_tensor_dim(x, -1)});
-    attn__packed packed[2] = {0};
-    bool fine = flat != NULL, many = bf16 || (tokens > FEW && each > FEW);
-    fine = fine && (!many || (pack_weights(tape, layer->fc1.weight, bf16, &packed[0]) &&
-                              pack_weights(tape, layer->fc2.weight, bf16, &packed[1])));
-    for (int64_t at = 0; at < tokens && fine; at += each) {
-        attn_scope_begin(tape);
-        attn_tensor *part = attn__part_of(tape, flat, at, at + each < tokens ? at + each : tokens);
-        fine = part && feed_part(layer, tape, part, packed, bf16);
-        attn_scope_end(tape, NULL);
-    }
-    attn__gemm_unpack(&packed[0]);
-    attn__gemm_unpack(&packed[1]);
     return fine;
 }
 
@@ -207,6 +161,7 @@ bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape
     int64_t max_tokens = run->max_tokens > 0 ? run->max_tokens : layer->max_tokens;
     bool to_rows = run->end == ATTN_AXIAL_ROW_MAPS, to_columns = run->end == ATTN_AXIAL_COLUMN_MAPS;
     attention_part rows = {&layer->rows, &layer->rows_norm, false, to_rows, run->rows};
+    attn__token_source feed = {x, &layer->ffn_norm, run->bf16};
     attention_part columns = {&layer->columns, &layer->columns_norm, true, to_columns, run->columns};
     if (attn_tape_mode(tape).record || attn_tape_mode(tape).train) {
         attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
@@ -220,7 +175,7 @@ bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape
     }
     return x && apply_attention(&rows, tape, x, run, max_tokens) &&
            (to_rows || apply_attention(&columns, tape, x, run, max_tokens)) &&
-           (to_rows || to_columns || apply_feed_forward(layer, tape, x, max_tokens, run->bf16));
+           (to_rows || to_columns || attn__tokens_feed_forward(tape, &feed, &layer->fc1, &layer->fc2, max_tokens));
 }
 
 /* ------------------------------------------------------------------------------------------------- either way */

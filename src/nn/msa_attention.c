@@ -5,8 +5,8 @@
 
 #include "base/context.h"
 #include "nn/check.h"
-#include "tensor/linear_part.h"
 #include "tensor/number.h"
+#include "tensor/op.h"
 
 #include <math.h>
 #include <string.h>
@@ -123,10 +123,10 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
     }
 }
 
-/* Attention itself is in f32, or f64: its share of the work is small. */
-static attn_dtype number_of(const attn_tensor *x)
+/* Maps are in f32, or f64, and so is attention that makes them: its share of the work is small. */
+static attn_dtype number_of(const attn__token_source *source, bool maps)
 {
-    return attn_tensor_dtype(x) == ATTN_BF16 ? ATTN_F32 : attn_tensor_dtype(x);
+    return source->bf16 ? maps ? ATTN_F32 : ATTN_BF16 : attn_tensor_dtype(source->x);
 }
 
 static bool keeps_gradients(const attn_tape *tape)
@@ -134,15 +134,28 @@ static bool keeps_gradients(const attn_tape *tape)
     return attn_tape_mode(tape).record || attn_tape_mode(tape).train;
 }
 
+/* What is made of the tokens for these heads: up to q, k and v. */
+typedef struct projection {
+    const attn_nn_linear *linear;
+    attn_tensor **y;
+} projection;
+
 /* Through the tape where it may want gradients. */
-static attn_tensor *project(const attn_nn_linear *linear, attn_tape *tape, attn_tensor *x, const attn__head_range *range,
-                            int64_t dim)
+static bool project(attn_tape *tape, const attn__token_source *source, const sizes *s, const attn__head_range *range,
+                    attn_dtype dtype, int n, const projection *wanted)
 {
-    if (keeps_gradients(tape)) {
-        return attn_nn_linear_forward(linear, tape, x);
+    enum { MOST = 3 };
+    attn__token_linear linears[MOST];
+    int64_t shape[] = {s->rows, s->cols, s->batch, s->heads * s->dim};
+    for (int i = 0; i < n; i++) {
+        bool recorded = keeps_gradients(tape);
+        *wanted[i].y = recorded ? attn_nn_linear_forward(wanted[i].linear, tape, source->x)
+                                : attn__op_result(tape, dtype, sizeof shape / sizeof *shape, shape);
+        if (!*wanted[i].y)
+            return false;
+        linears[i] = (attn__token_linear){wanted[i].linear, range->first * s->dim, *wanted[i].y};
     }
-    attn__linear_part part = {.x = x, .w = linear->weight, .b = linear->bias, .row = range->first * dim};
-    return attn__linear_new(tape, &part, range->n * dim, number_of(x));
+    return keeps_gradients(tape) || attn__tokens_project(tape, source, n, linears);
 }
 
 static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape)
@@ -151,13 +164,13 @@ static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int6
 }
 
 /* One row attends to itself alone, padded or not: no projection of queries and keys, no dropout. */
-static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x, const sizes *s,
-                               const attn__head_range *range, attn_tensor **weights)
+static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
+                               const sizes *s, const attn__head_range *range, attn_tensor **weights)
 {
-    if (weights) {
-        *weights = ones(tape, number_of(x), 5, (int64_t[]){s->heads, s->cols, s->batch, 1, 1});
-    }
-    return project(&layer->v, tape, x, range, s->dim);
+    attn_tensor *v = NULL;
+    if (weights)
+        *weights = ones(tape, number_of(source, true), 5, (int64_t[]){s->heads, s->cols, s->batch, 1, 1});
+    return project(tape, source, s, range, number_of(source, false), 1, &(projection){&layer->v, &v}) ? v : NULL;
 }
 
 /* The maps as attention to values that are the identity of `side` keys: scores and maps are then products of matrices,
@@ -187,12 +200,17 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     return attn_attend(tape, &maps);
 }
 
-/* Queries and keys of the heads, and what is asked of them. */
-static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
-                const attn_tensor *keep, bool columns, const sizes *s, const attn__head_range *range)
+/* Queries and keys of the heads, values too where wanted, and what is asked of them. */
+static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
+                const attn_tensor *keep, bool columns, const sizes *s, const attn__head_range *range, bool maps,
+                bool values)
 {
     const int64_t row_maps[] = {s->heads, s->batch, s->cols, s->cols};
     const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
+    bool scaled = !columns && keep; /* attn_mul knows no bf16 */
+    attn_dtype dtype = number_of(source, maps || scaled);
+    const projection wanted[] = {
+        {&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
     *a = (attn_attention){.mask = keep, .rank = 4, .shape = {s->rows, s->cols, s->batch, s->heads * s->dim},
                           .weights_rank = columns ? 5 : 4, .dropout = layer->dropout, .examples = columns ? 2 : 1};
     memcpy(a->weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
@@ -200,47 +218,45 @@ static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape
         describe_columns(&a->problem, s, keep != NULL);
     else if (!describe_rows(&a->problem, tape, s, keep != NULL))
         return false;
-    a->q.tensor = project(&layer->q, tape, x, range, s->dim);
-    if (!columns && keep)
-        a->q.tensor = attn_mul(tape, a->q.tensor, query_factor(tape, s, keep, layer->own_depth, number_of(x)));
-    a->k.tensor = project(&layer->k, tape, x, range, s->dim);
+    if (!project(tape, source, s, range, dtype, values ? 3 : 2, wanted))
+        return false;
+    if (scaled)
+        a->q.tensor = attn_mul(tape, a->q.tensor, query_factor(tape, s, keep, layer->own_depth, dtype));
     a->problem.with |= keep ? ATTN_WITH_MASK : 0;
-    a->problem.dtype = number_of(x);
+    a->problem.dtype = dtype;
     a->problem.mask_fill = layer->fill;
     a->problem.weights_dropped = true;
-    return a->q.tensor && a->k.tensor;
+    return a->q.tensor != NULL;
 }
 
-attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
-                            bool columns, const attn__head_range *range)
+attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
+                            const attn_tensor *keep, bool columns, const attn__head_range *range)
 {
     sizes s;
     attn_attention a;
-    if (!measure(&s, tape, x, keep, layer->heads))
+    if (!measure(&s, tape, source->x, keep, layer->heads))
         return NULL;
     s.heads = range->n;
     if (columns && s.rows == 1)
-        return ones(tape, number_of(x), 5, (int64_t[]){s.heads, s.cols, s.batch, 1, 1});
-    return ask(&a, layer, tape, x, keep, columns, &s, range) ? maps_of(tape, &a, columns ? s.rows : s.cols) : NULL;
+        return ones(tape, number_of(source, true), 5, (int64_t[]){s.heads, s.cols, s.batch, 1, 1});
+    return ask(&a, layer, tape, source, keep, columns, &s, range, true, false)
+               ? maps_of(tape, &a, columns ? s.rows : s.cols) : NULL;
 }
 
-attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
                              const attn_tensor *keep, bool columns, const attn__head_range *range,
                              attn_tensor **weights)
 {
     sizes s;
     attn_attention a;
-    if (!measure(&s, tape, x, keep, layer->heads))
+    if (!measure(&s, tape, source->x, keep, layer->heads))
         return NULL;
     s.heads = range->n;
     if (columns && s.rows == 1)
-        return single_row(layer, tape, x, &s, range, weights);
-    if (!ask(&a, layer, tape, x, keep, columns, &s, range))
+        return single_row(layer, tape, source, &s, range, weights);
+    if (!ask(&a, layer, tape, source, keep, columns, &s, range, weights != NULL, true))
         return NULL;
-    a.v.tensor = project(&layer->v, tape, x, range, s.dim);
     a.weights = weights;
-    if (!a.v.tensor)
-        return NULL;
     if (weights && !keeps_gradients(tape)) {
         *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
@@ -254,12 +270,14 @@ attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn
                                         const attn_tensor *keep, attn_tensor **weights)
 {
     attn__head_range all = {0, layer->heads};
-    return attn_nn_linear_forward(&layer->out, tape, attn__msa_heads(layer, tape, x, keep, false, &all, weights));
+    attn__token_source source = {.x = x};
+    return attn_nn_linear_forward(&layer->out, tape, attn__msa_heads(layer, tape, &source, keep, false, &all, weights));
 }
 
 attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                            const attn_tensor *keep, attn_tensor **weights)
 {
     attn__head_range all = {0, layer->heads};
-    return attn_nn_linear_forward(&layer->out, tape, attn__msa_heads(layer, tape, x, keep, true, &all, weights));
+    attn__token_source source = {.x = x};
+    return attn_nn_linear_forward(&layer->out, tape, attn__msa_heads(layer, tape, &source, keep, true, &all, weights));
 }

@@ -5,20 +5,24 @@
 #define ATTN_NN_MSA_ATTENTION_H
 
 #include "attn/nn_msa.h"
+#include "nn/token_parts.h"
 
 typedef struct attn__head_range {
     int64_t first, n;
 } attn__head_range;
 
-/* The heads' contexts [R,C,B,n*D/H], before the output's projection; *weights as in attn/nn_msa.h, for these heads.
- * Fewer than all heads only on a tape that does not record.  NULL (noted) on failure. */
-attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+/* On tapes that record x is taken as it is: source->norm is NULL, and so it is for all that are normalised already.
+ *
+ * The heads' contexts [R,C,B,n*D/H], before the output's projection; *weights as in attn/nn_msa.h, for these heads.
+ * Fewer than all heads only on a tape that does not record.  In bf16 where
+ * source->bf16 says so and no maps are wanted, which have more than 8 bits to tell.  NULL (noted) on failure. */
+attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
                              const attn_tensor *keep, bool columns, const attn__head_range *range,
                              attn_tensor **weights);
 
 /* The maps alone, the same bits: no values are projected.  Not on a tape that records. */
-attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
-                            bool columns, const attn__head_range *range);
+attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
+                            const attn_tensor *keep, bool columns, const attn__head_range *range);
 
 /* Heads taken together so that their projections fit max_tokens (0: no bound): equal groups, at least one head each. */
 int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens);

@@ -425,11 +425,20 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
+/* bf16 too where nothing is recorded, of queries, keys and values alone: the engine's other arrays are f32 beside it. */
+static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
+{
+    bool bf16 = !tape->options.record && !tape->options.train && !a->weights;
+    for (int i = 0; i < INPUTS; i++)
+        bf16 = bf16 && (i <= V ? inputs[i] && inputs[i]->data && inputs[i]->dtype == ATTN_BF16 : !inputs[i]);
+    return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
+}
+
 attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
 {
     attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
     memcpy(inputs + TABLES, a->table, sizeof a->table);
-    if (!attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]))
+    if (!takes(tape, a, inputs))
         return NULL;
     attn_problem problem = forward_problem(tape, a);
     if (!accepts(tape, a, inputs, &problem))
