@@ -205,8 +205,8 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* What the checkpoint was made with is what the run goes on with.  A setting that it does not know was added to attn since,
- * and has its default. */
+/* What the checkpoint was made with is what the run goes on with.  A setting that it does not know was added to attn
+ * since, and has its default. */
 static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
@@ -216,8 +216,8 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
             return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with a setting \"%.60s\", which is not among "
                               "those of training.json, or not known to this attn", path, key);
         if (!attn_value_same(attn_config_get(then, key), now))
-            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with another \"%.60s\" than training.json says",
-                              path, key);
+            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with another \"%.60s\" than training.json "
+                              "says", path, key);
     }
     return ATTN_OK;
 }
