@@ -5,7 +5,7 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
-#include "tensor/gemm.h"
+#include "tensor/gemm_parts.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -156,7 +156,8 @@ static void try_sizes(world w, bool own)
 {
     static const int64_t sizes[][3] = {{1, 1, 1},      {1, 17, 3},     {7, 5, 13},     {12, 64, 64},    {13, 65, 63},
                                        {31, 33, 257},  {96, 192, 256}, {97, 193, 255}, {127, 48, 400},  {768, 64, 64},
-                                       {769, 67, 127}, {771, 129, 65}, {767, 64, 129}, {1000, 300, 70}};
+                                       {769, 67, 127}, {771, 129, 65}, {767, 64, 129}, {1000, 300, 70},
+                                       {128, 64, 64},  {193, 529, 97}, {389, 65, 1061}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int kind = 0; kind < 8; kind++) {
             product p = {sizes[i][0], sizes[i][1], sizes[i][2], kind & 4 ? 3 : 0, kind & 1, kind & 2, kind % 3 == 1, false, 0};
@@ -175,6 +176,87 @@ static void products_are_sums(void **state)
         try_sizes(w, false);
         end_world(w);
     }
+}
+
+/* More columns, and more of k, than the matrix unit's product packs at once. */
+static void large_products_are_sums(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 2);
+    for (int kind = 0; kind < 4; kind++)
+        try_product(w, &(product){130, 3075, 1030, 2, kind & 1, kind & 2, kind == 1, true, ATTN_IDENTITY}, false);
+    try_product(w, &(product){130, 3075, 1030, 0, false, true, false, true, ATTN_GELU_ERF}, false);
+    end_world(w);
+}
+
+/* Where the matrix unit takes the product: the same bits for any number of threads, for some of the rows alone, and with
+ * weights packed before. */
+static void bits_depend_on_nothing_else(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    for (int kind = 0; kind < 4; kind++) {
+        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        arrays x = make_arrays(&p);
+        attn__gemm_args args = args_of(&p, &x);
+        for (int threads = 1; threads <= 5; threads++) {
+            world w = make_world("amx", threads);
+            args.c = threads == 1 ? x.old : x.c;
+            assert_true(attn__gemm(w.tape, &args));
+            assert_true(threads == 1 || memcmp(x.c, x.old, (size_t)x.size * sizeof(float)) == 0);
+            end_world(w);
+        }
+        world w = make_world("amx", 2);
+        attn__gemm_args some = attn__gemm_rows_from(&args, 211);
+        some.m = 130;
+        assert_true(attn__gemm(w.tape, &some));
+        attn__packed packed = {0};
+        if (p.tb && !p.ta)
+            assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
+        for (int64_t row = 0; row < 30 && packed.hold.data; row += 15) {
+            some = attn__gemm_rows_from(&args, row);
+            some.m = 15;
+            assert_int_equal(attn__gemm_parts(w.tape, &some, &packed), ATTN_OK);
+        }
+        attn__gemm_unpack(&packed);
+        assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));
+        end_world(w);
+        free_arrays(&x);
+    }
+}
+
+static int class_of(float x)
+{
+    return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
+}
+
+/* What is infinite, no number, or too large for a sum gives what multiply-adds give, and only where it counts. */
+static void numbers_that_are_not_finite(void **state)
+{
+    (void)state;
+    static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -2e38f};
+    enum { ODD = sizeof odd / sizeof *odd };
+    world w = make_world(NULL, 2);
+    for (int i = 0; i < 4 * ODD * 3; i++) {
+        product p = {300, 70, 1100, i % 2, i & 1, i & 2, i % 3 == 1, i % 3 == 2, ATTN_IDENTITY};
+        arrays x = make_arrays(&p);
+        float *at = i / 4 / ODD == 1 ? x.b : x.a;
+        at[i / 4 / ODD == 1 && p.tb ? 7 : 7 * (at == x.a ? x.lda : x.ldb)] = odd[i / 4 % ODD];
+        if (i / 4 / ODD == 2)
+            x.b[11] = 3e38f;
+        attn__gemm_args args = args_of(&p, &x);
+        assert_true(attn__gemm(w.tape, &args));
+        args.c = x.old;
+        assert_true(attn__gemm_in_vectors(w.tape, &args));
+        for (int64_t j = 0; j < x.size; j++) {
+            assert_int_equal(class_of(x.c[j]), class_of(x.old[j]));
+            if (class_of(x.c[j]) == 0)
+                assert_true(fabsf(x.c[j] - x.old[j]) <= 1e-3f + 1e-5f * fabsf(x.old[j]));
+        }
+        free_arrays(&x);
+    }
+    end_world(w);
 }
 
 static void own_tiles_of_every_instruction_set(void **state)
@@ -294,6 +376,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_sums),
+        cmocka_unit_test(large_products_are_sums),
+        cmocka_unit_test(bits_depend_on_nothing_else),
+        cmocka_unit_test(numbers_that_are_not_finite),
         cmocka_unit_test(own_tiles_of_every_instruction_set),
         cmocka_unit_test(nothing_to_sum_is_zero),
         cmocka_unit_test(packed_weights_serve_any_rows),

@@ -12,45 +12,90 @@
 #include "tensor/number.h"
 
 #include <math.h>
+#include <string.h>
 
 /* One map of one alignment, and where its sums are. */
 typedef struct feature {
-    const attn_tensor *maps;
-    attn_tensor *sums;
-    int64_t base, to;       /* their first elements */
-    int64_t cols, residues; /* of the map, with <cls>; of the alignment */
+    const void *map;        /* [cols,cols], the map with <cls> */
+    void *sums;             /* [cols - 1,cols - 1] */
+    bool wide;              /* both are f64, not f32 */
+    int64_t cols, residues; /* of the map; of the alignment */
     double weight, total;
     double *row_sums;       /* of S, [residues]; those of its columns are the same */
 } feature;
 
-/* S = map + map^T without <cls>: the sum, not the mean, as the regression was fitted. */
-static double symmetric(const feature *f, int64_t i, int64_t j)
+/* Rows that go together: what is read down the map's columns then uses whole lines of the cache. */
+enum { TOGETHER = 16 };
+
+static inline double number_at(const void *data, bool wide, int64_t i)
 {
-    return attn__number(f->maps, f->base + (i + 1) * f->cols + j + 1) +
-           attn__number(f->maps, f->base + (j + 1) * f->cols + i + 1);
+    return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
+/* S = map + map^T without <cls>: the sum, not the mean, as the regression was fitted.  S[i + r,j] for r in [0, rows)
+ * and j in [first, last). */
+static inline void symmetric(const feature *f, bool wide, int64_t i, int64_t rows, int64_t first, int64_t last,
+                             double s[TOGETHER][TOGETHER])
+{
+    for (int64_t j = first; j < last; j++)
+        for (int64_t r = 0; r < rows; r++)
+            s[j - first][r] = number_at(f->map, wide, (j + 1) * f->cols + i + r + 1);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = first; j < last; j++)
+            s[j - first][r] += number_at(f->map, wide, (i + r + 1) * f->cols + j + 1);
+}
+
+static int64_t rows_at(const feature *f, int64_t i, int64_t end)
+{
+    int64_t most = end < f->residues ? end : f->residues;
+    return most - i < TOGETHER ? most - i : TOGETHER;
+}
+
+/* Each row's sum goes along its columns in their order. */
 static void sum_rows(void *user, int64_t begin, int64_t end)
 {
     const feature *f = user;
-    for (int64_t i = begin; i < end; i++) {
-        f->row_sums[i] = 0;
-        for (int64_t j = 0; j < f->residues; j++) {
-            f->row_sums[i] += symmetric(f, i, j);
+    double s[TOGETHER][TOGETHER];
+    for (int64_t i = begin; i < end; i += TOGETHER) {
+        double sums[TOGETHER] = {0};
+        int64_t rows = rows_at(f, i, end);
+        for (int64_t first = 0; first < f->residues; first += TOGETHER) {
+            int64_t n = rows_at(f, first, f->residues);
+            f->wide ? symmetric(f, true, i, rows, first, first + n, s) : symmetric(f, false, i, rows, first, first + n, s);
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t r = 0; r < rows; r++)
+                    sums[r] += s[j][r];
+        }
+        memcpy(f->row_sums + i, sums, (size_t)rows * sizeof *sums);
+    }
+}
+
+/* sums[i + r,first + j] += weight * corrected S. */
+static void add_block(const feature *f, int64_t i, int64_t rows, int64_t first, int64_t n, double s[TOGETHER][TOGETHER])
+{
+    for (int64_t r = 0; r < rows; r++) {
+        double share = f->total != 0 ? f->row_sums[i + r] / f->total : 0; /* a map of zeros has no average */
+        for (int64_t j = 0; j < n; j++) {
+            double corrected = s[j][r] - share * f->row_sums[first + j];
+            int64_t to = (i + r) * (f->cols - 1) + first + j;
+            if (f->wide)
+                ((double *)f->sums)[to] += f->weight * corrected;
+            else
+                ((float *)f->sums)[to] = (float)((double)((float *)f->sums)[to] + f->weight * corrected);
         }
     }
 }
 
-/* A map of zeros has no average to be corrected for. */
 static void add_rows(void *user, int64_t begin, int64_t end)
 {
     const feature *f = user;
-    for (int64_t i = begin; i < end; i++) {
-        double share = f->total != 0 ? f->row_sums[i] / f->total : 0;
-        for (int64_t j = 0; j < f->residues; j++) {
-            int64_t to = f->to + i * (f->cols - 1) + j;
-            double corrected = symmetric(f, i, j) - share * f->row_sums[j];
-            attn__set_number(f->sums, to, attn__number(f->sums, to) + f->weight * corrected);
+    double s[TOGETHER][TOGETHER];
+    for (int64_t i = begin; i < end; i += TOGETHER) {
+        int64_t rows = rows_at(f, i, end);
+        for (int64_t first = 0; first < f->residues; first += TOGETHER) {
+            int64_t n = rows_at(f, first, f->residues);
+            f->wide ? symmetric(f, true, i, rows, first, first + n, s) : symmetric(f, false, i, rows, first, first + n, s);
+            add_block(f, i, rows, first, n, s);
         }
     }
 }
@@ -67,10 +112,13 @@ bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__m
     enum { GRAIN = 32 };
     int threads = attn_context_threads(attn_tape_context(tape));
     int64_t cols = tokens->cols, heads = attn_tensor_dim(maps, 0), wide = cols - 1;
+    size_t element = attn_dtype_size(attn_tensor_dtype(maps));
     attn_tensor *row_sums = attn_tensor_make(tape, ATTN_F64, 1, &cols, NULL);
     for (int64_t i = 0; row_sums && i < heads * tokens->batch; i++) {
         int64_t head = first + i / tokens->batch, b = i % tokens->batch;
-        feature f = {.maps = maps, .sums = sums, .base = i * cols * cols, .to = b * wide * wide, .cols = cols,
+        feature f = {.map = (const char *)attn_tensor_data(maps) + (size_t)(i * cols * cols) * element,
+                     .sums = (char *)attn_tensor_data(sums) + (size_t)(b * wide * wide) * element,
+                     .wide = attn_tensor_dtype(maps) == ATTN_F64, .cols = cols,
                      .residues = residues(msa, tokens, b), .row_sums = attn_tensor_data(row_sums),
                      .weight = attn__number(msa->regression.weight, layer * msa->heads + head)};
         attn__parallel_range(threads, f.residues, GRAIN, sum_rows, &f);

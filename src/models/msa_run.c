@@ -16,8 +16,11 @@ typedef struct run {
     attn__msa_results *results;
     attn__msa_tokens tokens;
     int64_t layer;
+    int64_t last; /* stages to go through: a layer has THIRDS of them, which end at row maps, column maps, result */
     bool failed;
 } run;
+
+enum { ROW_MAPS = 1, COLUMN_MAPS = 2, THIRDS = 3 };
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
@@ -116,6 +119,8 @@ static attn_tensor *layer_in_place(run *r, attn_tensor *x)
                              .user = r};
     how.rows = (r->results->row_maps && keeps_maps(r)) || r->results->contacts ? take_rows : NULL;
     how.columns = r->results->column_maps && keeps_maps(r) ? take_columns : NULL;
+    int64_t left = r->last - r->layer * THIRDS;
+    how.end = left == ROW_MAPS ? ATTN_AXIAL_ROW_MAPS : left == COLUMN_MAPS ? ATTN_AXIAL_COLUMN_MAPS : ATTN_AXIAL_RESULT;
     return attn_nn_axial_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 
@@ -129,12 +134,33 @@ static bool note_hidden(run *r, int64_t i, attn_tensor *x)
     return true;
 }
 
+/* What comes behind the last thing wanted is not computed: contacts want the last layer's row maps, and not its result,
+ * which is a fourteenth of the work. */
+static int64_t last_stage(const run *r)
+{
+    const attn__msa_wishes *w = r->wishes;
+    int64_t layers = r->msa->layers, last = 0, mapped = (w->map_layer ? w->map_layer : layers) - 1;
+    int64_t rows = w->contacts ? layers - 1 : mapped;
+    if (w->logits)
+        return layers * THIRDS;
+    for (int64_t i = 0; i <= layers; i++)
+        last = w->hidden[i] ? i * THIRDS : last;
+    if ((w->contacts || w->row_maps) && rows * THIRDS + ROW_MAPS > last)
+        last = rows * THIRDS + ROW_MAPS;
+    if (w->column_maps && mapped * THIRDS + COLUMN_MAPS > last)
+        last = mapped * THIRDS + COLUMN_MAPS;
+    return last;
+}
+
 static attn_tensor *run_layers(run *r, attn_tensor *x)
 {
+    r->last = last_stage(r);
     for (r->layer = 0; x && r->layer < r->msa->layers; r->layer++) {
         if (!note_hidden(r, r->layer, x)) {
             return NULL;
         }
+        if (r->layer * THIRDS >= r->last)
+            break;
         x = records(r) ? layer_recorded(r, x) : layer_in_place(r, x);
     }
     return r->failed ? NULL : x;

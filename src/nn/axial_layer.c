@@ -109,9 +109,19 @@ static attn_tensor *normalised(const attn_nn_layer_norm *norm, attn_tape *tape, 
 typedef struct attention_part {
     const attn_nn_msa_attention *attention;
     const attn_nn_layer_norm *norm;
-    bool columns;
+    bool columns, maps_alone;
     attn_nn_take_maps take;
 } attention_part;
+
+/* The maps of these heads and nothing else. */
+static bool take_maps(const attention_part *p, attn_tape *tape, attn_tensor *h, const attn__head_range *range,
+                      const attn_nn_axial_run *run)
+{
+    attn_tensor *maps = attn__msa_maps(p->attention, tape, h, run->keep, p->columns, range);
+    if (maps)
+        p->take(run->user, range->first, maps);
+    return maps != NULL;
+}
 
 /* x += context of these heads times their columns of the output's weights; its bias comes with the first ones. */
 static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, attn_tensor *h,
@@ -132,6 +142,8 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
 static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_axial_run *run,
                             int64_t max_tokens)
 {
+    if (p->maps_alone && !p->take)
+        return true;
     int64_t heads = p->attention->heads, each = attn__msa_heads_at_once(heads, tokens_of(x), max_tokens);
     bool fine = true;
     attn_scope_begin(tape);
@@ -139,7 +151,7 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     for (int64_t first = 0; first < heads && fine; first += each) {
         attn__head_range range = {first, each < heads - first ? each : heads - first};
         attn_scope_begin(tape);
-        fine = add_heads(p, tape, x, h, &range, run);
+        fine = p->maps_alone ? take_maps(p, tape, h, &range, run) : add_heads(p, tape, x, h, &range, run);
         attn_scope_end(tape, NULL);
     }
     attn_scope_end(tape, NULL);
@@ -193,8 +205,9 @@ bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape
                                const attn_nn_axial_run *run)
 {
     int64_t max_tokens = run->max_tokens > 0 ? run->max_tokens : layer->max_tokens;
-    attention_part rows = {&layer->rows, &layer->rows_norm, false, run->rows};
-    attention_part columns = {&layer->columns, &layer->columns_norm, true, run->columns};
+    bool to_rows = run->end == ATTN_AXIAL_ROW_MAPS, to_columns = run->end == ATTN_AXIAL_COLUMN_MAPS;
+    attention_part rows = {&layer->rows, &layer->rows_norm, false, to_rows, run->rows};
+    attention_part columns = {&layer->columns, &layer->columns_norm, true, to_columns, run->columns};
     if (attn_tape_mode(tape).record || attn_tape_mode(tape).train) {
         attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
                    "axial layer: in place only on a tape that neither records nor trains");
@@ -206,7 +219,8 @@ bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape
         return false;
     }
     return x && apply_attention(&rows, tape, x, run, max_tokens) &&
-           apply_attention(&columns, tape, x, run, max_tokens) && apply_feed_forward(layer, tape, x, max_tokens, run->bf16);
+           (to_rows || apply_attention(&columns, tape, x, run, max_tokens)) &&
+           (to_rows || to_columns || apply_feed_forward(layer, tape, x, max_tokens, run->bf16));
 }
 
 /* ------------------------------------------------------------------------------------------------- either way */

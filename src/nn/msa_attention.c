@@ -187,48 +187,65 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     return attn_attend(tape, &maps);
 }
 
+/* Queries and keys of the heads, and what is asked of them. */
+static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                const attn_tensor *keep, bool columns, const sizes *s, const attn__head_range *range)
+{
+    const int64_t row_maps[] = {s->heads, s->batch, s->cols, s->cols};
+    const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
+    *a = (attn_attention){.mask = keep, .rank = 4, .shape = {s->rows, s->cols, s->batch, s->heads * s->dim},
+                          .weights_rank = columns ? 5 : 4, .dropout = layer->dropout, .examples = columns ? 2 : 1};
+    memcpy(a->weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
+    if (columns)
+        describe_columns(&a->problem, s, keep != NULL);
+    else if (!describe_rows(&a->problem, tape, s, keep != NULL))
+        return false;
+    a->q.tensor = project(&layer->q, tape, x, range, s->dim);
+    if (!columns && keep)
+        a->q.tensor = attn_mul(tape, a->q.tensor, query_factor(tape, s, keep, layer->own_depth, number_of(x)));
+    a->k.tensor = project(&layer->k, tape, x, range, s->dim);
+    a->problem.with |= keep ? ATTN_WITH_MASK : 0;
+    a->problem.dtype = number_of(x);
+    a->problem.mask_fill = layer->fill;
+    a->problem.weights_dropped = true;
+    return a->q.tensor && a->k.tensor;
+}
+
+attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
+                            bool columns, const attn__head_range *range)
+{
+    sizes s;
+    attn_attention a;
+    if (!measure(&s, tape, x, keep, layer->heads))
+        return NULL;
+    s.heads = range->n;
+    if (columns && s.rows == 1)
+        return ones(tape, number_of(x), 5, (int64_t[]){s.heads, s.cols, s.batch, 1, 1});
+    return ask(&a, layer, tape, x, keep, columns, &s, range) ? maps_of(tape, &a, columns ? s.rows : s.cols) : NULL;
+}
+
 attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                              const attn_tensor *keep, bool columns, const attn__head_range *range,
                              attn_tensor **weights)
 {
     sizes s;
-    if (!measure(&s, tape, x, keep, layer->heads)) {
+    attn_attention a;
+    if (!measure(&s, tape, x, keep, layer->heads))
         return NULL;
-    }
     s.heads = range->n;
-    if (columns && s.rows == 1) {
+    if (columns && s.rows == 1)
         return single_row(layer, tape, x, &s, range, weights);
-    }
-    attn_attention a = {.mask = keep, .rank = 4, .shape = {s.rows, s.cols, s.batch, s.heads * s.dim},
-                        .weights = weights, .weights_rank = columns ? 5 : 4, .dropout = layer->dropout,
-                        .examples = columns ? 2 : 1};
-    const int64_t row_maps[] = {s.heads, s.batch, s.cols, s.cols};
-    const int64_t column_maps[] = {s.heads, s.cols, s.batch, s.rows, s.rows};
-    memcpy(a.weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
-    if (columns) {
-        describe_columns(&a.problem, &s, keep != NULL);
-    } else if (!describe_rows(&a.problem, tape, &s, keep != NULL)) {
+    if (!ask(&a, layer, tape, x, keep, columns, &s, range))
         return NULL;
-    }
-    a.q.tensor = project(&layer->q, tape, x, range, s.dim);
-    if (!columns && keep) {
-        a.q.tensor = attn_mul(tape, a.q.tensor, query_factor(tape, &s, keep, layer->own_depth, number_of(x)));
-    }
-    a.k.tensor = project(&layer->k, tape, x, range, s.dim);
     a.v.tensor = project(&layer->v, tape, x, range, s.dim);
-    if (!a.q.tensor || !a.k.tensor || !a.v.tensor) {
+    a.weights = weights;
+    if (!a.v.tensor)
         return NULL;
-    }
-    a.problem.with |= keep ? ATTN_WITH_MASK : 0;
-    a.problem.dtype = number_of(x);
-    a.problem.mask_fill = layer->fill;
-    a.problem.weights_dropped = true;
     if (weights && !keeps_gradients(tape)) {
         *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
-        if (!*weights) { /* contacts made without them would look like an answer */
+        if (!*weights) /* contacts made without them would look like an answer */
             return NULL;
-        }
     }
     return attn_attend(tape, &a);
 }

@@ -16,6 +16,10 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
                              const attn_tensor *keep, bool columns, const attn__head_range *range,
                              attn_tensor **weights);
 
+/* The maps alone, the same bits: no values are projected.  Not on a tape that records. */
+attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
+                            bool columns, const attn__head_range *range);
+
 /* Heads taken together so that their projections fit max_tokens (0: no bound): equal groups, at least one head each. */
 int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens);
 

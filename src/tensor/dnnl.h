@@ -15,6 +15,11 @@ int attn__dnnl_use_threads(int threads);
 /* The rows of the product that were done: all, or fewer where oneDNN refuses. */
 int64_t attn__dnnl_product(int threads, const attn__gemm_args *args);
 
+/* attn__gemm_pack and attn__gemm_fused by oneDNN. */
+attn_status attn__dnnl_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                            attn__packed *packed);
+attn_status attn__dnnl_fused(attn_tape *tape, const attn__fused_args *args);
+
 typedef enum attn__conv_pass { ATTN__CONV_FORWARD, ATTN__CONV_INPUT, ATTN__CONV_WEIGHTS } attn__conv_pass;
 
 /* A convolution in single precision over [batch, groups * in, size...], and what its passes compute: y from x, w and

@@ -117,14 +117,14 @@ static attn_status pack(matmul *m, attn_tape *tape, const attn__fused_args *g, a
     if (!hold.data)
         return ATTN_MEMORY;
     memcpy(hold.data, shape, sizeof *shape);
-    *packed = (attn__packed){g->in, g->n, g->k, hold};
+    *packed = (attn__packed){g->in, g->n, g->k, hold, .parts = false};
     if (copy_packed(m, g, shape, (char *)hold.data + DESCRIPTION))
         return ATTN_OK;
     attn__gemm_unpack(packed);
     return ATTN_UNSUPPORTED;
 }
 
-attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+attn_status attn__dnnl_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
     enum { USUAL_ROWS = 1024 };
@@ -163,7 +163,7 @@ static bool serves(const matmul *m, const attn__fused_args *g)
                                   g->packed->hold.data);
 }
 
-attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
+attn_status attn__dnnl_fused(attn_tape *tape, const attn__fused_args *args)
 {
     matmul m = {0};
     attn__packed own = {0};
@@ -180,7 +180,7 @@ attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
     return status;
 }
 #else
-attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+attn_status attn__dnnl_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
     (void)tape;
@@ -193,17 +193,10 @@ attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
     return ATTN_UNSUPPORTED;
 }
 
-attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
+attn_status attn__dnnl_fused(attn_tape *tape, const attn__fused_args *args)
 {
     (void)tape;
     (void)args;
     return ATTN_UNSUPPORTED;
 }
 #endif
-
-void attn__gemm_unpack(attn__packed *packed)
-{
-    if (packed->hold.data)
-        attn__scratch_release(packed->hold);
-    *packed = (attn__packed){0};
-}

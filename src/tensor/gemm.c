@@ -4,12 +4,13 @@
 
 #include "kernels/rows/rows.h"
 #include "tensor/dnnl.h"
+#include "tensor/gemm_parts.h"
 #include "tensor/op.h"
 
 #include <string.h>
 
 /* Rows that are done stay as they are: where C is added to, doing them again would count them twice. */
-static attn__gemm_args rows_from(const attn__gemm_args *g, int64_t row)
+attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *g, int64_t row)
 {
     attn__gemm_args rest = *g;
     rest.m = g->m - row;
@@ -52,7 +53,7 @@ static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
     bool gelu = g->activation == ATTN_GELU_ERF; /* oneDNN's ReLU of NaN is 0, and the rest has other formulas there */
     attn__fused_args args = {.in = ATTN_F32, .out = ATTN_F32, .m = g->m, .n = g->n, .k = g->k, .a = g->a, .b = g->b,
                              .ldb = g->ldb, .bias = g->bias, .gelu = gelu, .add = g->add, .c = g->c};
-    attn_status status = attn__gemm_fused(tape, &args);
+    attn_status status = attn__dnnl_fused(tape, &args);
     if (status != ATTN_OK)
         return status;
     attn__gemm_args rest = *g;
@@ -62,10 +63,8 @@ static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
     return ATTN_OK;
 }
 
-bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
+bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *args)
 {
-    if (args->m == 0 || args->n == 0)
-        return true;
     attn_status packed = packed_product(tape, args);
     if (packed != ATTN_UNSUPPORTED)
         return packed == ATTN_OK;
@@ -75,10 +74,52 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
         attn__gemm_double(tape, args);
     } else {
         int64_t done = attn__dnnl_product(tape->context->threads, args);
-        attn__gemm_args rest = rows_from(args, done);
+        attn__gemm_args rest = attn__gemm_rows_from(args, done);
         if (rest.m > 0 && !attn__gemm_own(tape, &rest))
             return false;
     }
     finish(tape, args);
     return true;
+}
+
+bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
+{
+    if (args->m == 0 || args->n == 0)
+        return true;
+    attn_status status = attn__gemm_parts(tape, args, NULL);
+    return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
+}
+
+attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                            attn__packed *packed)
+{
+    attn_status status = dtype == ATTN_F32 ? attn__gemm_parts_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
+    return status == ATTN_UNSUPPORTED ? attn__dnnl_pack(tape, dtype, b, ldb, n, k, packed) : status;
+}
+
+void attn__gemm_unpack(attn__packed *packed)
+{
+    if (packed->hold.data)
+        attn__scratch_release(packed->hold);
+    *packed = (attn__packed){0};
+}
+
+/* In the matrix unit if the weights are there for it, or if the product is worth packing them. */
+static attn_status fused_parts(attn_tape *tape, const attn__fused_args *g)
+{
+    attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .m = g->m, .n = g->n, .k = g->k, .a = g->a,
+                            .lda = g->k, .b = g->b, .ldb = g->ldb, .c = g->c, .ldc = g->n, .add = g->add, .bias = g->bias,
+                            .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
+    bool f32 = g->in == ATTN_F32 && g->out == ATTN_F32;
+    return f32 ? attn__gemm_parts(tape, &args, g->packed && g->packed->parts ? g->packed : NULL) : ATTN_UNSUPPORTED;
+}
+
+attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
+{
+    attn_status status = fused_parts(tape, args);
+    if (status != ATTN_UNSUPPORTED)
+        return status;
+    attn__fused_args rest = *args;
+    rest.packed = rest.packed && rest.packed->parts ? NULL : rest.packed;
+    return attn__dnnl_fused(tape, &rest);
 }

@@ -4,8 +4,9 @@
  *
  *     C[m,n] (+)= activation(op(A)[m,k] op(B)[k,n] + bias[n])
  *
- * op transposes or not; rows contiguous, `ld` elements apart.  oneDNN's where it is built in and wins, else the
- * engine's own tiles; plain loops for double.
+ * op transposes or not; rows contiguous, `ld` elements apart.  In the matrix unit where the machine has one and the
+ * product is large enough to gain (gemm_parts.h); oneDNN's where it is built in and wins, else the engine's own tiles;
+ * plain loops for double.
  */
 #ifndef ATTN_TENSOR_GEMM_H
 #define ATTN_TENSOR_GEMM_H
@@ -30,14 +31,16 @@ typedef struct attn__gemm_args {
 /* Uses the context's threads and the tape's pool for scratch memory.  False (noted) without memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args);
 
-/* Weights [n,k] in the order in which oneDNN's product reads them, rounded to bf16 on the way if so wanted: for several
- * products with the same ones.  hold.data NULL: none. */
+/* Weights [n,k] in the order in which the product reads them, oneDNN's or the matrix unit's, rounded to bf16 on the way if
+ * so wanted: for several products with the same ones.  hold.data NULL: none. */
 typedef struct attn__packed {
     attn_dtype dtype;
     int64_t n, k;
     attn__hold hold;
+    bool parts; /* for the matrix unit; see gemm_parts.h */
 } attn__packed;
-/* ATTN_MEMORY (noted), or ATTN_UNSUPPORTED (not noted) where oneDNN is not there or refuses: then nothing is held. */
+/* ATTN_MEMORY (noted), or ATTN_UNSUPPORTED (not noted) where neither is there, or oneDNN refuses, or, for the matrix
+ * unit, a number is not finite and oneDNN is not there: then nothing is held. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed);
 void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
@@ -57,6 +60,11 @@ typedef struct attn__fused_args {
 } attn__fused_args;
 /* As attn__gemm_pack; nothing is done then. */
 attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args);
+
+/* attn__gemm without the matrix unit. */
+bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *args);
+/* What is left of a product from a row on. */
+attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *args, int64_t row);
 
 /* The engine's own product, in parts; gemm_own.c and gemm_double.c. */
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args);

@@ -19,6 +19,7 @@
 
 #include "attend/task/solver.h"
 #include "kernels/lanes/lanes.h"
+#include "kernels/parts/parts.h"
 #include "kernels/tile/tile.h"
 #include "kernels/tile/tile_pairs.h"
 
@@ -30,11 +31,15 @@ typedef struct attn__flash {
     const attn__lanes_kernel *lanes;
     const attn__pairs_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
     int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
+    const attn__parts_kernel *parts; /* products in the matrix unit, of ... */
+    int nparts;                      /* ... parts of a number; NULL: in the vector units */
     int64_t channels, values;       /* of q and k, of v and o */
+    int64_t held;                   /* channels of o in scratch memory */
     int64_t query_block, key_block; /* the most of one item, of one step */
     int64_t query_blocks;
     int64_t ldk, ldv;               /* of the panels */
     int64_t subtiles;               /* the most of one item */
+    int64_t vectors;                /* the most of a subtile */
     /* Offsets of the channels; NULL where they are adjacent. */
     const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
     bool bias_adjacent, mask_adjacent; /* along the keys */
@@ -64,6 +69,8 @@ typedef struct attn__flash_scratch {
                    * [key_block][ldv] */
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
+    /* In parts: q as B, k as A, v transposed as A, weights as B. */
+    attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
     int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;

@@ -39,6 +39,11 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
+static bool may_hide(const attn__flash_item *t)
+{
+    return t->task->has_bias || t->task->has_mask || t->flash->nlimits || t->task->has_dropout;
+}
+
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -46,6 +51,13 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     bool finite;
+    if (f->parts && (finite = attn__flash_parts_panels(t, b), b->parts)) {
+        b->careful = !finite && may_hide(t);
+        if (b->careful)
+            pack_values(t, b);
+        return;
+    }
+    attn__flash_gather_queries(t);
     if (f->pairs) {
         f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
         finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
@@ -54,7 +66,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
                        f->ldk);
         finite = pack_values(t, b);
     }
-    b->careful = !finite && (task->has_bias || task->has_mask || f->nlimits || task->has_dropout);
+    b->careful = !finite && may_hide(t);
     if (b->careful && f->pairs)
         pack_values(t, b);
 }
@@ -151,7 +163,7 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
         return;
     attn__packed_args args = {.m = f->values, .k = to - from, .vectors = (int)(sub.width / f->tile->lanes),
                               .a = t->s.v + from * group, .ak = group, .group = group * b->packed,
-                              .b = t->s.s + from * sub.width, .c = t->s.o + sub.lane * f->values,
+                              .b = t->s.s + from * sub.width, .c = t->s.o + sub.lane * f->held,
                               .accumulate = t->s.span[sub.index].started};
     f->tile->run_packed(&args);
     t->s.span[sub.index].started = true;
@@ -163,7 +175,7 @@ static void add_value_carefully(attn__flash_item *t, const attn__flash_keys *b, 
     const attn__flash *f = t->flash;
     const float *p = t->s.s + key * sub.width;
     const uint8_t *hidden = t->s.hidden + key * sub.width;
-    float *o = t->s.o + sub.lane * f->values;
+    float *o = t->s.o + sub.lane * f->held;
     bool started = t->s.span[sub.index].started;
     for (int64_t c = 0; c < f->values; c++) {
         float v = value_of(t, b, key, c);
@@ -193,7 +205,7 @@ static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn
     const attn__flash *f = t->flash;
     f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
     attn__pairs_args args = {.m = f->values, .n = sub.width, .k = (b->keys + 1) / 2, .a = t->s.v_pairs, .am = 1,
-                             .ak = f->ldv, .b = t->s.p_pairs, .ldb = sub.width, .c = t->s.o + sub.lane * f->values,
+                             .ak = f->ldv, .b = t->s.p_pairs, .ldb = sub.width, .c = t->s.o + sub.lane * f->held,
                              .ldc = sub.width, .factor = 1.0f, .accumulate = t->s.span[sub.index].started};
     f->pairs->run(&args);
     t->s.span[sub.index].started = true;
@@ -250,15 +262,24 @@ static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__fl
 
 static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    if (t->flash->pairs)
+    if (b->parts && !b->careful) {
+        attn__flash_parts_see(t, b, sub);
+        return;
+    }
+    bool top_known = !t->flash->pairs && !b->parts;
+    if (b->parts) {
+        attn__flash_parts_score(t, b, sub);
+        attn__flash_parts_scale(t, b, sub);
+    } else if (t->flash->pairs) {
         score_pairs(t, b, sub);
-    else
+    } else {
         score(t, b, sub);
-    bool masked = attn__flash_mask(t, b, sub);
+    }
+    top_known = !attn__flash_mask(t, b, sub) && top_known;
     if (b->careful)
         attn__flash_note_hidden(t, b, sub);
-    if (attn__flash_weigh(t, b, sub, masked || t->flash->pairs ? NULL : t->s.top) && t->s.span[sub.index].started)
-        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->values, t->flash->values, sub.width,
+    if (attn__flash_weigh(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
+        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width,
                                t->s.shrink + sub.lane);
     if (b->careful)
         add_values_carefully(t, b, sub);
@@ -270,10 +291,10 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
 
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
-    attn__flash_keys b = {at, keys, keys, false};
+    attn__flash_keys b = {at, keys, keys, false, false};
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
-    attn__flash_look_ahead(t, at, keys, t->subtiles * ((keys + STEP - 1) / STEP));
+    attn__flash_look_ahead(t, at, keys, t->subtiles * (b.parts ? 1 : (keys + STEP - 1) / STEP));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)

@@ -38,7 +38,7 @@ static void dropout_keys(attn__flash_item *t, int64_t batch)
 static void divide_subtiles(attn__flash_item *t)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes;
-    t->subtiles = (vectors + t->flash->tile->vectors - 1) / t->flash->tile->vectors;
+    t->subtiles = (vectors + t->flash->vectors - 1) / t->flash->vectors;
 }
 
 attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
@@ -52,9 +52,12 @@ attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
     return sub;
 }
 
-static void pack_queries(attn__flash_item *t)
+void attn__flash_gather_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
+    if (t->q_ready)
+        return;
+    t->q_ready = true;
     float factor = f->pairs ? 1.0f : (float)(t->task->problem.scale * log2_e);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
@@ -111,7 +114,7 @@ static void finish(attn__flash_item *t)
         t->s.shrink[i] = t->s.l[i] == 0.0f ? 0.0f : kept / t->s.l[i];
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        float *o = t->s.o + sub.lane * f->values;
+        float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
         attn__lanes_view view = {t->arrays->o, t->task->problem.dtype, t->s.o_at + sub.lane,
@@ -143,9 +146,16 @@ static void run_item(void *user, int64_t item, int thread)
     t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
     attn__flash_divide(f, j->task, j->workspace + (size_t)thread * j->each, &t.s);
     attn__flash_begin(&t, batch);
-    pack_queries(&t);
+    if (f->parts) {
+        f->parts->begin();
+        attn__flash_parts_queries(&t);
+    } else {
+        attn__flash_gather_queries(&t);
+    }
     for (int64_t at = t.key_begin; at < t.key_end; at += f->key_block)
         attn__flash_key_block(&t, at, t.key_end - at < f->key_block ? t.key_end - at : f->key_block);
+    if (f->parts)
+        f->parts->end();
     finish(&t);
 }
 

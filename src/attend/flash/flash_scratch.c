@@ -11,7 +11,7 @@ static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *
 {
     int64_t n = f->query_block;
     s->q = attn__pile_take(p, n * f->channels, sizeof(float));
-    s->o = attn__pile_take(p, n * f->values, sizeof(float));
+    s->o = attn__pile_take(p, n * f->held, sizeof(float));
     s->q_pairs = attn__pile_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
     s->m = attn__pile_take(p, n, sizeof(float));
     s->l = attn__pile_take(p, n, sizeof(float));
@@ -33,10 +33,10 @@ static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *
 
 static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
 {
-    int64_t n = f->key_block, square = n * f->tile->lanes * f->tile->vectors;
+    int64_t n = f->key_block, width = f->tile->lanes * f->vectors, square = n * width;
     int64_t group = f->tile->group, groups = attn__round_up(f->values, group);
     s->s = attn__pile_take(p, square, sizeof(float));
-    s->top = attn__pile_take(p, f->tile->lanes * f->tile->vectors, sizeof(float));
+    s->top = attn__pile_take(p, width, sizeof(float));
     s->extra = attn__pile_take(p, task->has_bias || task->has_mask ? square : 0, sizeof(float));
     s->hidden = attn__pile_take(p, square, 1);
     s->k = attn__pile_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
@@ -54,10 +54,32 @@ static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *tas
         s->index[i] = attn__pile_take(p, n, sizeof(int32_t));
 }
 
+/* Tiles of `blocks` times 16 rows or columns and `depth` numbers of each. */
+static attn__parts_side take_tiles(attn__pile *p, const attn__flash *f, int64_t blocks, int64_t depth)
+{
+    int64_t steps = (depth + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH;
+    attn__parts_side side = {.row = ATTN__PARTS_DEPTH, .part = ATTN__PARTS_TILE};
+    side.step = f->nparts * side.part;
+    side.block = steps * side.step;
+    side.data = attn__pile_take(p, blocks * side.block, sizeof *side.data);
+    return side;
+}
+
+static void take_parts(attn__pile *p, const attn__flash *f, attn__flash_scratch *s)
+{
+    enum { SIDE = ATTN__PARTS_SIDE };
+    s->q_tiles = take_tiles(p, f, f->query_block / SIDE, f->channels);
+    s->k_tiles = take_tiles(p, f, attn__round_up(f->key_block, SIDE) / SIDE, f->channels);
+    s->v_tiles = take_tiles(p, f, f->held / SIDE, f->key_block);
+    s->p_tiles = take_tiles(p, f, f->vectors, f->key_block);
+}
+
 size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch)
 {
     attn__pile p = {base, 0};
     take_queries(&p, flash, task, scratch);
     take_keys(&p, flash, task, scratch);
+    if (flash->parts)
+        take_parts(&p, flash, scratch);
     return p.used;
 }

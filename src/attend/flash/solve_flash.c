@@ -66,6 +66,44 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
+/* Whether the matrix unit, whose tiles are filled up with zeros, is the quicker one. */
+static bool in_parts(const attn__flash *f, const attn__task *task)
+{
+    if (!attn__parts_for(task->isa) || task->query.size == 0 || task->key.size == 0 || f->channels == 0)
+        return false;
+    enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
+    int64_t queries = attn__round_up(task->query.size, SIDE);
+    double plain = (double)queries * (double)task->key.size * (double)(f->channels + f->values);
+    double whole = (double)queries * (double)(attn__round_up(task->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
+                                     attn__round_up(task->key.size, DEPTH) * attn__round_up(f->values, SIDE));
+    return whole <= 1.5 * plain;
+}
+
+/* As above, where the panels hold parts.  Subtiles are as wide as a square of tiles; blocks of keys longer, as each
+ * loads and stores its sums. */
+static void choose_parts(attn__flash *f, const attn__task *task)
+{
+    f->parts = attn__parts_for(task->isa);
+    f->pairs = NULL;
+    f->nparts = task->problem.dtype == ATTN_BF16 ? 1 : ATTN__PARTS_F32;
+    f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
+    f->vectors = 2;
+    int64_t row = (f->channels + f->values) * (4 + 2 * f->nparts), l2 = (int64_t)task->caches.l2;
+    int64_t lanes = f->tile->lanes, queries = task->query.size, keys = task->key.size;
+    int64_t most = 256;
+    while (most > 32 && most * row > l2 / 4)
+        most /= 2;
+    int64_t blocks = (keys + most - 1) / most;
+    f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__PARTS_DEPTH);
+    int64_t wide = lanes * f->vectors;
+    most = l2 / 2 / row;
+    most = attn__most(wide, attn__least(most, 768) / wide * wide);
+    blocks = (queries + most - 1) / most;
+    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
+    f->query_blocks = (queries + f->query_block - 1) / f->query_block;
+    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+}
+
 /* The key axes that bands and lengths refer to, each once. */
 static void find_limits(attn__flash *f, const attn__task *task)
 {
@@ -96,6 +134,8 @@ void attn__flash_describe(attn__flash *f, const attn__task *task)
     f->lanes = attn__lanes_for(task->isa);
     f->channels = task->contract.size;
     f->values = task->value.size;
+    f->held = f->values;
+    f->vectors = f->tile->vectors;
     f->bias_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.bias));
     f->mask_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.mask));
     find_limits(f, task);
@@ -115,7 +155,10 @@ static void fill_flash(attn__flash *f, const attn__task *task)
         f->pairs = attn__pairs_for(task->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    choose_blocks(f, task);
+    if (!f->q_channel && !f->k_channel && !f->v_channel && in_parts(f, task))
+        choose_parts(f, task);
+    else
+        choose_blocks(f, task);
 }
 
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
@@ -128,9 +171,14 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     recipe->data = f;
     attn__flash_scratch unused;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__flash_divide(f, task, NULL, &unused));
-    snprintf(recipe->text, sizeof recipe->text, "%s%s tile %dx%d, blocks of %d queries x %d keys",
-             attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows,
-             f->tile->lanes * f->tile->vectors, (int)f->query_block, (int)f->key_block);
+    if (f->parts)
+        snprintf(recipe->text, sizeof recipe->text, "%s, %d part%s of a number, blocks of %d queries x %d keys",
+                 attn__isa_text(f->parts->isa), f->nparts, f->nparts == 1 ? "" : "s", (int)f->query_block,
+                 (int)f->key_block);
+    else
+        snprintf(recipe->text, sizeof recipe->text, "%s%s tile %dx%d, blocks of %d queries x %d keys",
+                 attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows,
+                 f->tile->lanes * f->tile->vectors, (int)f->query_block, (int)f->key_block);
     return ATTN_OK;
 }
 

@@ -21,6 +21,13 @@
  *   two passes for bf16, whose outputs cannot hold partial sums: chunks of keys against all queries (dK, dV,
  *             dbias), then chunks of queries against all keys (dQ).
  * BATCH dims over which a wanted gradient does not move run one after the other inside a cell.
+ *
+ * With a matrix unit (kernels/parts) the products take tiles of parts, and those of the keys are turned around,
+ *
+ *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
+ *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
+ *
+ * so that P and dS are never transposed.  Strips with a number that the unit cannot take go the way above.
  */
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
@@ -30,6 +37,7 @@
 #include "base/context.h"
 #include "kernels/backward/backward.h"
 #include "kernels/lanes/lanes.h"
+#include "kernels/parts/parts.h"
 #include "kernels/tile/tile.h"
 
 enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
@@ -53,11 +61,14 @@ typedef struct attn__back_plan {
     const attn__tile_kernel *tile;
     const attn__backward_kernel *backward;
     const attn__lanes_kernel *lanes;
+    const attn__parts_kernel *matrix; /* NULL: products are those of `tile` */
+    int parts;                        /* of each number there */
     float score_scale; /* times log2 e: of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
     int64_t tile_q, strip; /* queries and keys of a tile */
     int64_t block_k;       /* keys of a block: a multiple of the strip */
+    int64_t ld_keys;       /* with `matrix`: from one channel of dK^T and dV^T to the next */
     int64_t chunk_q, chunk_k, waves;
     int64_t chunks_q, chunks_k; /* of the two passes */
     bool two_pass;
@@ -80,11 +91,22 @@ typedef struct attn__back_item {
     unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
 } attn__back_item;
 
+/* What the matrix unit reads: keys and queries as they are packed once a block and once a tile, and the tile's P and dS
+ * (kernels/parts/parts_backward.h). */
+typedef struct attn__back_parts {
+    attn__parts_side kt, vt, k;                      /* B */
+    attn__parts_side q, dout, q_across, dout_across; /* A */
+    attn__parts_side p, across, along;
+    int64_t *row; /* [block_k] */
+    float *ones;  /* [ld_keys] */
+} attn__back_parts;
+
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
 typedef struct attn__back_scratch {
-    float *kt, *vt;     /* K^T and V^T: [strips][d][strip] */
+    float *kt, *vt;     /* K^T and V^T: [strips][d][strip]; with `matrix`, one strip */
     float *k, *v;       /* rows: [block_k][dp], [block_k][dvp] */
-    float *dk, *dv;     /* as k, v */
+    float *dk, *dv;     /* as k, v; with `matrix`, [dp][ld_keys], [dvp][ld_keys] */
+    float *dk_rows, *dv_rows; /* as k, v */
     float *q, *dout;    /* rows: [tile_q][dp], [tile_q][dvp] */
     float *row;         /* [dvp]: one row of o */
     float *dq;          /* [chunk_q or tile_q][dp] */
@@ -100,6 +122,7 @@ typedef struct attn__back_scratch {
     int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
     int64_t *k_index;                                                       /* [ATTN_MAX_BANDS + 1][block_k] */
     int64_t *ahead_at[ATTN__BACK_STREAMS];
+    attn__back_parts parts;
 } attn__back_scratch;
 
 /* One run over a range of queries and keys of one batch item, with what its steps pass on. */
@@ -115,6 +138,7 @@ typedef struct attn__back_run {
     int64_t tile, tile_n;       /* first query and number of queries of the packed tile */
     float *dq;                  /* of the tile */
     bool keys_finite, queries_finite;
+    bool keys_split, queries_split; /* the matrix unit can take them */
     bool first;                 /* nothing has been added to the gradients yet */
     attn__back_stream ahead[ATTN__BACK_STREAMS];
     /* The cell that this thread will probably run next. */
@@ -153,6 +177,16 @@ void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row,
 /* flash_backward_tile.c */
 bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row);
 void attn__back_strip(attn__back_run *run, int64_t first, int64_t n);
+
+/* flash_backward_parts.c: the matrix unit's way. */
+void attn__back_parts_choose(attn__back_plan *plan, const attn__task *task);
+size_t attn__back_parts_place(const attn__back_plan *plan, void *memory, attn__back_parts *parts);
+void attn__back_parts_keys(attn__back_run *run);
+void attn__back_parts_queries(attn__back_run *run);
+/* dK^T and dV^T of the block's first n keys, as rows. */
+void attn__back_parts_rows(const attn__back_run *run, int64_t n);
+/* False if nothing has been done, because a number is too large or not finite. */
+bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row);
 
 /* flash_backward_guard.c: the products of a tile with NaN or infinity in what masked pairs would read. */
 void attn__back_guarded(const attn__back_run *run, const attn__weights_args *weights, int64_t first, int64_t row);

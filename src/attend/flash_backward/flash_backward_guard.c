@@ -7,25 +7,27 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
-static void add(float *to, float weight, const float *from, int64_t n)
+static void add(float *to, int64_t step, float weight, const float *from, int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
-        to[c] += weight * from[c];
+        to[c * step] += weight * from[c];
 }
 
 void attn__back_guarded(const attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
     const attn__back_scratch *m = &run->m;
+    bool turned = plan->matrix != NULL; /* dK^T and dV^T */
+    int64_t step = turned ? plan->ld_keys : 1;
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < t->keys; j++) {
             bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
             int64_t key = first + j, query = row + r;
             if ((run->want & ATTN__BACK_V) && counts)
-                add(m->dv + key * plan->dvp, t->s[r * t->ld + j], m->dout + query * plan->dvp, plan->dv);
+                add(m->dv + key * (turned ? 1 : plan->dvp), step, t->s[r * t->ld + j], m->dout + query * plan->dvp, plan->dv);
             if ((run->want & ATTN__BACK_K) && alive)
-                add(m->dk + key * plan->dp, t->dp[r * t->ld + j], m->q + query * plan->dp, plan->d);
+                add(m->dk + key * (turned ? 1 : plan->dp), step, t->dp[r * t->ld + j], m->q + query * plan->dp, plan->d);
             if ((run->want & ATTN__BACK_Q) && alive)
-                add(run->dq + query * plan->dp, t->dp[r * t->ld + j], m->k + key * plan->dp, plan->d);
+                add(run->dq + query * plan->dp, 1, t->dp[r * t->ld + j], m->k + key * plan->dp, plan->d);
         }
 }

@@ -138,13 +138,16 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
     m->ds = FLOATS(p->tile_q * p->strip);
     m->q = FLOATS(p->tile_q * p->dp);
     m->dout = FLOATS(p->tile_q * p->dvp);
-    m->kt = FLOATS(p->block_k * p->dp);
-    m->vt = FLOATS(p->block_k * p->dvp);
+    int64_t packed = p->matrix ? p->strip : p->block_k, summed = p->matrix ? p->ld_keys : p->block_k;
+    m->kt = FLOATS(packed * p->dp);
+    m->vt = FLOATS(packed * p->dvp);
     m->k = FLOATS(p->block_k * p->dp);
-    m->dk = FLOATS(p->block_k * p->dp);
-    m->dv = FLOATS(p->block_k * p->dvp);
-    m->v = m->dv; /* values are needed as rows only until they are transposed */
-    m->dq = FLOATS((p->resident_q ? p->chunk_q : p->tile_q) * p->dp);
+    m->dk = FLOATS(summed * p->dp);
+    m->dv = FLOATS(summed * p->dvp);
+    m->v = p->matrix ? FLOATS(p->block_k * p->dvp) : m->dv; /* needed as rows only until they are transposed */
+    m->dk_rows = p->matrix ? m->k : m->dk;                  /* keys and values are, until their block is done */
+    m->dv_rows = m->v;
+    m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__PARTS_DEPTH) * p->dp);
     m->row = FLOATS(p->dvp);
     m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
     m->lse = FLOATS(p->tile_q);
@@ -169,6 +172,8 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
         m->ahead_at[i] = OFFSETS(i < ATTN__AHEAD_K ? p->tile_q : p->block_k);
 #undef FLOATS
 #undef OFFSETS
+    if (p->matrix)
+        used += attn__back_parts_place(p, memory ? (char *)memory + used : NULL, &m->parts);
     return used;
 }
 
@@ -228,14 +233,16 @@ attn_status attn__back_plan_make(attn_context *context, const attn__task *task, 
         return ATTN_MEMORY;
     attn__back_plan_start(p, task);
     choose_tiles(task, p);
+    attn__back_parts_choose(p, task);
     choose_order(task, p);
+    p->ld_keys = attn__round_up(p->block_k, ATTN__PARTS_DEPTH) + ATTN__PARTS_SIDE; /* rows apart in the first cache */
     find_channels(task, p);
     attn__back_scratch unused;
     p->thread_bytes = attn__back_scratch_place(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)task->threads);
     recipe->data = p;
-    snprintf(recipe->text, sizeof recipe->text, "%lld queries x %lld keys in blocks of %lld, %s %lld",
+    snprintf(recipe->text, sizeof recipe->text, "%lld queries x %lld keys in blocks of %lld, %s %lld%s",
              (long long)p->tile_q, (long long)p->strip, (long long)p->block_k, p->two_pass ? "chunks" : "waves",
-             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
+             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves), p->matrix ? ", matrix unit" : "");
     return ATTN_OK;
 }

@@ -52,6 +52,10 @@ static void pack_keys(attn__back_run *run)
     bool finite = attn__back_gather(plan, arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
     run->keys_finite = attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp) &&
                        finite;
+    if (plan->matrix) {
+        attn__back_parts_keys(run);
+        return;
+    }
     for (int64_t s = 0; s < n; s += plan->strip) {
         int64_t keys = attn__least(plan->strip, n - s);
         attn_dtype dtype = run->task->problem.dtype;
@@ -130,6 +134,8 @@ static void pack_queries(attn__back_run *run)
     bool finite = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
     run->queries_finite = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv,
                                             m->dout, plan->dvp) && finite;
+    if (plan->matrix)
+        attn__back_parts_queries(run);
     pack_row_numbers(run);
 }
 
@@ -162,12 +168,13 @@ static void put_keys(const attn__back_run *run, int64_t n)
     bool add = !plan->store_kv || !run->first;
     if (run->want & ATTN__BACK_K) {
         attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
-        attn__back_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk, plan->dp,
+        attn__back_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk_rows, plan->dp,
                            (float)run->task->problem.scale, add);
     }
     if (run->want & ATTN__BACK_V) {
         attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
-        attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv, plan->dvp, 1.0f, add);
+        attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows,
+                           plan->dvp, 1.0f, add);
     }
 }
 
@@ -209,8 +216,10 @@ static void run_block(attn__back_run *run, int64_t size)
     if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
-    memset(run->m.dk + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));
-    memset(run->m.dv + done * plan->dvp, 0, (size_t)((size - done) * plan->dvp) * sizeof(float));
+    if (plan->matrix)
+        attn__back_parts_rows(run, done);
+    memset(run->m.dk_rows + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));
+    memset(run->m.dv_rows + done * plan->dvp, 0, (size_t)((size - done) * plan->dvp) * sizeof(float));
     put_keys(run, size);
 }
 
@@ -267,10 +276,14 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     run.k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run.k_begin + plan->chunk_k);
     if (next >= 0)
         find_next(w, next, &run);
+    if (plan->matrix)
+        plan->matrix->begin();
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__back_item_find(w->task, item, s, &run.item);
         run_range(&run);
     }
+    if (plan->matrix)
+        plan->matrix->end();
 }
 
 static void zero_item(void *user, int64_t item, int thread)

@@ -28,6 +28,7 @@ static extent find_extent(const attn__back_run *run, int64_t key, int64_t n)
     }
     if (run->task->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
         return (extent){0, run->tile_n, n, e.full};
+    e.row -= run->plan->matrix ? e.row % ATTN__PARTS_DEPTH : 0;
     e.rows = end > e.row ? end - e.row : 0;
     e.keys = e.keys < n ? e.keys : n;
     return e;
@@ -68,18 +69,52 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, ext
 static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->matrix ? 0 : first;
     attn__tile_args s = {.m = t->rows, .n = columns, .k = plan->d,
                          .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
-                         .b = run->m.kt + first * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};
+                         .b = run->m.kt + packed * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};
     plan->tile->run(&s);
     attn__back_fetch(run);
     if (!t->dp)
         return;
     attn__tile_args dp = {.m = t->rows, .n = columns, .k = plan->dv,
                           .a = run->m.dout + row * plan->dvp, .am = plan->dvp, .ak = 1,
-                          .b = run->m.vt + first * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip};
+                          .b = run->m.vt + packed * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip};
     plan->tile->run(&dp);
+}
+
+/* dQ += dS K. */
+static void query_gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+{
+    const attn__back_plan *plan = run->plan;
+    attn__tile_args g = {.m = t->rows, .n = plan->dp, .k = t->keys, .a = t->dp, .am = plan->strip, .ak = 1,
+                         .b = run->m.k + first * plan->dp, .ldb = plan->dp, .c = run->dq + row * plan->dp,
+                         .ldc = plan->dp, .accumulate = true};
+    if (run->want & ATTN__BACK_Q)
+        plan->tile->run(&g);
+}
+
+/* dV^T += dO^T P, dK^T += Q^T dS. */
+static void gradients_across(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+{
+    const attn__back_plan *plan = run->plan;
+    attn__tile_args g = {.n = attn__round_up(t->keys, plan->tile->lanes), .k = t->rows, .am = 1, .ldb = plan->strip,
+                         .ldc = plan->ld_keys, .accumulate = true};
+    if (run->want & ATTN__BACK_V) {
+        g.a = run->m.dout + row * plan->dvp;
+        g.m = g.ak = plan->dvp;
+        g.b = t->s;
+        g.c = run->m.dv + first;
+        plan->tile->run(&g);
+    }
+    if (run->want & ATTN__BACK_K) {
+        g.a = run->m.q + row * plan->dp;
+        g.m = g.ak = plan->dp;
+        g.b = t->dp;
+        g.c = run->m.dk + first;
+        plan->tile->run(&g);
+    }
+    query_gradients(run, t, first, row);
 }
 
 /* dV += P^T dO, dK += dS^T Q, dQ += dS K. */
@@ -103,15 +138,35 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         plan->tile->run(&g);
         attn__back_fetch(run);
     }
-    if (run->want & ATTN__BACK_Q) {
-        g.m = t->rows;
-        g.k = t->keys;
-        g.am = plan->strip;
-        g.ak = 1;
-        g.b = run->m.k + first * plan->dp;
-        g.c = run->dq + row * plan->dp;
-        plan->tile->run(&g);
-    }
+    query_gradients(run, t, first, row);
+}
+
+/* K^T and V^T of keys that the matrix unit cannot take. */
+static void pack_strip(attn__back_run *run, int64_t first, int64_t n)
+{
+    const attn__back_plan *plan = run->plan;
+    attn_dtype dtype = run->task->problem.dtype;
+    void *k = (void *)(uintptr_t)run->arrays->k, *v = (void *)(uintptr_t)run->arrays->v;
+    attn__lanes_view keys = {k, dtype, run->m.k_at + first, plan->channels.k, plan->d, n};
+    attn__lanes_view values = {v, dtype, run->m.v_at + first, plan->channels.v, plan->dv, n};
+    plan->lanes->gather(&keys, run->m.kt, plan->strip, plan->score_scale);
+    plan->lanes->gather(&values, run->m.vt, plan->strip, 1.0f);
+}
+
+static void multiply(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t n, int64_t row)
+{
+    if (run->plan->matrix)
+        pack_strip(run, first, n);
+    scores(run, t, first, row);
+    attn__back_fetch(run);
+    run->plan->backward->weights(t);
+    if (t->alive)
+        attn__back_guarded(run, t, first, row);
+    else if (run->plan->matrix)
+        gradients_across(run, t, first, row);
+    else
+        gradients(run, t, first, row);
+    attn__back_fetch(run);
 }
 
 /* What a strip needs beside its products.  False if no query attends any of its keys. */
@@ -136,14 +191,8 @@ void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
     int64_t row;
     if (!attn__back_describe(run, first, n, &t, &row))
         return;
-    scores(run, &t, first, row);
-    attn__back_fetch(run);
-    run->plan->backward->weights(&t);
-    if (t.alive)
-        attn__back_guarded(run, &t, first, row);
-    else
-        gradients(run, &t, first, row);
-    attn__back_fetch(run);
+    if (!run->plan->matrix || !attn__back_parts_strip(run, &t, first, row))
+        multiply(run, &t, first, n, row);
     if (run->want & ATTN__BACK_BIAS)
         attn__back_add_dbias(run, first, row, t.rows, t.keys);
 }

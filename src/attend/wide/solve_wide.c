@@ -57,6 +57,7 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     f->values = w->values < ATTN__WIDE_CHUNK ? attn__round_up(w->values, 16) : ATTN__WIDE_CHUNK;
     f->ldk = attn__round_up(f->channels, 16);
     f->ldv = f->values;
+    f->held = f->values;
     choose_blocks(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_bytes(w, task));

@@ -285,7 +285,7 @@ static void add_values(item *x, attn__flash_keys *b)
 static void key_block(item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
-    attn__flash_keys b = {at, keys, keys, false};
+    attn__flash_keys b = {at, keys, keys, false, false};
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     attn__flash_key_tables(t, &b);

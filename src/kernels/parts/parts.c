@@ -4,10 +4,12 @@
  */
 #include "kernels/parts/parts.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
+#include "simd/exp.h"
 #include "simd/isa_end.h"
 
 #if defined(__clang__)
@@ -22,6 +24,7 @@
 #define PARTS_FN static inline __attribute__((always_inline))
 
 #include "kernels/parts/parts_split.h"
+#include "kernels/parts/parts_weigh.h"
 
 /* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
 static void begin(void)
@@ -137,17 +140,24 @@ PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const
     multiply_then_a(&t->a, a + 2 * t->a.part, tall, wide);
 }
 
+/* Where step k of an operand begins. */
+PARTS_FN int64_t step_at(const attn__parts_side *side, const int64_t *steps, int64_t k)
+{
+    return steps ? steps[k] : k * side->step;
+}
+
 PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, int parts, bool tall,
                          bool wide)
 {
-    load_both(t, a, b, tall, wide);
+    const uint16_t *ak = a + step_at(&t->a, t->a_steps, 0), *bk = b + step_at(&t->b, t->b_steps, 0);
+    load_both(t, ak, bk, tall, wide);
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__PARTS_F32)
-            pairs_of_parts(t, a, b, tall, wide);
-        bool more = k + 1 < t->k; /* the last loads are of what is there, and unused */
-        a += more ? t->a.step : 0;
-        b += more ? t->b.step : 0;
-        multiply_then_both(t, a, b, tall, wide);
+            pairs_of_parts(t, ak, bk, tall, wide);
+        int64_t next = k + 1 < t->k ? k + 1 : k; /* the last loads are of what is there, and unused */
+        ak = a + step_at(&t->a, t->a_steps, next);
+        bk = b + step_at(&t->b, t->b_steps, next);
+        multiply_then_both(t, ak, bk, tall, wide);
     }
 }
 
@@ -181,7 +191,7 @@ static void run(const attn__parts_args *t)
     }
 }
 
-static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn};
+static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, softmax};
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -48,6 +48,7 @@ typedef struct attn__parts_args {
     float *c;
     int64_t ldc;
     bool accumulate; /* the sum begins with what is in C */
+    const int64_t *a_steps, *b_steps; /* where each step begins; NULL: `step` apart */
 } attn__parts_args;
 
 /* Rows of numbers of the caller, to become tiles. */
@@ -59,6 +60,18 @@ typedef struct attn__parts_rows {
     float factor;              /* of every number */
     int parts;
 } attn__parts_rows;
+
+/* One step of the running softmax over a tile of scores (kernels/lanes), whose weights 2^(factor * s - m) become B's
+ * tiles: steps along the rows, blocks along the lanes.  Rows are filled up with zeros. */
+typedef struct attn__parts_softmax {
+    const float *s;
+    int64_t rows, width; /* width a multiple of 16 */
+    float factor;        /* of the scores, above 0; 1 with three parts */
+    int parts;           /* one is rounded from the weight that is summed */
+    float *m, *l;        /* running reference and sum of each lane; start with -inf and 0 */
+    float *shrink;       /* out: what earlier sums of the lane are to be multiplied by */
+    attn__parts_side to;
+} attn__parts_softmax;
 
 typedef struct attn__parts_kernel {
     attn__isa isa;
@@ -74,6 +87,8 @@ typedef struct attn__parts_kernel {
     bool (*split_pairs)(const attn__parts_rows *rows, const attn__parts_side *to);
     /* Transposes whole tiles, so that rows of what will be B's columns serve as B, and B's rows as A's columns. */
     void (*turn)(uint16_t *tiles, int64_t count);
+    /* True if any lane's shrink is not 1. */
+    bool (*softmax)(const attn__parts_softmax *args);
 } attn__parts_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, by oneDNN where it is built in; else, and
- * in double, each image is unfolded into a matrix [channels * taps, positions] and multiplied. */
+ * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, in the matrix unit or by oneDNN where
+ * they are there; else, and in double, each image is unfolded into a matrix [channels * taps, positions] and multiplied. */
 #include "base/parallel.h"
-#include "tensor/dnnl.h"
+#include "tensor/conv_parts.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 #include "tensor/op.h"
@@ -45,24 +45,25 @@ static piece piece_of(const conv_detail *d, int64_t index)
                    index * d->out_channels * out};
 }
 
-/* One pass by oneDNN; false: to be done here.  A result that is added to goes through memory of its own. */
-static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pass pass, attn_dtype dtype, const void *x,
-                           const void *w, const void *bias, const void *y)
-{
-    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
-           attn__volume(d->grid.out) > 0 &&
-           attn__dnnl_convolve(tape, &(attn__conv_args){.pass = pass, .spatial = d->spatial, .grid = d->grid,
-                                                        .batch = d->batch, .groups = d->groups, .in = d->in_channels,
-                                                        .out = d->out_channels, .x = (float *)(uintptr_t)x,
-                                                        .w = (float *)(uintptr_t)w, .bias = (float *)(uintptr_t)bias,
-                                                        .y = (float *)(uintptr_t)y});
-}
-
-/* oneDNN found no memory: that is a failure, not a reason to compute it here.  The sums would be others in their last
- * bits, in a run that must give the same ones. */
+/* No memory was found: that is a failure, not a reason to compute it in another way.  The sums would be others in
+ * their last bits, in a run that must give the same ones. */
 static bool out_of_memory(const attn_tape *tape)
 {
     return attn_context_status(tape->context) == ATTN_MEMORY;
+}
+
+/* One pass in the matrix unit or by oneDNN; false: to be done here.  A result that is added to goes through memory of
+ * its own. */
+static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pass pass, attn_dtype dtype, const void *x,
+                           const void *w, const void *bias, const void *y)
+{
+    attn__conv_args args = {.pass = pass, .spatial = d->spatial, .grid = d->grid, .batch = d->batch,
+                            .groups = d->groups, .in = d->in_channels, .out = d->out_channels,
+                            .x = (float *)(uintptr_t)x, .w = (float *)(uintptr_t)w, .bias = (float *)(uintptr_t)bias,
+                            .y = (float *)(uintptr_t)y};
+    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
+           attn__volume(d->grid.out) > 0 &&
+           ((attn__conv_parts_pay(&args) && attn__conv_by_parts(tape, &args)) || (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
 }
 
 static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ * Convolutions in the matrix unit: y from x and w, and dx from dy and w, which is the same with the taps flipped.
+ *
+ * Channels are summed in pairs, so a row of the bordered image is kept as [channels / 2][part][column][2]: 16 pairs of
+ * channels by 16 columns are a tile, wherever it begins, and the rows that one row of the result needs lie together. */
+#include "tensor/conv_parts.h"
+
+#include "base/parallel.h"
+#include "tensor/op.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { PARTS = ATTN__PARTS_F32, SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH, TILE = ATTN__PARTS_TILE };
+
+static int64_t tiles_of(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
+/* What the threads share. */
+typedef struct work {
+    const attn__correlation *c;
+    int64_t steps, channel_steps; /* of a sum, of one tap of it; 32 channels each */
+    int64_t blocks;               /* of 16 results */
+    int64_t across, pairs;        /* tiles in a row of the result; pairs of tiles in an image */
+    int64_t pitch, line, rows;    /* pairs in a row of one channel pair and part, numbers in a row of the image; rows */
+    int64_t image, images;        /* the first one at hand, and how many */
+    int64_t group;                /* blocks of results that are worked on together */
+    uint16_t *weights, *panel;
+    int64_t *at; /* where each step of the sum begins in the panel */
+    atomic_bool finite;
+} work;
+
+/* 16 results' weights of each tap beside each other, as rows. */
+static void gather_weights(const work *k, int64_t block, float *rows)
+{
+    const attn__correlation *c = k->c;
+    int64_t taps = c->kernel_height * c->kernel_width, depth = k->channel_steps * DEPTH;
+    int64_t count = c->results - block * SIDE < SIDE ? c->results - block * SIDE : SIDE;
+    memset(rows, 0, (size_t)(SIDE * taps * depth) * sizeof *rows);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t channel = 0; channel < c->channels; channel++) {
+            const float *from = c->w + (block * SIDE + i) * c->result_stride + channel * c->channel_stride;
+            float *to = rows + i * taps * depth + channel;
+            for (int64_t tap = 0; tap < taps; tap++)
+                to[tap * depth] = from[c->flipped ? taps - 1 - tap : tap];
+        }
+}
+
+typedef struct weights_work {
+    work *k;
+    float *rows; /* a block's for each thread */
+} weights_work;
+
+static void split_weights(void *user, int64_t block, int thread)
+{
+    const weights_work *job = user;
+    work *k = job->k;
+    int64_t columns = k->steps * DEPTH;
+    float *rows = job->rows + thread * SIDE * columns;
+    gather_weights(k, block, rows);
+    attn__parts_side to = {k->weights + block * k->steps * PARTS * TILE, 0, (int64_t)PARTS * TILE, TILE, DEPTH};
+    attn__parts_rows from = {
+        .data = rows, .dtype = ATTN_F32, .ld = columns, .rows = SIDE, .columns = columns, .factor = 1, .parts = PARTS};
+    if (!k->c->kernel->split_rows(&from, &to))
+        atomic_store(&k->finite, false);
+}
+
+/* Rows of the bordered images, those of zeros above and below included. */
+static void split_images(void *user, int64_t begin, int64_t end)
+{
+    work *k = user;
+    const attn__correlation *c = k->c;
+    for (int64_t i = begin; i < end; i++) {
+        uint16_t *line = k->panel + i * k->line;
+        int64_t image = k->image + i / k->rows, y = i % k->rows - c->top;
+        memset(line, 0, (size_t)k->line * sizeof *line);
+        if (y < 0 || y >= c->height)
+            continue;
+        attn__parts_side to = {line + 2 * c->left, 2 * SIDE, PARTS * k->pitch * 2 * SIDE, k->pitch * 2,
+                               PARTS * k->pitch * 2};
+        attn__parts_rows from = {.data = c->from + (image * c->channels * c->height + y) * c->width,
+                                 .dtype = ATTN_F32,
+                                 .ld = c->height * c->width,
+                                 .rows = c->channels,
+                                 .columns = c->width,
+                                 .factor = 1,
+                                 .parts = PARTS};
+        if (!c->kernel->split_pairs(&from, &to))
+            atomic_store(&k->finite, false);
+    }
+}
+
+/* Where a tile of the result is. */
+typedef struct place {
+    int64_t image, y, x;
+} place;
+
+static place place_of(const work *k, int64_t image, int64_t tile)
+{
+    return (place){image, tile / k->across, tile % k->across * SIDE};
+}
+
+static int64_t panel_at(const work *k, place p)
+{
+    return (p.image * k->rows + p.y) * k->line + 2 * p.x;
+}
+
+/* One tile of 16 results by 16 columns to where it belongs, with the bias. */
+static void put(const work *k, place p, int64_t block, const float *tile)
+{
+    const attn__correlation *c = k->c;
+    int64_t columns = c->out_width - p.x < SIDE ? c->out_width - p.x : SIDE, first = block * SIDE;
+    int64_t count = c->results - first < SIDE ? c->results - first : SIDE;
+    float *to = c->to + (((k->image + p.image) * c->results + first) * c->out_height + p.y) * c->out_width + p.x;
+    for (int64_t i = 0; i < count; i++) {
+        float bias = c->bias ? c->bias[first + i] : 0;
+        float *row = to + i * c->out_height * c->out_width;
+        const float *sums = tile + i * 2 * SIDE;
+        if (columns == SIDE)
+            for (int x = 0; x < SIDE; x++)
+                row[x] = sums[x] + bias;
+        else
+            for (int64_t x = 0; x < columns; x++)
+                row[x] = sums[x] + bias;
+    }
+}
+
+/* Two tiles of columns by a group of blocks of results. */
+static void correlate_pair(const work *k, int64_t group, int64_t image, int64_t pair)
+{
+    const attn__correlation *c = k->c;
+    float _Alignas(64) sums[2 * SIDE][2 * SIDE];
+    int64_t tile = 2 * pair, n = tile + 1 < k->across * c->out_height ? 2 : 1;
+    place p[2] = {place_of(k, image, tile), place_of(k, image, tile + n - 1)};
+    int64_t at = panel_at(k, p[0]), last = (group + 1) * k->group < k->blocks ? (group + 1) * k->group : k->blocks;
+    attn__parts_args args = {
+        .n = n,
+        .k = k->steps,
+        .parts = PARTS,
+        .c = &sums[0][0],
+        .ldc = 2 * SIDE,
+        .a = {.block = k->steps * PARTS * TILE, .step = (int64_t)PARTS * TILE, .part = TILE, .row = DEPTH},
+        .b = {.data = k->panel + at,
+              .block = panel_at(k, p[1]) - at,
+              .part = k->pitch * 2,
+              .row = PARTS * k->pitch * 2},
+        .b_steps = k->at};
+    for (int64_t block = group * k->group; block < last; block += 2) {
+        args.m = block + 1 < last ? 2 : 1;
+        args.a.data = k->weights + block * k->steps * PARTS * TILE;
+        c->kernel->run(&args);
+        for (int64_t i = 0; i < args.m * n; i++)
+            put(k, p[i % n], block + i / n, &sums[i / n * SIDE][i % n * SIDE]);
+    }
+}
+
+static void correlate(void *user, int64_t begin, int64_t end)
+{
+    const work *k = user;
+    k->c->kernel->begin();
+    for (int64_t i = begin; i < end; i++)
+        correlate_pair(k, i / (k->images * k->pairs), i / k->pairs % k->images, i % k->pairs);
+    k->c->kernel->end();
+}
+
+static work plan(const attn__correlation *c)
+{
+    enum { GROUP_BYTES = 1 << 20 };
+    work k = {.c = c,
+              .channel_steps = tiles_of(c->channels, DEPTH),
+              .blocks = tiles_of(c->results, SIDE),
+              .across = tiles_of(c->out_width, SIDE),
+              .rows = c->out_height + c->kernel_height - 1};
+    k.steps = k.channel_steps * c->kernel_height * c->kernel_width;
+    k.pairs = tiles_of(k.across * c->out_height, 2);
+    int64_t read = k.across * SIDE + c->kernel_width - 1, written = c->left + tiles_of(c->width, SIDE) * SIDE;
+    k.pitch = read > written ? read : written;
+    k.line = k.channel_steps * SIDE * PARTS * k.pitch * 2;
+    k.group = GROUP_BYTES / (k.steps * PARTS * TILE * 2) / 2 * 2;
+    k.group = k.group < 2 ? 2 : k.group > k.blocks ? k.blocks : k.group;
+    return k;
+}
+
+static void find_steps(const work *k)
+{
+    for (int64_t step = 0; step < k->steps; step++) {
+        int64_t tap = step / k->channel_steps, y = tap / k->c->kernel_width, x = tap % k->c->kernel_width;
+        k->at[step] = y * k->line + 2 * x + step % k->channel_steps * SIDE * PARTS * k->pitch * 2;
+    }
+}
+
+static void correlate_images(work *k, int64_t at_once)
+{
+    const attn__correlation *c = k->c;
+    int threads = c->tape->context->threads;
+    for (k->image = 0; k->image < c->batch && atomic_load(&k->finite); k->image += at_once) {
+        k->images = c->batch - k->image < at_once ? c->batch - k->image : at_once;
+        attn__parallel_range(threads, k->images * k->rows, 1, split_images, k);
+        if (atomic_load(&k->finite))
+            attn__parallel_range(threads, tiles_of(k->blocks, k->group) * k->images * k->pairs, 1, correlate, k);
+    }
+}
+
+bool attn__correlate_by_parts(const attn__correlation *c)
+{
+    enum { PANEL_BYTES = 2 << 20 };
+    work k = plan(c);
+    int threads = c->tape->context->threads;
+    int64_t image_bytes = k.rows * k.line * 2, at_once = PANEL_BYTES / image_bytes;
+    at_once = at_once < 1 ? 1 : at_once > c->batch ? c->batch : at_once;
+    attn__hold weights = attn__scratch(c->tape, (size_t)(k.blocks * k.steps * PARTS * TILE * 2)),
+               panel = attn__scratch(c->tape, (size_t)(at_once * image_bytes)),
+               rows = attn__scratch(c->tape, (size_t)(threads * k.steps * DEPTH * SIDE) * sizeof(float)),
+               at = attn__scratch(c->tape, (size_t)k.steps * sizeof *k.at);
+    bool done = weights.data && panel.data && rows.data && at.data;
+    if (done) {
+        k.weights = weights.data;
+        k.panel = panel.data;
+        k.at = at.data;
+        atomic_init(&k.finite, true);
+        find_steps(&k);
+        attn__parallel_items(threads, k.blocks, split_weights, &(weights_work){&k, rows.data});
+        correlate_images(&k, at_once);
+        done = atomic_load(&k.finite);
+    }
+    attn__scratch_release(at);
+    attn__scratch_release(rows);
+    attn__scratch_release(panel);
+    attn__scratch_release(weights);
+    return done;
+}

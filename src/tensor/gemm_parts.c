@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ * Products of f32 matrices in the matrix unit.  B is packed first, as much of it as fits the third cache; then each item
+ * takes some rows of A, packs a part of them that stays in the second cache, and multiplies it by all that is packed,
+ * whose tiles stream past.  Sums that are not finite are done again without the unit: parts of what is infinite are no
+ * numbers, and an overflow may have either sign. */
+#include "tensor/gemm_parts.h"
+
+#include "base/parallel.h"
+#include "kernels/parts/parts.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+enum { SIDE = ATTN__PARTS_SIDE, PARTS = ATTN__PARTS_F32, CELL = ATTN__PARTS_F32 * ATTN__PARTS_TILE, LINE = 64 };
+/* An item's block of A takes at most 1.2 MiB at its longest, the sums of a chunk of columns 0.4; a panel of B, two columns
+ * of tiles as deep as said here, 24 KiB. */
+enum { ROWS = 192, LONG = 1024, COLUMNS = 512, DEPTH = 128 };
+/* Numbers of B packed at once, 18 MiB, its columns, and those that one thread packs at a time. */
+enum { PACKED = 3 << 20, WIDEST = 3072, PACKED_AT_ONCE = 128 };
+
+typedef struct parts_product {
+    const attn__gemm_args *g; /* of this group of columns */
+    const attn__parts_kernel *kernel;
+    const attn__rows_table *rows;
+    int64_t height, items, chunks; /* rows of an item; items; each item's pieces of some columns */
+    int64_t begin, end;            /* the part of k that is packed */
+    attn__parts_side b;
+    uint16_t *a; /* of each thread */
+    size_t a_step;
+    float *sums; /* of each thread, or of each item where B is packed in parts of k */
+    bool *odd;   /* of each item's chunks: not finite */
+    bool *odd_b; /* of each piece of B */
+} parts_product;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t tiles(int64_t n, int64_t side)
+{
+    return (n + side - 1) / side;
+}
+
+/* Packed one block after the other, the parts of a tile side by side. */
+static attn__parts_side side_of(uint16_t *data, int64_t steps)
+{
+    return (attn__parts_side){data, steps * CELL, CELL, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+}
+
+/* From one row of sums to the next: not a power of two, whose rows would share a few sets of the first cache. */
+static int64_t row_of_sums(int64_t columns)
+{
+    return (tiles(columns, SIDE) + 1) * SIDE;
+}
+
+/* -------------------------------------------------------------------------------------------------- packing */
+
+/* Columns [at, at + columns) of op(B) from row k0 on.  False if one is not finite. */
+static bool split_b(const attn__parts_kernel *kernel, const attn__gemm_args *g, int64_t at, int64_t columns, int64_t k0,
+                    int64_t depth, const attn__parts_side *to)
+{
+    const float *b = (const float *)g->b + (g->transpose_b ? at * g->ldb + k0 : k0 * g->ldb + at);
+    attn__parts_rows rows = {b, ATTN_F32, NULL, g->ldb, depth, columns, 1.0f, PARTS};
+    if (!g->transpose_b)
+        return kernel->split_pairs(&rows, to);
+    rows.rows = columns;
+    rows.columns = depth;
+    bool finite = kernel->split_rows(&rows, to);
+    kernel->turn(to->data, tiles(columns, SIDE) * to->block / ATTN__PARTS_TILE);
+    return finite;
+}
+
+/* Rows [at, at + rows) of op(A), in the same way. */
+static bool split_a(const attn__parts_kernel *kernel, const attn__gemm_args *g, int64_t at, int64_t height, int64_t k0,
+                    int64_t depth, const attn__parts_side *to)
+{
+    const float *a = (const float *)g->a + (g->transpose_a ? k0 * g->lda + at : at * g->lda + k0);
+    attn__parts_rows rows = {a, ATTN_F32, NULL, g->lda, height, depth, 1.0f, PARTS};
+    if (!g->transpose_a)
+        return kernel->split_rows(&rows, to);
+    rows.rows = depth;
+    rows.columns = height;
+    bool finite = kernel->split_pairs(&rows, to);
+    kernel->turn(to->data, tiles(height, SIDE) * to->block / ATTN__PARTS_TILE);
+    return finite;
+}
+
+static void pack_item(void *user, int64_t item, int thread)
+{
+    const parts_product *p = user;
+    attn__parts_side to = p->b;
+    int64_t at = item * PACKED_AT_ONCE;
+    (void)thread;
+    to.data += at / SIDE * to.block;
+    p->odd_b[item] = !split_b(p->kernel, p->g, at, least(p->g->n - at, PACKED_AT_ONCE), p->begin, p->end - p->begin, &to);
+}
+
+/* B's rows [begin, end).  False if some number is not finite. */
+static bool pack_group(int threads, parts_product *p)
+{
+    int64_t items = tiles(p->g->n, PACKED_AT_ONCE);
+    attn__parallel_items(threads, items, pack_item, p);
+    for (int64_t i = 0; i < items; i++)
+        if (p->odd_b[i])
+            return false;
+    return true;
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    uint32_t exponent = 0x7f800000u, odd = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        odd |= (bits & exponent) == exponent;
+    }
+    return !odd;
+}
+
+/* ------------------------------------------------------------------------------------------------- products */
+
+/* A row of sums to C, and what follows the product. */
+static void store_row(const parts_product *p, const float *sums, int64_t row, int64_t column, int64_t n)
+{
+    const attn__gemm_args *g = p->g;
+    float *c = (float *)g->c + row * g->ldc + column;
+    if (g->add) {
+        for (int64_t j = 0; j < n; j++)
+            c[j] += sums[j];
+    } else {
+        memcpy(c, sums, (size_t)n * sizeof *c);
+    }
+    attn__rows_args after = {.x = g->bias ? (const float *)g->bias + column : NULL, .y = c, .n = n,
+                             .kind = (int)g->activation};
+    if (g->bias || g->activation != ATTN_IDENTITY)
+        p->rows->run[ATTN__ROWS_BIAS_ACTIVATE](&after, 0, 1);
+}
+
+/* Some rows of A and what they are summed in. */
+typedef struct block {
+    int64_t row, height;
+    int64_t k, depth; /* of A that is packed */
+    attn__parts_side a;
+    float *sums; /* of a chunk */
+    int64_t ld;
+} block;
+
+/* Two columns of tiles by all of A, some of k, in which B's panel stays in the first cache.  What comes after it of B is
+ * fetched into the second cache meanwhile: the third is far away. */
+static void sum_panel(const parts_product *p, const block *t, int64_t column, int64_t columns, int64_t k, int64_t depth)
+{
+    int64_t blocks = tiles(t->height, SIDE), steps = tiles(depth, ATTN__PARTS_DEPTH);
+    attn__parts_args args = {0, columns, steps, PARTS, t->a, p->b, NULL, t->ld, k > 0};
+    args.b.data += column * p->b.block + (k - p->begin) / ATTN__PARTS_DEPTH * p->b.step;
+    args.a.data += (k - t->k) / ATTN__PARTS_DEPTH * t->a.step;
+    const char *next = (const char *)(args.b.data + 2 * p->b.block);
+    int64_t panel = steps * CELL * 2, each = tiles(2 * panel, LINE * tiles(blocks, 2)) * LINE;
+    float *c = t->sums;
+    for (int64_t m = 0, at = 0; m < blocks; m += 2) {
+        for (int64_t end = least(at + each, 2 * panel); at < end; at += LINE)
+            __builtin_prefetch(next + (at < panel ? at : at - panel + p->b.block * 2), 0, 2);
+        args.m = least(blocks - m, 2);
+        args.c = c + m * SIDE * t->ld;
+        p->kernel->run(&args);
+        args.a.data += 2 * t->a.block;
+    }
+}
+
+/* One chunk of columns by what is packed of A. */
+static void sum_chunk(const parts_product *p, const block *t, int64_t column, int64_t columns)
+{
+    for (int64_t k = t->k; k < t->k + t->depth; k += DEPTH) {
+        for (int64_t n = 0; n < columns; n += 2) {
+            block panel = *t;
+            panel.sums += n * SIDE;
+            sum_panel(p, &panel, column + n, least(columns - n, 2), k, least(t->k + t->depth - k, DEPTH));
+        }
+    }
+}
+
+static void store_chunk(const parts_product *p, const block *t, int64_t column, int64_t n, bool *odd)
+{
+    for (int64_t i = 0; i < t->height && !*odd; i++)
+        *odd = !all_finite(t->sums + i * t->ld, n);
+    for (int64_t i = 0; i < t->height && !*odd; i++)
+        store_row(p, t->sums + i * t->ld, t->row + i, column, n);
+}
+
+/* Chunks of columns one after the other; where A is packed once they share the memory of their sums. */
+static void product_item(void *user, int64_t item, int thread)
+{
+    const parts_product *p = user;
+    bool whole = p->begin == 0 && p->end == p->g->k, once = whole && p->g->k <= LONG;
+    block t = {.row = item * p->height, .ld = row_of_sums(once ? least(COLUMNS, p->g->n) : p->g->n)};
+    float *sums = p->sums + (whole ? (int64_t)thread : item) * p->height * t.ld;
+    bool *odd = p->odd + item * p->chunks;
+    t.height = least(p->g->m - t.row, p->height);
+    p->kernel->begin();
+    for (t.k = p->begin; t.k < p->end; t.k += t.depth) {
+        t.depth = least(p->end - t.k, LONG);
+        t.a = side_of(p->a + (size_t)thread * p->a_step, tiles(t.depth, ATTN__PARTS_DEPTH));
+        bool finite = split_a(p->kernel, p->g, t.row, t.height, t.k, t.depth, &t.a);
+        for (int64_t i = 0; i < p->chunks; i++) {
+            int64_t at = i * COLUMNS, n = least(p->g->n - at, COLUMNS);
+            odd[i] = !finite || (t.k > 0 && odd[i]);
+            t.sums = sums + (once ? 0 : at);
+            if (!odd[i])
+                sum_chunk(p, &t, at / SIDE, tiles(n, SIDE));
+            if (t.k + t.depth == p->g->k)
+                store_chunk(p, &t, at, n, &odd[i]);
+        }
+    }
+    p->kernel->end();
+}
+
+/* Columns [at, at + n) and rows [row, row + m) of a product. */
+static attn__gemm_args part_of(const attn__gemm_args *g, int64_t row, int64_t m, int64_t at, int64_t n)
+{
+    attn__gemm_args part = attn__gemm_rows_from(g, row);
+    part.m = least(part.m, m);
+    part.n = least(g->n - at, n);
+    part.b = (const float *)g->b + (g->transpose_b ? at * g->ldb : at);
+    part.c = (float *)part.c + at;
+    part.bias = g->bias ? (const float *)g->bias + at : NULL;
+    return part;
+}
+
+/* What has sums that are not finite, as the other products have them. */
+static bool odd_chunks(attn_tape *tape, const parts_product *p)
+{
+    bool done = true;
+    for (int64_t i = 0; i < p->items * p->chunks && done; i++) {
+        attn__gemm_args part = part_of(p->g, i / p->chunks * p->height, p->height, i % p->chunks * COLUMNS, COLUMNS);
+        done = !p->odd[i] || attn__gemm_in_vectors(tape, &part);
+    }
+    return done;
+}
+
+/* --------------------------------------------------------------------------------------------------- groups */
+
+/* Equal blocks, as many for each thread: bits do not depend on them. */
+static int64_t height_of(int threads, int64_t m)
+{
+    int64_t blocks = tiles(tiles(m, ROWS), threads) * threads;
+    return tiles(tiles(m, blocks), SIDE) * SIDE;
+}
+
+typedef struct sizes {
+    int64_t widest, longest; /* parts of n and k in which B is packed */
+    size_t b, a, sums, odd;  /* bytes */
+} sizes;
+
+static size_t lines(int64_t bytes)
+{
+    return (size_t)(tiles(bytes, LINE) * LINE);
+}
+
+static int64_t packed_numbers(int64_t rows, int64_t depth)
+{
+    return tiles(rows, SIDE) * tiles(depth, ATTN__PARTS_DEPTH) * CELL;
+}
+
+static sizes sizes_of(int threads, const attn__gemm_args *g, const parts_product *p, bool packed)
+{
+    sizes s = {.widest = packed ? g->n : least(g->n, WIDEST), .longest = g->k};
+    if (!packed && s.widest * g->k > PACKED)
+        s.longest = least(g->k, most(PACKED / s.widest / LONG, 1) * LONG);
+    bool whole = s.longest == g->k, once = whole && g->k <= LONG;
+    int64_t ld = row_of_sums(once ? least(COLUMNS, s.widest) : s.widest);
+    s.b = packed ? 0 : lines(packed_numbers(s.widest, s.longest) * (int64_t)sizeof(uint16_t));
+    s.a = lines(packed_numbers(p->height, least(s.longest, LONG)) * (int64_t)sizeof(uint16_t));
+    s.sums = lines((whole ? threads : p->items) * p->height * ld * (int64_t)sizeof(float));
+    s.odd = lines(p->items * tiles(s.widest, COLUMNS));
+    return s;
+}
+
+/* All rows of one group of columns.  False without memory. */
+static bool product_group(attn_tape *tape, parts_product *p, int64_t longest, bool packed)
+{
+    int threads = tape->context->threads;
+    p->chunks = tiles(p->g->n, COLUMNS);
+    for (p->begin = 0; p->begin < p->g->k; p->begin = p->end) {
+        p->end = least(p->begin + longest, p->g->k);
+        if (!packed) {
+            p->b = side_of(p->b.data, tiles(p->end - p->begin, ATTN__PARTS_DEPTH));
+            if (!pack_group(threads, p))
+                return attn__gemm_in_vectors(tape, p->g);
+        }
+        attn__parallel_items(threads, p->items, product_item, p);
+    }
+    return odd_chunks(tape, p);
+}
+
+attn_status attn__gemm_parts_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
+                                  attn__packed *packed)
+{
+    attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .n = n, .k = k, .b = b, .ldb = ldb};
+    parts_product p = {.g = &args, .kernel = attn__parts_for(tape->context->isa), .end = k};
+    *packed = (attn__packed){0};
+    if (!p.kernel || n == 0 || k == 0)
+        return ATTN_UNSUPPORTED;
+    int64_t steps = tiles(k, ATTN__PARTS_DEPTH);
+    size_t size = lines(tiles(n, SIDE) * steps * CELL * (int64_t)sizeof(uint16_t));
+    attn__hold hold = attn__scratch(tape, size + (size_t)tiles(n, PACKED_AT_ONCE));
+    if (!hold.data)
+        return ATTN_MEMORY;
+    *packed = (attn__packed){ATTN_F32, n, k, hold, .parts = true};
+    p.b = side_of(hold.data, steps);
+    p.odd_b = (bool *)hold.data + size;
+    if (pack_group(tape->context->threads, &p))
+        return ATTN_OK;
+    attn__gemm_unpack(packed);
+    return ATTN_UNSUPPORTED;
+}
+
+/* Packing B costs as much as some tens of rows gain. */
+static bool pays(const attn__gemm_args *g, bool packed)
+{
+    enum { FEW_ROWS = 128, FEW = 64 };
+    return packed || (g->m >= FEW_ROWS && g->n >= FEW && g->k >= FEW);
+}
+
+attn_status attn__gemm_parts(attn_tape *tape, const attn__gemm_args *g, const attn__packed *packed)
+{
+    int threads = tape->context->threads;
+    parts_product p = {.kernel = attn__parts_for(tape->context->isa), .rows = attn__rows_for(false, tape->context->isa)};
+    packed = packed && packed->hold.data ? packed : NULL;
+    if (!p.kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k == 0 || !pays(g, packed != NULL))
+        return ATTN_UNSUPPORTED;
+    p.height = height_of(threads, g->m);
+    p.items = tiles(g->m, p.height);
+    sizes s = sizes_of(threads, g, &p, packed != NULL);
+    attn__hold scratch = attn__scratch(tape, s.b + (size_t)threads * s.a + s.sums + s.odd + (size_t)tiles(s.widest, PACKED_AT_ONCE));
+    if (!scratch.data)
+        return ATTN_MEMORY;
+    char *data = scratch.data;
+    p.b = side_of(packed ? packed->hold.data : scratch.data, tiles(g->k, ATTN__PARTS_DEPTH));
+    p.a = (uint16_t *)(void *)(data + s.b);
+    p.a_step = s.a / sizeof *p.a;
+    p.sums = (float *)(void *)(data + s.b + (size_t)threads * s.a);
+    p.odd = (bool *)p.sums + s.sums;
+    p.odd_b = p.odd + s.odd;
+    bool done = true;
+    for (int64_t at = 0; at < g->n && done; at += s.widest) {
+        attn__gemm_args group = part_of(g, 0, g->m, at, s.widest);
+        p.g = &group;
+        done = product_group(tape, &p, s.longest, packed != NULL);
+    }
+    attn__scratch_release(scratch);
+    return done ? ATTN_OK : ATTN_MEMORY;
+}
