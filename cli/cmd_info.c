@@ -10,9 +10,10 @@
 static const char *const usage[] = {"DIR", NULL};
 
 static const char description[] =
-    "Prints the architecture and settings of the translator, classifier, generator or language model of alignments in DIR "
-    "(or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it takes: to be used, and "
-    "to be trained with Adam (parameters, gradients and two moments; activations come on top and grow with the batch).";
+    "Prints the architecture and settings of the translator, classifier, generator or language model of alignments in "
+    "DIR (or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it takes: to be "
+    "used, and to be trained with Adam (parameters, gradients and two moments; activations come on top and grow with "
+    "the batch).";
 
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json", NULL};
 

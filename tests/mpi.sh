@@ -167,6 +167,25 @@ mkdir -p bad && touch bad/model.safetensors
 wrong_too=$(ranks 2 train translate --data a.tsv --out bad --threads 1 --quiet 2>&1 | grep -c '^attn: bad/model.safetensors is there')
 same "lines about a directory that is taken" 1 "$wrong_too"
 
+# ---- a disk that is full where rank 0 saves: all stop, it is said once, and what was saved before goes on
+full="train translate --data phrasebook --num-hiddens 16 --ffn-num-hiddens 16 --num-blks 1 --num-heads 2 --max-examples 100
+      --batch 10 --save-every 2 --threads 1 --quiet"
+# shellcheck disable=SC2086
+"$attn" $full --epochs 3 --out enough > /dev/null
+# shellcheck disable=SC2086
+LD_PRELOAD="$shim" FAILING_DISK_REPORT=calls "$attn" $full --epochs 3 --out counted > /dev/null
+for part in 3 2; do
+    rm -rf onfull
+    # shellcheck disable=SC2086
+    timeout 120 mpirun -n 1 env LD_PRELOAD="$shim" FAILING_DISK_AT=$(($(cat calls) / part)) FAILING_DISK_ON=1 \
+        "$attn" $full --epochs 3 --out onfull : -n 1 "$attn" $full --epochs 3 --out onfull > out.txt 2> err.txt
+    same "exit code on a full disk" 2 $?
+    same "lines about a full disk" 1 "$(grep -c '^attn: ' err.txt)"
+    grep -q '^attn: onfull/.*: \(No space left\|Input/output error\)' err.txt || fail "a full disk: $(head -3 err.txt)"
+    ranks 2 train translate --out onfull --resume --threads 1 --quiet > /dev/null 2> err.txt || fail "after a full disk: $(cat err.txt)"
+    same_losses enough onfull
+done
+
 # ---- a rank that is killed stops the run with a checkpoint: two ranks go on from it to the bits of a run that was not
 # stopped, one and three to the same within the rounding of what is left
 long="--data phrasebook --num-hiddens 64 --ffn-num-hiddens 128 --num-blks 1 --num-heads 2 --max-examples 300
@@ -218,5 +237,26 @@ for how in KILL INT; do
     cmp -s whole/checkpoint.safetensors on2/checkpoint.safetensors || fail "$how: two ranks end in other bits"
     near on2 on1 5e-5 model.safetensors
     near on2 on3 5e-5 model.safetensors
+done
+
+# ---- Ctrl-C around the end: nobody waits for one that has left in peace (a rank gives up waiting after 20 s only)
+short="--data phrasebook --num-hiddens 16 --ffn-num-hiddens 16 --num-blks 1 --num-heads 2 --max-examples 100 --epochs 2
+       --threads 1 --quiet"
+for part in 01 03 05 08 12 20; do
+    rm -rf ended
+    # shellcheck disable=SC2086
+    timeout 60 mpirun -n 2 "$attn" train translate $short --out ended > /dev/null 2> err.txt &
+    pid=$!
+    turns=0
+    while kill -0 $pid 2> /dev/null && [ ! -s ended/model.safetensors ] && [ $turns -lt 3000 ]; do
+        turns=$((turns + 1))
+        sleep 0.01
+    done
+    sleep "0.$part"
+    began=$(date +%s)
+    kill -s INT $pid 2> /dev/null
+    wait $pid
+    took=$(($(date +%s) - began))
+    [ $took -lt 15 ] || fail "Ctrl-C around the end was obeyed after $took s only: $(cat err.txt)"
 done
 exit $failed

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # The Debian packages, unpacked into an empty root: the command runs from there, its man pages and completions are
-# where Debian looks for them, and a program builds against headers and library and runs.
+# where Debian looks for them, a program builds against headers and library and runs, and where MPI is there two processes
+# train together.
 set -eu
 cd "$(dirname "$0")/.."
 : "${ATTN_BUILD:?the build directory}"
@@ -14,7 +15,10 @@ bad() { echo "$1"; exit 1; }
 SOURCE_DATE_EPOCH=1700000000 cpack --config "$ATTN_BUILD/CPackConfig.cmake" -G DEB -B "$dir/out" \
     -D CPACK_OUTPUT_FILE_PREFIX="$dir/out" > "$dir/log" 2>&1 ||
     bad "cpack failed: $(tail -5 "$dir/log")"
-for package in attn libattn0 libattn-dev; do
+packages="attn libattn0 libattn-dev"
+[ ! -e "$ATTN_BUILD/attn-mpi.so" ] || packages="$packages attn-mpi"
+[ "$(find "$dir/out" -maxdepth 1 -name '*.deb' | wc -l)" -eq "$(echo "$packages" | wc -w)" ] || bad "packages: $(ls "$dir/out")"
+for package in $packages; do
     set -- "$dir"/out/${package}_*.deb
     dpkg-deb -x "$1" "$dir/root"
     mkdir "$dir/control"
@@ -22,9 +26,12 @@ for package in attn libattn0 libattn-dev; do
     grep -q "^Package: $package$" "$dir/control/control" || bad "$1 is not package $package"
     case $package in
     libattn-dev) grep -q '^Depends: libattn0 (= ' "$dir/control/control" || bad "libattn-dev does not bring libattn0" ;;
+    attn-mpi) ! command -v dpkg-shlibdeps >/dev/null || grep -q '^Depends: .*lib[a-z]*mpi' "$dir/control/control" ||
+        bad "attn-mpi does not bring MPI" ;;
     *) ! command -v dpkg-shlibdeps >/dev/null || grep -q '^Depends: .*libc6 ' "$dir/control/control" ||
         bad "$package says nothing of the libraries that it needs" ;;
     esac
+    [ $package = attn-mpi ] || ! grep -q '^Depends: .*lib[a-z]*mpi' "$dir/control/control" || bad "$package brings MPI along"
     [ -f "$dir/root/usr/share/doc/$package/copyright" ] || bad "$package has no copyright file"
     rm -r "$dir/control"
 done
@@ -39,6 +46,24 @@ for file in bash-completion/completions/attn zsh/vendor-completions/_attn fish/v
 done
 if find "$root" -perm /022 -not -type l | grep .; then
     bad "these files are writable by others"
+fi
+
+if [ -e "$ATTN_BUILD/attn-mpi.so" ]; then
+    [ -s "$root/lib/attn/attn-mpi.so" ] || bad "attn-mpi has no lib/attn/attn-mpi.so"
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_hwloc_base_binding_policy=none
+    train="train translate --data phrasebook --num-hiddens 8 --ffn-num-hiddens 8 --num-blks 1 --num-heads 2 --max-examples 30
+           --epochs 1 --threads 1 --quiet --json"
+    # shellcheck disable=SC2086
+    timeout 120 mpirun -n 2 "$root/bin/attn" $train --out "$dir/trained" > "$dir/said" 2> "$dir/log" ||
+        bad "two processes do not train: $(cat "$dir/log")"
+    grep -q '"processes": 2' "$dir/said" || bad "two processes trained each for itself: $(cat "$dir/said")"
+    mv "$root/lib/attn/attn-mpi.so" "$dir/aside.so"
+    # shellcheck disable=SC2086
+    ! timeout 120 mpirun -n 2 "$root/bin/attn" $train --out "$dir/alone" > "$dir/said" 2> "$dir/log" ||
+        bad "without attn-mpi two processes train as if they were one each"
+    grep -q 'this attn has no MPI: attn-mpi.so' "$dir/log" || bad "without attn-mpi: $(cat "$dir/log")"
+    mv "$dir/aside.so" "$root/lib/attn/attn-mpi.so"
 fi
 
 flags=$(PKG_CONFIG_PATH=$root/lib/pkgconfig pkg-config --cflags --libs attn)

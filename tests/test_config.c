@@ -59,6 +59,34 @@ static void values_are_typed(void **state)
     attn_context_destroy(c);
 }
 
+static void values_are_compared(void **state)
+{
+    const int64_t three[] = {2, 3, 4}, other[] = {2, 3, 5};
+    const char *const names[] = {"a", "b"}, *const more[] = {"a", "c"};
+    const attn_value values[] = {
+        {.type = ATTN_VALUE_NULL},
+        {.type = ATTN_VALUE_BOOL, .boolean = true},
+        {.type = ATTN_VALUE_BOOL},
+        {.type = ATTN_VALUE_INT, .integer = 7, .real = 7},
+        {.type = ATTN_VALUE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
+        {.type = ATTN_VALUE_INT, .integer = INT64_C(1) << 60, .real = 0x1p60}, /* differs, though not as a real number */
+        {.type = ATTN_VALUE_REAL, .real = 7.5},
+        {.type = ATTN_VALUE_TEXT, .text = "7"},
+        {.type = ATTN_VALUE_TEXT, .text = ""},
+        {.type = ATTN_VALUE_INTS, .n = 3, .integers = three},
+        {.type = ATTN_VALUE_INTS, .n = 2, .integers = three},
+        {.type = ATTN_VALUE_INTS, .n = 3, .integers = other},
+        {.type = ATTN_VALUE_TEXTS, .n = 2, .texts = names},
+        {.type = ATTN_VALUE_TEXTS, .n = 2, .texts = more},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        for (size_t j = 0; j < sizeof values / sizeof *values; j++)
+            assert_int_equal(attn_value_same(&values[i], &values[j]), i == j);
+    }
+    assert_true(attn_value_same(&values[3], &(attn_value){.type = ATTN_VALUE_REAL, .real = 7}));
+}
+
 static void lists_are_copied(void **state)
 {
     (void)state;
@@ -122,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_keep_their_order),
         cmocka_unit_test(values_are_typed),
+        cmocka_unit_test(values_are_compared),
         cmocka_unit_test(lists_are_copied),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -188,11 +188,14 @@ static void a_setting_that_was_changed(void **state)
 {
     static const char *const changes[][2] = {{"\"seed\": 1", "\"seed\": 2"}, {"\"rate\": 0.01", "\"rate\": 0.03"},
                                              {"\"straight\"", "\"round\"   "}, {"\"constant\"", "\"cosine\"  "},
-                                             {"\"label_smoothing\"", "\"label_smoothung\""}};
+                                             {"\"label_smoothing\": 0.2", "\"label_smoothing\": 0.1"}};
     (void)state;
     job jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL), ATTN_INTERRUPTED);
+    replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\""); /* this one may change, but not get lost */
+    assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_FORMAT);
+    replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
     assert_int_equal(train(&newer, &jobs[0], "{\"label_smoothing\": 0.2}", NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         replace(&jobs[1], "training.json", changes[i][0], changes[i][1]);

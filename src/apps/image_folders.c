@@ -145,7 +145,7 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     return status;
 }
 
-/* ATTN_FORMAT where a folder test/ or val/ stands alone and holds folders itself: it is what is kept apart, not a class. */
+/* ATTN_FORMAT where a folder test/ or val/ stands alone and holds folders itself: what is kept apart, not a class. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *name)
 {
     attn__names inside = {0};
@@ -154,8 +154,8 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     if (status == ATTN_OK && attn__is_directory(folder))
         status = classes_of(&inside, s->context, folder, false);
     if (status == ATTN_OK && inside.n > 0)
-        status = attn__fail(s->context, ATTN_FORMAT, "%s: there is %s/ with class folders in it, but no train/ beside it", path,
-                            name);
+        status = attn__fail(s->context, ATTN_FORMAT, "%s: there is %s/ with class folders in it, but no train/ beside it",
+                            path, name);
     attn__names_free(&inside, s->context);
     attn__free(s->context, folder);
     return status;

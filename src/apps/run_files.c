@@ -125,6 +125,19 @@ static attn_status overlay_settings(const attn__run *run, attn_config *settings)
     return status;
 }
 
+/* A name that is no setting's may be a damaged one, whose value would be lost; or this attn is the older one. */
+static attn_status check_names(const attn__run *run, const char *path)
+{
+    for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
+        const char *key = attn_config_key(run->stored, i);
+        bool known = strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 ||
+                     attn__key_find(run->kind->keys, key);
+        if (!known)
+            return attn__fail(run->context, ATTN_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path, key);
+    }
+    return ATTN_OK;
+}
+
 /* The settings among the keys of training.json, checked before and after the new ones come over them, so that what
  * is wrong is said of the file or of the caller. */
 static attn_status select_settings(attn__run *run, const char *path)
@@ -153,7 +166,8 @@ attn_status attn__run_read_settings(attn__run *run)
         return attn__fail(run->context, ATTN_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
     if (!run->data && !(run->kind->no_path && strcmp(data, run->kind->no_path) == 0))
         run->data = data;
-    return select_settings(run, path);
+    status = check_names(run, path);
+    return status == ATTN_OK ? select_settings(run, path) : status;
 }
 
 attn_status attn__run_check_data(const attn__run *run)
@@ -205,8 +219,8 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* What the checkpoint was made with is what the run goes on with.  A setting that it does not know was added to attn since,
- * and has its default. */
+/* What the checkpoint was made with is what the run goes on with.  A setting that it does not know was added to attn
+ * since, and has its default. */
 static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
@@ -216,8 +230,8 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
             return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with a setting \"%.60s\", which is not among "
                               "those of training.json, or not known to this attn", path, key);
         if (!attn_value_same(attn_config_get(then, key), now))
-            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with another \"%.60s\" than training.json says",
-                              path, key);
+            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with another \"%.60s\" than training.json "
+                              "says", path, key);
     }
     return ATTN_OK;
 }

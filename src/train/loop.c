@@ -200,10 +200,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* The end of a training among ranks that did not come to its own: the others are told, unless they know, before anything
- * is freed that their sums may still write to.  What an unfinished step or validation changed is taken back.  Where it was
- * left because of a signal, or of a process that is gone, the state of the last whole step is saved.  Where whole steps
- * were left nothing is: then saving is what failed, or what was done. */
+/* The end of a training among ranks that did not come to its own: the others are told, unless they know, before
+ * anything is freed that their sums may still write to.  What an unfinished step or validation changed is taken back.
+ * Where it was left because of a signal, or of a process that is gone, the state of the last whole step is saved.
+ * Where whole steps were left nothing is: then saving is what failed, or what was done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];

@@ -74,7 +74,8 @@ def commands():
 
 # Minutes long on inputs of their own: broken at few places only.
 def slow_commands():
-    return [Command("demo", "demo --out out/demo", ["demo"], old=False),
+    return [Command("demo", "demo --out out/demo", ["demo"], old=False,
+                    resume=["train", "translate", "--out", "out/demo", "--resume"]),
             Command("bench train", "bench train d2l --seconds 0")]
 
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): chooses the language of the environment before main, as a host program or a library
- * may have done, which attn itself never does.  Ends with code 99 where that language has no decimal comma: a test with it
- * would show nothing. */
+ * Loaded before the command (LD_PRELOAD): chooses the language of the environment before main, as a library may have
+ * done.  Ends with code 99 where that language has no decimal comma: a test with it would show nothing. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>

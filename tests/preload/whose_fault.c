@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): where a signal would end it, tells on standard error in whose code it was, and ends
- * with code 97 for oneDNN's, which does not survive every want of memory, and 98 for anybody else's. */
+ * Loaded before the command (LD_PRELOAD): where a signal would end it, tells on standard error in whose code it was,
+ * and ends with code 97 for oneDNN's, which does not survive every want of memory, and 98 for anybody else's. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * two_ranks.h - ranks without MPI: two processes, of which the other always has what this one has, so that sums are doubled,
+ * and answers only when it was asked some times.
+ */
+#ifndef ATTN_TESTS_TWO_RANKS_H
+#define ATTN_TESTS_TWO_RANKS_H
+
+#include "base/ranks.h"
+
+/* What the other one does, and what became of it. */
+extern struct two_ranks {
+    int pending;        /* questions until the sums under way are done */
+    int begun;          /* sums */
+    int finished;       /* partings in peace */
+    int told;           /* notices to it */
+    int32_t told_first; /* the status of the first */
+    int pieces;         /* of texts */
+    int64_t largest;    /* of those */
+    attn_status fails;  /* what it says next; ATTN_OK: nothing */
+    bool mute;          /* it is gone: nothing is ever done any more */
+    bool differs;       /* the largest of two numbers is its own */
+    uint64_t writes;    /* bytes of its text */
+} other;
+
+extern const attn__ranks_ops two_ranks;
+/* A context that is rank 0 of them, and another one that begins anew. */
+attn_context *two_ranks_joined(void);
+/* For attn_ranks_watch: true when *(int *)user, which it counts up, is past 5. */
+bool two_ranks_stop(void *user);
+
+#endif
