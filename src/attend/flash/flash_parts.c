@@ -71,7 +71,7 @@ void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, att
         args.a = moved(t->s.k_tiles, at);
         args.c = t->s.s + at * ATTN__PARTS_SIDE * sub.width;
         f->parts->run(&args);
-        attn__flash_fetch_ahead(&t->ahead);
+        attn__ahead_fetch(&t->ahead);
     }
 }
 

@@ -11,8 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEP = 16 }; /* keys of one product of scores, between which something is brought in */
-
 static const double log2_e = 1.44269504088896340736;
 
 static void *take(char *base, size_t *used, int64_t count, size_t size)
@@ -68,8 +66,8 @@ void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_
 {
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
-    int64_t left = w->channels - next;
-    x->ahead = (attn__wide_ahead){0};
+    int64_t left = w->channels - next, rows = w->flash->tile->rows;
+    attn__ahead_begin(&x->ahead);
     if (left > 0) {
         int64_t n = attn__least(left, w->flash->channels);
         attn__wide_want(&x->ahead, &x->k, t->arrays->k, t->s.k_at, b->keys, next, n);
@@ -78,21 +76,16 @@ void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
                         attn__least(w->values, w->flash->values));
     }
-    attn__wide_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + STEP - 1) / STEP));
+    attn__ahead_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + rows - 1) / rows));
 }
 
 static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
 {
     const attn__flash *f = x->t.flash;
-    attn__tile_args args = {.n = sub.width, .k = n, .am = f->ldk, .ak = 1, .b = x->t.s.q + sub.lane * n,
-                            .ldb = sub.width, .ldc = sub.width, .accumulate = accumulate};
-    for (int64_t key = 0; key < b->keys; key += STEP) {
-        args.m = attn__least(b->keys - key, STEP);
-        args.a = x->t.s.k + key * f->ldk;
-        args.c = x->s + sub.lane * b->packed + key * sub.width;
-        f->tile->run(&args);
-        attn__wide_fetch(&x->ahead);
-    }
+    attn__tile_args args = {.m = b->keys, .n = sub.width, .k = n, .a = x->t.s.k, .am = f->ldk, .ak = 1,
+                            .b = x->t.s.q + sub.lane * n, .ldb = sub.width, .c = x->s + sub.lane * b->packed,
+                            .ldc = sub.width, .accumulate = accumulate, .aside = {attn__ahead_fetch, &x->ahead}};
+    f->tile->run(&args);
 }
 
 static void score(attn__wide_item *x, const attn__flash_keys *b)
@@ -221,13 +214,13 @@ static void look_ahead_of_values(attn__wide_item *x, const attn__flash_keys *b, 
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
     int64_t next = first + n;
-    x->ahead = (attn__wide_ahead){0};
+    attn__ahead_begin(&x->ahead);
     if (!w->sums_apart)
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
-    attn__wide_divide(&x->ahead,
-                      b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+    attn__ahead_divide(&x->ahead,
+                       b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
 static void add_values(attn__wide_item *x, attn__flash_keys *b)

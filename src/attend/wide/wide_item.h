@@ -18,7 +18,7 @@ typedef struct attn__wide_item {
     int64_t *sums_at;
     float *factor, *was; /* of the output's rows */
     int64_t *table;  /* offsets of a chunk's channels */
-    attn__wide_ahead ahead;
+    attn__ahead ahead;
 } attn__wide_item;
 
 static inline int64_t attn__wide_whole_lanes(const attn__flash *f, int64_t n)

@@ -36,7 +36,7 @@ bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64
         args.c = x->s + sub.lane * b->packed;
         args.ldc = sub.width;
         f->parts->run(&args);
-        attn__wide_fetch(&x->ahead);
+        attn__ahead_fetch(&x->ahead);
     }
     return true;
 }
@@ -76,5 +76,5 @@ void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, at
                              .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = attn__wide_whole_lanes(f, n)};
     args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
     f->parts->run(&args);
-    attn__wide_fetch(&x->ahead);
+    attn__ahead_fetch(&x->ahead);
 }
