@@ -26,8 +26,8 @@ static const char description[] =
     "For each problem, direction and number of threads: the median time, the multiplications and additions per second "
     "(2 for each channel of the score and of the value, over all pairs that the problem's structure leaves; times 2.5 "
     "backward), and what fraction that is of the machine's peak: of f32 multiply-adds on registers, measured before "
-    "each problem with as many threads, the best so far (bf16 is compared with the f32 peak too). Backward is the "
-    "gradients alone, without the forward pass. Nothing else should run meanwhile.\n"
+    "and after each problem with as many threads, the best so far (bf16 is compared with the f32 peak too). Backward "
+    "is the gradients alone, without the forward pass. Nothing else should run meanwhile.\n"
     "\n"
     "A problem is FORM[:FEATURE[,FEATURE]...], where N is a number and [] may be left out:\n"
     "  bNhNqNkNdN[gN][vN]    batch, heads, queries, keys, channels of a head, key\n"
@@ -64,7 +64,8 @@ typedef struct row {
 typedef struct bench {
     const cli_call *cli;
     attn_json json;
-    double seconds, peak; /* of the problem and thread count at hand */
+    double seconds;
+    double *peak; /* of the thread count at hand, the best so far */
     bool verify, wrong;
     int rows;
 } bench;
@@ -138,6 +139,13 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
     return status;
 }
 
+/* The clock moves, and another process can only make a peak too low and a fraction too good: the best so far stands. */
+static void measure_peak(bench *b, int threads)
+{
+    double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
+    *b->peak = peak > *b->peak ? peak : *b->peak;
+}
+
 static attn_status measure_plan(bench *b, const attn_problem *problem, const attn_plan *plan, row *r)
 {
     attn_context *context = b->cli->context;
@@ -148,7 +156,8 @@ static attn_status measure_plan(bench *b, const attn_problem *problem, const att
     attn_status status = bench_run_before(context, problem, NULL, &a);
     if (status == ATTN_OK)
         status = time_plan(b, plan, &a.arrays, &seconds);
-    r->peak = b->peak;
+    measure_peak(b, r->threads);
+    r->peak = *b->peak;
     r->ms = 1e3 * seconds;
     r->gflops = seconds > 0 ? 1e-9 * attn_plan_flops(plan) / seconds : 0;
     if (status == ATTN_OK && b->verify)
@@ -213,10 +222,8 @@ static int measure_directions(bench *b, const char *problem, int threads, double
 {
     const char *which = cli_text(b->cli, "direction");
     int code = CLI_OK;
-    /* Another process can only make a peak too low, and a fraction too good: the best so far stands. */
-    double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
-    *best = peak > *best ? peak : *best;
-    b->peak = *best;
+    b->peak = best;
+    measure_peak(b, threads);
     for (int d = ATTN_FORWARD; code == CLI_OK && d <= ATTN_BACKWARD; d++)
         if (strcmp(which, "both") == 0 || strcmp(which, directions[d]) == 0)
             code = measure(b, problem, (attn_direction)d, threads);

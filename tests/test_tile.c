@@ -19,6 +19,12 @@ static float *random_matrix(attn__rng *rng, int64_t count)
     return x;
 }
 
+/* What is done aside, once for each register tile. */
+static void count_call(void *calls)
+{
+    ++*(int *)calls;
+}
+
 /* The same sum in the same order, what was there last; the portable kernel rounds the product too. */
 static float element(const attn__tile_args *t, attn__isa isa, int64_t m, int64_t n, float start)
 {
@@ -42,8 +48,10 @@ static void check(const attn__tile_kernel *kernel, attn__rng *rng, int64_t m, in
     float *top = accumulate ? NULL : random_matrix(rng, n), *highest = malloc((size_t)n * sizeof *highest);
     if (top)
         memcpy(highest, top, (size_t)n * sizeof *top);
-    attn__tile_args t = {m, n, k, a, am, ak, b, n, c, n, accumulate, top};
+    int calls = 0;
+    attn__tile_args t = {m, n, k, a, am, ak, b, n, c, n, accumulate, top, {count_call, &calls}};
     kernel->run(&t);
+    assert_true(calls >= (m + kernel->rows - 1) / kernel->rows * (n > 0));
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {
             float want = element(&t, kernel->isa, i, j, before[i * n + j]);
@@ -121,8 +129,10 @@ static void check_packed(const attn__tile_kernel *kernel, attn__rng *rng, int64_
     float *a = packed_matrix(kernel, rng, m, k, group), *b = random_matrix(rng, n * k), *c = random_matrix(rng, m * n);
     float *before = malloc((size_t)(m * n) * sizeof *before + 1);
     memcpy(before, c, (size_t)(m * n) * sizeof *before);
-    attn__packed_args t = {m, k, vectors, a, kernel->group, group, b, c, even};
+    int calls = 0;
+    attn__packed_args t = {m, k, vectors, a, kernel->group, group, b, c, even, {count_call, &calls}};
     kernel->run_packed(&t);
+    assert_true(calls >= (m + kernel->rows - 1) / kernel->rows);
     for (int64_t j = 0; j < n; j++)
         check_packed_column(kernel, &t, before, j);
     free(before);
@@ -160,7 +170,7 @@ static void rows_beside_the_tile_stay(void **state)
     float *c = guard_alloc(sizeof(float) * (size_t)(M * ld));
     for (int64_t i = 0; i < M * ld; i++)
         c[i] = 42;
-    attn__tile_args t = {M, n, K, a, K, 1, b, n, c + n, ld, false, NULL};
+    attn__tile_args t = {M, n, K, a, K, 1, b, n, c + n, ld, false, NULL, {NULL, NULL}};
     kernel->run(&t);
     for (int64_t i = 0; i < M * ld; i++)
         assert_true(c[i] == (i % ld >= n && i % ld < 2 * n ? 0 : 42));

@@ -12,7 +12,7 @@
 
 static const float log2_e = 1.44269504088896340736f;
 
-enum { STEP = 32 }; /* keys of one call of the tile product */
+enum { STEP = 32 }; /* keys of one call of the product of pairs */
 
 void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
                              int64_t *out)
@@ -164,7 +164,8 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     attn__packed_args args = {.m = f->values, .k = to - from, .vectors = (int)(sub.width / f->tile->lanes),
                               .a = t->s.v + from * group, .ak = group, .group = group * b->packed,
                               .b = t->s.s + from * sub.width, .c = t->s.o + sub.lane * f->held,
-                              .accumulate = t->s.span[sub.index].started};
+                              .accumulate = t->s.span[sub.index].started,
+                              .aside = {attn__ahead_fetch, &t->ahead}};
     f->tile->run_packed(&args);
     t->s.span[sub.index].started = true;
 }
@@ -227,22 +228,16 @@ bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     return changed;
 }
 
-/* S^T = K Q^T, in steps between which some of what comes next is brought in. */
+/* S^T = K Q^T. */
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__tile_args args = {.n = sub.width, .k = f->channels, .am = f->ldk, .ak = 1,
-                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .ldc = sub.width,
-                            .top = t->s.top};
+    attn__tile_args args = {.m = b->keys, .n = sub.width, .k = f->channels, .a = t->s.k, .am = f->ldk, .ak = 1,
+                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .c = t->s.s, .ldc = sub.width,
+                            .top = t->s.top, .aside = {attn__ahead_fetch, &t->ahead}};
     for (int64_t i = 0; i < sub.width; i++)
         t->s.top[i] = -INFINITY;
-    for (int64_t key = 0; key < b->keys; key += STEP) {
-        args.m = attn__least(b->keys - key, STEP);
-        args.a = t->s.k + key * f->ldk;
-        args.c = t->s.s + key * sub.width;
-        f->tile->run(&args);
-        attn__flash_fetch_ahead(&t->ahead);
-    }
+    f->tile->run(&args);
 }
 
 static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -256,7 +251,7 @@ static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__fl
         args.a = t->s.k_pairs + key * f->ld_pairs;
         args.c = t->s.s + key * sub.width;
         f->pairs->run(&args);
-        attn__flash_fetch_ahead(&t->ahead);
+        attn__ahead_fetch(&t->ahead);
     }
 }
 
@@ -289,12 +284,19 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         add_values(t, b, sub, 0, b->keys);
 }
 
+/* How often something is brought in while a subtile sees a block: after every STEP keys, or register tile. */
+static int64_t portions(const attn__flash *f, int64_t keys)
+{
+    int64_t whole = (keys + f->values) / f->tile->rows;
+    return f->pairs ? (keys + STEP - 1) / STEP : attn__most(whole, 1);
+}
+
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {at, keys, keys, false, false};
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
-    attn__flash_look_ahead(t, at, keys, t->subtiles * (b.parts ? 1 : (keys + STEP - 1) / STEP));
+    attn__flash_look_ahead(t, at, keys, t->subtiles * (b.parts ? 1 : portions(t->flash, keys)));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)

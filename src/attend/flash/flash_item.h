@@ -6,17 +6,7 @@
 #define ATTN_ATTEND_FLASH_ITEM_H
 
 #include "attend/flash/flash.h"
-
-/* Rows that will be read soon, brought to the second cache bit by bit while the tile products run: rows of one
- * head may lie pages apart, where the machine does not look ahead by itself. */
-typedef struct attn__flash_ahead {
-    struct {
-        const char *row;
-        int64_t step, rows; /* bytes between two rows; how many are left */
-        int64_t bytes;      /* of one row */
-    } stream[3];
-    int64_t each; /* rows of one portion */
-} attn__flash_ahead;
+#include "attend/task/ahead.h"
 
 typedef struct attn__flash_item {
     const attn__task *task;
@@ -29,7 +19,7 @@ typedef struct attn__flash_item {
     bool q_ready, q_finite;       /* t->s.q is filled; in parts, all queries are finite */
     int64_t key_begin, key_end;   /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
-    attn__flash_ahead ahead;
+    attn__ahead ahead;
 } attn__flash_item;
 
 /* Queries as wide as the register tile or a little less. */
@@ -84,10 +74,8 @@ void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
 /* Lets every subtile see keys [at, at + keys). */
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys);
 
-/* Plans what to bring in during a key block: the block after it or, if there is none, the next item's queries
- * and first keys. */
+/* Plans what to bring in during a key block: the block after it or, if there is none, where the output goes and the
+ * next item's queries and first keys. */
 void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions);
-/* Brings in one portion. */
-void attn__flash_fetch_ahead(attn__flash_ahead *ahead);
 
 #endif

@@ -112,7 +112,7 @@ void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn_
     attn__flash_span *span = &t->s.span[sub.index];
     float *o = t->s.o + sub.lane * f->held;
     attn__flash_parts_score(t, b, sub);
-    attn__flash_fetch_ahead(&t->ahead);
+    attn__ahead_fetch(&t->ahead);
     if (weigh(t, b, sub) && span->started)
         f->lanes->scale(o, f->values, sub.width, t->s.shrink + sub.lane);
     attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE, .n = sub.width / ATTN__PARTS_SIDE,

@@ -50,7 +50,7 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
 {
     int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
     int64_t l2 = (int64_t)task->caches.l2, queries = task->query.size, keys = task->key.size;
-    f->key_block = 128;
+    f->key_block = keys < 256 && !f->pairs ? 96 : 128; /* two blocks alone would have all rows brought in in a hurry */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0)

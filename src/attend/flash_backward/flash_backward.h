@@ -32,6 +32,7 @@
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
+#include "attend/task/ahead.h"
 #include "attend/task/offsets.h"
 #include "attend/task/solver.h"
 #include "base/context.h"
@@ -42,15 +43,8 @@
 
 enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
 
-/* Streams of rows to bring in early: of tiles of queries first, then of blocks of keys. */
-enum { ATTN__AHEAD_Q, ATTN__AHEAD_DOUT, ATTN__AHEAD_O, ATTN__AHEAD_DQ, ATTN__AHEAD_K, ATTN__AHEAD_V, ATTN__AHEAD_DK,
-       ATTN__AHEAD_DV, ATTN__BACK_STREAMS };
-
-typedef struct attn__back_stream {
-    const char *base;  /* NULL: nothing to do */
-    int64_t rows, done, each; /* each: rows of one portion */
-    int64_t bytes;     /* of one row */
-} attn__back_stream;
+/* What is brought in early: for tiles of queries, and for blocks of keys; four operands each. */
+enum { ATTN__BACK_TILES, ATTN__BACK_BLOCKS, ATTN__BACK_AHEADS, ATTN__BACK_STREAMS = 4 };
 
 /* The channels of an operand: NULL if they are neighbours in memory, else the offset of each. */
 typedef struct attn__back_channels {
@@ -121,7 +115,7 @@ typedef struct attn__back_scratch {
     int64_t *q_index;                                                       /* [ATTN_MAX_BANDS][tile_q] */
     int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
     int64_t *k_index;                                                       /* [ATTN_MAX_BANDS + 1][block_k] */
-    int64_t *ahead_at[ATTN__BACK_STREAMS];
+    int64_t *ahead_at[ATTN__BACK_AHEADS][ATTN__BACK_STREAMS];
     attn__back_parts parts;
 } attn__back_scratch;
 
@@ -140,7 +134,7 @@ typedef struct attn__back_run {
     bool keys_finite, queries_finite;
     bool keys_split, queries_split; /* the matrix unit can take them */
     bool first;                 /* nothing has been added to the gradients yet */
-    attn__back_stream ahead[ATTN__BACK_STREAMS];
+    attn__ahead ahead[ATTN__BACK_AHEADS];
     /* The cell that this thread will probably run next. */
     bool has_next;
     attn__back_item next;
@@ -194,7 +188,7 @@ void attn__back_guarded(const attn__back_run *run, const attn__weights_args *wei
 /* flash_backward_ahead.c: what to bring into the cache before it is asked for. */
 void attn__back_next_tile(attn__back_run *run);
 void attn__back_next_block(attn__back_run *run);
-void attn__back_fetch(attn__back_run *run);
+void attn__back_fetch(void *run); /* one portion, after each register tile of a product */
 
 /* flash_backward_run.c */
 void attn__back_locate_keys(attn__back_run *run);

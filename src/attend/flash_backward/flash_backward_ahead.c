@@ -7,11 +7,20 @@
 
 #include "attend/task/integers.h"
 
-enum { LINE = 64, PORTIONS = 4 /* of a strip, at least */ };
+enum { MATRIX = 4 }; /* portions of a strip in the matrix unit, at least */
 
+/* Register tiles of the products of `tiles` tiles of queries with the whole block. */
 static int64_t portions(const attn__back_run *run, int64_t tiles)
 {
-    return tiles * PORTIONS * ((run->block_n + run->plan->strip - 1) / run->plan->strip);
+    const attn__back_plan *p = run->plan;
+    if (p->matrix)
+        return attn__most(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
+    int64_t rows = run->tile_n, products = run->want & ATTN__BACK_V ? p->dv : 0;
+    products += rows + (run->want & ~(unsigned)ATTN__BACK_V ? rows : 0);
+    products += run->want & ATTN__BACK_K ? p->d : 0;
+    int64_t sums = run->block_n * products;
+    sums += run->want & ATTN__BACK_Q ? rows * p->d * ((run->block_n + p->strip - 1) / p->strip) : 0;
+    return attn__most(1, tiles * sums / (p->tile->rows * p->tile->vectors * p->tile->lanes));
 }
 
 typedef struct rows {
@@ -23,15 +32,18 @@ typedef struct rows {
     int64_t channels;
 } rows;
 
-static void want_rows(attn__back_run *run, int stream, rows r, int64_t portion_count)
+static void want(attn__back_run *run, int which, const rows r[ATTN__BACK_STREAMS], int64_t portion_count)
 {
-    attn__back_stream *s = &run->ahead[stream];
-    *s = (attn__back_stream){0};
-    if (r.scattered || r.n <= 0)
-        return;
-    attn__back_walk(r.group, r.stride, r.begin, r.n, r.offset, run->m.ahead_at[stream]);
-    *s = (attn__back_stream){.base = r.base, .rows = r.n, .each = (r.n + portion_count - 1) / portion_count,
-                             .bytes = r.channels * (run->plan->bf16 ? 2 : 4)};
+    int64_t size = run->plan->bf16 ? 2 : 4;
+    attn__ahead *ahead = &run->ahead[which];
+    attn__ahead_begin(ahead);
+    for (int i = 0; i < ATTN__BACK_STREAMS; i++) {
+        if (r[i].scattered || r[i].n <= 0)
+            continue;
+        attn__back_walk(r[i].group, r[i].stride, r[i].begin, r[i].n, r[i].offset, run->m.ahead_at[which][i]);
+        attn__ahead_add(ahead, r[i].base, size, run->m.ahead_at[which][i], r[i].n, r[i].channels * size);
+    }
+    attn__ahead_divide(ahead, portion_count);
 }
 
 /* The tile after this one, or the first one again for the next block of keys, or the next cell's first; and where its
@@ -45,21 +57,20 @@ void attn__back_next_tile(attn__back_run *run)
     const attn_dim *at = &run->item.at, *next = at;
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
     bool writes = (run->want & ATTN__BACK_Q) && (end || !plan->resident_q);
-    int64_t begin = last ? run->q_begin : run->tile + run->tile_n, count = portions(run, 1);
+    int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
     int64_t n = (last && end) || begin == run->tile ? 0 : attn__least(plan->tile_q, run->q_end - begin);
     if (last && end && run->has_next) {
         next = &run->next.at;
         begin = run->next_q;
         n = attn__least(plan->tile_q, plan->nq - begin);
     }
-    rows q = {x->q, query, ATTN__STRIDE(dim.q), next->q, begin, n, c->q, plan->d};
-    rows dout = {x->dout, query, ATTN__STRIDE(dim.dout), next->dout, begin, n, c->dout, plan->dv};
-    rows o = {x->o, query, ATTN__STRIDE(dim.o), next->o, begin, n, c->o, plan->dv};
-    rows dq = {x->dq, query, ATTN__STRIDE(dim.dq), at->dq, run->tile, writes ? run->tile_n : 0, c->dq, plan->d};
-    want_rows(run, ATTN__AHEAD_Q, q, count);
-    want_rows(run, ATTN__AHEAD_DOUT, dout, count);
-    want_rows(run, ATTN__AHEAD_O, o, count);
-    want_rows(run, ATTN__AHEAD_DQ, dq, count);
+    const rows wanted[] = {
+        {x->dq, query, ATTN__STRIDE(dim.dq), at->dq, run->tile, writes ? run->tile_n : 0, c->dq, plan->d},
+        {x->q, query, ATTN__STRIDE(dim.q), next->q, begin, n, c->q, plan->d},
+        {x->dout, query, ATTN__STRIDE(dim.dout), next->dout, begin, n, c->dout, plan->dv},
+        {x->o, query, ATTN__STRIDE(dim.o), next->o, begin, n, c->o, plan->dv},
+    };
+    want(run, ATTN__BACK_TILES, wanted, portions(run, 1));
 }
 
 /* The keys and values of the next block, or of the next cell's first one, and where this one's gradients go. */
@@ -71,33 +82,24 @@ void attn__back_next_block(attn__back_run *run)
     const attn__group *key = &run->task->key;
     const attn_dim *at = &run->item.at, *next = at;
     int64_t begin = run->block + plan->block_k, n = attn__least(plan->block_k, run->k_end - begin);
-    int64_t count = portions(run, (run->q_end - run->tile + plan->tile_q - 1) / plan->tile_q);
     int64_t dk_n = run->want & ATTN__BACK_K ? run->block_n : 0, dv_n = run->want & ATTN__BACK_V ? run->block_n : 0;
     if (n <= 0 && run->has_next) {
         next = &run->next.at;
         begin = run->next_k;
         n = attn__least(plan->block_k, plan->nk - begin);
     }
-    rows k = {x->k, key, ATTN__STRIDE(dim.k), next->k, begin, n, c->k, plan->d};
-    rows v = {x->v, key, ATTN__STRIDE(dim.v), next->v, begin, n, c->v, plan->dv};
-    rows dk = {x->dk, key, ATTN__STRIDE(dim.dk), at->dk, run->block, dk_n, c->dk, plan->d};
-    rows dv = {x->dv, key, ATTN__STRIDE(dim.dv), at->dv, run->block, dv_n, c->dv, plan->dv};
-    want_rows(run, ATTN__AHEAD_K, k, count);
-    want_rows(run, ATTN__AHEAD_V, v, count);
-    want_rows(run, ATTN__AHEAD_DK, dk, count);
-    want_rows(run, ATTN__AHEAD_DV, dv, count);
+    const rows wanted[] = {
+        {x->dk, key, ATTN__STRIDE(dim.dk), at->dk, run->block, dk_n, c->dk, plan->d},
+        {x->dv, key, ATTN__STRIDE(dim.dv), at->dv, run->block, dv_n, c->dv, plan->dv},
+        {x->k, key, ATTN__STRIDE(dim.k), next->k, begin, n, c->k, plan->d},
+        {x->v, key, ATTN__STRIDE(dim.v), next->v, begin, n, c->v, plan->dv},
+    };
+    want(run, ATTN__BACK_BLOCKS, wanted, portions(run, (run->q_end - run->tile + plan->tile_q - 1) / plan->tile_q));
 }
 
-/* Brings in one portion of each stream. */
-void attn__back_fetch(attn__back_run *run)
+void attn__back_fetch(void *with)
 {
-    for (int i = 0; i < ATTN__BACK_STREAMS; i++) {
-        attn__back_stream *s = &run->ahead[i];
-        int64_t end = attn__least(s->rows, s->done + s->each), size = run->plan->bf16 ? 2 : 4;
-        for (; s->done < end; s->done++) {
-            const char *row = s->base + run->m.ahead_at[i][s->done] * size;
-            for (int64_t at = 0; at < s->bytes; at += LINE)
-                __builtin_prefetch(row + at, 0, 2);
-        }
-    }
+    attn__back_run *run = with;
+    for (int i = 0; i < ATTN__BACK_AHEADS; i++)
+        attn__ahead_fetch(&run->ahead[i]);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    TILE_Q = 64,          /* with a strip, S and dS: 48 KiB, read once while the rest streams */
+    TILE_Q = 64,          /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
     STRIP = 96,           /* a multiple of the widest register tile of every kernel */
     RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory */
     CELLS = 64,           /* enough pieces for any number of threads */
@@ -61,13 +61,19 @@ static void count_items(const attn__task *task, attn__back_plan *p)
         *(attn__back_is_shared(task, &task->batch.axis[a]) ? &p->shared : &p->items) *= task->batch.axis[a].dim.n;
 }
 
+/* n in `parts` as even as multiples of `to` allow: a short last tile goes over the sums as often as a whole one. */
+static int64_t share(int64_t n, int64_t parts, int64_t to)
+{
+    return parts > 1 ? attn__round_up((n + parts - 1) / parts, to) : attn__round_up(n, to);
+}
+
 static void choose_tiles(const attn__task *task, attn__back_plan *p)
 {
     int64_t lanes = p->tile->lanes;
     p->dp = attn__round_up(p->d, lanes);
     p->dvp = attn__round_up(p->dv, lanes);
-    p->tile_q = most(1, attn__least(TILE_Q, p->nq));
-    p->strip = attn__least(STRIP, most(lanes, attn__round_up(p->nk, lanes)));
+    p->tile_q = most(1, attn__least(p->nq, share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows)));
+    p->strip = most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)task->caches.l2 / 2;
     p->block_k = most(1, room / (bytes * p->strip)) * p->strip;
     p->block_k = attn__least(p->block_k, most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
@@ -168,8 +174,10 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
         *keys[i] = OFFSETS(p->block_k);
     m->q_index = OFFSETS(ATTN_MAX_BANDS * p->tile_q);
     m->k_index = OFFSETS((ATTN_MAX_BANDS + 1) * p->block_k);
-    for (int i = 0; i < ATTN__BACK_STREAMS; i++)
-        m->ahead_at[i] = OFFSETS(i < ATTN__AHEAD_K ? p->tile_q : p->block_k);
+    for (int i = 0; i < ATTN__BACK_STREAMS; i++) {
+        m->ahead_at[ATTN__BACK_TILES][i] = OFFSETS(p->tile_q);
+        m->ahead_at[ATTN__BACK_BLOCKS][i] = OFFSETS(p->block_k);
+    }
 #undef FLOATS
 #undef OFFSETS
     if (p->matrix)

@@ -72,14 +72,15 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
     int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->matrix ? 0 : first;
     attn__tile_args s = {.m = t->rows, .n = columns, .k = plan->d,
                          .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
-                         .b = run->m.kt + packed * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip};
+                         .b = run->m.kt + packed * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip,
+                         .aside = {attn__back_fetch, run}};
     plan->tile->run(&s);
-    attn__back_fetch(run);
     if (!t->dp)
         return;
     attn__tile_args dp = {.m = t->rows, .n = columns, .k = plan->dv,
                           .a = run->m.dout + row * plan->dvp, .am = plan->dvp, .ak = 1,
-                          .b = run->m.vt + packed * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip};
+                          .b = run->m.vt + packed * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip,
+                          .aside = {attn__back_fetch, run}};
     plan->tile->run(&dp);
 }
 
@@ -89,7 +90,7 @@ static void query_gradients(attn__back_run *run, const attn__weights_args *t, in
     const attn__back_plan *plan = run->plan;
     attn__tile_args g = {.m = t->rows, .n = plan->dp, .k = t->keys, .a = t->dp, .am = plan->strip, .ak = 1,
                          .b = run->m.k + first * plan->dp, .ldb = plan->dp, .c = run->dq + row * plan->dp,
-                         .ldc = plan->dp, .accumulate = true};
+                         .ldc = plan->dp, .accumulate = true, .aside = {attn__back_fetch, run}};
     if (run->want & ATTN__BACK_Q)
         plan->tile->run(&g);
 }
@@ -121,14 +122,14 @@ static void gradients_across(attn__back_run *run, const attn__weights_args *t, i
 static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true};
+    attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true,
+                         .aside = {attn__back_fetch, run}};
     if (run->want & ATTN__BACK_V) {
         g.a = t->s;
         g.n = g.ldb = g.ldc = plan->dvp;
         g.b = run->m.dout + row * plan->dvp;
         g.c = run->m.dv + first * plan->dvp;
         plan->tile->run(&g);
-        attn__back_fetch(run);
     }
     g.a = t->dp;
     g.n = g.ldb = g.ldc = plan->dp;
@@ -136,7 +137,6 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         g.b = run->m.q + row * plan->dp;
         g.c = run->m.dk + first * plan->dp;
         plan->tile->run(&g);
-        attn__back_fetch(run);
     }
     query_gradients(run, t, first, row);
 }
@@ -158,7 +158,6 @@ static void multiply(attn__back_run *run, attn__weights_args *t, int64_t first, 
     if (run->plan->matrix)
         pack_strip(run, first, n);
     scores(run, t, first, row);
-    attn__back_fetch(run);
     run->plan->backward->weights(t);
     if (t->alive)
         attn__back_guarded(run, t, first, row);
@@ -166,7 +165,6 @@ static void multiply(attn__back_run *run, attn__weights_args *t, int64_t first, 
         gradients_across(run, t, first, row);
     else
         gradients(run, t, first, row);
-    attn__back_fetch(run);
 }
 
 /* What a strip needs beside its products.  False if no query attends any of its keys. */

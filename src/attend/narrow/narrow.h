@@ -10,6 +10,7 @@
 #ifndef ATTN_ATTEND_NARROW_H
 #define ATTN_ATTEND_NARROW_H
 
+#include "attend/task/ahead.h"
 #include "attend/task/solver.h"
 #include "kernels/lanes/lanes.h"
 #include "kernels/narrow/narrow.h"
@@ -41,22 +42,9 @@ typedef struct attn__narrow_scratch {
 /* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
 size_t attn__narrow_divide(const attn__narrow *narrow, char *base, attn__narrow_scratch *scratch);
 
-/* Rows that will be read or written soon, brought in bit by bit between the kernel's calls. */
-typedef struct attn__narrow_ahead {
-    struct {
-        const char *row;
-        int64_t step, rows, each; /* bytes between two; how many are left; how many after a call */
-    } stream[4];
-    int streams;
-    int64_t bytes; /* of the longest row */
-    int64_t calls; /* how many calls there will be */
-} attn__narrow_ahead;
-
-/* Adds rows [from, from + rows), or as many as there are, of one operand. */
-void attn__narrow_look(const attn__narrow *narrow, const attn__task *task, attn__narrow_ahead *ahead, const void *base,
-                       const int64_t *column, int64_t batch, const attn__group *group, int64_t from, int64_t rows,
-                       size_t stride);
-void attn__narrow_fetch_ahead(attn__narrow_ahead *ahead);
+/* Brings in rows [from, from + rows), or as many as there are, of one operand, `bytes` each. */
+void attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
+                       const attn__group *group, int64_t from, int64_t rows, size_t stride, int64_t bytes);
 
 void attn__narrow_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
                           void *workspace);

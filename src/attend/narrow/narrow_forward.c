@@ -19,7 +19,7 @@ typedef struct item {
     attn__narrow_scratch s;
     int64_t batch; /* of the group's first head */
     int64_t first, count, padded; /* queries */
-    attn__narrow_ahead ahead;
+    attn__ahead ahead;
 } item;
 
 /* Where rows [from, from + rows) of the item's first head lie. */
@@ -109,9 +109,8 @@ static void see_keys(item *t, int64_t keys)
             int64_t at = h * n->query_block, tile = at * n->channels + i;
             attn__narrow_args args = {t->s.q + tile, t->s.o + tile, t->s.m + at + i, t->s.l + at + i, n->query_block,
                                       t->s.k + h * size, t->s.v + h * size, t->s.reach + h * n->channels, keys,
-                                      t->s.p};
+                                      t->s.p, {attn__ahead_fetch, &t->ahead}};
             n->kernel->see[n->size](&args);
-            attn__narrow_fetch_ahead(&t->ahead);
         }
     }
 }
@@ -158,29 +157,31 @@ typedef struct job {
     size_t each;
 } job;
 
-/* What to bring in while the keys before `at` are seen: the block that comes then or, after the last, the rows that
+/* What to bring in while `keys` keys before `at` are seen: the block that comes then or, after the last, the rows that
  * outputs go to and what the item begins with that this thread will probably run next. */
-static void look_ahead(item *t, int64_t index, int64_t at)
+static void look_ahead(item *t, int64_t index, int64_t at, int64_t keys)
 {
     const attn__task *task = t->task;
     const attn__narrow *n = t->narrow;
     const attn__group *query = &task->query, *key = &task->key, *batch = &task->batch;
-    int64_t next = at < key->size ? index : index + task->threads, from = at < key->size ? at : 0;
+    int64_t size = n->heads * (int64_t)attn_dtype_size(task->problem.dtype);
+    int64_t channels = task->contract.size * size, values = task->value.size * size;
+    bool ends = at >= key->size;
+    int64_t next = ends ? index + task->threads : index, from = ends ? 0 : at;
     int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
-    t->ahead = (attn__narrow_ahead){.calls = n->heads * (t->padded / n->width)};
-    if (b < batch->size) {
-        attn__narrow_look(n, task, &t->ahead, t->arrays->k, n->k_column, b, key, from, n->key_block,
-                          ATTN__STRIDE(dim.k));
-        attn__narrow_look(n, task, &t->ahead, t->arrays->v, n->v_column, b, key, from, n->key_block,
-                          ATTN__STRIDE(dim.v));
-    }
-    if (at < key->size)
-        return;
-    attn__narrow_look(n, task, &t->ahead, t->arrays->o, n->o_column, t->batch, query, t->first, t->count,
-                      ATTN__STRIDE(dim.o));
-    if (b < batch->size)
-        attn__narrow_look(n, task, &t->ahead, t->arrays->q, n->q_column, b, query, first, n->query_block,
-                          ATTN__STRIDE(dim.q));
+    attn__ahead_begin(&t->ahead);
+    if (ends && !n->o_column)
+        attn__narrow_look(task, &t->ahead, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o),
+                          values);
+    if (ends && !n->q_column && b < batch->size)
+        attn__narrow_look(task, &t->ahead, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q),
+                          channels);
+    if (!n->k_column && b < batch->size)
+        attn__narrow_look(task, &t->ahead, t->arrays->k, b, key, from, n->key_block, ATTN__STRIDE(dim.k), channels);
+    if (!n->v_column && b < batch->size)
+        attn__narrow_look(task, &t->ahead, t->arrays->v, b, key, from, n->key_block, ATTN__STRIDE(dim.v), values);
+    int64_t steps = (keys + ATTN__NARROW_STEP - 1) / ATTN__NARROW_STEP;
+    attn__ahead_divide(&t->ahead, n->heads * (t->padded / n->width) * steps);
 }
 
 static void run_item(void *user, int64_t index, int thread)
@@ -202,7 +203,7 @@ static void run_item(void *user, int64_t index, int thread)
     for (int64_t at = 0; at < j->task->key.size; at += n->key_block) {
         int64_t keys = j->task->key.size - at < n->key_block ? j->task->key.size - at : n->key_block;
         pack_keys(&t, at, keys);
-        look_ahead(&t, index, at + keys);
+        look_ahead(&t, index, at + keys, keys);
         see_keys(&t, keys);
     }
     write_outputs(&t);

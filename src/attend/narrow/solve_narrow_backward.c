@@ -101,7 +101,7 @@ size_t attn__narrow_back_divide(const attn__narrow_back *n, char *base, attn__na
     s->delta = attn__pile_take(&p, q, sizeof(float));
     s->p = attn__pile_take(&p, ATTN__NARROW_STEP * width, sizeof(float));
     s->ds = attn__pile_take(&p, ATTN__NARROW_STEP * width, sizeof(float));
-    s->turned = attn__pile_take(&p, n->kernel->lanes * width, sizeof(float));
+    s->turned = attn__pile_take(&p, ATTN__NARROW_STEP * width, sizeof(float));
     s->factor = attn__pile_take(&p, rows, sizeof(float));
     s->at = attn__pile_take(&p, rows, sizeof(int64_t));
     s->stage_at = attn__pile_take(&p, rows, sizeof(int64_t));

@@ -20,7 +20,7 @@
 #include "kernels/backward/backward.h"
 #include "kernels/channels/channels.h"
 
-enum { ATTN__WIDE_CHUNK = 64, ATTN__WIDE_STREAMS = 4 };
+enum { ATTN__WIDE_CHUNK = 64 };
 
 /* Runs of adjacent channels inside one operand: a chunk is copied run by run. */
 typedef struct attn__wide_operand {
@@ -52,28 +52,13 @@ typedef struct attn__wide_sum {
 void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at, int64_t rows,
                     int64_t first, int64_t n, const float *tile, int64_t ld);
 
-/* Chunks that will be read or written soon, brought to the second cache bit by bit while products run: the runs of
- * one row may lie pages apart, where the machine does not look ahead by itself. */
-typedef struct attn__wide_ahead {
-    struct {
-        const char *base; /* of the chunk; NULL: nothing to do */
-        const int64_t *at;
-        int64_t rows, done;
-        int64_t size;     /* bytes of an element */
-        int64_t runs, step, bytes; /* runs of one row, bytes from one to the next, bytes of each */
-    } stream[ATTN__WIDE_STREAMS];
-    int64_t each; /* rows of one portion */
-} attn__wide_ahead;
-
-/* Adds a chunk of rows to what is to be brought in. */
-void attn__wide_want(attn__wide_ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
+/* Adds a chunk of rows to what is to be brought in: the runs of one row may lie pages apart. */
+void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
                      int64_t rows, int64_t first, int64_t n);
-/* Divides what has been added into `portions`, and brings in one. */
-void attn__wide_divide(attn__wide_ahead *ahead, int64_t portions);
-void attn__wide_fetch(attn__wide_ahead *ahead);
 
-/* tile->run(whole) in portions that the first cache likes, each followed by one of `ahead`; how many those are. */
-void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__wide_ahead *ahead);
+/* tile->run(whole) in portions that the first cache likes, with a part of `ahead` after each register tile; how many
+ * parts those are. */
+void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__ahead *ahead);
 int64_t attn__wide_portions(const attn__tile_kernel *tile, int64_t m, int64_t n, int64_t k);
 
 /* Made by plan, read-only afterwards. */

@@ -27,7 +27,7 @@ typedef struct block {
     float *o_rows;           /* [tile_q][chunk] */
     float *ones, *scale;     /* a factor for each row of a tile */
     int64_t *table;
-    attn__wide_ahead ahead;
+    attn__ahead ahead;
 } block;
 
 /* One operand's rows and where they are copied to. */
@@ -86,10 +86,10 @@ static void add_scores(block *x, const side *queries, const side *keys, int64_t 
     copy(x, queries, first, n);
     attn__wide_gather(keys->operand, p->lanes, keys->base, keys->at, keys->rows, first, n, keys->panel, p->strip,
                       factor, x->table);
-    x->ahead = (attn__wide_ahead){0};
+    attn__ahead_begin(&x->ahead);
     want(x, queries, first + n, channels);
     want(x, keys, first + n, channels);
-    attn__wide_divide(&x->ahead, attn__wide_portions(p->tile, queries->rows, columns, n));
+    attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, queries->rows, columns, n));
     attn__tile_args args = {.m = queries->rows, .n = columns, .k = n, .a = queries->panel, .am = x->wide->chunk,
                             .ak = 1, .b = keys->panel, .ldb = p->strip, .c = out, .ldc = p->strip,
                             .accumulate = first > 0};
@@ -187,10 +187,10 @@ static void add_gradient(block *x, const gradient *g)
         n = attn__least(g->channels - first, w->chunk);
         int64_t columns = (n + lanes - 1) / lanes * lanes;
         bool finite = copy(x, &g->in, first, n);
-        x->ahead = (attn__wide_ahead){0};
+        attn__ahead_begin(&x->ahead);
         attn__wide_want(&x->ahead, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
         want(x, &g->in, first + n, g->channels);
-        attn__wide_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));
+        attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));
         attn__tile_args args = {.m = g->out.rows, .n = columns, .k = g->in.rows, .a = g->weight,
                                 .am = g->across ? 1 : p->strip, .ak = g->across ? p->strip : 1, .b = g->in.panel,
                                 .ldb = w->chunk, .c = g->out.panel, .ldc = w->chunk};

@@ -11,8 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { STEP = 16 }; /* keys of one product of scores, between which something is brought in */
-
 static const double log2_e = 1.44269504088896340736;
 
 typedef struct item {
@@ -25,7 +23,7 @@ typedef struct item {
     int64_t *sums_at;
     float *factor, *was; /* of the output's rows */
     int64_t *table;  /* offsets of a chunk's channels */
-    attn__wide_ahead ahead;
+    attn__ahead ahead;
 } item;
 
 static int64_t whole_lanes(const attn__flash *f, int64_t n)
@@ -99,8 +97,8 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
 {
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
-    int64_t left = w->channels - next;
-    x->ahead = (attn__wide_ahead){0};
+    int64_t left = w->channels - next, rows = w->flash->tile->rows;
+    attn__ahead_begin(&x->ahead);
     if (left > 0) {
         int64_t n = attn__least(left, w->flash->channels);
         attn__wide_want(&x->ahead, &x->k, t->arrays->k, t->s.k_at, b->keys, next, n);
@@ -109,21 +107,16 @@ static void look_ahead_of_scores(item *x, const attn__flash_keys *b, int64_t nex
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
                         attn__least(w->values, w->flash->values));
     }
-    attn__wide_divide(&x->ahead, t->subtiles * ((b->keys + STEP - 1) / STEP));
+    attn__ahead_divide(&x->ahead, t->subtiles * ((b->keys + rows - 1) / rows));
 }
 
 static void add_scores(item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
 {
     const attn__flash *f = x->t.flash;
-    attn__tile_args args = {.n = sub.width, .k = n, .am = f->ldk, .ak = 1, .b = x->t.s.q + sub.lane * n,
-                            .ldb = sub.width, .ldc = sub.width, .accumulate = accumulate};
-    for (int64_t key = 0; key < b->keys; key += STEP) {
-        args.m = attn__least(b->keys - key, STEP);
-        args.a = x->t.s.k + key * f->ldk;
-        args.c = x->s + sub.lane * b->keys + key * sub.width;
-        f->tile->run(&args);
-        attn__wide_fetch(&x->ahead);
-    }
+    attn__tile_args args = {.m = b->keys, .n = sub.width, .k = n, .a = x->t.s.k, .am = f->ldk, .ak = 1,
+                            .b = x->t.s.q + sub.lane * n, .ldb = sub.width, .c = x->s + sub.lane * b->keys,
+                            .ldc = sub.width, .accumulate = accumulate, .aside = {attn__ahead_fetch, &x->ahead}};
+    f->tile->run(&args);
 }
 
 static void score(item *x, const attn__flash_keys *b)
@@ -246,12 +239,12 @@ static void look_ahead_of_values(item *x, const attn__flash_keys *b, int64_t fir
     const attn__wide *w = x->wide;
     const attn__flash_item *t = &x->t;
     int64_t next = first + n;
-    x->ahead = (attn__wide_ahead){0};
+    attn__ahead_begin(&x->ahead);
     if (!w->sums_apart)
         attn__wide_want(&x->ahead, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
     if (next < w->values)
         attn__wide_want(&x->ahead, &x->v, t->arrays->v, t->s.v_at, b->keys, next, attn__least(w->values - next, n));
-    attn__wide_divide(&x->ahead, attn__wide_portions(w->flash->tile, t->count, n, b->keys));
+    attn__ahead_divide(&x->ahead, attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
 static void add_values(item *x, attn__flash_keys *b)

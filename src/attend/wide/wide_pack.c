@@ -101,48 +101,12 @@ void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void
 }
 
 /* Chunks of runs of unlike lengths, or of single channels, are left to the machine. */
-void attn__wide_want(attn__wide_ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
+void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
                      int64_t rows, int64_t first, int64_t n)
 {
     int64_t run = run_from(x, first, n), size = (int64_t)attn_dtype_size(x->dtype);
-    int i = 0;
-    while (i < ATTN__WIDE_STREAMS && ahead->stream[i].base)
-        i++;
-    if (i == ATTN__WIDE_STREAMS || n <= 0 || run * size < LINE)
-        return;
-    ahead->stream[i].base = element(x, base, first);
-    ahead->stream[i].at = at;
-    ahead->stream[i].rows = rows;
-    ahead->stream[i].done = 0;
-    ahead->stream[i].size = size;
-    ahead->stream[i].runs = n / run;
-    ahead->stream[i].step = n > run ? element(x, base, first + run) - ahead->stream[i].base : 0;
-    ahead->stream[i].bytes = run * size;
-}
-
-void attn__wide_divide(attn__wide_ahead *ahead, int64_t portions)
-{
-    int64_t rows = 0;
-    for (int i = 0; i < ATTN__WIDE_STREAMS; i++)
-        rows += ahead->stream[i].base ? ahead->stream[i].rows : 0;
-    ahead->each = (rows + portions - 1) / portions;
-}
-
-void attn__wide_fetch(attn__wide_ahead *ahead)
-{
-    int64_t budget = ahead->each;
-    for (int i = 0; i < ATTN__WIDE_STREAMS && budget > 0; i++) {
-        if (!ahead->stream[i].base)
-            continue;
-        int64_t done = ahead->stream[i].done, end = attn__least(ahead->stream[i].rows, done + budget);
-        budget -= end - done;
-        for (; done < end; done++) {
-            const char *row = ahead->stream[i].base + ahead->stream[i].at[done] * ahead->stream[i].size;
-            for (int64_t r = 0; r < ahead->stream[i].runs; r++, row += ahead->stream[i].step) {
-                for (int64_t b = 0; b < ahead->stream[i].bytes; b += LINE)
-                    __builtin_prefetch(row + b, 0, 3);
-            }
-        }
-        ahead->stream[i].done = end;
-    }
+    const char *start = n > 0 ? element(x, base, first) : base;
+    if (n > 0 && run * size >= LINE && ahead->streams < ATTN__AHEAD_STREAMS)
+        attn__ahead_add_runs(ahead, start, size, at, rows, n / run, n > run ? element(x, base, first + run) - start : 0,
+                             run * size);
 }

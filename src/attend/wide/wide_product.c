@@ -9,7 +9,7 @@
 enum {
     STRIP = 4,   /* vectors, and ... */
     DEPTH = 128, /* ... the summands of which the first cache holds b while ... */
-    ROWS = 12    /* ... rows pass by, in portions of so many */
+    TILE = 6     /* ... rows of such a strip's register tile, at least */
 };
 
 static int64_t pieces(int64_t n, int64_t each)
@@ -19,27 +19,24 @@ static int64_t pieces(int64_t n, int64_t each)
 
 int64_t attn__wide_portions(const attn__tile_kernel *tile, int64_t m, int64_t n, int64_t k)
 {
-    int64_t count = pieces(m, ROWS) * pieces(n, STRIP * tile->lanes) * pieces(k, DEPTH);
+    int64_t count = pieces(m, TILE) * pieces(n, STRIP * tile->lanes) * pieces(k, DEPTH);
     return count > 0 ? count : 1;
 }
 
-void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__wide_ahead *ahead)
+void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__ahead *ahead)
 {
     int64_t strip = STRIP * tile->lanes;
     attn__tile_args part = *whole;
+    part.aside = (attn__aside){attn__ahead_fetch, ahead};
     for (int64_t n = 0; n < whole->n; n += strip) {
         part.n = attn__least(whole->n - n, strip);
         for (int64_t k = 0; k < whole->k; k += DEPTH) {
             part.k = attn__least(whole->k - k, DEPTH);
             part.b = whole->b + k * whole->ldb + n;
             part.accumulate = whole->accumulate || k > 0;
-            for (int64_t m = 0; m < whole->m; m += ROWS) {
-                part.m = attn__least(whole->m - m, ROWS);
-                part.a = whole->a + m * whole->am + k * whole->ak;
-                part.c = whole->c + m * whole->ldc + n;
-                tile->run(&part);
-                attn__wide_fetch(ahead);
-            }
+            part.a = whole->a + k * whole->ak;
+            part.c = whole->c + n;
+            tile->run(&part);
         }
     }
 }

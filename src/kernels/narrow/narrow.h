@@ -15,6 +15,7 @@
 #define ATTN_KERNELS_NARROW_H
 
 #include "base/cpu.h"
+#include "kernels/aside.h"
 
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ typedef struct attn__narrow_args {
     const float *reach; /* [channels]: the largest |k|; infinity where some of k is not finite */
     int64_t keys;
     float *p;           /* room for ATTN__NARROW_STEP x width numbers */
+    attn__aside aside;  /* after each step of keys */
 } attn__narrow_args;
 
 /* All queries of a head, padded to whole steps, and all its keys; every array begins at 64 bytes.  Padded queries have
@@ -42,7 +44,7 @@ typedef struct attn__narrow_back_args {
     float *dq;                      /* [channels][query_ld]: sum of ds * k */
     float *dk, *dv;                 /* [channels][key_ld]: sums of ds * q, p * dout */
     int64_t queries, query_ld, keys, key_ld;
-    float *p, *ds, *turned;         /* room for ATTN__NARROW_STEP x width numbers, and 16 x width */
+    float *p, *ds, *turned;         /* room for ATTN__NARROW_STEP x width numbers */
 } attn__narrow_back_args;
 
 typedef struct attn__narrow_kernel {

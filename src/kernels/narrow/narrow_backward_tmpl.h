@@ -77,24 +77,27 @@ VF_FN void back_sum(const float *weights, const float *rows, int64_t n, float *s
         vf_store(sums + i / vectors * ld + i % vectors * VF_LANES, sum[i]);
 }
 
-/* turned[j][i] = ds[i][j], a vector of queries i from row r on. */
-VF_FN void back_turn(const attn__narrow_back_args *t, int r, int width)
+/* turned[j][i] = ds[i][j], `vectors` vectors of queries i from row r on. */
+VF_FN void back_turn(const attn__narrow_back_args *t, int r, int width, int vectors)
 {
     for (int w = 0; w < width; w += VF_LANES) {
-        vf square[VF_LANES];
-        VF_UNROLL
-        for (int i = 0; i < VF_LANES; i++)
-            square[i] = vf_load(t->ds + (r + i) * width + w);
-        vf_transpose(square);
-        VF_UNROLL
-        for (int i = 0; i < VF_LANES; i++)
-            vf_store(t->turned + (w + i) * VF_LANES, square[i]);
+        for (int v = 0; v < vectors; v++) {
+            vf square[VF_LANES];
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++)
+                square[i] = vf_load(t->ds + (r + v * VF_LANES + i) * width + w);
+            vf_transpose(square);
+            VF_UNROLL
+            for (int i = 0; i < VF_LANES; i++)
+                vf_store(t->turned + ((w + i) * vectors + v) * VF_LANES, square[i]);
+        }
     }
 }
 
 VF_FN void back(const attn__narrow_back_args *t, int channels)
 {
-    const int vectors = VECTORS(channels), width = vectors * VF_LANES;
+    const int vectors = VECTORS(channels), width = vectors * VF_LANES, steps = ATTN__NARROW_STEP / VF_LANES;
+    const int turned = vectors < steps ? vectors : steps; /* one alone would wait for its sums */
     for (int64_t j = 0; j < t->keys; j += width) {
         int64_t keys = t->keys - j < width ? t->keys - j : width;
         for (int64_t i = 0; i < t->queries; i += ATTN__NARROW_STEP) {
@@ -104,9 +107,9 @@ VF_FN void back(const attn__narrow_back_args *t, int channels)
                 back_clear(t, keys, width);
             back_sum(t->p, t->dout + i * channels, ATTN__NARROW_STEP, t->dv + j, t->key_ld, channels, vectors);
             back_sum(t->ds, t->q + i * channels, ATTN__NARROW_STEP, t->dk + j, t->key_ld, channels, vectors);
-            for (int r = 0; r < ATTN__NARROW_STEP; r += VF_LANES) {
-                back_turn(t, r, width);
-                back_sum(t->turned, t->k + j * channels, keys, t->dq + i + r, t->query_ld, channels, 1);
+            for (int r = 0; r < ATTN__NARROW_STEP; r += turned * VF_LANES) {
+                back_turn(t, r, width, turned);
+                back_sum(t->turned, t->k + j * channels, keys, t->dq + i + r, t->query_ld, channels, turned);
             }
         }
     }

@@ -164,6 +164,7 @@ VF_FN void see(const attn__narrow_args *t, int channels)
             add_values(t, from, keys, m, true, sum, channels);
         else
             add_values(t, from, keys, reference, false, sum, channels);
+        attn__aside_do(t->aside);
     }
     VF_UNROLL
     for (int v = 0; v < vectors; v++)

@@ -29,9 +29,9 @@ static void run_item(void *user, int64_t item, int thread)
 
 double attn__peak_gflops(attn__isa isa, int threads, int repeats)
 {
-    race r = {.kernel = choose(isa), .rounds = 1 << 20};
+    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* short: a window that nothing disturbs is found soon */
     double best = 0;
-    for (int repeat = 0; repeat < (repeats > 0 ? repeats : 5); repeat++) {
+    for (int repeat = 0; repeat < (repeats > 0 ? repeats : 12); repeat++) {
         double start = attn__now();
         attn__parallel_items(threads, threads, run_item, &r);
         double took = attn__seconds_since(start), rate = took > 0 ? r.operations * threads / took * 1e-9 : 0;

@@ -16,7 +16,7 @@ typedef struct attn__peak_kernel {
     double (*run)(int64_t rounds, float *sink);
 } attn__peak_kernel;
 
-/* The best of `repeats` (0: 5) measurements of a few milliseconds, in 10^9 operations a second, all
+/* The best of `repeats` (0: 12) measurements of a millisecond or so, in 10^9 operations a second, all
  * `threads` at work at once. */
 double attn__peak_gflops(attn__isa isa, int threads, int repeats);
 

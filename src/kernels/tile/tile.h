@@ -18,6 +18,7 @@
 #define ATTN_KERNELS_TILE_H
 
 #include "base/cpu.h"
+#include "kernels/aside.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +33,7 @@ typedef struct attn__tile_args {
     int64_t ldc;
     bool accumulate;
     float *top; /* NULL or a row of n: becomes the largest of itself and the rows of C; a NaN may get lost */
+    attn__aside aside; /* after each register tile */
 } attn__tile_args;
 
 /* The same on packed operands: `vectors` vectors of lanes to a row of B and C, rows one after the other; A in groups
@@ -45,6 +47,7 @@ typedef struct attn__packed_args {
     const float *b;
     float *c;
     bool accumulate;
+    attn__aside aside;
 } attn__packed_args;
 
 typedef struct attn__tile_kernel {

@@ -60,8 +60,10 @@ VF_FN void packed_block(const attn__packed_args *t, const float *a, float *c, in
 VF_FN void packed_strip(const attn__packed_args *t, int height, int vectors)
 {
     int64_t m = 0;
-    for (; m + height <= t->m; m += height)
+    for (; m + height <= t->m; m += height) {
         packed_block(t, t->a + m / GROUP * t->group + m % GROUP, t->c + m * vectors * VF_LANES, height, vectors);
+        attn__aside_do(t->aside);
+    }
     const float *a = t->a + m / GROUP * t->group + m % GROUP;
     float *c = t->c + m * vectors * VF_LANES;
     switch (t->m - m) {
@@ -74,8 +76,9 @@ VF_FN void packed_strip(const attn__packed_args *t, int height, int vectors)
     case 3: packed_block(t, a, c, 3, vectors); break;
     case 2: packed_block(t, a, c, 2, vectors); break;
     case 1: packed_block(t, a, c, 1, vectors); break;
-    default: break;
+    default: return;
     }
+    attn__aside_do(t->aside);
 }
 
 static void run_packed(const attn__packed_args *t)

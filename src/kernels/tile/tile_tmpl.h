@@ -116,8 +116,10 @@ VF_FN void strip(const attn__tile_args *t, int64_t n, int height, int vectors)
     int64_t m = 0;
     const float *a = t->a, *b = t->b + n;
     float *c = t->c + n, *top = t->top ? t->top + n : NULL;
-    for (; m + height <= t->m; m += height)
+    for (; m + height <= t->m; m += height) {
         block_layout(t, a + m * t->am, b, c + m * t->ldc, top, height, vectors);
+        attn__aside_do(t->aside);
+    }
     a += m * t->am;
     c += m * t->ldc;
     switch (t->m - m) {
@@ -130,8 +132,9 @@ VF_FN void strip(const attn__tile_args *t, int64_t n, int height, int vectors)
     case 3: block_layout(t, a, b, c, top, 3, vectors); break;
     case 2: block_layout(t, a, b, c, top, 2, vectors); break;
     case 1: block_layout(t, a, b, c, top, 1, vectors); break;
-    default: break;
+    default: return;
     }
+    attn__aside_do(t->aside);
 }
 
 /* The next strip of a row of `left` vectors: none of the splits leaves a lone vector behind. */
