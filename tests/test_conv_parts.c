@@ -209,6 +209,17 @@ static void infinite_numbers_go_another_way(void **state)
         assert_null(result_with(&s, 2));
         drop(&s);
     }
+    for (int i = 0; i < PASSES; i++) { /* finite factors, sums that are not */
+        sample s = make(&rng, &shapes[0], (attn__conv_pass)i);
+        for (int array = 0; array < BIAS; array++)
+            s.data[array][s.count[array] / 2] = 1e30f;
+        for (int64_t j = 0; j < s.count[W]; j++)
+            s.data[W][j] = 1e30f;
+        for (int64_t j = 0; j < s.count[X]; j++)
+            s.data[X][j] = 1e30f;
+        assert_null(result_with(&s, 2));
+        drop(&s);
+    }
     attn_context *context;
     attn_tape *tape = tape_of(&context, 2);
     attn_tensor *x, *w;

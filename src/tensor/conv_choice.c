@@ -2,7 +2,13 @@
  * Which convolutions go to the matrix unit. */
 #include "tensor/conv_parts.h"
 
+#include "base/parallel.h"
 #include "tensor/op.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { CHUNK = 4096 }; /* numbers that a thread scans at once */
 
 static int64_t up_to(int64_t n, int64_t size)
 {
@@ -68,14 +74,52 @@ static bool input_gradient(attn_tape *tape, const attn__parts_kernel *kernel, co
                                                          .to = a->x});
 }
 
+typedef struct finite_scan {
+    const float *x;
+    int64_t count;
+    atomic_bool finite;
+} finite_scan;
+
+/* Chunks of a result.  In lanes, which the compiler takes at once. */
+static void scan_chunks(void *user, int64_t begin, int64_t end)
+{
+    enum { LANES = 16 };
+    finite_scan *scan = user;
+    uint32_t bad[LANES] = {0};
+    int64_t last = end * CHUNK < scan->count ? end * CHUNK : scan->count, i = begin * CHUNK;
+    for (; i < last; i += LANES) {
+        uint32_t bits[LANES] = {0};
+        memcpy(bits, scan->x + i, (size_t)(last - i < LANES ? last - i : LANES) * sizeof *bits);
+        for (int j = 0; j < LANES; j++)
+            bad[j] |= (bits[j] & 0x7fffffffu) + 0x00800000u;
+    }
+    for (int j = 0; j < LANES; j++)
+        if (bad[j] >> 31)
+            atomic_store(&scan->finite, false);
+}
+
+/* Sums that overflow may be NaN in parts where they are infinite in multiply-adds. */
+static bool is_finite(const attn_tape *tape, const attn__conv_args *a)
+{
+    const attn__window_grid *g = &a->grid;
+    const float *result[] = {[ATTN__CONV_FORWARD] = a->y, [ATTN__CONV_INPUT] = a->x, [ATTN__CONV_WEIGHTS] = a->w};
+    int64_t count[] = {[ATTN__CONV_FORWARD] = a->batch * a->out * g->out[1] * g->out[2],
+                       [ATTN__CONV_INPUT] = a->batch * a->in * g->in[1] * g->in[2],
+                       [ATTN__CONV_WEIGHTS] = a->out * a->in * g->kernel[1] * g->kernel[2]};
+    finite_scan scan = {.x = result[a->pass], .count = count[a->pass], .finite = true};
+    attn__parallel_range(tape->context->threads, (scan.count + CHUNK - 1) / CHUNK, 1, scan_chunks, &scan);
+    return atomic_load(&scan.finite);
+}
+
 bool attn__conv_by_parts(attn_tape *tape, const attn__conv_args *a)
 {
     const attn__parts_kernel *kernel = attn__parts_for(tape->context->isa);
     if (!kernel || !is_plain(a))
         return false;
-    return a->pass == ATTN__CONV_FORWARD ? forward(tape, kernel, a)
-           : a->pass == ATTN__CONV_INPUT ? input_gradient(tape, kernel, a)
-                                         : attn__conv_weights_by_parts(tape, kernel, a);
+    bool done = a->pass == ATTN__CONV_FORWARD ? forward(tape, kernel, a)
+                : a->pass == ATTN__CONV_INPUT ? input_gradient(tape, kernel, a)
+                                              : attn__conv_weights_by_parts(tape, kernel, a);
+    return done && is_finite(tape, a);
 }
 
 /* Multiply-adds that whole tiles hold. */
