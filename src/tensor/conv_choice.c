@@ -75,19 +75,41 @@ bool attn__conv_by_parts(attn_tape *tape, const attn__conv_args *a)
         return false;
     return a->pass == ATTN__CONV_FORWARD ? forward(tape, kernel, a)
            : a->pass == ATTN__CONV_INPUT ? input_gradient(tape, kernel, a)
-                                         : false;
+                                         : attn__conv_weights_by_parts(tape, kernel, a);
 }
 
-/* Tiles are whole: what they hold beside the convolution must not be too much of it. */
+/* Multiply-adds that whole tiles hold. */
+static double whole_sums(int64_t results, int64_t channels, int64_t height, int64_t width)
+{
+    return (double)(up_to(results, ATTN__PARTS_SIDE) * up_to(channels, ATTN__PARTS_DEPTH)) *
+           (double)(height * up_to(width, ATTN__PARTS_SIDE));
+}
+
+/* The same of sums along places, borders to the right included. */
+static double whole_weights(const attn__conv_args *a)
+{
+    const attn__window_grid *g = &a->grid;
+    return (double)(up_to(a->in, ATTN__PARTS_SIDE) * up_to(a->out, ATTN__PARTS_SIDE)) *
+           (double)up_to(g->out[1] * (g->out[2] + g->kernel[2] - 1), ATTN__PARTS_DEPTH);
+}
+
+/* All in multiply-adds of oneDNN.  Measured on one core of a Sapphire Rapids: the unit does two in the time of one, a
+ * number of an image is split in that of 80 (60 where images are lines), a weight brought into order in that of 60. */
 bool attn__conv_parts_pay(const attn__conv_args *a)
 {
-    enum { LEAST = 4000000 };
     const attn__window_grid *g = &a->grid;
-    bool back = a->pass == ATTN__CONV_INPUT;
-    int64_t results = back ? a->in : a->out, channels = back ? a->out : a->in;
-    int64_t width = back ? g->in[2] : g->out[2], height = back ? g->in[1] : g->out[1];
-    double exact = (double)(results * channels) * (double)(height * width),
-           whole = (double)(up_to(results, ATTN__PARTS_SIDE) * up_to(channels, ATTN__PARTS_DEPTH)) *
-                   (double)(height * up_to(width, ATTN__PARTS_SIDE));
-    return whole <= 1.3 * exact && exact * (double)(a->batch * g->kernel[1] * g->kernel[2]) >= LEAST;
+    double taps = (double)(g->kernel[1] * g->kernel[2]), batch = (double)a->batch, weights = (double)(a->in * a->out);
+    double x = (double)a->in * (double)(g->in[1] * g->in[2]), y = (double)a->out * (double)(g->out[1] * g->out[2]);
+    double direct = (double)a->in * y * taps * batch, whole, split;
+    if (a->pass == ATTN__CONV_FORWARD) {
+        whole = whole_sums(a->out, a->in, g->out[1], g->out[2]);
+        split = 80 * x;
+    } else if (a->pass == ATTN__CONV_INPUT) {
+        whole = whole_sums(a->in, a->out, g->in[1], g->in[2]);
+        split = 80 * y;
+    } else {
+        whole = whole_weights(a);
+        split = 60 * (x + y);
+    }
+    return batch * (whole * taps / 2 + split) + 60 * weights * taps < 0.9 * direct;
 }

@@ -28,6 +28,7 @@ typedef struct work {
     int64_t image, images;        /* the first one at hand, and how many */
     int64_t group;                /* blocks of results that are worked on together */
     uint16_t *weights, *panel;
+    float *bias; /* of whole blocks; NULL: none */
     int64_t *at; /* where each step of the sum begins in the panel */
     atomic_bool finite;
 } work;
@@ -38,14 +39,15 @@ static void gather_weights(const work *k, int64_t block, float *rows)
     const attn__correlation *c = k->c;
     int64_t taps = c->kernel_height * c->kernel_width, depth = k->channel_steps * DEPTH;
     int64_t count = c->results - block * SIDE < SIDE ? c->results - block * SIDE : SIDE;
-    memset(rows, 0, (size_t)(SIDE * taps * depth) * sizeof *rows);
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t channel = 0; channel < c->channels; channel++) {
-            const float *from = c->w + (block * SIDE + i) * c->result_stride + channel * c->channel_stride;
-            float *to = rows + i * taps * depth + channel;
-            for (int64_t tap = 0; tap < taps; tap++)
-                to[tap * depth] = from[c->flipped ? taps - 1 - tap : tap];
-        }
+    if (count < SIDE || c->channels < depth)
+        memset(rows, 0, (size_t)(SIDE * taps * depth) * sizeof *rows);
+    for (int64_t i = 0; i < count * taps; i++) {
+        int64_t tap = i % taps, stride = c->channel_stride, channels = c->channels;
+        const float *from = c->w + (block * SIDE + i / taps) * c->result_stride + (c->flipped ? taps - 1 - tap : tap);
+        float *to = rows + i * depth;
+        for (int64_t channel = 0; channel < channels; channel++)
+            to[channel] = from[channel * stride];
+    }
 }
 
 typedef struct weights_work {
@@ -107,40 +109,37 @@ static int64_t panel_at(const work *k, place p)
     return (p.image * k->rows + p.y) * k->line + 2 * p.x;
 }
 
-/* One tile of 16 results by 16 columns to where it belongs, with the bias. */
+static float *result_at(const work *k, place p, int64_t block)
+{
+    const attn__correlation *c = k->c;
+    return c->to + (((k->image + p.image) * c->results + block * SIDE) * c->out_height + p.y) * c->out_width + p.x;
+}
+
+/* What is inside of a tile of 16 results by 16 columns, to where it belongs. */
 static void put(const work *k, place p, int64_t block, const float *tile)
 {
     const attn__correlation *c = k->c;
-    int64_t columns = c->out_width - p.x < SIDE ? c->out_width - p.x : SIDE, first = block * SIDE;
-    int64_t count = c->results - first < SIDE ? c->results - first : SIDE;
-    float *to = c->to + (((k->image + p.image) * c->results + first) * c->out_height + p.y) * c->out_width + p.x;
-    for (int64_t i = 0; i < count; i++) {
-        float bias = c->bias ? c->bias[first + i] : 0;
-        float *row = to + i * c->out_height * c->out_width;
-        const float *sums = tile + i * 2 * SIDE;
-        if (columns == SIDE)
-            for (int x = 0; x < SIDE; x++)
-                row[x] = sums[x] + bias;
-        else
-            for (int64_t x = 0; x < columns; x++)
-                row[x] = sums[x] + bias;
-    }
+    int64_t columns = c->out_width - p.x < SIDE ? c->out_width - p.x : SIDE;
+    int64_t count = c->results - block * SIDE < SIDE ? c->results - block * SIDE : SIDE;
+    float *to = result_at(k, p, block);
+    for (int64_t i = 0; i < count; i++)
+        memcpy(to + i * c->out_height * c->out_width, tile + i * 2 * SIDE, (size_t)columns * sizeof *to);
 }
 
-/* Two tiles of columns by a group of blocks of results. */
+/* Two tiles of columns by a group of blocks of results, straight to where they belong or, at borders, by way of a
+ * square of their own. */
 static void correlate_pair(const work *k, int64_t group, int64_t image, int64_t pair)
 {
     const attn__correlation *c = k->c;
     float _Alignas(64) sums[2 * SIDE][2 * SIDE];
     int64_t tile = 2 * pair, n = tile + 1 < k->across * c->out_height ? 2 : 1;
     place p[2] = {place_of(k, image, tile), place_of(k, image, tile + n - 1)};
+    bool whole = p[1].y == p[0].y && p[1].x + SIDE <= c->out_width;
     int64_t at = panel_at(k, p[0]), last = (group + 1) * k->group < k->blocks ? (group + 1) * k->group : k->blocks;
     attn__parts_args args = {
         .n = n,
         .k = k->steps,
         .parts = PARTS,
-        .c = &sums[0][0],
-        .ldc = 2 * SIDE,
         .a = {.block = k->steps * PARTS * TILE, .step = (int64_t)PARTS * TILE, .part = TILE, .row = DEPTH},
         .b = {.data = k->panel + at,
               .block = panel_at(k, p[1]) - at,
@@ -150,8 +149,12 @@ static void correlate_pair(const work *k, int64_t group, int64_t image, int64_t 
     for (int64_t block = group * k->group; block < last; block += 2) {
         args.m = block + 1 < last ? 2 : 1;
         args.a.data = k->weights + block * k->steps * PARTS * TILE;
+        args.bias = k->bias ? k->bias + block * SIDE : NULL;
+        bool straight = whole && (block + args.m) * SIDE <= c->results;
+        args.c = straight ? result_at(k, p[0], block) : &sums[0][0];
+        args.ldc = straight ? c->out_height * c->out_width : 2 * SIDE;
         c->kernel->run(&args);
-        for (int64_t i = 0; i < args.m * n; i++)
+        for (int64_t i = 0; i < args.m * n && !straight; i++)
             put(k, p[i % n], block + i / n, &sums[i / n * SIDE][i % n * SIDE]);
     }
 }
@@ -213,18 +216,24 @@ bool attn__correlate_by_parts(const attn__correlation *c)
     attn__hold weights = attn__scratch(c->tape, (size_t)(k.blocks * k.steps * PARTS * TILE * 2)),
                panel = attn__scratch(c->tape, (size_t)(at_once * image_bytes)),
                rows = attn__scratch(c->tape, (size_t)(threads * k.steps * DEPTH * SIDE) * sizeof(float)),
-               at = attn__scratch(c->tape, (size_t)k.steps * sizeof *k.at);
-    bool done = weights.data && panel.data && rows.data && at.data;
+               at = attn__scratch(c->tape, (size_t)k.steps * sizeof *k.at),
+               bias = attn__scratch(c->tape, (size_t)(k.blocks * SIDE) * sizeof(float));
+    bool done = weights.data && panel.data && rows.data && at.data && bias.data;
     if (done) {
         k.weights = weights.data;
         k.panel = panel.data;
         k.at = at.data;
         atomic_init(&k.finite, true);
         find_steps(&k);
+        if (c->bias) {
+            k.bias = memset(bias.data, 0, (size_t)(k.blocks * SIDE) * sizeof(float));
+            memcpy(k.bias, c->bias, (size_t)c->results * sizeof(float));
+        }
         attn__parallel_items(threads, k.blocks, split_weights, &(weights_work){&k, rows.data});
         correlate_images(&k, at_once);
         done = atomic_load(&k.finite);
     }
+    attn__scratch_release(bias);
     attn__scratch_release(at);
     attn__scratch_release(rows);
     attn__scratch_release(panel);

@@ -108,8 +108,8 @@ void attn__gemm_unpack(attn__packed *packed)
 static attn_status fused_parts(attn_tape *tape, const attn__fused_args *g)
 {
     attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .m = g->m, .n = g->n, .k = g->k, .a = g->a,
-                            .lda = g->k, .b = g->b, .ldb = g->ldb, .c = g->c, .ldc = g->n, .add = g->add, .bias = g->bias,
-                            .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
+                            .lda = g->k, .b = g->b, .ldb = g->ldb, .c = g->c, .ldc = g->n, .add = g->add,
+                            .bias = g->bias, .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
     bool f32 = g->in == ATTN_F32 && g->out == ATTN_F32;
     return f32 ? attn__gemm_parts(tape, &args, g->packed && g->packed->parts ? g->packed : NULL) : ATTN_UNSUPPORTED;
 }

@@ -31,8 +31,8 @@ typedef struct attn__gemm_args {
 /* Uses the context's threads and the tape's pool for scratch memory.  False (noted) without memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args);
 
-/* Weights [n,k] in the order in which the product reads them, oneDNN's or the matrix unit's, rounded to bf16 on the way if
- * so wanted: for several products with the same ones.  hold.data NULL: none. */
+/* Weights [n,k] in the order in which the product reads them, oneDNN's or the matrix unit's, rounded to bf16 on the way
+ * if so wanted: for several products with the same ones.  hold.data NULL: none. */
 typedef struct attn__packed {
     attn_dtype dtype;
     int64_t n, k;

@@ -2,8 +2,8 @@
  *
  * gemm_parts.h - products of f32 matrices in the matrix unit, as sums of products of bf16 parts (kernels/parts).
  *
- * Every element is summed along k in one order, whatever the blocks, the other rows and the number of threads: rows have
- * the same bits in any product that is taken here.
+ * Every element is summed along k in one order, whatever the blocks, the other rows and the number of threads: rows
+ * have the same bits in any product that is taken here.
  */
 #ifndef ATTN_TENSOR_GEMM_PARTS_H
 #define ATTN_TENSOR_GEMM_PARTS_H

@@ -100,13 +100,47 @@ PARTS_FN void multiply_then_both(const attn__parts_args *t, const uint16_t *a, c
         _tile_loadd(5, a + t->a.block, t->a.row * 2);
 }
 
-PARTS_FN void begin_square(const attn__parts_args *t, const float *c, bool tall, bool wide)
+/* gcc does not know that a tile's load reads memory. */
+PARTS_FN void memory_is_read(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+/* Each number in all columns. */
+PARTS_FN void spread_bias(const float *bias, float tile[ATTN__PARTS_SIDE][ATTN__PARTS_SIDE])
+{
+    for (int i = 0; i < ATTN__PARTS_SIDE; i++)
+        _mm512_store_ps(tile[i], _mm512_set1_ps(bias[i]));
+}
+
+PARTS_FN void begin_with_bias(const float *bias, bool tall, bool wide)
+{
+    float _Alignas(64) tile[2][ATTN__PARTS_SIDE][ATTN__PARTS_SIDE];
+    spread_bias(bias, tile[0]);
+    if (tall)
+        spread_bias(bias + ATTN__PARTS_SIDE, tile[1]);
+    memory_is_read();
+    _tile_loadd(0, tile[0], 64);
+    if (wide)
+        _tile_loadd(1, tile[0], 64);
+    if (tall)
+        _tile_loadd(2, tile[1], 64);
+    if (tall && wide)
+        _tile_loadd(3, tile[1], 64);
+    memory_is_read();
+}
+
+PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m, bool tall, bool wide)
 {
     int64_t ld = t->ldc * 4;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
+    if (t->bias) {
+        begin_with_bias(t->bias + m * ATTN__PARTS_SIDE, tall, wide);
+        return;
+    }
     if (!t->accumulate)
         return;
     _tile_loadd(0, c, ld);
@@ -165,7 +199,7 @@ PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall
 {
     const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
     float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
-    begin_square(t, c, tall, wide);
+    begin_square(t, c, m, tall, wide);
     if (t->k > 0 && t->parts == ATTN__PARTS_F32)
         sum_square(t, a, b, ATTN__PARTS_F32, tall, wide);
     else if (t->k > 0)

@@ -49,6 +49,7 @@ typedef struct attn__parts_args {
     int64_t ldc;
     bool accumulate; /* the sum begins with what is in C */
     const int64_t *a_steps, *b_steps; /* where each step begins; NULL: `step` apart */
+    const float *bias;                /* the sums of each row begin with its number; NULL: they do not */
 } attn__parts_args;
 
 /* Rows of numbers of the caller, to become tiles. */
