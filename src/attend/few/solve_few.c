@@ -15,8 +15,8 @@ static const char *refuse(const attn__task *task)
 }
 
 /* Keys and values come from memory, which takes as long as multiplying by this many queries; further ones have a load
- * for each product, where a tile shares it.  Long rows and blocks of many keys come faster; of heads of 16 and less most of a vector is
- * empty, and any other solver is quicker. */
+ * for each product, where a tile shares it.  Long rows and blocks of many keys come faster; of heads of 16 and less
+ * most of a vector is empty, and any other solver is quicker. */
 static int64_t most_queries(const attn__task *task)
 {
     return (task->contract.size + task->value.size >= 192 ? 8 : 4) - (task->key.size < 128 ? 2 : 0);
@@ -41,4 +41,5 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_few = {"few", refuse, cost, plan, attn__few_run};
+const attn__solver attn__solver_few = {
+    .name = "few", .refuse = refuse, .cost = cost, .plan = plan, .apply = attn__few_run};

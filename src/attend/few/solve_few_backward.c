@@ -55,4 +55,5 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_few_backward = {"few_backward", refuse, cost, plan, attn__few_backward_run};
+const attn__solver attn__solver_few_backward = {
+    .name = "few_backward", .refuse = refuse, .cost = cost, .plan = plan, .apply = attn__few_backward_run};

@@ -54,8 +54,8 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0)
-        f->key_block = attn__round_up((keys + (keys + f->key_block - 1) / f->key_block - 1) /
-                                    ((keys + f->key_block - 1) / f->key_block), 8);
+        f->key_block = attn__round_up(
+            (keys + (keys + f->key_block - 1) / f->key_block - 1) / ((keys + f->key_block - 1) / f->key_block), 8);
     int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
     most = most > 768 ? 768 : most < wide ? wide : most / wide * wide;
     int64_t blocks = queries > 0 ? (queries + most - 1) / most : 1;
@@ -75,9 +75,9 @@ bool attn__flash_in_parts(const attn__flash *f, const attn__task *task)
     enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
     int64_t queries = attn__round_up(task->query.size, SIDE);
     double plain = (double)queries * (double)task->key.size * (double)(f->channels + f->values);
-    double whole = (double)queries *
-                   (double)(attn__round_up(task->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
-                            attn__round_up(task->key.size, DEPTH) * attn__round_up(f->values, SIDE));
+    double whole =
+        (double)queries * (double)(attn__round_up(task->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
+                                   attn__round_up(task->key.size, DEPTH) * attn__round_up(f->values, SIDE));
     return whole <= 1.5 * plain;
 }
 
@@ -190,4 +190,4 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_flash = {"flash", refuse, NULL, plan, attn__flash_forward};
+const attn__solver attn__solver_flash = {.name = "flash", .refuse = refuse, .plan = plan, .apply = attn__flash_forward};

@@ -115,9 +115,9 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     attn__narrow_scratch unused;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__narrow_divide(t, NULL, &unused));
     snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together, blocks of %d queries x %d keys",
-             attn__isa_text(t->kernel->isa), (int)t->channels, (int)t->heads, (int)t->query_block,
-             (int)t->key_block);
+             attn__isa_text(t->kernel->isa), (int)t->channels, (int)t->heads, (int)t->query_block, (int)t->key_block);
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_narrow = {"narrow", refuse, cost, plan, attn__narrow_forward};
+const attn__solver attn__solver_narrow = {
+    .name = "narrow", .refuse = refuse, .cost = cost, .plan = plan, .apply = attn__narrow_forward};

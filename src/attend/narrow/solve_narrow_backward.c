@@ -130,4 +130,5 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
 }
 
 extern const attn__solver attn__solver_narrow_backward;
-const attn__solver attn__solver_narrow_backward = {"narrow_backward", refuse, cost, plan, attn__narrow_back_run};
+const attn__solver attn__solver_narrow_backward = {
+    .name = "narrow_backward", .refuse = refuse, .cost = cost, .plan = plan, .apply = attn__narrow_back_run};

@@ -33,4 +33,5 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
         attn__reference_forward(task, arrays, workspace);
 }
 
-const attn__solver attn__solver_reference = {"reference", refuse, cost, plan, apply};
+const attn__solver attn__solver_reference = {
+    .name = "reference", .refuse = refuse, .cost = cost, .plan = plan, .apply = apply};

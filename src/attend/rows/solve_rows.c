@@ -29,8 +29,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     if (status != ATTN_OK)
         return status;
     const attn__rows_plan *made = recipe->data;
-    recipe->workspace = task->backward ? attn__rows_backward_size(task, made)
-                                       : attn__size_mul(made->share, (size_t)task->threads);
+    recipe->workspace =
+        task->backward ? attn__rows_backward_size(task, made) : attn__size_mul(made->share, (size_t)task->threads);
     return ATTN_OK;
 }
 
@@ -42,4 +42,4 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
         attn__rows_forward(task, recipe->data, arrays, workspace);
 }
 
-const attn__solver attn__solver_rows = {"rows", refuse, cost, plan, apply};
+const attn__solver attn__solver_rows = {.name = "rows", .refuse = refuse, .cost = cost, .plan = plan, .apply = apply};

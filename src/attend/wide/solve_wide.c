@@ -71,10 +71,10 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     else
         snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
                  f->tile->lanes * f->tile->vectors);
-    snprintf(recipe->text, sizeof recipe->text,
-             "%s, blocks of %d queries x %d keys, %d + %d channels a step",
-             unit, (int)f->query_block, (int)f->key_block, (int)f->channels, (int)f->values);
+    snprintf(recipe->text, sizeof recipe->text, "%s, blocks of %d queries x %d keys, %d + %d channels a step", unit,
+             (int)f->query_block, (int)f->key_block, (int)f->channels, (int)f->values);
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_wide = {"wide", attn__flash_refuse, cost, plan, attn__wide_forward};
+const attn__solver attn__solver_wide = {
+    .name = "wide", .refuse = attn__flash_refuse, .cost = cost, .plan = plan, .apply = attn__wide_forward};

@@ -16,4 +16,5 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
     attn__local_run(task, recipe->data, arrays, workspace);
 }
 
-const attn__solver attn__solver_window = {"window", attn__local_refuse, cost, attn__local_plan, apply};
+const attn__solver attn__solver_window = {
+    .name = "window", .refuse = attn__local_refuse, .cost = cost, .plan = attn__local_plan, .apply = apply};
