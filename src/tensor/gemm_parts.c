@@ -31,7 +31,7 @@ typedef struct parts_product {
     uint16_t *a; /* of each thread */
     size_t a_step;
     float *sums; /* of each thread, or of each item where B is packed in parts of k */
-    bool *odd;   /* of each item's chunks: not finite */
+    bool *odd;   /* of each 16 rows' chunks: not finite */
     bool *odd_b; /* of each piece of B */
 } parts_product;
 
@@ -65,18 +65,19 @@ static bool split_b(const attn__parts_kernel *kernel, const attn__gemm_args *g, 
 }
 
 /* Rows [at, at + rows) of op(A), in the same way. */
-static bool split_a(const attn__parts_kernel *kernel, const attn__gemm_args *g, int64_t at, int64_t height, int64_t k0,
+static void split_a(const attn__parts_kernel *kernel, const attn__gemm_args *g, int64_t at, int64_t height, int64_t k0,
                     int64_t depth, const attn__parts_side *to)
 {
     const float *a = (const float *)g->a + (g->transpose_a ? k0 * g->lda + at : at * g->lda + k0);
     attn__parts_rows rows = {a, ATTN_F32, NULL, g->lda, height, depth, 1.0f, PARTS};
-    if (!g->transpose_a)
-        return kernel->split_rows(&rows, to);
+    if (!g->transpose_a) {
+        kernel->split_rows(&rows, to);
+        return;
+    }
     rows.rows = depth;
     rows.columns = height;
-    bool finite = kernel->split_pairs(&rows, to);
+    kernel->split_pairs(&rows, to);
     kernel->turn(to->data, attn__pieces(height, SIDE) * to->block / ATTN__PARTS_TILE);
-    return finite;
 }
 
 static void pack_item(void *user, int64_t item, int thread)
@@ -173,12 +174,19 @@ static void sum_chunk(const parts_product *p, const block *t, int64_t column, in
     }
 }
 
-static void store_chunk(const parts_product *p, const block *t, int64_t column, int64_t n, bool *odd)
+/* A number of A that is not finite makes all sums of its row so.  Rows are stored, or left to be done again, by 16,
+ * which no number of threads changes: those beside them keep their bits. */
+static void store_chunk(const parts_product *p, const block *t, int64_t chunk, int64_t n)
 {
-    for (int64_t i = 0; i < t->height && !*odd; i++)
-        *odd = !all_finite(p, t->sums + i * t->ld, n);
-    for (int64_t i = 0; i < t->height && !*odd; i++)
-        store_row(p, t->sums + i * t->ld, t->row + i, column, n);
+    for (int64_t at = 0; at < t->height; at += SIDE) {
+        bool *odd = p->odd + (t->row + at) / SIDE * p->chunks + chunk;
+        int64_t end = attn__least(at + SIDE, t->height);
+        *odd = false;
+        for (int64_t i = at; i < end && !*odd; i++)
+            *odd = !all_finite(p, t->sums + i * t->ld, n);
+        for (int64_t i = at; i < end && !*odd; i++)
+            store_row(p, t->sums + i * t->ld, t->row + i, chunk * COLUMNS, n);
+    }
 }
 
 /* Chunks of columns one after the other; where A is packed once they share the memory of their sums. */
@@ -188,21 +196,18 @@ static void product_item(void *user, int64_t item, int thread)
     bool whole = p->begin == 0 && p->end == p->g->k, once = whole && p->g->k <= LONG;
     block t = {.row = item * p->height, .ld = row_of_sums(once ? attn__least(COLUMNS, p->g->n) : p->g->n)};
     float *sums = p->sums + (whole ? (int64_t)thread : item) * p->height * t.ld;
-    bool *odd = p->odd + item * p->chunks;
     t.height = attn__least(p->g->m - t.row, p->height);
     p->kernel->begin();
     for (t.k = p->begin; t.k < p->end; t.k += t.depth) {
         t.depth = attn__least(p->end - t.k, LONG);
         t.a = side_of(p->a + (size_t)thread * p->a_step, attn__pieces(t.depth, ATTN__PARTS_DEPTH));
-        bool finite = split_a(p->kernel, p->g, t.row, t.height, t.k, t.depth, &t.a);
+        split_a(p->kernel, p->g, t.row, t.height, t.k, t.depth, &t.a);
         for (int64_t i = 0; i < p->chunks; i++) {
             int64_t at = i * COLUMNS, n = attn__least(p->g->n - at, COLUMNS);
-            odd[i] = !finite || (t.k > 0 && odd[i]);
             t.sums = sums + (once ? 0 : at);
-            if (!odd[i])
-                sum_chunk(p, &t, at / SIDE, attn__pieces(n, SIDE));
+            sum_chunk(p, &t, at / SIDE, attn__pieces(n, SIDE));
             if (t.k + t.depth == p->g->k)
-                store_chunk(p, &t, at, n, &odd[i]);
+                store_chunk(p, &t, i, n);
         }
     }
     p->kernel->end();
@@ -224,8 +229,8 @@ static attn__gemm_args part_of(const attn__gemm_args *g, int64_t row, int64_t m,
 static bool odd_chunks(attn_tape *tape, const parts_product *p)
 {
     bool done = true;
-    for (int64_t i = 0; i < p->items * p->chunks && done; i++) {
-        attn__gemm_args part = part_of(p->g, i / p->chunks * p->height, p->height, i % p->chunks * COLUMNS, COLUMNS);
+    for (int64_t i = 0; i < attn__pieces(p->g->m, SIDE) * p->chunks && done; i++) {
+        attn__gemm_args part = part_of(p->g, i / p->chunks * SIDE, SIDE, i % p->chunks * COLUMNS, COLUMNS);
         done = !p->odd[i] || attn__gemm_in_vectors(tape, &part);
     }
     return done;
@@ -265,7 +270,7 @@ static sizes sizes_of(int threads, const attn__gemm_args *g, const parts_product
     s.b = packed ? 0 : lines(packed_numbers(s.widest, s.longest) * (int64_t)sizeof(uint16_t));
     s.a = lines(packed_numbers(p->height, attn__least(s.longest, LONG)) * (int64_t)sizeof(uint16_t));
     s.sums = lines((whole ? threads : p->items) * p->height * ld * (int64_t)sizeof(float));
-    s.odd = lines(p->items * attn__pieces(s.widest, COLUMNS));
+    s.odd = lines(attn__pieces(g->m, SIDE) * attn__pieces(s.widest, COLUMNS));
     return s;
 }
 
