@@ -7,8 +7,23 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* First of all: once a process has asked for the matrix unit, Linux refuses so small a stack. */
+static void a_named_instruction_set_asks_for_no_other(void **state)
+{
+    (void)state;
+    enum { SMALL = 8192 };
+    static char stack[SMALL];
+    stack_t small = {.ss_sp = stack, .ss_size = SMALL}, before;
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = "scalar"}), ATTN_OK);
+    assert_int_equal(sigaltstack(&small, &before), 0);
+    assert_int_equal(sigaltstack(&before, NULL), 0);
+    attn_context_destroy(c);
+}
 
 static void first_error_stands_until_cleared(void **state)
 {
@@ -139,6 +154,7 @@ static void numbers_have_their_moments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_named_instruction_set_asks_for_no_other),
         cmocka_unit_test(first_error_stands_until_cleared),   cmocka_unit_test(bad_options_make_no_context),
         cmocka_unit_test(memory_is_aligned_counted_and_checked), cmocka_unit_test(every_item_runs_once),
         cmocka_unit_test(philox_gives_its_known_answer),      cmocka_unit_test(numbers_have_their_moments),

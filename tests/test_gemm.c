@@ -189,6 +189,37 @@ static void large_products_are_sums(void **state)
     end_world(w);
 }
 
+/* What is not finite in one row leaves the bits of the others, but the 15 that are computed again with it. */
+static void one_row_leaves_the_others(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    enum { ODD = 300, FIRST = ODD / 16 * 16, LAST = FIRST + 16 };
+    for (int kind = 0; kind < 4; kind++) {
+        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        arrays x = make_arrays(&p);
+        attn__gemm_args args = args_of(&p, &x);
+        size_t row = (size_t)p.n * sizeof(float);
+        world w = make_world("amx", 2);
+        args.c = x.old;
+        assert_true(attn__gemm(w.tape, &args));
+        end_world(w);
+        x.a[p.ta ? 1030 * x.lda + ODD : ODD * x.lda + 1030] = NAN;
+        args.c = x.c;
+        for (int threads = 1; threads <= 5; threads++) {
+            w = make_world("amx", threads);
+            assert_true(attn__gemm(w.tape, &args));
+            assert_memory_equal(x.c, x.old, FIRST * row);
+            assert_memory_equal(x.c + LAST * p.n, x.old + LAST * p.n, (size_t)(p.m - LAST) * row);
+            for (int64_t i = FIRST * p.n; i < LAST * p.n; i++)
+                assert_int_equal(isnan(x.c[i]) != 0, i / p.n == ODD);
+            end_world(w);
+        }
+        free_arrays(&x);
+    }
+}
+
 /* Where the matrix unit takes the product: the same bits for any number of threads, for some of the rows alone, and with
  * weights packed before. */
 static void bits_depend_on_nothing_else(void **state)
@@ -378,6 +409,7 @@ int main(void)
         cmocka_unit_test(products_are_sums),
         cmocka_unit_test(large_products_are_sums),
         cmocka_unit_test(bits_depend_on_nothing_else),
+        cmocka_unit_test(one_row_leaves_the_others),
         cmocka_unit_test(numbers_that_are_not_finite),
         cmocka_unit_test(own_tiles_of_every_instruction_set),
         cmocka_unit_test(nothing_to_sum_is_zero),

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "kernels/lanes/lanes.h"
-#include "kernels/parts/parts.h"
+#include "kernels/parts/parts_backward.h"
 #include "support/guard.h"
 
 #include <math.h>
@@ -298,9 +298,36 @@ static void weights_become_tiles(void **state)
     }
 }
 
+/* Every NaN and infinity among weights or gradients is told, also those that rounding would carry over into zero. */
+static void odd_weights_are_told(void **state)
+{
+    (void)state;
+    (void)kernel_or_skip();
+    enum { ROWS = 32, KEYS = 32 };
+    static const uint32_t odd[] = {0x7fffffff, 0xffffffff, 0x7fff8000, 0x7fc00000, 0x7f800001, 0x7f800000, 0xff800000};
+    static _Alignas(64) float x[2][ROWS * KEYS];
+    static _Alignas(64) uint16_t tiles_of[3][2 * 3 * ATTN__PARTS_TILE];
+    for (int parts = 1; parts <= 3; parts += 2) {
+        attn__parts_side side = {NULL, (int64_t)parts * ATTN__PARTS_TILE, 0, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+        attn__parts_weights args = {.rows = ROWS, .keys = KEYS, .ld = KEYS, .s = x[0], .dp = x[1], .factor = 1,
+                                    .parts = parts, .p = side, .across = side, .along = side};
+        args.p.data = tiles_of[0];
+        args.across.data = tiles_of[1];
+        args.along.data = tiles_of[2];
+        assert_true(attn__parts_weigh(&args));
+        for (int i = 0; i < 2 * ROWS * KEYS; i += 37) {
+            float *at = &x[i / ROWS / KEYS][i % (ROWS * KEYS)];
+            memcpy(at, &odd[i % 7], sizeof *at);
+            assert_false(attn__parts_weigh(&args));
+            *at = 1;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(odd_weights_are_told),
         cmocka_unit_test(products_are_as_exact_as_f32),
         cmocka_unit_test(three_parts_hold_all_of_a_number),
         cmocka_unit_test(numbers_that_are_not_finite_are_told),

@@ -4,6 +4,7 @@
 
 #include "base/context.h"
 #include "nn/msa_attention.h"
+#include "nn/token_parts.h"
 
 #include <string.h>
 
@@ -24,6 +25,7 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
 /* Numbers are counted as doubles: sizes come from a caller, and only too large ones lose digits. */
 typedef struct needs {
     double batch, rows, cols, tokens;
+    double packed; /* numbers that a packed weight takes the room of: more in the matrix unit, as three parts */
     const attn__msa *m;
     const attn_msa_options *o;
 } needs;
@@ -46,8 +48,9 @@ static double layer_of(const needs *n, int64_t heads)
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
     double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = 1024.0 * dim;
     double copy = heads < n->m->heads ? number : 0, rounded = n->o->bf16 ? 0.5 * share : 0;
-    double hidden = 2 * part + 1024.0 * wide + 2 * dim * wide;
-    double attention = (4 * share + rounded) * n->tokens * dim + maps + 2 * part + 3 * share * dim * dim;
+    double hidden = 2 * part + 1024.0 * wide + 2 * n->packed * dim * wide;
+    double projections = 2 * part + 3 * n->packed * share * dim * dim;
+    double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
     return n->tokens * dim * (1 + copy) + (attention > hidden ? attention : hidden);
 }
 
@@ -94,8 +97,10 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
 {
     const attn__msa *m = attn__msa_of(msa->model);
     attn_msa_options none = {0};
-    needs n = {(double)batch, (double)rows, (double)cols, (double)batch * (double)rows * (double)cols, m,
-               options ? options : &none};
+    needs n = {.batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m,
+               .o = options ? options : &none};
+    n.tokens = n.batch * n.rows * n.cols;
+    n.packed = attn__tokens_packed(msa->context, n.o->bf16);
     *plan = (attn_msa_plan){0};
     if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
         return ATTN_SHAPE;

@@ -169,13 +169,16 @@ static int default_threads(void)
     return threads ? threads : attn__ranks_cores(attn__usable_cores());
 }
 
+/* The best is not looked for where one is named: to find the matrix unit is to ask the system for it, which a process
+ * with small stacks for signals may not want. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {
-    *isa = attn__isa_best();
     if (!name)
         name = getenv("ATTN_ISA");
-    if (!name || !*name)
+    if (!name || !*name) {
+        *isa = attn__isa_best();
         return ATTN_OK;
+    }
     if (!attn__isa_parse(name, isa))
         return ATTN_NOT_FOUND;
     return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_UNSUPPORTED;

@@ -45,7 +45,7 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 /* The matrix unit has 8 KiB of state that Linux saves for those processes only that asked for it. */
 static bool matrix_unit(void)
 {
-#if defined(__linux__) && defined(SYS_arch_prctl)
+#if defined(__linux__) && defined(SYS_arch_prctl) && ATTN__COMPILES_AMX
     enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, LEAF = 7, HAS_BF16 = 22, HAS_TILES = 24 };
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d >> HAS_BF16 & 1u) || !(d >> HAS_TILES & 1u))

@@ -19,6 +19,15 @@ typedef enum attn__isa {
     ATTN_ISA_COUNT
 } attn__isa;
 
+/* Whether this compiler knows the matrix unit: gcc and clang from 11 on. */
+#if defined(__x86_64__) && defined(__clang__)
+#define ATTN__COMPILES_AMX (__clang_major__ >= 11)
+#elif defined(__x86_64__) && defined(__GNUC__)
+#define ATTN__COMPILES_AMX (__GNUC__ >= 11)
+#else
+#define ATTN__COMPILES_AMX 0
+#endif
+
 const char *attn__isa_text(attn__isa isa);
 /* False if no instruction set has this name. */
 bool attn__isa_parse(const char *name, attn__isa *isa);

@@ -4,9 +4,16 @@
  * last cache, and takes no memory of its own. */
 #include "nn/token_parts.h"
 
+#include "kernels/parts/parts.h"
 #include "tensor/op.h"
 
 enum { FEW = 64, MOST = 3 }; /* few tokens are quicker without packing */
+
+double attn__tokens_packed(const attn_context *context, bool bf16)
+{
+    bool parts = !bf16 && attn__parts_for(context->isa);
+    return parts ? ATTN__PARTS_F32 * (double)sizeof(uint16_t) / (double)sizeof(float) : 1;
+}
 
 static int64_t tokens_of(const attn_tensor *x)
 {

@@ -24,6 +24,8 @@ typedef struct attn__token_linear {
 
 enum { ATTN__TOKENS_AT_ONCE = 1024 }; /* the last cache holds them, and packing pays */
 
+/* Numbers of f32 whose room a packed weight takes, at most. */
+double attn__tokens_packed(const attn_context *context, bool bf16);
 /* False (noted) without memory. */
 bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int n, const attn__token_linear *linears);
 /* norm(x), rounded where so wanted, as a new tensor: for what reads it several times while x changes.  NULL (noted) on

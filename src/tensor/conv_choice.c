@@ -2,6 +2,7 @@
  * Which convolutions go to the matrix unit. */
 #include "tensor/conv_parts.h"
 
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/op.h"
 
@@ -9,11 +10,6 @@
 #include <string.h>
 
 enum { CHUNK = 4096 }; /* numbers that a thread scans at once */
-
-static int64_t up_to(int64_t n, int64_t size)
-{
-    return (n + size - 1) / size * size;
-}
 
 static bool is_plain(const attn__conv_args *a)
 {
@@ -125,16 +121,16 @@ bool attn__conv_by_parts(attn_tape *tape, const attn__conv_args *a)
 /* Multiply-adds that whole tiles hold. */
 static double whole_sums(int64_t results, int64_t channels, int64_t height, int64_t width)
 {
-    return (double)(up_to(results, ATTN__PARTS_SIDE) * up_to(channels, ATTN__PARTS_DEPTH)) *
-           (double)(height * up_to(width, ATTN__PARTS_SIDE));
+    return (double)(attn__round_up(results, ATTN__PARTS_SIDE) * attn__round_up(channels, ATTN__PARTS_DEPTH)) *
+           (double)(height * attn__round_up(width, ATTN__PARTS_SIDE));
 }
 
 /* The same of sums along places, borders to the right included. */
 static double whole_weights(const attn__conv_args *a)
 {
     const attn__window_grid *g = &a->grid;
-    return (double)(up_to(a->in, ATTN__PARTS_SIDE) * up_to(a->out, ATTN__PARTS_SIDE)) *
-           (double)up_to(g->out[1] * (g->out[2] + g->kernel[2] - 1), ATTN__PARTS_DEPTH);
+    return (double)(attn__round_up(a->in, ATTN__PARTS_SIDE) * attn__round_up(a->out, ATTN__PARTS_SIDE)) *
+           (double)attn__round_up(g->out[1] * (g->out[2] + g->kernel[2] - 1), ATTN__PARTS_DEPTH);
 }
 
 /* All in multiply-adds of oneDNN.  Measured on one core of a Sapphire Rapids: the unit does two in the time of one, a

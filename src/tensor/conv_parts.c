@@ -5,6 +5,7 @@
  * channels by 16 columns are a tile, wherever it begins, and the rows that one row of the result needs lie together. */
 #include "tensor/conv_parts.h"
 
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/op.h"
 
@@ -12,11 +13,6 @@
 #include <string.h>
 
 enum { PARTS = ATTN__PARTS_F32, SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH, TILE = ATTN__PARTS_TILE };
-
-static int64_t tiles_of(int64_t n, int64_t size)
-{
-    return (n + size - 1) / size;
-}
 
 /* What the threads share. */
 typedef struct work {
@@ -172,13 +168,13 @@ static work plan(const attn__correlation *c)
 {
     enum { GROUP_BYTES = 1 << 20 };
     work k = {.c = c,
-              .channel_steps = tiles_of(c->channels, DEPTH),
-              .blocks = tiles_of(c->results, SIDE),
-              .across = tiles_of(c->out_width, SIDE),
+              .channel_steps = attn__pieces(c->channels, DEPTH),
+              .blocks = attn__pieces(c->results, SIDE),
+              .across = attn__pieces(c->out_width, SIDE),
               .rows = c->out_height + c->kernel_height - 1};
     k.steps = k.channel_steps * c->kernel_height * c->kernel_width;
-    k.pairs = tiles_of(k.across * c->out_height, 2);
-    int64_t read = k.across * SIDE + c->kernel_width - 1, written = c->left + tiles_of(c->width, SIDE) * SIDE;
+    k.pairs = attn__pieces(k.across * c->out_height, 2);
+    int64_t read = k.across * SIDE + c->kernel_width - 1, written = c->left + attn__pieces(c->width, SIDE) * SIDE;
     k.pitch = read > written ? read : written;
     k.line = k.channel_steps * SIDE * PARTS * k.pitch * 2;
     k.group = GROUP_BYTES / (k.steps * PARTS * TILE * 2) / 2 * 2;
@@ -202,7 +198,7 @@ static void correlate_images(work *k, int64_t at_once)
         k->images = c->batch - k->image < at_once ? c->batch - k->image : at_once;
         attn__parallel_range(threads, k->images * k->rows, 1, split_images, k);
         if (atomic_load(&k->finite))
-            attn__parallel_range(threads, tiles_of(k->blocks, k->group) * k->images * k->pairs, 1, correlate, k);
+            attn__parallel_range(threads, attn__pieces(k->blocks, k->group) * k->images * k->pairs, 1, correlate, k);
     }
 }
 

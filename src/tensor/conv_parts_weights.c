@@ -5,6 +5,7 @@
  * With a border of zeros an image is one line of numbers per channel, in which a tap is a distance; dy has zeros where
  * x has its borders to the right, so that the sum runs along whole lines.  x's lines serve as A, begun at any number,
  * and dy's, transposed once, as B. */
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/conv_parts.h"
 #include "tensor/op.h"
@@ -13,11 +14,6 @@
 #include <string.h>
 
 enum { PARTS = ATTN__PARTS_F32, SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH, TILE = ATTN__PARTS_TILE };
-
-static int64_t tiles_of(int64_t n, int64_t size)
-{
-    return (n + size - 1) / size;
-}
 
 /* What the threads share. */
 typedef struct work {
@@ -127,7 +123,7 @@ static void sum_square(const work *k, int64_t i, int64_t o, int64_t tap_begin, i
 static void sum_range(void *user, int64_t begin, int64_t end)
 {
     const work *k = user;
-    int64_t across = tiles_of(k->out, 2);
+    int64_t across = attn__pieces(k->out, 2);
     k->kernel->begin();
     while (begin < end) {
         int64_t square = begin / k->taps, first = begin % k->taps,
@@ -162,21 +158,22 @@ static work plan(const attn__parts_kernel *kernel, const attn__conv_args *a)
     work k = {.kernel = kernel,
               .args = a,
               .taps = g->kernel[1] * g->kernel[2],
-              .in = tiles_of(a->in, SIDE),
-              .out = tiles_of(a->out, SIDE),
+              .in = attn__pieces(a->in, SIDE),
+              .out = attn__pieces(a->out, SIDE),
               .pitch = g->out[2] + g->kernel[2] - 1};
-    k.steps = tiles_of(g->out[1] * k.pitch, DEPTH);
-    k.line = (tiles_of(k.steps * DEPTH + (g->kernel[1] - 1) * k.pitch + g->kernel[2] - 1, DEPTH) | 1) * DEPTH;
+    k.steps = attn__pieces(g->out[1] * k.pitch, DEPTH);
+    k.line = (attn__pieces(k.steps * DEPTH + (g->kernel[1] - 1) * k.pitch + g->kernel[2] - 1, DEPTH) | 1) * DEPTH;
     return k;
 }
 
 static bool sum_images(work *k, int threads)
 {
+    int64_t squares = attn__pieces(k->in, 2) * attn__pieces(k->out, 2);
     for (k->image = 0; k->image < k->args->batch; k->image++) {
         attn__parallel_items(threads, k->in + k->out, split_block, k);
         if (!atomic_load(&k->finite))
             return false;
-        attn__parallel_range(threads, tiles_of(k->in, 2) * tiles_of(k->out, 2) * k->taps, 1, sum_range, k);
+        attn__parallel_range(threads, squares * k->taps, 1, sum_range, k);
     }
     attn__parallel_range(threads, k->out, 1, put, k);
     return true;

@@ -2,6 +2,7 @@
  * The engine's own product in single precision, made of register tiles: B is packed block by block into
  * aligned rows of vectors, C is summed in a block that stays in the cache.  A block of C is one item for a
  * thread, so the bits do not depend on the number of threads. */
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "kernels/tile/tile.h"
 #include "tensor/gemm.h"
@@ -18,11 +19,6 @@ typedef struct own_product {
 } own_product;
 
 enum { B_SIZE = DEPTH * COLUMNS, C_SIZE = ROWS * COLUMNS };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Rows k0.. and columns n0.. of op(B), padded with zeros to `width` columns. */
 static void pack_b(const attn__gemm_args *g, float *packed, int64_t k0, int64_t depth, int64_t n0, int64_t n,
@@ -64,11 +60,11 @@ static void product_block(void *user, int64_t item, int thread)
     const attn__gemm_args *g = p->args;
     float *packed = p->scratch + (int64_t)thread * (B_SIZE + C_SIZE), *block = packed + B_SIZE;
     int64_t m0 = item % p->row_blocks * ROWS, n0 = item / p->row_blocks * COLUMNS;
-    int64_t m = least(g->m - m0, ROWS), n = least(g->n - n0, COLUMNS);
+    int64_t m = attn__least(g->m - m0, ROWS), n = attn__least(g->n - n0, COLUMNS);
     int64_t width = (n + p->tile->lanes - 1) / p->tile->lanes * p->tile->lanes;
     int64_t am = g->transpose_a ? 1 : g->lda, ak = g->transpose_a ? g->lda : 1;
     for (int64_t k0 = 0; k0 < g->k; k0 += DEPTH) {
-        int64_t depth = least(g->k - k0, DEPTH);
+        int64_t depth = attn__least(g->k - k0, DEPTH);
         pack_b(g, packed, k0, depth, n0, n, width);
         p->tile->run(&(attn__tile_args){.m = m, .n = width, .k = depth, .a = (const float *)g->a + m0 * am + k0 * ak,
                                         .am = am, .ak = ak, .b = packed, .ldb = COLUMNS, .c = block, .ldc = COLUMNS,
@@ -82,7 +78,7 @@ bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args)
     own_product p = {.args = args, .tile = attn__tile_for(tape->context->isa)};
     p.row_blocks = (args->m + ROWS - 1) / ROWS;
     int64_t items = p.row_blocks * ((args->n + COLUMNS - 1) / COLUMNS);
-    int threads = (int)least(tape->context->threads, items);
+    int threads = (int)attn__least(tape->context->threads, items);
     attn__hold scratch = attn__scratch(tape, (size_t)threads * (B_SIZE + C_SIZE) * sizeof(float));
     if (!scratch.data)
         return false;

@@ -5,6 +5,7 @@
  * are no numbers, and an overflow may have either sign. */
 #include "tensor/gemm_parts.h"
 
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "kernels/parts/parts.h"
 #include "tensor/op.h"
@@ -30,24 +31,9 @@ typedef struct parts_product {
     uint16_t *a; /* of each thread */
     size_t a_step;
     float *sums; /* of each thread, or of each item where B is packed in parts of k */
-    bool *odd;   /* of each item's chunks: not finite */
+    bool *odd;   /* of each 16 rows' chunks: not finite */
     bool *odd_b; /* of each piece of B */
 } parts_product;
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t tiles(int64_t n, int64_t side)
-{
-    return (n + side - 1) / side;
-}
 
 /* Packed one block after the other, the parts of a tile side by side. */
 static attn__parts_side side_of(uint16_t *data, int64_t steps)
@@ -58,7 +44,7 @@ static attn__parts_side side_of(uint16_t *data, int64_t steps)
 /* From one row of sums to the next: not a power of two, whose rows would share a few sets of the first cache. */
 static int64_t row_of_sums(int64_t columns)
 {
-    return (tiles(columns, SIDE) + 1) * SIDE;
+    return (attn__pieces(columns, SIDE) + 1) * SIDE;
 }
 
 /* -------------------------------------------------------------------------------------------------- packing */
@@ -74,23 +60,24 @@ static bool split_b(const attn__parts_kernel *kernel, const attn__gemm_args *g, 
     rows.rows = columns;
     rows.columns = depth;
     bool finite = kernel->split_rows(&rows, to);
-    kernel->turn(to->data, tiles(columns, SIDE) * to->block / ATTN__PARTS_TILE);
+    kernel->turn(to->data, attn__pieces(columns, SIDE) * to->block / ATTN__PARTS_TILE);
     return finite;
 }
 
 /* Rows [at, at + rows) of op(A), in the same way. */
-static bool split_a(const attn__parts_kernel *kernel, const attn__gemm_args *g, int64_t at, int64_t height, int64_t k0,
+static void split_a(const attn__parts_kernel *kernel, const attn__gemm_args *g, int64_t at, int64_t height, int64_t k0,
                     int64_t depth, const attn__parts_side *to)
 {
     const float *a = (const float *)g->a + (g->transpose_a ? k0 * g->lda + at : at * g->lda + k0);
     attn__parts_rows rows = {a, ATTN_F32, NULL, g->lda, height, depth, 1.0f, PARTS};
-    if (!g->transpose_a)
-        return kernel->split_rows(&rows, to);
+    if (!g->transpose_a) {
+        kernel->split_rows(&rows, to);
+        return;
+    }
     rows.rows = depth;
     rows.columns = height;
-    bool finite = kernel->split_pairs(&rows, to);
-    kernel->turn(to->data, tiles(height, SIDE) * to->block / ATTN__PARTS_TILE);
-    return finite;
+    kernel->split_pairs(&rows, to);
+    kernel->turn(to->data, attn__pieces(height, SIDE) * to->block / ATTN__PARTS_TILE);
 }
 
 static void pack_item(void *user, int64_t item, int thread)
@@ -101,13 +88,13 @@ static void pack_item(void *user, int64_t item, int thread)
     (void)thread;
     to.data += at / SIDE * to.block;
     p->odd_b[item] =
-        !split_b(p->kernel, p->g, at, least(p->g->n - at, PACKED_AT_ONCE), p->begin, p->end - p->begin, &to);
+        !split_b(p->kernel, p->g, at, attn__least(p->g->n - at, PACKED_AT_ONCE), p->begin, p->end - p->begin, &to);
 }
 
 /* B's rows [begin, end).  False if some number is not finite. */
 static bool pack_group(int threads, parts_product *p)
 {
-    int64_t items = tiles(p->g->n, PACKED_AT_ONCE);
+    int64_t items = attn__pieces(p->g->n, PACKED_AT_ONCE);
     attn__parallel_items(threads, items, pack_item, p);
     for (int64_t i = 0; i < items; i++)
         if (p->odd_b[i])
@@ -158,17 +145,17 @@ typedef struct block {
  * is fetched into the second cache meanwhile: the third is far away. */
 static void sum_panel(const parts_product *p, const block *t, int64_t column, int64_t columns, int64_t k, int64_t depth)
 {
-    int64_t blocks = tiles(t->height, SIDE), steps = tiles(depth, ATTN__PARTS_DEPTH);
+    int64_t blocks = attn__pieces(t->height, SIDE), steps = attn__pieces(depth, ATTN__PARTS_DEPTH);
     attn__parts_args args = {.n = columns, .k = steps, .parts = PARTS, .a = t->a, .b = p->b, .ldc = t->ld,
                              .accumulate = k > 0};
     args.b.data += column * p->b.block + (k - p->begin) / ATTN__PARTS_DEPTH * p->b.step;
     args.a.data += (k - t->k) / ATTN__PARTS_DEPTH * t->a.step;
     const char *next = (const char *)(args.b.data + 2 * p->b.block);
-    int64_t panel = steps * CELL * 2, each = tiles(2 * panel, LINE * tiles(blocks, 2)) * LINE;
+    int64_t panel = steps * CELL * 2, each = attn__pieces(2 * panel, LINE * attn__pieces(blocks, 2)) * LINE;
     for (int64_t m = 0, at = 0; m < blocks; m += 2) {
-        for (int64_t end = least(at + each, 2 * panel); at < end; at += LINE)
+        for (int64_t end = attn__least(at + each, 2 * panel); at < end; at += LINE)
             __builtin_prefetch(next + (at < panel ? at : at - panel + p->b.block * 2), 0, 2);
-        args.m = least(blocks - m, 2);
+        args.m = attn__least(blocks - m, 2);
         args.c = t->sums + m * SIDE * t->ld;
         p->kernel->run(&args);
         args.a.data += 2 * t->a.block;
@@ -182,17 +169,24 @@ static void sum_chunk(const parts_product *p, const block *t, int64_t column, in
         for (int64_t n = 0; n < columns; n += 2) {
             block panel = *t;
             panel.sums += n * SIDE;
-            sum_panel(p, &panel, column + n, least(columns - n, 2), k, least(t->k + t->depth - k, DEPTH));
+            sum_panel(p, &panel, column + n, attn__least(columns - n, 2), k, attn__least(t->k + t->depth - k, DEPTH));
         }
     }
 }
 
-static void store_chunk(const parts_product *p, const block *t, int64_t column, int64_t n, bool *odd)
+/* A number of A that is not finite makes all sums of its row so.  Rows are stored, or left to be done again, by 16,
+ * which no number of threads changes: those beside them keep their bits. */
+static void store_chunk(const parts_product *p, const block *t, int64_t chunk, int64_t n)
 {
-    for (int64_t i = 0; i < t->height && !*odd; i++)
-        *odd = !all_finite(p, t->sums + i * t->ld, n);
-    for (int64_t i = 0; i < t->height && !*odd; i++)
-        store_row(p, t->sums + i * t->ld, t->row + i, column, n);
+    for (int64_t at = 0; at < t->height; at += SIDE) {
+        bool *odd = p->odd + (t->row + at) / SIDE * p->chunks + chunk;
+        int64_t end = attn__least(at + SIDE, t->height);
+        *odd = false;
+        for (int64_t i = at; i < end && !*odd; i++)
+            *odd = !all_finite(p, t->sums + i * t->ld, n);
+        for (int64_t i = at; i < end && !*odd; i++)
+            store_row(p, t->sums + i * t->ld, t->row + i, chunk * COLUMNS, n);
+    }
 }
 
 /* Chunks of columns one after the other; where A is packed once they share the memory of their sums. */
@@ -200,23 +194,20 @@ static void product_item(void *user, int64_t item, int thread)
 {
     const parts_product *p = user;
     bool whole = p->begin == 0 && p->end == p->g->k, once = whole && p->g->k <= LONG;
-    block t = {.row = item * p->height, .ld = row_of_sums(once ? least(COLUMNS, p->g->n) : p->g->n)};
+    block t = {.row = item * p->height, .ld = row_of_sums(once ? attn__least(COLUMNS, p->g->n) : p->g->n)};
     float *sums = p->sums + (whole ? (int64_t)thread : item) * p->height * t.ld;
-    bool *odd = p->odd + item * p->chunks;
-    t.height = least(p->g->m - t.row, p->height);
+    t.height = attn__least(p->g->m - t.row, p->height);
     p->kernel->begin();
     for (t.k = p->begin; t.k < p->end; t.k += t.depth) {
-        t.depth = least(p->end - t.k, LONG);
-        t.a = side_of(p->a + (size_t)thread * p->a_step, tiles(t.depth, ATTN__PARTS_DEPTH));
-        bool finite = split_a(p->kernel, p->g, t.row, t.height, t.k, t.depth, &t.a);
+        t.depth = attn__least(p->end - t.k, LONG);
+        t.a = side_of(p->a + (size_t)thread * p->a_step, attn__pieces(t.depth, ATTN__PARTS_DEPTH));
+        split_a(p->kernel, p->g, t.row, t.height, t.k, t.depth, &t.a);
         for (int64_t i = 0; i < p->chunks; i++) {
-            int64_t at = i * COLUMNS, n = least(p->g->n - at, COLUMNS);
-            odd[i] = !finite || (t.k > 0 && odd[i]);
+            int64_t at = i * COLUMNS, n = attn__least(p->g->n - at, COLUMNS);
             t.sums = sums + (once ? 0 : at);
-            if (!odd[i])
-                sum_chunk(p, &t, at / SIDE, tiles(n, SIDE));
+            sum_chunk(p, &t, at / SIDE, attn__pieces(n, SIDE));
             if (t.k + t.depth == p->g->k)
-                store_chunk(p, &t, at, n, &odd[i]);
+                store_chunk(p, &t, i, n);
         }
     }
     p->kernel->end();
@@ -226,8 +217,8 @@ static void product_item(void *user, int64_t item, int thread)
 static attn__gemm_args part_of(const attn__gemm_args *g, int64_t row, int64_t m, int64_t at, int64_t n)
 {
     attn__gemm_args part = attn__gemm_rows_from(g, row);
-    part.m = least(part.m, m);
-    part.n = least(g->n - at, n);
+    part.m = attn__least(part.m, m);
+    part.n = attn__least(g->n - at, n);
     part.b = (const float *)g->b + (g->transpose_b ? at * g->ldb : at);
     part.c = (float *)part.c + at;
     part.bias = g->bias ? (const float *)g->bias + at : NULL;
@@ -238,8 +229,8 @@ static attn__gemm_args part_of(const attn__gemm_args *g, int64_t row, int64_t m,
 static bool odd_chunks(attn_tape *tape, const parts_product *p)
 {
     bool done = true;
-    for (int64_t i = 0; i < p->items * p->chunks && done; i++) {
-        attn__gemm_args part = part_of(p->g, i / p->chunks * p->height, p->height, i % p->chunks * COLUMNS, COLUMNS);
+    for (int64_t i = 0; i < attn__pieces(p->g->m, SIDE) * p->chunks && done; i++) {
+        attn__gemm_args part = part_of(p->g, i / p->chunks * SIDE, SIDE, i % p->chunks * COLUMNS, COLUMNS);
         done = !p->odd[i] || attn__gemm_in_vectors(tape, &part);
     }
     return done;
@@ -250,8 +241,8 @@ static bool odd_chunks(attn_tape *tape, const parts_product *p)
 /* Equal blocks, as many for each thread: bits do not depend on them. */
 static int64_t height_of(int threads, int64_t m)
 {
-    int64_t blocks = tiles(tiles(m, ROWS), threads) * threads;
-    return tiles(tiles(m, blocks), SIDE) * SIDE;
+    int64_t blocks = attn__pieces(attn__pieces(m, ROWS), threads) * threads;
+    return attn__pieces(attn__pieces(m, blocks), SIDE) * SIDE;
 }
 
 typedef struct sizes {
@@ -261,25 +252,25 @@ typedef struct sizes {
 
 static size_t lines(int64_t bytes)
 {
-    return (size_t)(tiles(bytes, LINE) * LINE);
+    return (size_t)(attn__pieces(bytes, LINE) * LINE);
 }
 
 static int64_t packed_numbers(int64_t rows, int64_t depth)
 {
-    return tiles(rows, SIDE) * tiles(depth, ATTN__PARTS_DEPTH) * CELL;
+    return attn__pieces(rows, SIDE) * attn__pieces(depth, ATTN__PARTS_DEPTH) * CELL;
 }
 
 static sizes sizes_of(int threads, const attn__gemm_args *g, const parts_product *p, bool packed)
 {
-    sizes s = {.widest = packed ? g->n : least(g->n, WIDEST), .longest = g->k};
+    sizes s = {.widest = packed ? g->n : attn__least(g->n, WIDEST), .longest = g->k};
     if (!packed && s.widest * g->k > PACKED)
-        s.longest = least(g->k, most(PACKED / s.widest / LONG, 1) * LONG);
+        s.longest = attn__least(g->k, attn__most(PACKED / s.widest / LONG, 1) * LONG);
     bool whole = s.longest == g->k, once = whole && g->k <= LONG;
-    int64_t ld = row_of_sums(once ? least(COLUMNS, s.widest) : s.widest);
+    int64_t ld = row_of_sums(once ? attn__least(COLUMNS, s.widest) : s.widest);
     s.b = packed ? 0 : lines(packed_numbers(s.widest, s.longest) * (int64_t)sizeof(uint16_t));
-    s.a = lines(packed_numbers(p->height, least(s.longest, LONG)) * (int64_t)sizeof(uint16_t));
+    s.a = lines(packed_numbers(p->height, attn__least(s.longest, LONG)) * (int64_t)sizeof(uint16_t));
     s.sums = lines((whole ? threads : p->items) * p->height * ld * (int64_t)sizeof(float));
-    s.odd = lines(p->items * tiles(s.widest, COLUMNS));
+    s.odd = lines(attn__pieces(g->m, SIDE) * attn__pieces(s.widest, COLUMNS));
     return s;
 }
 
@@ -287,11 +278,11 @@ static sizes sizes_of(int threads, const attn__gemm_args *g, const parts_product
 static bool product_group(attn_tape *tape, parts_product *p, int64_t longest, bool packed)
 {
     int threads = tape->context->threads;
-    p->chunks = tiles(p->g->n, COLUMNS);
+    p->chunks = attn__pieces(p->g->n, COLUMNS);
     for (p->begin = 0; p->begin < p->g->k; p->begin = p->end) {
-        p->end = least(p->begin + longest, p->g->k);
+        p->end = attn__least(p->begin + longest, p->g->k);
         if (!packed) {
-            p->b = side_of(p->b.data, tiles(p->end - p->begin, ATTN__PARTS_DEPTH));
+            p->b = side_of(p->b.data, attn__pieces(p->end - p->begin, ATTN__PARTS_DEPTH));
             if (!pack_group(threads, p))
                 return attn__gemm_in_vectors(tape, p->g);
         }
@@ -308,9 +299,9 @@ attn_status attn__gemm_parts_pack(attn_tape *tape, const float *b, int64_t ldb, 
     *packed = (attn__packed){0};
     if (!p.kernel || n == 0 || k == 0)
         return ATTN_UNSUPPORTED;
-    int64_t steps = tiles(k, ATTN__PARTS_DEPTH);
-    size_t size = lines(tiles(n, SIDE) * steps * CELL * (int64_t)sizeof(uint16_t));
-    attn__hold hold = attn__scratch(tape, size + (size_t)tiles(n, PACKED_AT_ONCE));
+    int64_t steps = attn__pieces(k, ATTN__PARTS_DEPTH);
+    size_t size = lines(attn__pieces(n, SIDE) * steps * CELL * (int64_t)sizeof(uint16_t));
+    attn__hold hold = attn__scratch(tape, size + (size_t)attn__pieces(n, PACKED_AT_ONCE));
     if (!hold.data)
         return ATTN_MEMORY;
     *packed = (attn__packed){ATTN_F32, n, k, hold, .parts = true};
@@ -339,14 +330,14 @@ attn_status attn__gemm_parts(attn_tape *tape, const attn__gemm_args *g, const at
     if (!p.kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k == 0 || !pays(g, packed != NULL))
         return ATTN_UNSUPPORTED;
     p.height = height_of(threads, g->m);
-    p.items = tiles(g->m, p.height);
+    p.items = attn__pieces(g->m, p.height);
     sizes s = sizes_of(threads, g, &p, packed != NULL);
-    attn__hold scratch =
-        attn__scratch(tape, s.b + (size_t)threads * s.a + s.sums + s.odd + (size_t)tiles(s.widest, PACKED_AT_ONCE));
+    size_t odd_b = (size_t)attn__pieces(s.widest, PACKED_AT_ONCE);
+    attn__hold scratch = attn__scratch(tape, s.b + (size_t)threads * s.a + s.sums + s.odd + odd_b);
     if (!scratch.data)
         return ATTN_MEMORY;
     char *data = scratch.data;
-    p.b = side_of(packed ? packed->hold.data : scratch.data, tiles(g->k, ATTN__PARTS_DEPTH));
+    p.b = side_of(packed ? packed->hold.data : scratch.data, attn__pieces(g->k, ATTN__PARTS_DEPTH));
     p.a = (uint16_t *)(void *)(data + s.b);
     p.a_step = s.a / sizeof *p.a;
     p.sums = (float *)(void *)(data + s.b + (size_t)threads * s.a);

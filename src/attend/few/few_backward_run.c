@@ -10,9 +10,9 @@
 #include "attend/few/few.h"
 
 #include "attend/task/element.h"
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
 #include "attend/task/pile.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 
 #include <math.h>

@@ -6,8 +6,8 @@
 
 #include "attend/flash/flash.h"
 #include "attend/task/element.h"
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 
 #include <stdio.h>
 

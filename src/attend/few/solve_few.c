@@ -5,8 +5,8 @@
 #include "attend/few/few.h"
 
 #include "attend/flash/flash.h"
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 
 static const char *refuse(const attn__task *task)
 {

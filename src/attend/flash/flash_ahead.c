@@ -3,8 +3,8 @@
  * flash_ahead.c - what to bring into the cache before it is asked for.
  */
 #include "attend/flash/flash_item.h"
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 
 enum { STORES = 4096 }; /* bytes that the machine can put aside */
 

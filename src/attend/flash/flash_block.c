@@ -4,8 +4,8 @@
  */
 #include "attend/flash/flash_item.h"
 
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 #include "base/rng.h"
 
 #include <math.h>

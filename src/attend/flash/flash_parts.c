@@ -5,7 +5,7 @@
  */
 #include "attend/flash/flash_item.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 
 static const double log2_e = 1.44269504088896340736;
 
@@ -55,16 +55,11 @@ bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b)
     return finite;
 }
 
-static int64_t tiles(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
 void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .n = sub.width / ATTN__PARTS_SIDE,
-                             .k = tiles(f->channels, ATTN__PARTS_DEPTH), .parts = f->nparts,
+    attn__parts_args args = {.m = attn__pieces(b->keys, ATTN__PARTS_SIDE), .n = sub.width / ATTN__PARTS_SIDE,
+                             .k = attn__pieces(f->channels, ATTN__PARTS_DEPTH), .parts = f->nparts,
                              .b = moved(t->s.q_tiles, sub.lane / ATTN__PARTS_SIDE), .c = t->s.s, .ldc = sub.width};
     for (int64_t all = args.m, at = 0; at < all; at += ATTN__FLASH_ROWS) {
         args.m = attn__least(all - at, ATTN__FLASH_ROWS);
@@ -123,7 +118,7 @@ void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn_
     if (weigh(t, b, sub) && span->started)
         f->lanes->scale(o, f->values, sub.width, t->s.shrink + sub.lane);
     attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE, .n = sub.width / ATTN__PARTS_SIDE,
-                             .k = tiles(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = t->s.v_tiles,
+                             .k = attn__pieces(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = t->s.v_tiles,
                              .b = t->s.p_tiles, .c = o, .ldc = sub.width, .accumulate = span->started};
     f->parts->run(&args);
     span->started = true;

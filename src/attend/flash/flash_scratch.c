@@ -4,8 +4,8 @@
  */
 #include "attend/flash/flash.h"
 
-#include "attend/task/integers.h"
 #include "attend/task/pile.h"
+#include "base/integers.h"
 
 static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
 {

@@ -5,7 +5,7 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 
 enum { MATRIX = 4 }; /* portions of a strip in the matrix unit, at least */
 

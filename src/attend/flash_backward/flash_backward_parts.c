@@ -4,17 +4,12 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 #include "kernels/parts/parts_backward.h"
 
 #include <string.h>
 
 enum { TILE_Q = 128, STRIP = 128 };
-
-static int64_t tiles(int64_t n, int64_t side)
-{
-    return (n + side - 1) / side;
-}
 
 /* Small heads leave too much of each tile empty, and in small problems splitting numbers, three parts above all, takes
  * longer than products of them save (docs/performance.md). */
@@ -37,7 +32,7 @@ void attn__back_parts_choose(attn__back_plan *p, const attn__task *task)
     p->strip = attn__least(STRIP, attn__round_up(p->nk, ATTN__PARTS_DEPTH));
     int64_t bytes = 2 * p->parts * (2 * p->dp + p->dvp) + (int64_t)sizeof(float) * (p->dp + p->dvp);
     int64_t strips = (int64_t)task->caches.l2 / 2 / (bytes * p->strip);
-    p->block_k = attn__least(strips > 1 ? strips : 1, tiles(p->nk, p->strip)) * p->strip;
+    p->block_k = attn__least(strips > 1 ? strips : 1, attn__pieces(p->nk, p->strip)) * p->strip;
 }
 
 typedef struct shelf {
@@ -67,12 +62,12 @@ size_t attn__back_parts_place(const attn__back_plan *p, void *memory, attn__back
     x->p = take_side(&s, p->parts, p->strip / side, p->tile_q / depth);
     x->across = take_side(&s, p->parts, p->strip / side, p->tile_q / depth);
     x->along = take_side(&s, p->parts, p->tile_q / side, p->strip / depth);
-    x->q = take_side(&s, p->parts, p->tile_q / side, tiles(p->d, depth));
-    x->dout = take_side(&s, p->parts, p->tile_q / side, tiles(p->dv, depth));
+    x->q = take_side(&s, p->parts, p->tile_q / side, attn__pieces(p->d, depth));
+    x->dout = take_side(&s, p->parts, p->tile_q / side, attn__pieces(p->dv, depth));
     x->q_across = take_side(&s, p->parts, p->dp / side, p->tile_q / depth);
     x->dout_across = take_side(&s, p->parts, p->dvp / side, p->tile_q / depth);
-    x->kt = take_side(&s, p->parts, p->block_k / side, tiles(p->d, depth));
-    x->vt = take_side(&s, p->parts, p->block_k / side, tiles(p->dv, depth));
+    x->kt = take_side(&s, p->parts, p->block_k / side, attn__pieces(p->d, depth));
+    x->vt = take_side(&s, p->parts, p->block_k / side, attn__pieces(p->dv, depth));
     x->k = take_side(&s, p->parts, p->dp / side, p->block_k / depth);
     x->row = take(&s, (size_t)p->block_k * sizeof *x->row);
     x->ones = take(&s, (size_t)p->ld_keys * sizeof *x->ones);
@@ -90,7 +85,7 @@ static attn__parts_rows rows_of(const attn__back_plan *plan, const float *x, int
 static bool split_turned_rows(const attn__back_plan *plan, const attn__parts_rows *rows, const attn__parts_side *to)
 {
     bool finite = plan->matrix->split_rows(rows, to);
-    plan->matrix->turn(to->data, tiles(rows->rows, ATTN__PARTS_SIDE) * to->block / ATTN__PARTS_TILE);
+    plan->matrix->turn(to->data, attn__pieces(rows->rows, ATTN__PARTS_SIDE) * to->block / ATTN__PARTS_TILE);
     return finite;
 }
 
@@ -117,7 +112,7 @@ void attn__back_parts_keys(attn__back_run *run)
 static void split_across(const attn__back_plan *plan, const attn__parts_rows *rows, const attn__parts_side *to)
 {
     plan->matrix->split_pairs(rows, to);
-    plan->matrix->turn(to->data, tiles(rows->columns, ATTN__PARTS_SIDE) * to->block / ATTN__PARTS_TILE);
+    plan->matrix->turn(to->data, attn__pieces(rows->columns, ATTN__PARTS_SIDE) * to->block / ATTN__PARTS_TILE);
 }
 
 void attn__back_parts_queries(attn__back_run *run)
@@ -175,14 +170,14 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
     const attn__back_plan *plan = run->plan;
     const attn__back_parts *x = &run->m.parts;
     int64_t block = row / ATTN__PARTS_SIDE, key_block = first / ATTN__PARTS_SIDE;
-    attn__parts_args s = {.m = tiles(t->rows, ATTN__PARTS_SIDE), .n = tiles(t->keys, ATTN__PARTS_SIDE),
-                          .k = tiles(plan->d, ATTN__PARTS_DEPTH), .parts = plan->parts,
+    attn__parts_args s = {.m = attn__pieces(t->rows, ATTN__PARTS_SIDE), .n = attn__pieces(t->keys, ATTN__PARTS_SIDE),
+                          .k = attn__pieces(plan->d, ATTN__PARTS_DEPTH), .parts = plan->parts,
                           .a = from_block(x->q, block), .b = from_block(x->kt, key_block),
                           .c = t->s, .ldc = plan->strip};
     plan->matrix->run(&s);
     if (!t->dp)
         return;
-    s.k = tiles(plan->dv, ATTN__PARTS_DEPTH);
+    s.k = attn__pieces(plan->dv, ATTN__PARTS_DEPTH);
     s.a = from_block(x->dout, block);
     s.b = from_block(x->vt, key_block);
     s.c = t->dp;
@@ -212,7 +207,7 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
     const attn__back_plan *plan = run->plan;
     const attn__back_parts *x = &run->m.parts;
     int64_t step = row / ATTN__PARTS_DEPTH;
-    attn__parts_args g = {.n = tiles(t->keys, ATTN__PARTS_SIDE), .k = tiles(t->rows, ATTN__PARTS_DEPTH),
+    attn__parts_args g = {.n = attn__pieces(t->keys, ATTN__PARTS_SIDE), .k = attn__pieces(t->rows, ATTN__PARTS_DEPTH),
                           .parts = plan->parts, .ldc = plan->ld_keys, .accumulate = true};
     if (run->want & ATTN__BACK_V) {
         g.m = plan->dvp / ATTN__PARTS_SIDE;
@@ -229,8 +224,8 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
         plan->matrix->run(&g);
     }
     if (run->want & ATTN__BACK_Q) {
-        g = (attn__parts_args){.m = tiles(t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
-                               .k = tiles(t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = x->along,
+        g = (attn__parts_args){.m = attn__pieces(t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
+                               .k = attn__pieces(t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = x->along,
                                .b = from_step(x->k, first / ATTN__PARTS_DEPTH), .c = run->dq + row * plan->dp,
                                .ldc = plan->dp, .accumulate = true};
         plan->matrix->run(&g);

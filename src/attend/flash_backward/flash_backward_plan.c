@@ -3,7 +3,7 @@
  * flash_backward_plan.c - tile sizes, loop order and scratch memory of the fused backward solver.
  */
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/task/integers.h"
+#include "base/integers.h"
 #include "base/rng.h"
 
 #include <stdio.h>
@@ -16,11 +16,6 @@ enum {
     CELLS = 64,           /* enough pieces for any number of threads */
     MANY_ITEMS = 8        /* batch items that keep most machines busy by themselves */
 };
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* True if no axis of the group stands still for this operand: each element has a place of its own. */
 static bool moves(const attn__group *group, size_t stride)
@@ -72,25 +67,26 @@ static void choose_tiles(const attn__task *task, attn__back_plan *p)
     int64_t lanes = p->tile->lanes;
     p->dp = attn__round_up(p->d, lanes);
     p->dvp = attn__round_up(p->dv, lanes);
-    p->tile_q = most(1, attn__least(p->nq, share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows)));
-    p->strip = most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
+    int64_t rows = share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows);
+    p->tile_q = attn__most(1, attn__least(p->nq, rows));
+    p->strip = attn__most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)task->caches.l2 / 2;
-    p->block_k = most(1, room / (bytes * p->strip)) * p->strip;
-    p->block_k = attn__least(p->block_k, most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
+    p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
+    p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
 static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
 {
     bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dim.dbias));
-    int64_t room = most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
+    int64_t room = attn__most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
-    p->chunk_k = f.k && !bias ? p->block_k : most(1, attn__round_up(p->nk, p->strip));
-    p->chunk_q = f.q ? attn__least(room, most(share, 4 * p->tile_q)) : most(1, p->nq);
+    p->chunk_k = f.k && !bias ? p->block_k : attn__most(1, attn__round_up(p->nk, p->strip));
+    p->chunk_q = f.q ? attn__least(room, attn__most(share, 4 * p->tile_q)) : attn__most(1, p->nq);
     p->resident_q = p->chunk_q <= room;
-    p->chunks_q = most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
-    p->chunks_k = most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
+    p->chunks_q = attn__most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
+    p->chunks_k = attn__most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
 static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
@@ -98,12 +94,12 @@ static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
     bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dim.dbias)) &&
                 !moves(&task->key, ATTN__STRIDE(dim.dbias));
     int64_t shortest = p->items >= MANY_ITEMS ? 512 : 128;
-    int64_t waves = attn__least((CELLS + p->items - 1) / most(1, p->items), attn__least(p->nq, p->nk) / shortest);
+    int64_t waves = attn__least((CELLS + p->items - 1) / attn__most(1, p->items), attn__least(p->nq, p->nk) / shortest);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
         waves = 1;
-    p->chunk_q = most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
-    p->chunk_k = most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
-    p->waves = most(1, most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
+    p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
+    p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
+    p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
     p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= RESIDENT;
 }
 

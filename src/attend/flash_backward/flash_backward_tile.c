@@ -4,7 +4,7 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 
 /* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys, and whether all
  * of the rows attend all of the keys. */

@@ -5,8 +5,8 @@
  */
 #include "attend/narrow/narrow.h"
 
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 
 void attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
                        const attn__group *group, int64_t from, int64_t rows, size_t stride, int64_t bytes)

@@ -5,9 +5,9 @@
 #include "attend/narrow/narrow.h"
 
 #include "attend/flash/flash.h"
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
 #include "attend/task/pile.h"
+#include "base/integers.h"
 
 #include <stdio.h>
 

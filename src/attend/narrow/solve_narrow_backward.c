@@ -5,9 +5,9 @@
 #include "attend/narrow/narrow_backward.h"
 
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
 #include "attend/task/pile.h"
+#include "base/integers.h"
 
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
  * question is a subset sum: what is still open after ten million candidates counts as meeting.
  */
 #include "attend/problem/problem.h"
-#include "attend/task/integers.h"
+#include "base/integers.h"
 
 __extension__ typedef unsigned __int128 wide; /* of products of two strides */
 

@@ -4,7 +4,7 @@
  */
 #include "attend/task/ahead.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 
 enum { LINE = 64 };
 

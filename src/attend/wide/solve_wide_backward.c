@@ -4,7 +4,7 @@
  */
 #include "attend/wide/wide_backward.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 #include "base/rng.h"
 
 #include <stdio.h>

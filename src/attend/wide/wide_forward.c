@@ -4,8 +4,8 @@
  */
 #include "attend/wide/wide_item.h"
 
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 
 #include <math.h>

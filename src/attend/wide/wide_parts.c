@@ -4,12 +4,9 @@
  */
 #include "attend/wide/wide_item.h"
 
-static const double log2_e = 1.44269504088896340736;
+#include "base/integers.h"
 
-static int64_t tiles(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
+static const double log2_e = 1.44269504088896340736;
 
 bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
 {
@@ -25,7 +22,7 @@ bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64
         return false;
     f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
     attn__wide_look_ahead(x, b, first + n);
-    attn__parts_args args = {.m = tiles(b->keys, ATTN__PARTS_SIDE), .k = tiles(n, ATTN__PARTS_DEPTH),
+    attn__parts_args args = {.m = attn__pieces(b->keys, ATTN__PARTS_SIDE), .k = attn__pieces(n, ATTN__PARTS_DEPTH),
                              .parts = f->nparts, .a = *k, .b = *q, .accumulate = first > 0};
     for (int64_t i = 0; i < t->subtiles; i++) {
         if (!attn__wide_sees(x, b, i))
@@ -71,8 +68,8 @@ void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t fir
 void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = tiles(n, ATTN__PARTS_SIDE),
-                             .k = tiles(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
+    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = attn__pieces(n, ATTN__PARTS_SIDE),
+                             .k = attn__pieces(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
                              .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = attn__wide_whole_lanes(f, n)};
     args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
     f->parts->run(&args);

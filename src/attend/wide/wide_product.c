@@ -4,7 +4,7 @@
  */
 #include "attend/wide/wide.h"
 
-#include "attend/task/integers.h"
+#include "base/integers.h"
 
 enum {
     STRIP = 4,   /* vectors, and ... */
@@ -12,14 +12,9 @@ enum {
     TILE = 6     /* ... rows of such a strip's register tile, at least */
 };
 
-static int64_t pieces(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
 int64_t attn__wide_portions(const attn__tile_kernel *tile, int64_t m, int64_t n, int64_t k)
 {
-    int64_t count = pieces(m, TILE) * pieces(n, STRIP * tile->lanes) * pieces(k, DEPTH);
+    int64_t count = attn__pieces(m, TILE) * attn__pieces(n, STRIP * tile->lanes) * attn__pieces(k, DEPTH);
     return count > 0 ? count : 1;
 }
 

@@ -2,8 +2,8 @@
  * Windows as virtual taps, cells and phases. */
 #include "attend/window/local.h"
 
-#include "attend/task/integers.h"
 #include "attend/task/window.h"
+#include "base/integers.h"
 
 /* Round towards minus infinity; b > 0. */
 static int64_t floor_div(int64_t a, int64_t b)

@@ -2,8 +2,8 @@
  * The window solver's plan: which tasks it takes, and how a pass is cut into tiles, bands and slots. */
 #include "attend/window/local.h"
 
-#include "attend/task/integers.h"
 #include "attend/task/offsets.h"
+#include "base/integers.h"
 
 #include <stdio.h>
 

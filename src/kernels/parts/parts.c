@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#if defined(__x86_64__)
+#if ATTN__COMPILES_AMX
 #include "simd/vec_avx512.h"
 #include "simd/exp.h"
 #include "simd/isa_end.h"
@@ -42,8 +42,8 @@ static void end(void)
     _tile_release();
 }
 
-/* A square of C has two tiles of rows if `tall`, two of columns if `wide`; both are constants after inlining. */
-/* Four products of a pair of parts.  What the next pair needs is loaded into a register as soon as its last reader has
+/* Four products of a pair of parts; a square of C has two tiles of rows if `tall`, two of columns if `wide`, both
+ * constants after inlining.  What the next pair needs is loaded into a register as soon as its last reader has
  * begun: the unit has no other copies of its registers, and takes 16 cycles for a product, where a load takes 8. */
 PARTS_FN void multiply_then_b(const attn__parts_side *b, const uint16_t *next, bool tall, bool wide)
 {

@@ -42,8 +42,12 @@ VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
 {
     VF_UNROLL
     for (int i = 0; i < ROWS * HALVES; i++) {
-        x.x[i / HALVES][i % HALVES] = parts == 1 ? rounded(x.x[i / HALVES][i % HALVES]) : x.x[i / HALVES][i % HALVES];
-        *odd = vf_fma(x.x[i / HALVES][i % HALVES], vf_zero(), *odd);
+        vf *number = &x.x[i / HALVES][i % HALVES];
+        *odd = vf_fma(*number, vf_zero(), *odd); /* before rounding, which may carry a NaN over into zero */
+        if (parts == 1) {
+            *number = rounded(*number);
+            *odd = vf_fma(*number, vf_zero(), *odd);
+        }
     }
     VF_UNROLL
     for (int part = 0; part < parts; part++) {

@@ -84,7 +84,8 @@ PARTS_FN bool copy_bf16(const attn__parts_rows *rows, const char *row, int64_t c
 {
     int64_t left = rows->columns - column;
     __mmask32 some = !row ? 0u : left >= 32 ? 0xffffffffu : (1u << left) - 1u;
-    __m512i x = _mm512_maskz_loadu_epi16(some, (const uint16_t *)(const void *)row + column);
+    const uint16_t *at = row ? (const uint16_t *)(const void *)row + column : NULL;
+    __m512i x = _mm512_maskz_loadu_epi16(some, at);
     _mm512_storeu_si512(out, x);
     return !any_infinite(x);
 }
@@ -111,7 +112,8 @@ static bool split_rows(const attn__parts_rows *rows, const attn__parts_side *to)
 PARTS_FN __m512i load_bf16(const attn__parts_rows *rows, const char *row, int64_t column)
 {
     __mmask16 some = row ? first_lanes(rows->columns - column) : (__mmask16)0;
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, (const uint16_t *)(const void *)row + column));
+    const uint16_t *at = row ? (const uint16_t *)(const void *)row + column : NULL;
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, at));
 }
 
 PARTS_FN bool pair_bf16(const attn__parts_rows *rows, const char *even, const char *odd, int64_t column, uint16_t *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * integers.h - sizes and indices: the smaller, the larger, the next multiple. */
-#ifndef ATTN_ATTEND_INTEGERS_H
-#define ATTN_ATTEND_INTEGERS_H
+ * integers.h - sizes and indices: the smaller, the larger, the next multiple, how many make a whole. */
+#ifndef ATTN_BASE_INTEGERS_H
+#define ATTN_BASE_INTEGERS_H
 
 #include <stdint.h>
 
@@ -19,6 +19,12 @@ static inline int64_t attn__most(int64_t a, int64_t b)
 static inline int64_t attn__round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
+}
+
+/* Pieces of at most `each` that n falls into. */
+static inline int64_t attn__pieces(int64_t n, int64_t each)
+{
+    return (n + each - 1) / each;
 }
 
 #endif
