@@ -13,10 +13,10 @@
 
 enum { PROBLEMS = 40, LEVELS = 3, MOST_SOLVERS = 64 };
 
-/* Both directions of each. */
+/* Both directions of each, and of the largest share of a bound f32 and bf16 apart. */
 typedef struct tally {
     int problems[2], chosen[2];
-    double worst[2];
+    double worst[2][2];
 } tally;
 
 typedef struct level {
@@ -71,7 +71,7 @@ static void check_level(level *l, random_problem *r, const truth *t, attn_direct
     assert_true(solver_check(l->context, NULL, r, t, direction, &worst));
     for (int i = 0; attn_solver_name(i + 1); i++) {
         const char *name = attn_solver_name(i);
-        if (!solver_check(l->context, name, r, t, direction, &l->of[i].worst[direction]))
+        if (!solver_check(l->context, name, r, t, direction, &l->of[i].worst[direction][r->forward.dtype == ATTN_BF16]))
             continue;
         l->of[i].problems[direction]++;
         if (threads)
@@ -84,12 +84,13 @@ static void report(const level *l)
     print_message("  %s: matrix unit %d forward (%d with dropout), %d backward (%d)\n", attn_context_isa(l->context),
                   l->in_unit[0], l->with_dropout[0], l->in_unit[1], l->with_dropout[1]);
     for (int i = 0; attn_solver_name(i); i++) {
-        const tally *t = &l->of[i];
-        if (t->problems[0] + t->problems[1] + t->chosen[0] + t->chosen[1] > 0)
-            print_message(
-                "    %-16s forward %3d, chosen %3d (worst %.2f of the bound)   backward %3d, chosen %3d (%.2f)\n",
-                attn_solver_name(i), t->problems[0], t->chosen[0], t->worst[0], t->problems[1], t->chosen[1],
-                t->worst[1]);
+        for (int d = 0; d < 2; d++) {
+            const tally *t = &l->of[i];
+            if (t->problems[d] + t->chosen[d] > 0)
+                print_message("    %-16s %-8s %3d, chosen %3d; worst %.2f of the bound, bf16 %.2f\n",
+                              attn_solver_name(i), d ? "backward" : "forward", t->problems[d], t->chosen[d],
+                              t->worst[d][0], t->worst[d][1]);
+        }
     }
 }
 

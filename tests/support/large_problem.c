@@ -151,7 +151,7 @@ static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_on
         attn_role role = p->dims[d].role;
         if (role > ATTN_KEY || (role == ATTN_QUERY && keys_only) || (role == ATTN_BATCH && chance(g, 50)))
             continue;
-        *(int64_t *)(void *)((char *)&p->dims[d] + field) = next;
+        *(int64_t *)(void *)((char *)&p->dims[d] + field) = chance(g, 15) ? -next : next;
         next *= p->dims[d].n;
     }
 }
@@ -171,7 +171,17 @@ static void lay_weights(attn_problem *p)
     }
 }
 
-/* As attn_problem_heads left it, and a bias and mask that are arrays of scores. */
+/* Rows, heads and batches that lie backwards; the channels stay adjacent, as the matrix unit's paths want them. */
+static void turn_some(attn__rng *g, attn_problem *p)
+{
+    for (int d = 0; d < p->ndims; d++) {
+        int64_t *const strides[] = {&p->dims[d].q, &p->dims[d].k, &p->dims[d].v, &p->dims[d].o, &p->dims[d].lse};
+        for (int i = 0; i < 5 && p->dims[d].role <= ATTN_KEY; i++)
+            *strides[i] *= chance(g, 12) ? -1 : 1;
+    }
+}
+
+/* As attn_problem_heads left it but for some directions, and a bias and mask that are arrays of scores. */
 static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
 {
     attn_problem *p = &r->forward;
@@ -180,6 +190,7 @@ static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
     if ((p->with & ATTN_WITH_MASK) && !padded)
         lay_scores(g, p, offsetof(attn_dim, mask), false);
     lay_weights(p);
+    turn_some(g, p);
     for (int d = 0; d < p->ndims; d++)
         r->backward.dims[d] = p->dims[d];
 }
