@@ -237,6 +237,7 @@ static int measure_all(bench *b, const char *const *problems)
     for (int i = 0; code == CLI_OK && problems[i]; i++)
         for (int t = 0; code == CLI_OK && t < n; t++)
             code = measure_directions(b, problems[i], counts[t], &best[t]);
+    b->peak = NULL;
     return code;
 }
 

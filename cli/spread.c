@@ -134,11 +134,12 @@ int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *
     }
     char **texts = calloc((size_t)n, sizeof *texts);
     size_t *sizes = calloc((size_t)n, sizeof *sizes);
-    int trouble = texts && sizes ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
-    for (int i = rank; i < n && code == CLI_OK && trouble == CLI_OK; i += ranks)
+    bool room = texts && sizes;
+    int trouble = room ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    for (int i = rank; room && i < n && code == CLI_OK && trouble == CLI_OK; i += ranks)
         trouble = run_caught(one, user, i, &texts[i], &sizes[i], &code);
     code = cli_ranks_agree(cli, trouble);
-    if (code == CLI_OK)
+    if (code == CLI_OK && room)
         code = deliver(cli, n, texts, sizes);
     for (int i = 0; i < n && texts; i++)
         free(texts[i]);

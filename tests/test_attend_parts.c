@@ -62,7 +62,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     assert_int_equal(attn_plan_create(&plan, c, &s->problem,
                                       &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
-    assert_int_equal(strstr(text, "parts of a number") != NULL, strcmp(isa, "amx") == 0);
+    bool parts = strcmp(isa, "amx") == 0 && strcmp(solver, "flash") == 0; /* wide heads only in bf16 */
+    assert_int_equal(strstr(text, "parts of a number") != NULL, parts);
     assert_int_equal(attn_plan_execute(plan, &s->arrays, NULL), ATTN_OK);
     memcpy(out, s->arrays.o, (size_t)s->o * sizeof *out);
     attn_plan_destroy(plan);
@@ -113,7 +114,7 @@ static void odd_sizes_agree(void **state)
 {
     (void)state;
     need_the_unit();
-    static const int64_t sizes[][3] = {{65, 31, 30}, {97, 65, 64}, {70, 300, 49}, {801, 96, 47}, {64, 520, 129}};
+    static const int64_t sizes[][3] = {{257, 31, 30}, {289, 65, 64}, {270, 300, 49}, {801, 96, 47}, {193, 520, 129}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         sample s = make_sample(sizes[i][0], sizes[i][1], sizes[i][2]);
         s.mask[sizes[i][1] / 2] = 0;
@@ -127,7 +128,7 @@ static void what_is_not_finite_takes_the_other_way(void **state)
     (void)state;
     need_the_unit();
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f};
-    enum { QUERIES = 70, KEYS = 530, DIM = 64 };
+    enum { QUERIES = 262, KEYS = 530, DIM = 64 };
     for (int operand = 0; operand < 3; operand++) {
         for (int i = 0; i < 4; i++) {
             sample s = make_sample(QUERIES, KEYS, DIM);

@@ -66,11 +66,20 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
-/* Tiles are filled up with zeros, and parts cost as much to make as the products of so many queries. */
+/* The fewest queries whose products gain more than making the parts costs, as measured. */
+static int64_t least_queries(const attn__flash *f, const attn__task *task)
+{
+    enum { ONE_PART = 32, THREE = 256, THREE_OF_WIDE = 192, WIDE = 96 };
+    if (task->problem.dtype == ATTN_BF16)
+        return ONE_PART;
+    return f->channels < WIDE ? THREE : THREE_OF_WIDE;
+}
+
+/* Tiles are filled up with zeros. */
 bool attn__flash_in_parts(const attn__flash *f, const attn__task *task)
 {
-    int64_t few = task->problem.dtype == ATTN_BF16 ? 32 : 64;
-    if (!attn__parts_for(task->isa) || task->query.size < few || task->key.size == 0 || f->channels == 0)
+    if (!attn__parts_for(task->isa) || f->channels == 0 || task->key.size == 0 ||
+        task->query.size < least_queries(f, task))
         return false;
     enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
     int64_t queries = attn__round_up(task->query.size, SIDE);

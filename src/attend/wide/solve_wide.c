@@ -53,7 +53,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     w->sums = attn__channels_for(f->tile->isa);
     w->channels = f->channels;
     w->values = f->values;
-    if (attn__flash_in_parts(f, task))
+    /* Of f32, three parts of every chunk cost what their products save. */
+    if (task->problem.dtype == ATTN_BF16 && attn__flash_in_parts(f, task))
         attn__flash_use_parts(f, task);
     int64_t chunk = f->parts ? ATTN__WIDE_PARTS_CHUNK : ATTN__WIDE_CHUNK;
     f->channels = attn__least(w->channels, chunk);
