@@ -10,9 +10,9 @@
 /* Pairs times channels of one problem: the float64 evaluation takes some 30 ns for each. */
 static const double most_work = 9e6;
 
-/* The least rows and channels.  The backward pass takes the matrix unit later than the forward pass does: every other
- * problem is large enough for it too. */
-enum { FEW = 64, MANY = 211, NARROW = 16, BROAD = 48 };
+/* The least sizes, for every other problem those from which on both passes take the matrix unit: queries, keys,
+ * channels. */
+static const int64_t some_sizes[] = {64, 64, 16}, large_sizes[] = {256, 211, 48};
 
 static int below(attn__rng *g, int n)
 {
@@ -24,19 +24,23 @@ static bool chance(attn__rng *g, int percent)
     return below(g, 100) < percent;
 }
 
-static int64_t rows(attn__rng *g, int64_t fewest)
+static int64_t rows(attn__rng *g, int64_t least)
 {
-    static const int64_t sizes[] = {64,  65,  67,  79,  96,  97,  127, 128, 129, 131, 160, 191,
-                                    209, 211, 223, 224, 225, 240, 257, 263, 289, 293, 331, 400};
-    int from = fewest == MANY ? 13 : 0;
-    return sizes[from + below(g, 24 - from)];
+    static const int64_t sizes[] = {64,  65,  67,  79,  96,  97,  127, 128, 129, 131, 160, 191, 209, 211,
+                                    223, 224, 225, 240, 256, 257, 263, 271, 289, 293, 319, 331, 353, 400};
+    int i = below(g, 28);
+    while (sizes[i] < least)
+        i = below(g, 28);
+    return sizes[i];
 }
 
-static int64_t channels(attn__rng *g, int64_t fewest)
+static int64_t channels(attn__rng *g, int64_t least)
 {
     static const int64_t sizes[] = {16, 17, 24, 31, 32, 37, 48, 53, 64, 65, 72, 79, 96, 97, 113, 128, 144, 160};
-    int from = fewest == BROAD ? 6 : 0;
-    return sizes[from + below(g, 18 - from)];
+    int i = below(g, 18);
+    while (sizes[i] < least)
+        i = below(g, 18);
+    return sizes[i];
 }
 
 /* ---------------------------------------------------------------------------------------------- shapes */
@@ -46,10 +50,10 @@ static double work_of(const attn_heads *h, int64_t group)
     return (double)(h->batch * h->kv_heads * group) * (double)(h->queries * h->keys) * (double)(h->dim + h->dim_value);
 }
 
-static void cut_to_size(attn__rng *g, attn_heads *h, int64_t *group, int64_t rows, int64_t channels)
+static void cut_to_size(attn__rng *g, attn_heads *h, int64_t *group, const int64_t at_least[3])
 {
     int64_t *const sizes[] = {&h->batch, &h->kv_heads, group, &h->queries, &h->keys, &h->dim, &h->dim_value};
-    const int64_t least[] = {1, 1, 1, rows, rows, channels, channels};
+    const int64_t least[] = {1, 1, 1, at_least[0], at_least[1], at_least[2], at_least[2]};
     while (work_of(h, *group) > most_work) {
         int i = below(g, 7);
         int64_t n = i < 3 ? *sizes[i] - 1 : *sizes[i] * 3 / 4;
@@ -59,19 +63,19 @@ static void cut_to_size(attn__rng *g, attn_heads *h, int64_t *group, int64_t row
 
 static attn_heads draw_heads(attn__rng *g, uint64_t number)
 {
-    int64_t fewest = number % 2 ? MANY : FEW, least = number % 2 ? BROAD : NARROW;
+    const int64_t *least = number % 2 ? large_sizes : some_sizes;
     int64_t group = chance(g, 35) ? 2 + below(g, 2) : 1;
     attn_heads h = {.batch = 1 + below(g, 3)}; /* one draw a statement: their order is the problem's number */
     h.kv_heads = 1 + below(g, 2);
-    h.dim = channels(g, least);
+    h.dim = channels(g, least[2]);
     h.layout = chance(g, 50) ? ATTN_LAYOUT_BHTD : ATTN_LAYOUT_BTHD;
     h.causal = (attn_causal)(below(g, 5) % 3);
     h.key_padding = chance(g, 20);
-    h.queries = rows(g, fewest);
-    h.keys = chance(g, 30) ? h.queries : rows(g, fewest);
-    h.dim_value = chance(g, 50) ? h.dim : channels(g, least);
+    h.queries = rows(g, least[0]);
+    h.keys = chance(g, 25) ? h.queries : rows(g, least[1]);
+    h.dim_value = chance(g, 50) ? h.dim : channels(g, least[2]);
     h.lens_per = chance(g, 40) ? 1 + below(g, 2) : 0;
-    cut_to_size(g, &h, &group, fewest, least);
+    cut_to_size(g, &h, &group, least);
     h.heads = h.kv_heads * group;
     if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* all three in one matrix */
         h.q_row = h.k_row = h.v_row = (h.heads + h.kv_heads) * h.dim + h.kv_heads * h.dim_value;
@@ -116,7 +120,7 @@ static void draw_features(attn__rng *g, random_problem *r)
         p->scale = 0.05 + 0.2 * attn__rng_uniform(g);
     if (chance(g, 15))
         p->mask_fill = chance(g, 50) ? -10000 : -2.5;
-    if (chance(g, 35)) {
+    if (chance(g, 45)) {
         p->dropout = chance(g, 60) ? 0.1 : 0.7;
         p->seed = attn__rng_u32(g);
         p->stream = attn__rng_u32(g);
@@ -222,7 +226,7 @@ static void empty_some(attn__rng *g, random_problem *r)
 void large_problem_make(random_problem *r, uint64_t number)
 {
     attn__rng g = {.seed = 1904, .stream = number};
-    bool usual = number % 5 < 2;
+    bool usual = number % 5 < 3;
     *r = (random_problem){.number = number};
     attn_heads h = draw_heads(&g, number);
     assert_int_equal(attn_problem_heads(&r->forward, &h), ATTN_OK);
