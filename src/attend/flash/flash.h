@@ -70,7 +70,7 @@ typedef struct attn__flash_scratch {
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     /* In parts: q as B, k as A, v transposed as A, weights as B. */
-    attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles;
+    attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles[2];
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
     int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;

@@ -307,4 +307,6 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         seen.keys = span->end - at < keys ? span->end - at : keys;
         see_keys(t, &seen, attn__flash_subtile_at(t, i));
     }
+    if (b.parts)
+        attn__flash_parts_end(t);
 }

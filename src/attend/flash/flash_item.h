@@ -10,6 +10,12 @@
 
 enum { ATTN__FLASH_ROWS = 2 }; /* tiles of keys of one call of the product of scores */
 
+/* Queries as wide as the register tile or a little less. */
+typedef struct attn__flash_subtile {
+    int64_t index, lane, width; /* lane: the first; width: lanes with the padding */
+    int64_t lanes;              /* without */
+} attn__flash_subtile;
+
 typedef struct attn__flash_item {
     const attn__task *task;
     const attn__flash *flash;
@@ -22,13 +28,13 @@ typedef struct attn__flash_item {
     int64_t key_begin, key_end;   /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
+    struct {
+        bool any, changed; /* changed: earlier sums are to be multiplied by t->s.shrink first */
+        int64_t keys;
+        int tiles; /* which of t->s.p_tiles */
+        attn__flash_subtile sub;
+    } waiting; /* in the matrix unit: weights whose product with the values runs beside the next exponentials */
 } attn__flash_item;
-
-/* Queries as wide as the register tile or a little less. */
-typedef struct attn__flash_subtile {
-    int64_t index, lane, width; /* lane: the first; width: lanes with the padding */
-    int64_t lanes;              /* without */
-} attn__flash_subtile;
 
 attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
 
@@ -67,8 +73,10 @@ bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b);
 void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* multiplied by the scale, where it is not in the queries; */
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* and the rest of what a subtile does with a block of keys. */
+/* and the rest of what a subtile does with a block of keys; ... */
 void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* ... the last one's values wait until this, which must come before the panels change. */
+void attn__flash_parts_end(attn__flash_item *t);
 
 /* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
 void attn__flash_find_limits(attn__flash_item *t, int64_t batch);

@@ -23,8 +23,13 @@ static attn__parts_side moved(attn__parts_side side, int64_t blocks)
 static attn__parts_rows rows_of(const attn__flash_item *t, const void *data, const int64_t *at, int64_t rows,
                                 int64_t columns)
 {
-    return (attn__parts_rows){.data = data,         .dtype = t->task->problem.dtype, .row_at = at, .rows = rows,
-                              .columns = columns,   .factor = 1.0f,                  .parts = t->flash->nparts};
+    return (attn__parts_rows){.data = data,
+                              .dtype = t->task->problem.dtype,
+                              .row_at = at,
+                              .rows = rows,
+                              .columns = columns,
+                              .factor = 1.0f,
+                              .parts = t->flash->nparts};
 }
 
 void attn__flash_parts_queries(attn__flash_item *t)
@@ -80,46 +85,81 @@ void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, att
     t->flash->lanes->scale(t->s.s, b->keys, sub.width, factor);
 }
 
+/* ------------------------------------------------------------------------------------------- weights and values */
+
+/* The product of the weights that wait with the values of their keys. */
+static attn__parts_args begin_values(attn__flash_item *t)
+{
+    const attn__flash *f = t->flash;
+    attn__flash_subtile sub = t->waiting.sub;
+    attn__flash_span *span = &t->s.span[sub.index];
+    attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE, .n = sub.width / ATTN__PARTS_SIDE,
+                             .k = attn__pieces(t->waiting.keys, ATTN__PARTS_DEPTH), .parts = f->nparts,
+                             .a = t->s.v_tiles, .b = t->s.p_tiles[t->waiting.tiles], .c = t->s.o + sub.lane * f->held,
+                             .ldc = sub.width, .accumulate = span->started};
+    if (t->waiting.changed && span->started)
+        f->lanes->scale(args.c, f->values, sub.width, t->s.shrink + sub.lane);
+    span->started = true;
+    t->waiting.any = false;
+    return args;
+}
+
+void attn__flash_parts_end(attn__flash_item *t)
+{
+    if (!t->waiting.any)
+        return;
+    attn__parts_args values = begin_values(t);
+    t->flash->parts->run(&values);
+}
+
 /* Weights that dropout changes after their sum is taken are split by themselves. */
-static bool weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+static bool weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub,
+                           const attn__parts_side *to)
 {
     bool changed = attn__flash_weigh(t, b, sub, NULL);
     attn__parts_rows p = {.data = t->s.s, .dtype = ATTN_F32, .ld = sub.width, .rows = b->keys, .columns = sub.width,
                           .factor = 1.0f, .parts = t->flash->nparts};
-    t->flash->parts->split_pairs(&p, &t->s.p_tiles);
+    t->flash->parts->split_pairs(&p, to);
+    attn__flash_parts_end(t);
     return changed;
 }
 
-static bool weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+/* Exponentials beside the product of the weights before. */
+static bool weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float factor,
+                  const attn__parts_side *to)
+{
+    const attn__parts_kernel *kernel = t->flash->parts;
+    attn__parts_softmax softmax = {.s = t->s.s, .rows = b->keys, .width = sub.width, .factor = factor,
+                                   .parts = t->flash->nparts, .m = t->s.m + sub.lane, .l = t->s.l + sub.lane,
+                                   .shrink = t->s.shrink + sub.lane, .to = *to};
+    bool changed = kernel->refer(&softmax);
+    if (t->waiting.any) {
+        attn__parts_args values = begin_values(t);
+        kernel->weigh(&softmax, &values);
+    } else {
+        kernel->weigh(&softmax, NULL);
+    }
+    return changed;
+}
+
+void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__task *task = t->task;
     const attn__flash_span *span = &t->s.span[sub.index];
-    bool masks = task->has_bias || task->has_mask || b->at < span->open_begin || b->at + b->keys > span->open_end;
+    int into = 1 - t->waiting.tiles;
     float factor = t->flash->nparts > 1 ? 1.0f : (float)scale_of(t);
+    attn__flash_parts_score(t, b, sub);
+    bool masks = task->has_bias || task->has_mask || b->at < span->open_begin || b->at + b->keys > span->open_end;
     if (masks || task->has_dropout || !(factor > 0.0f)) {
         attn__flash_parts_scale(t, b, sub);
         factor = 1.0f;
     }
     attn__flash_mask(t, b, sub);
-    if (task->has_dropout)
-        return weigh_and_drop(t, b, sub);
-    attn__parts_softmax softmax = {.s = t->s.s, .rows = b->keys, .width = sub.width, .factor = factor,
-                                   .parts = t->flash->nparts, .m = t->s.m + sub.lane, .l = t->s.l + sub.lane,
-                                   .shrink = t->s.shrink + sub.lane, .to = t->s.p_tiles};
-    return t->flash->parts->softmax(&softmax);
-}
-
-void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    const attn__flash *f = t->flash;
-    attn__flash_span *span = &t->s.span[sub.index];
-    float *o = t->s.o + sub.lane * f->held;
-    attn__flash_parts_score(t, b, sub);
-    if (weigh(t, b, sub) && span->started)
-        f->lanes->scale(o, f->values, sub.width, t->s.shrink + sub.lane);
-    attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE, .n = sub.width / ATTN__PARTS_SIDE,
-                             .k = attn__pieces(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = t->s.v_tiles,
-                             .b = t->s.p_tiles, .c = o, .ldc = sub.width, .accumulate = span->started};
-    f->parts->run(&args);
-    span->started = true;
+    bool changed = task->has_dropout ? weigh_and_drop(t, b, sub, &t->s.p_tiles[into])
+                                     : weigh(t, b, sub, factor, &t->s.p_tiles[into]);
+    t->waiting.any = true;
+    t->waiting.changed = changed;
+    t->waiting.keys = b->keys;
+    t->waiting.tiles = into;
+    t->waiting.sub = sub;
 }

@@ -71,7 +71,8 @@ static void take_parts(attn__pile *p, const attn__flash *f, attn__flash_scratch 
     s->q_tiles = take_tiles(p, f, f->query_block / SIDE, f->channels);
     s->k_tiles = take_tiles(p, f, attn__round_up(f->key_block, SIDE) / SIDE, f->channels);
     s->v_tiles = take_tiles(p, f, f->held / SIDE, f->key_block);
-    s->p_tiles = take_tiles(p, f, f->vectors, f->key_block);
+    for (int i = 0; i < 2; i++)
+        s->p_tiles[i] = take_tiles(p, f, f->vectors, f->key_block);
 }
 
 size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch)

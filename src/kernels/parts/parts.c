@@ -165,13 +165,19 @@ PARTS_FN void store_square(const attn__parts_args *t, float *c, bool tall, bool 
 }
 
 /* All pairs of parts but the last, in an order in which one operand stays where it is from each to the next. */
-PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide)
+PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide,
+                             weighing *beside)
 {
     multiply_then_b(&t->b, b + 2 * t->b.part, tall, wide);
+    go_on(beside, ATTN__PARTS_F32);
     multiply_then_b(&t->b, b + t->b.part, tall, wide);
+    go_on(beside, ATTN__PARTS_F32);
     multiply_then_a(&t->a, a + t->a.part, tall, wide);
+    go_on(beside, ATTN__PARTS_F32);
     multiply_then_b(&t->b, b, tall, wide);
+    go_on(beside, ATTN__PARTS_F32);
     multiply_then_a(&t->a, a + 2 * t->a.part, tall, wide);
+    go_on(beside, ATTN__PARTS_F32);
 }
 
 /* Where step k of an operand begins. */
@@ -181,51 +187,65 @@ PARTS_FN int64_t step_at(const attn__parts_side *side, const int64_t *steps, int
 }
 
 PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, int parts, bool tall,
-                         bool wide)
+                         bool wide, weighing *beside)
 {
     const uint16_t *ak = a + step_at(&t->a, t->a_steps, 0), *bk = b + step_at(&t->b, t->b_steps, 0);
     load_both(t, ak, bk, tall, wide);
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__PARTS_F32)
-            pairs_of_parts(t, ak, bk, tall, wide);
+            pairs_of_parts(t, ak, bk, tall, wide, beside);
         int64_t next = k + 1 < t->k ? k + 1 : k; /* the last loads are of what is there, and unused */
         ak = a + step_at(&t->a, t->a_steps, next);
         bk = b + step_at(&t->b, t->b_steps, next);
         multiply_then_both(t, ak, bk, tall, wide);
+        go_on(beside, parts);
     }
 }
 
-PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall, bool wide)
+PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall, bool wide, weighing *beside)
 {
     const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
     float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
     begin_square(t, c, m, tall, wide);
     if (t->k > 0 && t->parts == ATTN__PARTS_F32)
-        sum_square(t, a, b, ATTN__PARTS_F32, tall, wide);
+        sum_square(t, a, b, ATTN__PARTS_F32, tall, wide, beside);
     else if (t->k > 0)
-        sum_square(t, a, b, 1, tall, wide);
+        sum_square(t, a, b, 1, tall, wide, beside);
     store_square(t, c, tall, wide);
 }
 
-static void run(const attn__parts_args *t)
+PARTS_FN void multiply_all(const attn__parts_args *t, weighing *beside)
 {
     for (int64_t n = 0; n < t->n; n += 2) {
         bool wide = n + 1 < t->n;
         for (int64_t m = 0; m < t->m; m += 2) {
             bool tall = m + 1 < t->m;
             if (tall && wide)
-                product(t, m, n, true, true);
+                product(t, m, n, true, true, beside);
             else if (tall)
-                product(t, m, n, true, false);
+                product(t, m, n, true, false, beside);
             else if (wide)
-                product(t, m, n, false, true);
+                product(t, m, n, false, true, beside);
             else
-                product(t, m, n, false, false);
+                product(t, m, n, false, false, beside);
         }
     }
 }
 
-static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, softmax};
+static void run(const attn__parts_args *t)
+{
+    multiply_all(t, NULL);
+}
+
+static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *t)
+{
+    weighing beside = weighing_of(softmax);
+    if (t)
+        multiply_all(t, &beside);
+    finish_weighing(&beside);
+}
+
+static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, refer, weigh};
 
 #if defined(__clang__)
 #pragma clang attribute pop

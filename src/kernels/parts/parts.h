@@ -88,8 +88,11 @@ typedef struct attn__parts_kernel {
     bool (*split_pairs)(const attn__parts_rows *rows, const attn__parts_side *to);
     /* Transposes whole tiles, so that rows of what will be B's columns serve as B, and B's rows as A's columns. */
     void (*turn)(uint16_t *tiles, int64_t count);
-    /* True if any lane's shrink is not 1. */
-    bool (*softmax)(const attn__parts_softmax *args);
+    /* A step of the softmax: references and what earlier sums are to be multiplied by, true if any of that is not 1; ... */
+    bool (*refer)(const attn__parts_softmax *softmax);
+    /* ... then all weights and their sums, beside a product (NULL: none) of other arrays: exponentials keep the vector
+     * units busy while the matrix unit works.  The same bits as one after the other. */
+    void (*weigh)(const attn__parts_softmax *softmax, const attn__parts_args *product);
 } attn__parts_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

@@ -66,61 +66,153 @@ PARTS_FN uint16_t *row_of_pairs(const attn__parts_side *to, uint16_t *out, int64
     return out + (int64_t)(at / ATTN__PARTS_DEPTH) * to->step + (int64_t)(at % ATTN__PARTS_DEPTH / 2) * to->row;
 }
 
-/* All weights of 16 queries; returns their sums. */
-PARTS_FN __m512 weigh_column(const attn__parts_softmax *t, const float *s, uint16_t *out, __m512 m, int parts,
-                             bool scaled)
+/* Where a step of the softmax has come to: row r of the column of 16 lanes that begins at w. */
+typedef struct weighing {
+    const attn__parts_softmax *t;
+    int64_t w, r;
+    __m512 m; /* of the column, finite */
+    two sum[AT_ONCE];
+} weighing;
+
+/* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
+PARTS_FN __m512 reference_of(__m512 m)
 {
-    __m512 factor = _mm512_set1_ps(t->factor), none = _mm512_setzero_ps();
-    two sum[AT_ONCE] = {{none, none}, {none, none}};
-    int64_t whole = (t->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH, r = 0;
-    for (; r + 2 * AT_ONCE <= t->rows; r += 2 * AT_ONCE) {
-        two p[AT_ONCE];
-        VF_UNROLL
-        for (int i = 0; i < AT_ONCE; i++, s += 2 * t->width) {
-            p[i] = (two){weight(s, factor, m, scaled), weight(s + t->width, factor, m, scaled)};
-            sum[i].first = _mm512_add_ps(sum[i].first, p[i].first);
-            sum[i].second = _mm512_add_ps(sum[i].second, p[i].second);
-        }
-        uint16_t *row = row_of_pairs(&t->to, out, r);
-        VF_UNROLL
-        for (int i = 0; i < AT_ONCE; i++)
-            store_pairs(p[i], parts, row + i * t->to.row, t->to.part);
-    }
-    for (; r < whole; r += 2, s += 2 * t->width) {
-        two p = {r < t->rows ? weight(s, factor, m, scaled) : none,
-                 r + 1 < t->rows ? weight(s + t->width, factor, m, scaled) : none};
-        sum[0].first = _mm512_add_ps(sum[0].first, p.first);
-        sum[0].second = _mm512_add_ps(sum[0].second, p.second);
-        store_pairs(p, parts, row_of_pairs(&t->to, out, r), t->to.part);
-    }
-    return _mm512_add_ps(_mm512_add_ps(sum[0].first, sum[0].second), _mm512_add_ps(sum[1].first, sum[1].second));
+    return _mm512_maskz_mov_ps((vm)~_mm512_cmp_ps_mask(m, _mm512_set1_ps(-INFINITY), _CMP_EQ_OQ), m);
 }
 
-PARTS_FN bool softmax_column(const attn__parts_softmax *t, int64_t w, int parts, bool scaled)
+PARTS_FN void begin_column(weighing *x, int64_t w)
 {
-    __m512 none = _mm512_set1_ps(-INFINITY), old = _mm512_loadu_ps(t->m + w);
+    __m512 none = _mm512_setzero_ps();
+    x->w = w;
+    x->r = 0;
+    if (w < x->t->width)
+        x->m = reference_of(_mm512_loadu_ps(x->t->m + w));
+    for (int i = 0; i < AT_ONCE; i++)
+        x->sum[i] = (two){none, none};
+}
+
+PARTS_FN void end_column(weighing *x)
+{
+    float *l = x->t->l + x->w;
+    __m512 shrink = _mm512_loadu_ps(x->t->shrink + x->w);
+    __m512 sum = _mm512_add_ps(_mm512_add_ps(x->sum[0].first, x->sum[0].second),
+                               _mm512_add_ps(x->sum[1].first, x->sum[1].second));
+    _mm512_storeu_ps(l, _mm512_fmadd_ps(_mm512_loadu_ps(l), shrink, sum));
+    begin_column(x, x->w + ATTN__PARTS_SIDE);
+}
+
+/* Rows r to r + 3 ... */
+PARTS_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts, bool scaled)
+{
+    const attn__parts_softmax *t = x->t;
+    __m512 factor = _mm512_set1_ps(t->factor);
+    two p[AT_ONCE];
+    VF_UNROLL
+    for (int i = 0; i < AT_ONCE; i++, s += 2 * t->width) {
+        p[i] = (two){weight(s, factor, x->m, scaled), weight(s + t->width, factor, x->m, scaled)};
+        x->sum[i].first = _mm512_add_ps(x->sum[i].first, p[i].first);
+        x->sum[i].second = _mm512_add_ps(x->sum[i].second, p[i].second);
+    }
+    VF_UNROLL
+    for (int i = 0; i < AT_ONCE; i++)
+        store_pairs(p[i], parts, out + i * t->to.row, t->to.part);
+}
+
+/* ... or the last few, filled up with zeros to a pair. */
+PARTS_FN void weigh_pair(weighing *x, const float *s, uint16_t *out, int parts, bool scaled)
+{
+    const attn__parts_softmax *t = x->t;
+    __m512 factor = _mm512_set1_ps(t->factor), none = _mm512_setzero_ps();
+    two p = {x->r < t->rows ? weight(s, factor, x->m, scaled) : none,
+             x->r + 1 < t->rows ? weight(s + t->width, factor, x->m, scaled) : none};
+    x->sum[0].first = _mm512_add_ps(x->sum[0].first, p.first);
+    x->sum[0].second = _mm512_add_ps(x->sum[0].second, p.second);
+    store_pairs(p, parts, out, t->to.part);
+}
+
+PARTS_FN int64_t rows_of_tiles(const attn__parts_softmax *t)
+{
+    return (t->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH;
+}
+
+/* Three parts: a product of one is too quick for anything beside it. */
+PARTS_FN void weigh_some(weighing *x)
+{
+    const attn__parts_softmax *t = x->t;
+    if (x->w >= t->width)
+        return;
+    const float *s = t->s + x->r * t->width + x->w;
+    uint16_t *out = row_of_pairs(&t->to, t->to.data + x->w / ATTN__PARTS_SIDE * t->to.block, x->r);
+    bool many = x->r + 2 * AT_ONCE <= t->rows;
+    if (many)
+        weigh_rows(x, s, out, ATTN__PARTS_F32, false);
+    else
+        weigh_pair(x, s, out, ATTN__PARTS_F32, false);
+    x->r += many ? 2 * AT_ONCE : 2;
+    if (x->r >= rows_of_tiles(t))
+        end_column(x);
+}
+
+/* Called, not inlined: between the products of the unit it would only crowd the code. */
+__attribute__((noinline)) static void weigh_portion(weighing *x)
+{
+    weigh_some(x);
+}
+
+/* A portion of it, where there is something to be done: about as much as four products of the unit leave time for.
+ * Products of one part are too quick for that. */
+PARTS_FN void go_on(weighing *x, int parts)
+{
+    if (x && parts == ATTN__PARTS_F32)
+        weigh_portion(x);
+}
+
+PARTS_FN weighing weighing_of(const attn__parts_softmax *t)
+{
+    weighing x = {.t = t};
+    begin_column(&x, 0);
+    return x;
+}
+
+/* All that is left, by columns: x stays in registers. */
+PARTS_FN void weigh_rest(weighing x, int parts, bool scaled)
+{
+    const attn__parts_softmax *t = x.t;
+    while (x.w < t->width) {
+        uint16_t *column = t->to.data + x.w / ATTN__PARTS_SIDE * t->to.block;
+        for (; x.r + 2 * AT_ONCE <= t->rows; x.r += 2 * AT_ONCE)
+            weigh_rows(&x, t->s + x.r * t->width + x.w, row_of_pairs(&t->to, column, x.r), parts, scaled);
+        for (; x.r < rows_of_tiles(t); x.r += 2)
+            weigh_pair(&x, t->s + x.r * t->width + x.w, row_of_pairs(&t->to, column, x.r), parts, scaled);
+        end_column(&x);
+    }
+}
+
+static void finish_weighing(const weighing *x)
+{
+    if (x->t->parts == ATTN__PARTS_F32)
+        weigh_rest(*x, ATTN__PARTS_F32, false);
+    else
+        weigh_rest(*x, 1, true);
+}
+
+PARTS_FN bool refer_column(const attn__parts_softmax *t, int64_t w)
+{
+    __m512 old = _mm512_loadu_ps(t->m + w);
     __m512 top = _mm512_mul_ps(largest(t->s + w, t->rows, t->width), _mm512_set1_ps(t->factor));
     vm higher = _mm512_cmp_ps_mask(_mm512_add_ps(old, _mm512_set1_ps(SLACK)), top, _CMP_LT_OQ);
     __m512 m = _mm512_mask_blend_ps(higher, old, top);
     vm moved = (vm)~_mm512_cmp_ps_mask(m, old, _CMP_EQ_OQ);
-    /* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
-    __m512 reference = _mm512_maskz_mov_ps((vm)~_mm512_cmp_ps_mask(m, none, _CMP_EQ_OQ), m);
-    __m512 shrink = _mm512_mask_blend_ps(moved, _mm512_set1_ps(1.0f), vf_exp2(_mm512_sub_ps(old, reference)));
-    __m512 sum = weigh_column(t, t->s + w, t->to.data + w / ATTN__PARTS_SIDE * t->to.block, reference, parts, scaled);
-    _mm512_storeu_ps(t->l + w, _mm512_fmadd_ps(_mm512_loadu_ps(t->l + w), shrink, sum));
+    __m512 shrink = _mm512_mask_blend_ps(moved, _mm512_set1_ps(1.0f), vf_exp2(_mm512_sub_ps(old, reference_of(m))));
     _mm512_storeu_ps(t->m + w, m);
     _mm512_storeu_ps(t->shrink + w, shrink);
     return moved != 0;
 }
 
-static bool softmax(const attn__parts_softmax *t)
+static bool refer(const attn__parts_softmax *t)
 {
     bool moved = false;
-    for (int64_t w = 0; w < t->width; w += ATTN__PARTS_SIDE) {
-        if (t->parts == ATTN__PARTS_F32)
-            moved = softmax_column(t, w, ATTN__PARTS_F32, false) || moved;
-        else
-            moved = softmax_column(t, w, 1, true) || moved;
-    }
+    for (int64_t w = 0; w < t->width; w += ATTN__PARTS_SIDE)
+        moved = refer_column(t, w) || moved;
     return moved;
 }
