@@ -69,10 +69,10 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
 /* The fewest queries whose products gain more than making the parts costs, as measured. */
 static int64_t least_queries(const attn__flash *f, const attn__task *task)
 {
-    enum { ONE_PART = 32, THREE = 256, THREE_OF_WIDE = 192, WIDE = 96 };
+    enum { ONE_PART = 32, THREE = 192, THREE_OF_USUAL = 208, THREE_OF_SLIM = 384, USUAL = 64, WIDE = 96 };
     if (task->problem.dtype == ATTN_BF16)
         return ONE_PART;
-    return f->channels < WIDE ? THREE : THREE_OF_WIDE;
+    return f->channels < USUAL ? THREE_OF_SLIM : f->channels < WIDE ? THREE_OF_USUAL : THREE;
 }
 
 /* Tiles are filled up with zeros. */
