@@ -124,6 +124,33 @@ VF_FN __m256i vf_round_bf16(vf x)
 VF_FN void vf_store_bf16(uint16_t *p, vf x) { _mm256_storeu_si256((void *)p, vf_round_bf16(x)); }
 VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n) { _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x)); }
 
+/* Pairs of bf16 numbers in 32 bits, which only the products of such pairs want: (0, 16, 1, 17, ...), the order that makes
+ * pairs of two vectors that were converted one after the other; whether any number has all exponent bits set; the
+ * upper halves of two vectors as pairs; what is left of a number by its upper half. */
+VF_FN vi vi_order_of_pairs(void)
+{
+    vi low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(16)), 16));
+}
+
+VF_FN bool vi_any_not_finite(vi pairs)
+{
+    vi exponent = _mm512_set1_epi16(0x7f80);
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(pairs, exponent), exponent) != 0;
+}
+
+VF_FN vi vf_pair_upper(vf low, vf high)
+{
+    vi shifted = _mm512_srli_epi32(_mm512_castps_si512(low), 16);
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
+}
+
+VF_FN vf vf_without_upper(vf x)
+{
+    vi upper = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0xffff0000u));
+    return _mm512_sub_ps(x, _mm512_castsi512_ps(upper));
+}
+
 VF_FN float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 VF_FN float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
 

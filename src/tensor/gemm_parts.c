@@ -35,12 +35,6 @@ typedef struct parts_product {
     bool *odd_b; /* of each piece of B */
 } parts_product;
 
-/* Packed one block after the other, the parts of a tile side by side. */
-static attn__parts_side side_of(uint16_t *data, int64_t steps)
-{
-    return (attn__parts_side){data, steps * CELL, CELL, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
-}
-
 /* From one row of sums to the next: not a power of two, whose rows would share a few sets of the first cache. */
 static int64_t row_of_sums(int64_t columns)
 {
@@ -200,7 +194,7 @@ static void product_item(void *user, int64_t item, int thread)
     p->kernel->begin();
     for (t.k = p->begin; t.k < p->end; t.k += t.depth) {
         t.depth = attn__least(p->end - t.k, LONG);
-        t.a = side_of(p->a + (size_t)thread * p->a_step, attn__pieces(t.depth, ATTN__PARTS_DEPTH));
+        t.a = attn__parts_packed(p->a + (size_t)thread * p->a_step, attn__pieces(t.depth, ATTN__PARTS_DEPTH), PARTS);
         split_a(p->kernel, p->g, t.row, t.height, t.k, t.depth, &t.a);
         for (int64_t i = 0; i < p->chunks; i++) {
             int64_t at = i * COLUMNS, n = attn__least(p->g->n - at, COLUMNS);
@@ -282,7 +276,7 @@ static bool product_group(attn_tape *tape, parts_product *p, int64_t longest, bo
     for (p->begin = 0; p->begin < p->g->k; p->begin = p->end) {
         p->end = attn__least(p->begin + longest, p->g->k);
         if (!packed) {
-            p->b = side_of(p->b.data, attn__pieces(p->end - p->begin, ATTN__PARTS_DEPTH));
+            p->b = attn__parts_packed(p->b.data, attn__pieces(p->end - p->begin, ATTN__PARTS_DEPTH), PARTS);
             if (!pack_group(threads, p))
                 return attn__gemm_in_vectors(tape, p->g);
         }
@@ -305,7 +299,7 @@ attn_status attn__gemm_parts_pack(attn_tape *tape, const float *b, int64_t ldb, 
     if (!hold.data)
         return ATTN_MEMORY;
     *packed = (attn__packed){ATTN_F32, n, k, hold, .parts = true};
-    p.b = side_of(hold.data, steps);
+    p.b = attn__parts_packed(hold.data, steps, PARTS);
     p.odd_b = (bool *)hold.data + size;
     if (pack_group(tape->context->threads, &p))
         return ATTN_OK;
@@ -337,7 +331,7 @@ attn_status attn__gemm_parts(attn_tape *tape, const attn__gemm_args *g, const at
     if (!scratch.data)
         return ATTN_MEMORY;
     char *data = scratch.data;
-    p.b = side_of(packed ? packed->hold.data : scratch.data, attn__pieces(g->k, ATTN__PARTS_DEPTH));
+    p.b = attn__parts_packed(packed ? packed->hold.data : scratch.data, attn__pieces(g->k, ATTN__PARTS_DEPTH), PARTS);
     p.a = (uint16_t *)(void *)(data + s.b);
     p.a_step = s.a / sizeof *p.a;
     p.sums = (float *)(void *)(data + s.b + (size_t)threads * s.a);

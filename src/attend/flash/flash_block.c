@@ -39,11 +39,6 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
-static bool may_hide(const attn__flash_item *t)
-{
-    return t->task->has_bias || t->task->has_mask || t->flash->nlimits || t->task->has_dropout;
-}
-
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -52,7 +47,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     bool finite;
     if (f->parts && (finite = attn__flash_parts_panels(t, b), b->parts)) {
-        b->careful = !finite && may_hide(t);
+        b->careful = !finite && attn__flash_may_hide(t->task, f);
         if (b->careful)
             pack_values(t, b);
         return;
@@ -66,7 +61,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
                        f->ldk);
         finite = pack_values(t, b);
     }
-    b->careful = !finite && may_hide(t);
+    b->careful = !finite && attn__flash_may_hide(t->task, f);
     if (b->careful && f->pairs)
         pack_values(t, b);
 }

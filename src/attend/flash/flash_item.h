@@ -46,6 +46,12 @@ typedef struct attn__flash_keys {
     bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
+/* Whether some pairs may get no weight. */
+static inline bool attn__flash_may_hide(const attn__task *task, const attn__flash *f)
+{
+    return task->has_bias || task->has_mask || f->nlimits || task->has_dropout;
+}
+
 /* Where the item's queries lie, their keys for dropout, ranges of keys and running sums; all but their channels. */
 void attn__flash_begin(attn__flash_item *t, int64_t batch);
 void attn__flash_write_lse(const attn__flash_item *t);

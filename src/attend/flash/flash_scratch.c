@@ -57,10 +57,7 @@ static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *tas
 /* Tiles of `blocks` times 16 rows or columns and `depth` numbers of each. */
 static attn__parts_side take_tiles(attn__pile *p, const attn__flash *f, int64_t blocks, int64_t depth)
 {
-    int64_t steps = (depth + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH;
-    attn__parts_side side = {.row = ATTN__PARTS_DEPTH, .part = ATTN__PARTS_TILE};
-    side.step = f->nparts * side.part;
-    side.block = steps * side.step;
+    attn__parts_side side = attn__parts_packed(NULL, attn__pieces(depth, ATTN__PARTS_DEPTH), f->nparts);
     side.data = attn__pile_take(p, blocks * side.block, sizeof *side.data);
     return side;
 }

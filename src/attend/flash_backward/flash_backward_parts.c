@@ -4,6 +4,7 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
+#include "attend/task/pile.h"
 #include "base/integers.h"
 #include "kernels/parts/parts_backward.h"
 
@@ -35,30 +36,17 @@ void attn__back_parts_choose(attn__back_plan *p, const attn__task *task)
     p->block_k = attn__least(strips > 1 ? strips : 1, attn__pieces(p->nk, p->strip)) * p->strip;
 }
 
-typedef struct shelf {
-    char *memory; /* NULL: only measures */
-    size_t used;
-} shelf;
-
-static void *take(shelf *s, size_t bytes)
+static attn__parts_side take_side(attn__pile *s, int parts, int64_t blocks, int64_t steps)
 {
-    void *place = s->memory ? s->memory + s->used : NULL;
-    s->used += (bytes + 63) / 64 * 64;
-    return place;
-}
-
-static attn__parts_side take_side(shelf *s, int parts, int64_t blocks, int64_t steps)
-{
-    attn__parts_side side = {.block = steps * parts * ATTN__PARTS_TILE, .step = (int64_t)parts * ATTN__PARTS_TILE,
-                             .part = ATTN__PARTS_TILE, .row = ATTN__PARTS_DEPTH};
-    side.data = take(s, (size_t)(blocks * side.block) * sizeof *side.data);
+    attn__parts_side side = attn__parts_packed(NULL, steps, parts);
+    side.data = attn__pile_take(s, blocks * side.block, sizeof *side.data);
     return side;
 }
 
 size_t attn__back_parts_place(const attn__back_plan *p, void *memory, attn__back_parts *x)
 {
     const int64_t side = ATTN__PARTS_SIDE, depth = ATTN__PARTS_DEPTH;
-    shelf s = {memory, 0};
+    attn__pile s = {memory, 0};
     x->p = take_side(&s, p->parts, p->strip / side, p->tile_q / depth);
     x->across = take_side(&s, p->parts, p->strip / side, p->tile_q / depth);
     x->along = take_side(&s, p->parts, p->tile_q / side, p->strip / depth);
@@ -69,8 +57,8 @@ size_t attn__back_parts_place(const attn__back_plan *p, void *memory, attn__back
     x->kt = take_side(&s, p->parts, p->block_k / side, attn__pieces(p->d, depth));
     x->vt = take_side(&s, p->parts, p->block_k / side, attn__pieces(p->dv, depth));
     x->k = take_side(&s, p->parts, p->dp / side, p->block_k / depth);
-    x->row = take(&s, (size_t)p->block_k * sizeof *x->row);
-    x->ones = take(&s, (size_t)p->ld_keys * sizeof *x->ones);
+    x->row = attn__pile_take(&s, p->block_k, sizeof *x->row);
+    x->ones = attn__pile_take(&s, p->ld_keys, sizeof *x->ones);
     return s.used;
 }
 

@@ -3,6 +3,7 @@
  * flash_backward_plan.c - tile sizes, loop order and scratch memory of the fused backward solver.
  */
 #include "attend/flash_backward/flash_backward.h"
+#include "attend/task/pile.h"
 #include "base/integers.h"
 #include "base/rng.h"
 
@@ -123,19 +124,12 @@ static void choose_order(const attn__task *task, attn__back_plan *p)
 
 /* ------------------------------------------------------------------------------------- scratch memory */
 
-static void *take(char *memory, size_t *used, int64_t count, size_t size)
-{
-    void *place = memory ? memory + *used : NULL;
-    *used += ((size_t)count * size + 63) / 64 * 64;
-    return place;
-}
-
 /* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
 size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__back_scratch *m)
 {
-    size_t used = 0;
-#define FLOATS(n) take(memory, &used, (n), sizeof(float))
-#define OFFSETS(n) take(memory, &used, (n), sizeof(int64_t))
+    attn__pile pile = {memory, 0};
+#define FLOATS(n) attn__pile_take(&pile, (n), sizeof(float))
+#define OFFSETS(n) attn__pile_take(&pile, (n), sizeof(int64_t))
     m->s = FLOATS(p->tile_q * p->strip);
     m->ds = FLOATS(p->tile_q * p->strip);
     m->q = FLOATS(p->tile_q * p->dp);
@@ -155,12 +149,12 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
     m->lse = FLOATS(p->tile_q);
     m->delta = FLOATS(p->tile_q);
     m->fill = FLOATS(p->tile_q);
-    m->mask = take(memory, &used, p->tile_q * p->strip, 1);
-    m->alive = take(memory, &used, p->tile_q * p->strip, 1);
-    m->from = take(memory, &used, p->tile_q, sizeof(int32_t));
-    m->to = take(memory, &used, p->tile_q, sizeof(int32_t));
-    m->drop_key = take(memory, &used, p->tile_q, sizeof(uint64_t));
-    m->drop_column = take(memory, &used, p->block_k, sizeof(int32_t));
+    m->mask = attn__pile_take(&pile, p->tile_q * p->strip, 1);
+    m->alive = attn__pile_take(&pile, p->tile_q * p->strip, 1);
+    m->from = attn__pile_take(&pile, p->tile_q, sizeof(int32_t));
+    m->to = attn__pile_take(&pile, p->tile_q, sizeof(int32_t));
+    m->drop_key = attn__pile_take(&pile, p->tile_q, sizeof(uint64_t));
+    m->drop_column = attn__pile_take(&pile, p->block_k, sizeof(int32_t));
     int64_t **const rows[] = {&m->q_at,    &m->dq_at,    &m->o_at,    &m->dout_at, &m->lse_at,
                               &m->bias_at, &m->dbias_at, &m->mask_at, &m->lens_at};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -177,8 +171,8 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
 #undef FLOATS
 #undef OFFSETS
     if (p->matrix)
-        used += attn__back_parts_place(p, memory ? (char *)memory + used : NULL, &m->parts);
-    return used;
+        pile.used += attn__back_parts_place(p, memory ? (char *)memory + pile.used : NULL, &m->parts);
+    return pile.used;
 }
 
 /* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */

@@ -5,6 +5,7 @@
 #include "attend/wide/wide_item.h"
 
 #include "attend/task/offsets.h"
+#include "attend/task/pile.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 
@@ -13,31 +14,23 @@
 
 static const double log2_e = 1.44269504088896340736;
 
-static void *take(char *base, size_t *used, int64_t count, size_t size)
-{
-    void *at = base ? base + *used : NULL;
-    *used += ((size_t)count * size + 63) / 64 * 64;
-    return at;
-}
-
 /* Divides one thread's memory; returns the bytes that takes.  With NULL it only counts. */
 static size_t place(const attn__wide *w, const attn__task *task, char *base, attn__wide_item *x)
 {
     const attn__flash *f = w->flash;
     int64_t square = f->query_block * f->key_block;
-    size_t used = attn__flash_divide(f, task, base, &x->t.s);
-    x->s = take(base, &used, square, sizeof(float));
-    x->hidden = take(base, &used, attn__wide_may_hide(task, f) ? square : 0, 1);
-    int64_t steps = f->key_block / ATTN__PARTS_DEPTH, step = f->nparts * ATTN__PARTS_TILE;
-    x->p = (attn__parts_side){NULL, steps * step, step, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+    attn__pile pile = {base, attn__flash_divide(f, task, base, &x->t.s)};
+    x->s = attn__pile_take(&pile, square, sizeof(float));
+    x->hidden = attn__pile_take(&pile, attn__flash_may_hide(task, f) ? square : 0, 1);
+    x->p = attn__parts_packed(NULL, f->key_block / ATTN__PARTS_DEPTH, f->nparts);
     if (f->parts)
-        x->p.data = take(base, &used, square * f->nparts, sizeof *x->p.data);
-    x->sums = take(base, &used, w->sums_apart ? f->query_block * w->values : 0, sizeof(float));
-    x->sums_at = take(base, &used, f->query_block, sizeof(int64_t));
-    x->factor = take(base, &used, f->query_block, sizeof(float));
-    x->was = take(base, &used, f->query_block, sizeof(float));
-    x->table = take(base, &used, ATTN__WIDE_PARTS_CHUNK, sizeof(int64_t));
-    return used;
+        x->p.data = attn__pile_take(&pile, square * f->nparts, sizeof *x->p.data);
+    x->sums = attn__pile_take(&pile, w->sums_apart ? f->query_block * w->values : 0, sizeof(float));
+    x->sums_at = attn__pile_take(&pile, f->query_block, sizeof(int64_t));
+    x->factor = attn__pile_take(&pile, f->query_block, sizeof(float));
+    x->was = attn__pile_take(&pile, f->query_block, sizeof(float));
+    x->table = attn__pile_take(&pile, ATTN__WIDE_PARTS_CHUNK, sizeof(int64_t));
+    return pile.used;
 }
 
 size_t attn__wide_bytes(const attn__wide *wide, const attn__task *task)
@@ -130,7 +123,7 @@ static void weigh(attn__wide_item *x, const attn__flash_keys *b)
         if (t->flash->parts)
             attn__flash_parts_scale(t, b, sub);
         attn__flash_mask(t, b, sub);
-        if (attn__wide_may_hide(t->task, t->flash))
+        if (attn__flash_may_hide(t->task, t->flash))
             attn__flash_note_hidden(t, b, sub);
         bool changed = attn__flash_weigh(t, b, sub, NULL);
         find_factors(x, b, sub, changed);

@@ -26,11 +26,6 @@ static inline int64_t attn__wide_whole_lanes(const attn__flash *f, int64_t n)
     return (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
 }
 
-static inline bool attn__wide_may_hide(const attn__task *task, const attn__flash *f)
-{
-    return task->has_bias || task->has_mask || f->nlimits || task->has_dropout;
-}
-
 /* b->packed: the rows of a subtile's scores, which the matrix unit writes by 16. */
 static inline void attn__wide_aim(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub)
 {

@@ -53,7 +53,7 @@ void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t fir
 {
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
-    bool finite = false, hides = attn__wide_may_hide(t->task, f);
+    bool finite = false, hides = attn__flash_may_hide(t->task, f);
     b->parts = false;
     if (f->parts) {
         finite = attn__wide_split_pairs(&x->v, f, t->arrays->v, t->s.v_at, b->keys, first, n, &t->s.v_tiles, t->s.v,

@@ -41,6 +41,13 @@ typedef struct attn__parts_side {
     int64_t row;   /* to the next row of a tile */
 } attn__parts_side;
 
+/* Whole tiles one after the other: the parts of a tile side by side, then the steps of a block, then the blocks. */
+static inline attn__parts_side attn__parts_packed(uint16_t *data, int64_t steps, int parts)
+{
+    int64_t step = (int64_t)parts * ATTN__PARTS_TILE;
+    return (attn__parts_side){data, steps * step, step, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+}
+
 typedef struct attn__parts_args {
     int64_t m, n, k; /* in tiles: 16 rows, 16 columns, 32 of k; 0 of k gives zeros */
     int parts;       /* of both operands: 1 or 3 */

@@ -15,18 +15,6 @@ typedef struct patch {
     vf x[ROWS][HALVES];
 } patch;
 
-/* Pairs of the upper halves. */
-VF_FN __m512i pair(vf low, vf high)
-{
-    __m512i shifted = _mm512_srli_epi32(_mm512_castps_si512(low), 16);
-    return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
-}
-
-VF_FN vf upper_half(vf x)
-{
-    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0xffff0000u)));
-}
-
 /* So that the upper half is the nearest bf16 number; a number that is too large becomes infinite. */
 VF_FN vf rounded(vf x)
 {
@@ -53,14 +41,13 @@ VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
     for (int part = 0; part < parts; part++) {
         VF_UNROLL
         for (int i = 0; i < ROWS; i++) {
-            _mm512_storeu_si512(to.across[i] + part * to.across_part, pair(x.x[0][i], x.x[1][i]));
+            _mm512_storeu_si512(to.across[i] + part * to.across_part, vf_pair_upper(x.x[0][i], x.x[1][i]));
             if (along)
-                _mm512_storeu_si512(to.along[i] + part * to.along_part, pair(x.x[i][0], x.x[i][1]));
+                _mm512_storeu_si512(to.along[i] + part * to.along_part, vf_pair_upper(x.x[i][0], x.x[i][1]));
         }
         VF_UNROLL
         for (int i = 0; i < ROWS * HALVES; i++)
-            x.x[i / HALVES][i % HALVES] =
-                vf_sub(x.x[i / HALVES][i % HALVES], upper_half(x.x[i / HALVES][i % HALVES]));
+            x.x[i / HALVES][i % HALVES] = vf_without_upper(x.x[i / HALVES][i % HALVES]);
     }
 }
 

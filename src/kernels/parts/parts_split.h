@@ -28,20 +28,6 @@ PARTS_FN __m512 load_f32(const attn__parts_rows *rows, const char *row, int64_t 
     return _mm512_mul_ps(x, _mm512_set1_ps(rows->factor));
 }
 
-/* All exponent bits set in either half. */
-PARTS_FN bool any_infinite(__m512i pairs)
-{
-    __m512i exponent = _mm512_set1_epi16(0x7f80);
-    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(pairs, exponent), exponent) != 0;
-}
-
-/* (0, 16, 1, 17, ...): the conversion leaves the two vectors one after the other. */
-PARTS_FN __m512i interleave(void)
-{
-    __m512i low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(16)), 16));
-}
-
 PARTS_FN __m512 widen(__m256i half)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -65,14 +51,14 @@ PARTS_FN two left_of_pairs(two x, __m512i part)
 /* One row of a tile in each part; false if a number is not finite. */
 PARTS_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
 {
-    __m512i order = interleave();
+    __m512i order = vi_order_of_pairs();
     bool finite = true;
     for (int i = 0; i < parts; i++) {
         __m512i part = (__m512i)_mm512_cvtne2ps_pbh(x.second, x.first);
         if (pairs)
             part = _mm512_permutexvar_epi16(order, part);
         if (i == 0)
-            finite = !any_infinite(part);
+            finite = !vi_any_not_finite(part);
         _mm512_storeu_si512(out + i * next, part);
         x = pairs ? left_of_pairs(x, part) : left_of(x, part);
     }
@@ -87,7 +73,7 @@ PARTS_FN bool copy_bf16(const attn__parts_rows *rows, const char *row, int64_t c
     const uint16_t *at = row ? (const uint16_t *)(const void *)row + column : NULL;
     __m512i x = _mm512_maskz_loadu_epi16(some, at);
     _mm512_storeu_si512(out, x);
-    return !any_infinite(x);
+    return !vi_any_not_finite(x);
 }
 
 static bool split_rows(const attn__parts_rows *rows, const attn__parts_side *to)
@@ -120,7 +106,7 @@ PARTS_FN bool pair_bf16(const attn__parts_rows *rows, const char *even, const ch
 {
     __m512i x = _mm512_or_si512(load_bf16(rows, even, column), _mm512_slli_epi32(load_bf16(rows, odd, column), 16));
     _mm512_storeu_si512(out, x);
-    return !any_infinite(x);
+    return !vi_any_not_finite(x);
 }
 
 static bool split_pairs(const attn__parts_rows *rows, const attn__parts_side *to)

@@ -27,21 +27,17 @@ PARTS_FN __m512 largest(const float *s, int64_t rows, int64_t width)
 /* Weights are cut to their parts, not rounded: 8 bits and 8 bits and 8 bits hold as much, for half the work. */
 PARTS_FN void cut_pairs(two x, uint16_t *out, int64_t next)
 {
-    const __mmask32 odd = 0xaaaaaaaau;
-    __m512i high = _mm512_set1_epi32((int32_t)0xffff0000u);
     VF_UNROLL
     for (int i = 0; i < ATTN__PARTS_F32; i++) {
-        __m512i first = _mm512_castps_si512(x.first), second = _mm512_castps_si512(x.second);
-        _mm512_storeu_si512(out + i * next, _mm512_mask_blend_epi16(odd, _mm512_srli_epi32(first, 16), second));
-        x.first = _mm512_sub_ps(x.first, _mm512_castsi512_ps(_mm512_and_si512(first, high)));
-        x.second = _mm512_sub_ps(x.second, _mm512_castsi512_ps(_mm512_and_si512(second, high)));
+        _mm512_storeu_si512(out + i * next, vf_pair_upper(x.first, x.second));
+        x = (two){vf_without_upper(x.first), vf_without_upper(x.second)};
     }
 }
 
 PARTS_FN void round_pairs(two x, uint16_t *out)
 {
     __m512i part = (__m512i)_mm512_cvtne2ps_pbh(x.second, x.first);
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(interleave(), part));
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(vi_order_of_pairs(), part));
 }
 
 PARTS_FN void store_pairs(two p, int parts, uint16_t *out, int64_t next)

@@ -90,16 +90,9 @@ static void run(const attn__pairs_args *t)
         strip(t, v * LANES, 1);
 }
 
-/* (0, 16, 1, 17, ...): the conversion leaves the two rows one after the other. */
-INLINE __m512i interleave(void)
-{
-    __m512i low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(16)), 16));
-}
-
 static void round_rows(const float *in, int64_t rows, int64_t width, uint32_t *out)
 {
-    __m512i order = interleave();
+    __m512i order = vi_order_of_pairs();
     for (int64_t r = 0; r < rows; r += 2) {
         for (int64_t c = 0; c < width; c += LANES) {
             __m512 first = _mm512_loadu_ps(in + r * width + c);
@@ -117,13 +110,6 @@ INLINE __m512i load_wide(const uint16_t *p, int64_t n)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
 }
 
-/* All exponent bits set in either half. */
-INLINE bool any_not_finite(__m512i pairs)
-{
-    __m512i exponent = _mm512_set1_epi16(0x7f80);
-    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(pairs, exponent), exponent) != 0;
-}
-
 static bool pair_rows(const uint16_t *in, const int64_t *row_offset, int64_t rows, int64_t columns, uint32_t *out,
                       int64_t ld)
 {
@@ -135,7 +121,7 @@ static bool pair_rows(const uint16_t *in, const int64_t *row_offset, int64_t row
                 __m512i second = load_wide(in + row_offset[r + 1] + c, columns - c);
                 pairs = _mm512_or_si512(pairs, _mm512_slli_epi32(second, 16));
             }
-            bad = any_not_finite(pairs) || bad;
+            bad = vi_any_not_finite(pairs) || bad;
             _mm512_storeu_si512(out + r / 2 * ld + c, pairs);
         }
     }
