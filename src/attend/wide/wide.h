@@ -37,12 +37,11 @@ attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t str
 bool attn__wide_copy(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base, const int64_t *at,
                      int64_t rows, int64_t first, int64_t n, float *out, int64_t ld, int64_t *table);
 
-/* The same channels as A's tiles, times factor; `panel` has room for rows * ld numbers in between.  False if three parts
- * cannot hold one of them, or if any is infinite or NaN. */
-bool attn__wide_split(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
-                      int64_t rows, int64_t first, int64_t n, float factor, const attn__parts_side *to, float *panel,
-                      int64_t ld, int64_t *table);
-/* The same as B's tiles, rows along k. */
+/* The same channels as A's tiles, of one part; `panel` has room for rows * ld numbers in between. */
+void attn__wide_split(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
+                      int64_t rows, int64_t first, int64_t n, const attn__parts_side *to, float *panel, int64_t ld,
+                      int64_t *table);
+/* The same as B's tiles, rows along k.  False if any number is infinite or NaN. */
 bool attn__wide_split_pairs(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
                             int64_t rows, int64_t first, int64_t n, const attn__parts_side *to, float *panel,
                             int64_t ld, int64_t *table);

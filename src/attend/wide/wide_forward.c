@@ -86,8 +86,10 @@ static void score(attn__wide_item *x, const attn__flash_keys *b)
     const attn__wide *w = x->wide;
     for (int64_t first = 0, n; first < w->channels; first += n) {
         n = attn__least(w->channels - first, w->flash->channels);
-        if (w->flash->parts && attn__wide_score_parts(x, b, first, n))
+        if (w->flash->parts) {
+            attn__wide_score_parts(x, b, first, n);
             continue;
+        }
         pack_scores(x, b, first, n);
         attn__wide_look_ahead(x, b, first + n);
         for (int64_t i = 0; i < x->t.subtiles; i++) {

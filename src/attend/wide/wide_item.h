@@ -42,8 +42,8 @@ static inline bool attn__wide_sees(const attn__wide_item *x, const attn__flash_k
 /* Brings in, bit by bit, what is needed after channels [.., next) of the scores. */
 void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_t next);
 
-/* In the matrix unit: scores of a chunk, false if its numbers are not finite and nothing was done; */
-bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n);
+/* In the matrix unit, which wide heads go to in bf16 only: scores of a chunk; */
+void attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n);
 /* weights of a subtile to tiles; */
 void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub);
 /* a chunk of values to tiles, or to the panel, which sets b->parts and b->careful; */

@@ -77,9 +77,9 @@ typedef struct split_args {
 typedef bool split_fn(const attn__parts_rows *rows, const attn__parts_side *to);
 
 /* Tiles are `unit` channels wide, and `next` numbers apart. */
-static bool split(const split_args *s, split_fn *fn, float factor, attn__parts_side to, int64_t unit, int64_t next)
+static bool split(const split_args *s, split_fn *fn, attn__parts_side to, int64_t unit, int64_t next)
 {
-    attn__parts_rows rows = {.dtype = s->x->dtype, .row_at = s->at, .rows = s->rows, .factor = factor,
+    attn__parts_rows rows = {.dtype = s->x->dtype, .row_at = s->at, .rows = s->rows, .factor = 1.0f,
                              .parts = s->flash->nparts};
     if (!splits_in_place(s->x, s->first, s->n, unit)) {
         attn__wide_copy(s->x, s->flash->lanes, s->base, s->at, s->rows, s->first, s->n, s->panel, s->ld, s->table);
@@ -101,12 +101,12 @@ static bool split(const split_args *s, split_fn *fn, float factor, attn__parts_s
     return finite;
 }
 
-bool attn__wide_split(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
-                      int64_t rows, int64_t first, int64_t n, float factor, const attn__parts_side *to, float *panel,
-                      int64_t ld, int64_t *table)
+void attn__wide_split(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
+                      int64_t rows, int64_t first, int64_t n, const attn__parts_side *to, float *panel, int64_t ld,
+                      int64_t *table)
 {
     split_args args = {x, flash, base, at, rows, first, n, panel, ld, table};
-    return split(&args, flash->parts->split_rows, factor, *to, ATTN__PARTS_DEPTH, to->step);
+    split(&args, flash->parts->split_rows, *to, ATTN__PARTS_DEPTH, to->step);
 }
 
 bool attn__wide_split_pairs(const attn__wide_operand *x, const attn__flash *flash, const void *base, const int64_t *at,
@@ -114,7 +114,7 @@ bool attn__wide_split_pairs(const attn__wide_operand *x, const attn__flash *flas
                             int64_t ld, int64_t *table)
 {
     split_args args = {x, flash, base, at, rows, first, n, panel, ld, table};
-    return split(&args, flash->parts->split_pairs, 1.0f, *to, ATTN__PARTS_SIDE, to->block);
+    return split(&args, flash->parts->split_pairs, *to, ATTN__PARTS_SIDE, to->block);
 }
 
 void attn__wide_gather(const attn__wide_operand *x, const attn__lanes_kernel *lanes, const void *base,

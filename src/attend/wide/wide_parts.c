@@ -6,20 +6,13 @@
 
 #include "base/integers.h"
 
-static const double log2_e = 1.44269504088896340736;
-
-bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+void attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
 {
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
-    float factor = f->nparts > 1 ? (float)(t->task->problem.scale * log2_e) : 1.0f;
     attn__parts_side *q = &t->s.q_tiles, *k = &t->s.k_tiles;
-    bool finite = attn__wide_split(&x->k, f, t->arrays->k, t->s.k_at, b->keys, first, n, 1.0f, k, t->s.k, f->ldk,
-                                   x->table);
-    finite = attn__wide_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, factor, q, t->s.q, f->channels,
-                              x->table) && finite;
-    if (!finite && f->nparts > 1)
-        return false;
+    attn__wide_split(&x->k, f, t->arrays->k, t->s.k_at, b->keys, first, n, k, t->s.k, f->ldk, x->table);
+    attn__wide_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, q, t->s.q, f->channels, x->table);
     f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
     attn__wide_look_ahead(x, b, first + n);
     attn__parts_args args = {.m = attn__pieces(b->keys, ATTN__PARTS_SIDE), .k = attn__pieces(n, ATTN__PARTS_DEPTH),
@@ -35,7 +28,6 @@ bool attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64
         f->parts->run(&args);
         attn__ahead_fetch(&x->ahead);
     }
-    return true;
 }
 
 void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -58,7 +50,7 @@ void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t fir
     if (f->parts) {
         finite = attn__wide_split_pairs(&x->v, f, t->arrays->v, t->s.v_at, b->keys, first, n, &t->s.v_tiles, t->s.v,
                                         f->ldv, x->table);
-        b->parts = finite || (f->nparts == 1 && !hides);
+        b->parts = finite || !hides; /* one part holds any number */
     }
     if (!b->parts)
         finite = attn__wide_copy(&x->v, f->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v, f->ldv, x->table);
