@@ -76,22 +76,29 @@ PARTS_FN bool copy_bf16(const attn__parts_rows *rows, const char *row, int64_t c
     return !vi_any_not_finite(x);
 }
 
+static bool split_row(const attn__parts_rows *rows, const attn__parts_side *to, int64_t r, int64_t begin, int64_t end)
+{
+    bool finite = true;
+    const char *row = r < rows->rows ? row_of(rows, r) : NULL;
+    uint16_t *out = to->data + r / ATTN__PARTS_SIDE * to->block + r % ATTN__PARTS_SIDE * to->row;
+    out += begin / ATTN__PARTS_DEPTH * to->step;
+    for (int64_t c = begin; c < end; c += ATTN__PARTS_DEPTH, out += to->step) {
+        if (rows->dtype == ATTN_BF16) {
+            finite = copy_bf16(rows, row, c, out) && finite;
+        } else {
+            two x = {load_f32(rows, row, c), load_f32(rows, row, c + 16)};
+            finite = split(x, rows->parts, out, to->part, false) && finite;
+        }
+    }
+    return finite;
+}
+
 static bool split_rows(const attn__parts_rows *rows, const attn__parts_side *to)
 {
     bool finite = true;
     int64_t whole = (rows->rows + ATTN__PARTS_SIDE - 1) / ATTN__PARTS_SIDE * ATTN__PARTS_SIDE;
-    for (int64_t r = 0; r < whole; r++) {
-        const char *row = r < rows->rows ? row_of(rows, r) : NULL;
-        uint16_t *out = to->data + r / ATTN__PARTS_SIDE * to->block + r % ATTN__PARTS_SIDE * to->row;
-        for (int64_t c = 0; c < rows->columns; c += ATTN__PARTS_DEPTH, out += to->step) {
-            if (rows->dtype == ATTN_BF16) {
-                finite = copy_bf16(rows, row, c, out) && finite;
-            } else {
-                two x = {load_f32(rows, row, c), load_f32(rows, row, c + 16)};
-                finite = split(x, rows->parts, out, to->part, false) && finite;
-            }
-        }
-    }
+    for (int64_t r = 0; r < whole; r++)
+        finite = split_row(rows, to, r, 0, rows->columns) && finite;
     return finite;
 }
 
