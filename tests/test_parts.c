@@ -138,7 +138,8 @@ static void compare(const attn__parts_kernel *kernel, const sample *s, int turne
     for (int64_t i = 0; i < m * 16 * ld; i++)
         c[i] = 8.0f;
     kernel->begin();
-    kernel->run(&(attn__parts_args){m, n, tiles(s->k, 32), s->parts, a, b, c, ld, accumulate, NULL, NULL, NULL});
+    kernel->run(&(attn__parts_args){.m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c,
+                                    .ldc = ld, .accumulate = accumulate});
     kernel->end();
     for (int64_t i = 0; i < s->m * s->n; i++) {
         double got = c[i / s->n * ld + i % s->n] - (accumulate ? 8.0 : 0.0),

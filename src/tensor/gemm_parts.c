@@ -27,19 +27,25 @@ static attn__gemm_args part_of(const attn__gemm_args *g, int64_t row, int64_t m,
     return part;
 }
 
+/* The first of these flags from `at` on that is set, or `count`. */
+static int64_t next_odd(const bool *odd, int64_t at, int64_t count)
+{
+    const bool *found = at < count ? memchr(odd + at, true, (size_t)(count - at)) : NULL;
+    return found ? found - odd : count;
+}
+
 /* What has sums that are not finite, as the other products have them: 16 rows by panels beside each other. */
 static bool odd_panels(attn_tape *tape, const attn__parts_product *p)
 {
     bool done = true;
-    for (int64_t i = 0; i < attn__pieces(p->g->m, SIDE); i++) {
-        const bool *odd = p->odd + i * p->panels;
-        for (int64_t at = 0, end; at < p->panels && done; at = end) {
-            for (end = at; end < p->panels && end < at + AGAIN && odd[end];)
-                end++;
-            attn__gemm_args part = part_of(p->g, i * SIDE, SIDE, at * PANEL, (end - at) * PANEL);
-            done = end == at || attn__gemm_in_vectors(tape, &part);
-            end += end == at;
-        }
+    int64_t count = attn__pieces(p->g->m, SIDE) * p->panels;
+    for (int64_t at = next_odd(p->odd, 0, count), end; at < count && done; at = next_odd(p->odd, end, count)) {
+        int64_t row = at / p->panels, column = at % p->panels;
+        int64_t last = attn__least(at + AGAIN, (row + 1) * p->panels);
+        for (end = at + 1; end < last && p->odd[end];)
+            end++;
+        attn__gemm_args part = part_of(p->g, row * SIDE, SIDE, column * PANEL, (end - at) * PANEL);
+        done = attn__gemm_in_vectors(tape, &part);
     }
     return done;
 }
