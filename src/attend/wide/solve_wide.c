@@ -2,12 +2,17 @@
  *
  * solve_wide.c - heads of thousands of channels, forward: what it accepts, and its plan.  wide.h has the algorithm.
  */
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_stream.h"
 
 #include "attend/task/offsets.h"
 #include "base/integers.h"
 
 #include <stdio.h>
+
+enum {
+    LEAST = 64,    /* queries, and keys, for which the matrix unit pays */
+    STREAMED = 256 /* keys of a block there, whose weights and chunks are three halves as large */
+};
 
 /* Beside flash: each channel is copied as often, and the scores are stored after each chunk, which costs more than it
  * saves until the head fills the second cache.  Blocks are larger, so bands leave more of them half empty. */
@@ -32,7 +37,8 @@ static void choose_blocks(attn__wide *w, const attn__task *task)
     attn__flash *f = w->flash;
     int64_t wide = f->tile->lanes * f->vectors;
     int64_t room = (int64_t)task->caches.l2 / 2 / (int64_t)sizeof(float);
-    f->key_block = part(task->key.size, 512, f->parts ? ATTN__PARTS_DEPTH : 8);
+    f->key_block = w->unit ? part(task->key.size, STREAMED, ATTN__PARTS_DEPTH)
+                           : part(task->key.size, 512, f->parts ? ATTN__PARTS_DEPTH : 8);
     int64_t most = room / f->key_block;
     most = most < wide ? wide : most > 288 ? 288 : most / wide * wide;
     f->query_block = part(task->query.size, most, f->tile->lanes);
@@ -40,6 +46,20 @@ static void choose_blocks(attn__wide *w, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
     w->key_blocks = (task->key.size + f->key_block - 1) / f->key_block;
     w->sums_apart = w->key_blocks > 1 && task->problem.dtype == ATTN_BF16;
+}
+
+/* f32 takes the matrix unit where each of its steps is a run of neighbours, and blocks fill enough of its tiles. */
+static bool streams(const attn__task *task)
+{
+    const attn_dtype dtype = task->problem.dtype;
+    const attn__wide_operand q = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.q), dtype),
+                             k = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.k), dtype),
+                             v = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.v), dtype),
+                             o = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.o), dtype);
+    int64_t channels = task->contract.size, values = task->value.size;
+    return attn__parts_for(task->isa) && task->query.size >= LEAST && task->key.size >= LEAST &&
+           attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) && attn__wide_streams(&v, values) &&
+           attn__wide_streams(&o, values);
 }
 
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
@@ -53,9 +73,12 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     w->sums = attn__channels_for(f->tile->isa);
     w->channels = f->channels;
     w->values = f->values;
-    /* Of f32, three parts of every chunk cost what their products save. */
     if (task->problem.dtype == ATTN_BF16 && attn__flash_in_parts(f, task))
         attn__flash_use_parts(f, task);
+    if (streams(task)) {
+        w->unit = attn__parts_for(task->isa);
+        f->vectors = 2; /* a subtile is as wide as a square of tiles */
+    }
     int64_t chunk = f->parts ? ATTN__WIDE_PARTS_CHUNK : ATTN__WIDE_CHUNK;
     f->channels = attn__least(w->channels, chunk);
     f->values = attn__least(attn__round_up(w->values, 16), chunk);
@@ -66,9 +89,9 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_bytes(w, task));
     char unit[40];
-    if (f->parts)
-        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(f->parts->isa), f->nparts,
-                 f->nparts == 1 ? "" : "s");
+    int nparts = w->unit ? ATTN__PARTS_F32 : f->nparts;
+    if (f->parts || w->unit)
+        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(task->isa), nparts, nparts == 1 ? "" : "s");
     else
         snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
                  f->tile->lanes * f->tile->vectors);

@@ -5,7 +5,7 @@
 #ifndef ATTN_ATTEND_WIDE_ITEM_H
 #define ATTN_ATTEND_WIDE_ITEM_H
 
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_stream.h"
 
 typedef struct attn__wide_item {
     attn__flash_item t;
@@ -19,6 +19,8 @@ typedef struct attn__wide_item {
     float *factor, *was; /* of the output's rows */
     int64_t *table;  /* offsets of a chunk's channels */
     attn__ahead ahead;
+    attn__wide_stream stream;
+    bool weights_finite; /* those of the stream */
 } attn__wide_item;
 
 static inline int64_t attn__wide_whole_lanes(const attn__flash *f, int64_t n)
