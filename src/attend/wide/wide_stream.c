@@ -148,6 +148,9 @@ static void feed_products(attn__wide_stream *s, const attn__wide_products *x, in
         d->steps = steps_at(&x->out, drained, x->channels, at);
         for (int64_t i = 0; i < d->steps; i++)
             d->at[i] = (float *)(uintptr_t)at[i];
+        int64_t after = drained + CHUNK < x->channels ? steps_at(&x->out, drained + CHUNK, x->channels, at) : 0;
+        for (int64_t i = 0; i < after; i++)
+            d->next[i] = (float *)(uintptr_t)at[i];
     }
     attn__parts_feed_begin(&s->feed, portions);
 }

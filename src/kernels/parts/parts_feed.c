@@ -14,7 +14,7 @@ enum {
     DEPTH = ATTN__PARTS_DEPTH,
     ROWS = 4,    /* of a tile in one portion */
     AHEAD = 16,  /* tiles: what is asked for arrives in time, and is not pushed out before */
-    SOON = 8,    /* rows */
+    SOON = 16,   /* rows */
     WHOLE = 1 << 16 /* of what is due */
 };
 
@@ -70,12 +70,12 @@ VF_FN void add_dot(const attn__feed_side *s, int64_t step, int64_t row, vf low, 
 
 VF_FN int64_t split_rows(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
 {
-    int64_t step = f->split.tile % s->steps, first = f->split.part * ROWS;
-    int64_t row = f->split.tile / s->steps * SIDE + first;
-    uint16_t *out = s->to.data + f->split.tile * s->to.step + first * DEPTH;
+    int64_t step = f->split.column, first = f->split.part * ROWS, row = f->split.row + first;
+    const float *columns = s->at[step];
+    uint16_t *out = f->split.out + first * DEPTH;
     VF_UNROLL
     for (int i = 0; i < ROWS; i++) {
-        vf low = load(s, s->at[step], row + i), high = load(s, s->at[step] + SIDE, row + i);
+        vf low = load(s, columns, row + i), high = load(s, columns + SIDE, row + i);
         cut(low, high, out + i * DEPTH, odd);
         if (s->dots)
             add_dot(s, step, row + i, low, high);
@@ -86,12 +86,11 @@ VF_FN int64_t split_rows(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
 /* A square of 16 rows, transposed. */
 VF_FN void turn(attn__parts_feed *f, const attn__feed_side *s)
 {
-    int64_t row = f->split.tile / s->steps * SIDE;
-    const float *columns = s->at[f->split.tile % s->steps] + f->split.part * SIDE;
+    const float *columns = s->at[f->split.column] + f->split.part * SIDE;
     vf square[SIDE], factor = vf_set1(s->factor);
     VF_UNROLL
     for (int i = 0; i < SIDE; i++)
-        square[i] = vf_mul(load(s, columns, row + i), factor);
+        square[i] = vf_mul(load(s, columns, f->split.row + i), factor);
     vf_transpose(square);
     VF_UNROLL
     for (int i = 0; i < SIDE; i++)
@@ -105,7 +104,7 @@ VF_FN int64_t split_turned(attn__parts_feed *f, const attn__feed_side *s, vf *od
         turn(f, s);
     } else {
         int64_t row = (f->split.part - SQUARES) * ROWS;
-        uint16_t *out = s->to.data + f->split.tile * s->to.step + row * DEPTH;
+        uint16_t *out = f->split.out + row * DEPTH;
         VF_UNROLL
         for (int i = 0; i < ROWS; i++)
             cut(vf_load(f->stage[row + i]), vf_load(f->stage[SIDE + row + i]), out + i * DEPTH, odd);
@@ -115,29 +114,40 @@ VF_FN int64_t split_turned(attn__parts_feed *f, const attn__feed_side *s, vf *od
 
 VF_FN int64_t split_pairs(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
 {
-    int64_t blocks = s->steps * (DEPTH / SIDE), step = f->split.tile / blocks, block = f->split.tile % blocks;
-    int64_t first = f->split.part * ROWS, row = step * DEPTH + 2 * first;
-    const float *columns = s->at[block * SIDE / DEPTH] + block * SIDE % DEPTH;
-    uint16_t *out = s->to.data + block * s->to.block + step * s->to.step + first * DEPTH;
+    int64_t block = f->split.column, first = f->split.part * ROWS, row = f->split.row + 2 * first;
+    const float *columns = s->at[block / 2] + block % 2 * SIDE;
+    uint16_t *out = f->split.out + block * s->to.block + first * DEPTH;
     VF_UNROLL
     for (int i = 0; i < ROWS; i++)
         cut(load(s, columns, row + 2 * i), load(s, columns, row + 2 * i + 1), out + i * DEPTH, odd);
     return SIDE / ROWS;
 }
 
-/* Tiles of a side, and the portions of one. */
-static int64_t tiles_of(const attn__feed_side *s)
+/* Rows of a tile, tiles beside each other, and portions of one. */
+VF_FN int64_t height_of(const attn__feed_side *s)
 {
-    if (s->kind == ATTN__FEED_PAIRS)
-        return attn__pieces(s->rows, DEPTH) * s->steps * (DEPTH / SIDE);
-    return attn__pieces(s->rows, SIDE) * s->steps;
+    return s->kind == ATTN__FEED_PAIRS ? DEPTH : SIDE;
+}
+
+VF_FN int64_t width_of(const attn__feed_side *s)
+{
+    return s->kind == ATTN__FEED_PAIRS ? s->steps * (DEPTH / SIDE) : s->steps;
 }
 
 static int64_t portions_of(const attn__feed_side *s)
 {
-    return tiles_of(s) * (SIDE / ROWS + (s->kind == ATTN__FEED_TURNED ? DEPTH / SIDE : 0));
+    int64_t each = SIDE / ROWS + (s->kind == ATTN__FEED_TURNED ? DEPTH / SIDE : 0);
+    return attn__pieces(s->rows, height_of(s)) * width_of(s) * each;
 }
 
+VF_FN void split_next_side(attn__parts_feed *f, int side)
+{
+    f->split.side = side;
+    f->split.row = f->split.column = f->split.part = 0;
+    f->split.out = f->side[side < f->sides ? side : 0].to.data;
+}
+
+/* Of ROWS and TURNED all tiles follow one another, of PAIRS those of a column. */
 VF_FN void split_some(attn__parts_feed *f)
 {
     const attn__feed_side *s = &f->side[f->split.side];
@@ -149,10 +159,15 @@ VF_FN void split_some(attn__parts_feed *f)
     if (++f->split.part < parts)
         return;
     f->split.part = 0;
-    if (++f->split.tile < tiles_of(s))
+    bool row_ends = ++f->split.column == width_of(s);
+    if (row_ends || s->kind != ATTN__FEED_PAIRS)
+        f->split.out += s->to.step;
+    if (!row_ends)
         return;
-    f->split.tile = 0;
-    f->split.side++;
+    f->split.column = 0;
+    f->split.row += height_of(s);
+    if (f->split.row >= s->rows)
+        split_next_side(f, f->split.side + 1);
 }
 
 /* -------------------------------------------------------------------------------------------------- fetching */
@@ -169,7 +184,7 @@ VF_FN void fetch_row(attn__parts_feed *f)
         return;
     const attn__feed_side *s =
         f->fetch.side < f->sides ? &f->side[f->fetch.side] : &f->next[f->fetch.side - f->sides];
-    int64_t step = f->fetch.tile % s->steps, row = f->fetch.tile / s->steps * SIDE + f->fetch.row;
+    int64_t step = f->fetch.step, row = f->fetch.row + f->fetch.line;
     if (row < s->rows) {
         __builtin_prefetch(s->at[step] + s->row_at[row], 0, 2);
         __builtin_prefetch(s->at[step] + s->row_at[row] + SIDE, 0, 2);
@@ -178,41 +193,68 @@ VF_FN void fetch_row(attn__parts_feed *f)
             __builtin_prefetch(s->with[step] + s->with_at[row] + SIDE, 0, 2);
         }
     }
-    if (++f->fetch.row < SIDE)
+    if (++f->fetch.line < SIDE)
+        return;
+    f->fetch.line = 0;
+    if (++f->fetch.step < s->steps)
+        return;
+    f->fetch.step = 0;
+    f->fetch.row += SIDE;
+    if (f->fetch.row < s->rows)
         return;
     f->fetch.row = 0;
-    if (++f->fetch.tile < squares_of(s))
-        return;
-    f->fetch.tile = 0;
     f->fetch.side++;
 }
 
 /* The first ones were asked for while these sides were the next. */
 static void skip_first(attn__parts_feed *f)
 {
-    f->fetch.tile = AHEAD;
-    while (f->fetch.side < f->sides && f->fetch.tile >= squares_of(&f->side[f->fetch.side]))
-        f->fetch.tile -= squares_of(&f->side[f->fetch.side++]);
+    int64_t left = AHEAD;
+    f->fetch.side = 0;
+    f->fetch.row = f->fetch.step = f->fetch.line = 0;
+    while (f->fetch.side < f->sides && left >= squares_of(&f->side[f->fetch.side]))
+        left -= squares_of(&f->side[f->fetch.side++]);
     if (f->fetch.side == f->sides)
-        f->fetch.tile = 0;
+        return;
+    f->fetch.row = left / f->side[f->fetch.side].steps * SIDE;
+    f->fetch.step = left % f->side[f->fetch.side].steps;
 }
 
 /* -------------------------------------------------------------------------------------------------- draining */
+
+VF_FN void add_row(const attn__feed_drain *d, const float *out, int64_t row, vf *low, vf *high)
+{
+    vf was = vf_set1(d->was[row]);
+    *low = vf_fma(vf_load(out), was, *low);
+    *high = vf_fma(vf_load(out + SIDE), was, *high);
+}
+
+/* A store to a line that is not there would hold up all after it. */
+VF_FN void fetch_drain(const attn__feed_drain *d, int64_t step, int64_t row)
+{
+    const float *columns = row < d->rows ? d->at[step] : d->next[step];
+    row -= row < d->rows ? 0 : d->rows;
+    if (!columns || row >= d->rows)
+        return;
+    const float *soon = columns + d->row_at[row];
+    __builtin_prefetch(soon, 0, 2);
+    __builtin_prefetch(soon + SIDE, 0, 2);
+}
 
 VF_FN void drain_row(attn__parts_feed *f)
 {
     const attn__feed_drain *d = &f->drain;
     int64_t row = f->drained++;
-    vf factor = vf_set1(d->factor[row]), was = vf_set1(d->was ? d->was[row] : 0.0f);
-    bool add = d->was && d->was[row] >= 0.0f;
     for (int64_t step = 0; step < d->steps; step++) {
+        const float *sums = d->from + row * d->ld + step * DEPTH;
         float *out = d->at[step] + d->row_at[row];
-        for (int c = 0; c < DEPTH; c += SIDE) {
-            vf sum = vf_mul(vf_load(d->from + row * d->ld + step * DEPTH + c), factor);
-            vf_store(out + c, add ? vf_fma(vf_load(out + c), was, sum) : sum);
-            if (add && row + SOON < d->rows)
-                __builtin_prefetch(d->at[step] + d->row_at[row + SOON] + c, 1, 2);
-        }
+        vf factor = vf_set1(d->factor[row]), low = vf_mul(vf_load(sums), factor);
+        vf high = vf_mul(vf_load(sums + SIDE), factor);
+        if (d->was && d->was[row] >= 0.0f)
+            add_row(d, out, row, &low, &high);
+        fetch_drain(d, step, row + SOON);
+        vf_store(out, low);
+        vf_store(out + SIDE, high);
     }
 }
 
@@ -235,8 +277,8 @@ void attn__parts_feed_begin(attn__parts_feed *f, int64_t portions)
 {
     int64_t splits = 0, fetches = 0, each = attn__most(portions, 1);
     f->beside.portion = portion;
-    f->split.side = f->fetch.side = 0;
-    f->split.tile = f->split.part = f->fetch.tile = f->fetch.row = f->drained = 0;
+    split_next_side(f, 0);
+    f->drained = 0;
     for (int i = 0; i < f->sides; i++) {
         splits += portions_of(&f->side[i]);
         fetches += squares_of(&f->side[i]) * SIDE;

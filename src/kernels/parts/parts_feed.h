@@ -39,7 +39,7 @@ typedef struct attn__feed_side {
 typedef struct attn__feed_drain {
     const float *from;
     int64_t ld;
-    float *at[ATTN__FEED_STEPS];
+    float *at[ATTN__FEED_STEPS], *next[ATTN__FEED_STEPS]; /* next: after those, of as many rows; NULL: none */
     const int64_t *row_at;
     int64_t rows, steps; /* 0 rows: nothing to be done */
     const float *factor; /* [rows] */
@@ -54,11 +54,12 @@ typedef struct attn__parts_feed {
     /* Where it has come to, and how much of each is due at every portion. */
     struct {
         int side;
-        int64_t tile, part;
+        int64_t row, column, part; /* of a tile: its first row and column, and which portion of it */
+        uint16_t *out;
     } split;
     struct {
         int side;
-        int64_t tile, row;
+        int64_t row, step, line;
     } fetch;
     int64_t drained;
     struct {
