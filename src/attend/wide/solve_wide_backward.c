@@ -9,7 +9,11 @@
 
 #include <stdio.h>
 
-enum { BLOCK = 256, CHUNK = 64 }; /* P and dS of a block fill half of a usual second cache */
+enum {
+    BLOCK = 256, /* P and dS of a block fill half of a usual second cache */
+    CHUNK = ATTN__WIDE_CHUNK,
+    LEAST = 64   /* queries, and keys, for which the matrix unit pays */
+};
 
 static int64_t blocks_of(int64_t n)
 {
@@ -58,6 +62,8 @@ static void choose_sizes(attn__wide_back *w, const attn__task *task)
     w->waves = blocks_of(p->nq > p->nk ? p->nq : p->nk);
     p->dp = p->dvp = w->chunk;
     p->tile_q = (p->nq + blocks_of(p->nq) - 1) / blocks_of(p->nq);
+    if (w->unit)
+        p->tile_q = attn__round_up(p->tile_q, ATTN__PARTS_SIDE);
     p->block_k = (p->nk + blocks_of(p->nk) - 1) / blocks_of(p->nk);
     p->strip = attn__round_up(p->block_k, lanes);
     if (p->strip * (int64_t)sizeof(float) % 128 == 0) /* columns of it must not share sets of the first cache */
@@ -70,6 +76,31 @@ static void choose_sizes(attn__wide_back *w, const attn__task *task)
     w->may_hide = task->has_bias || task->has_mask || task->has_lens || task->has_dropout || task->problem.nbands;
 }
 
+/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+static bool streams(const attn__task *task, unsigned want)
+{
+    const struct {
+        const attn__group *channels;
+        size_t stride;
+        bool wanted;
+    } operands[] = {
+        {&task->contract, ATTN__STRIDE(dim.q), true},
+        {&task->contract, ATTN__STRIDE(dim.k), true},
+        {&task->value, ATTN__STRIDE(dim.v), true},
+        {&task->value, ATTN__STRIDE(dim.o), true},
+        {&task->value, ATTN__STRIDE(dim.dout), true},
+        {&task->contract, ATTN__STRIDE(dim.dq), want & ATTN__BACK_Q},
+        {&task->contract, ATTN__STRIDE(dim.dk), want & ATTN__BACK_K},
+        {&task->value, ATTN__STRIDE(dim.dv), want & ATTN__BACK_V},
+    };
+    bool fit = attn__parts_for(task->isa) && task->query.size >= LEAST && task->key.size >= LEAST;
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+        attn__wide_operand x = attn__wide_operand_of(operands[i].channels, operands[i].stride, task->problem.dtype);
+        fit = fit && (!operands[i].wanted || attn__wide_streams(&x, operands[i].channels->size));
+    }
+    return fit;
+}
+
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
 {
     attn__wide_back *w = attn__alloc_zero(context, sizeof *w);
@@ -78,11 +109,12 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     attn__back_plan *p = &w->back;
     attn__back_plan_start(p, task);
     w->sums = attn__channels_for(p->tile->isa);
+    w->unit = streams(task, p->want) ? attn__parts_for(task->isa) : NULL;
     choose_sizes(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_back_bytes(w, task));
-    snprintf(recipe->text, sizeof recipe->text, "blocks of %d queries x %d keys, %d channels a step, %d waves",
-             (int)p->tile_q, (int)p->chunk_k, (int)w->chunk, (int)w->waves);
+    snprintf(recipe->text, sizeof recipe->text, "%sblocks of %d queries x %d keys, %d channels a step, %d waves",
+             w->unit ? "matrix unit, " : "", (int)p->tile_q, (int)p->chunk_k, (int)w->chunk, (int)w->waves);
     return ATTN_OK;
 }
 

@@ -28,6 +28,8 @@ typedef struct block {
     float *ones, *scale;     /* a factor for each row of a tile */
     int64_t *table;
     attn__ahead ahead;
+    attn__wide_stream stream;
+    float *dots; /* with the matrix unit: delta's 16 sums of each query */
 } block;
 
 /* One operand's rows and where they are copied to. */
@@ -51,8 +53,14 @@ static size_t place(const attn__wide_back *w, void *memory, block *x)
         *floats[i] = base ? (float *)(void *)(base + used) : NULL;
         used += ((size_t)counts[i] * sizeof(float) + 63) / 64 * 64;
     }
-    x->table = base ? (int64_t *)(void *)(base + used) : NULL;
-    return used + ((size_t)w->chunk * sizeof(int64_t) + 63) / 64 * 64;
+    attn__pile pile = {base, used};
+    x->table = attn__pile_take(&pile, w->chunk, sizeof(int64_t));
+    x->stream.unit = w->unit;
+    if (w->unit) {
+        attn__wide_stream_place(&x->stream, &pile, rows);
+        x->dots = attn__pile_take(&pile, p->tile_q * ATTN__PARTS_SIDE, sizeof(float));
+    }
+    return pile.used;
 }
 
 size_t attn__wide_back_bytes(const attn__wide_back *wide, const attn__task *task)
@@ -96,27 +104,80 @@ static void add_scores(block *x, const side *queries, const side *keys, int64_t 
     attn__wide_multiply(p->tile, &args, &x->ahead);
 }
 
+/* One of the two products of scores. */
+typedef struct scoring {
+    block *x;
+    side queries, keys;
+    int64_t channels;
+    float factor, *out;
+} scoring;
+
+static void score_chunk(void *user, int64_t first, int64_t n)
+{
+    const scoring *s = user;
+    (void)n;
+    add_scores(s->x, &s->queries, &s->keys, first, s->channels, s->factor, s->out);
+}
+
+static attn__wide_rows rows_of(const side *s)
+{
+    return (attn__wide_rows){s->operand, s->base, s->at, s->rows};
+}
+
+/* `with` NULL: no sums for delta. */
+static void score_in_stream(scoring *s, const side *with)
+{
+    block *x = s->x;
+    attn__wide_scores scores = {.a = rows_of(&s->queries), .b = rows_of(&s->keys), .factor = s->factor,
+                                .channels = s->channels, .dots = x->dots, .strips = 1, .plain = score_chunk, .user = s};
+    scores.strip[0] = (attn__wide_strip){0, attn__pieces(s->keys.rows, ATTN__PARTS_SIDE), s->out, x->wide->back.strip};
+    if (with)
+        scores.with = rows_of(with);
+    attn__wide_stream_scores(&x->stream, &scores);
+}
+
+static void add_deltas(block *x, const scoring *s, const side *o)
+{
+    attn__back_run *run = &x->run;
+    for (int64_t first = 0, n; first < s->channels; first += n) {
+        n = attn__least(s->channels - first, x->wide->chunk);
+        score_chunk((void *)(uintptr_t)s, first, n);
+        copy(x, o, first, n);
+        for (int64_t r = 0; r < run->tile_n; r++)
+            run->m.delta[r] += run->plan->backward->dot(s->queries.panel + r * x->wide->chunk,
+                                                        o->panel + r * x->wide->chunk, n);
+    }
+}
+
+static void add_deltas_in_stream(block *x, scoring *s, const side *o)
+{
+    attn__back_run *run = &x->run;
+    memset(x->dots, 0, (size_t)(run->tile_n * ATTN__PARTS_SIDE) * sizeof(float));
+    score_in_stream(s, o);
+    for (int64_t i = 0; i < run->tile_n * ATTN__PARTS_SIDE; i++)
+        run->m.delta[i / ATTN__PARTS_SIDE] += x->dots[i];
+}
+
 static void score(block *x)
 {
     attn__back_run *run = &x->run;
     const attn__back_plan *p = run->plan;
-    side q = {&x->q, run->arrays->q, run->m.q_at, run->tile_n, run->m.q};
-    side k = {&x->k, run->arrays->k, run->m.k_at, run->block_n, run->m.kt};
-    for (int64_t first = 0; first < p->d; first += x->wide->chunk)
-        add_scores(x, &q, &k, first, p->d, p->score_scale, run->m.s);
+    scoring s = {x, {&x->q, run->arrays->q, run->m.q_at, run->tile_n, run->m.q},
+                 {&x->k, run->arrays->k, run->m.k_at, run->block_n, run->m.kt}, p->d, p->score_scale, run->m.s};
+    if (x->wide->unit)
+        score_in_stream(&s, NULL);
+    for (int64_t first = 0; first < p->d && !x->wide->unit; first += x->wide->chunk)
+        score_chunk(&s, first, x->wide->chunk);
     if (!(run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS)))
         return;
-    side dout = {&x->dout, run->arrays->dout, run->m.dout_at, run->tile_n, run->m.dout};
-    side v = {&x->v, run->arrays->v, run->m.v_at, run->block_n, run->m.vt};
+    scoring ds = {x, {&x->dout, run->arrays->dout, run->m.dout_at, run->tile_n, run->m.dout},
+                  {&x->v, run->arrays->v, run->m.v_at, run->block_n, run->m.vt}, p->dv, 1.0f, run->m.ds};
     side o = {&x->o, run->arrays->o, run->m.o_at, run->tile_n, x->o_rows};
     memset(run->m.delta, 0, (size_t)run->tile_n * sizeof(float));
-    for (int64_t first = 0; first < p->dv; first += x->wide->chunk) {
-        int64_t n = attn__least(p->dv - first, x->wide->chunk);
-        add_scores(x, &dout, &v, first, p->dv, 1.0f, run->m.ds);
-        copy(x, &o, first, n);
-        for (int64_t r = 0; r < run->tile_n; r++)
-            run->m.delta[r] += p->backward->dot(dout.panel + r * x->wide->chunk, o.panel + r * x->wide->chunk, n);
-    }
+    if (x->wide->unit)
+        add_deltas_in_stream(x, &ds, &o);
+    else
+        add_deltas(x, &ds, &o);
 }
 
 /* --------------------------------------------------------------------------------------------- weights */
@@ -176,31 +237,60 @@ static void multiply_carefully(const block *x, const gradient *g, int64_t n)
     }
 }
 
-static void add_gradient(block *x, const gradient *g)
+typedef struct adding {
+    block *x;
+    const gradient *g;
+} adding;
+
+static void add_chunk(void *user, int64_t first, int64_t n)
 {
+    const adding *a = user;
+    block *x = a->x;
+    const gradient *g = a->g;
     const attn__wide_back *w = x->wide;
     const attn__back_plan *p = &w->back;
-    int64_t lanes = p->tile->lanes;
-    bool add = !w->once;
-    attn__wide_sum sum = {p->backward, w->sums, add ? x->ones : NULL, g->factor};
-    for (int64_t first = 0, n; first < g->channels; first += n) {
-        n = attn__least(g->channels - first, w->chunk);
-        int64_t columns = (n + lanes - 1) / lanes * lanes;
-        bool finite = copy(x, &g->in, first, n);
-        attn__ahead_begin(&x->ahead);
-        attn__wide_want(&x->ahead, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
-        want(x, &g->in, first + n, g->channels);
-        attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));
-        attn__tile_args args = {.m = g->out.rows, .n = columns, .k = g->in.rows, .a = g->weight,
-                                .am = g->across ? 1 : p->strip, .ak = g->across ? p->strip : 1, .b = g->in.panel,
-                                .ldb = w->chunk, .c = g->out.panel, .ldc = w->chunk};
-        if (finite || !w->may_hide)
-            attn__wide_multiply(p->tile, &args, &x->ahead);
-        else
-            multiply_carefully(x, g, n);
-        attn__wide_put(g->out.operand, &sum, (void *)(uintptr_t)g->out.base, g->out.at, g->out.rows, first, n,
-                       g->out.panel, w->chunk);
-    }
+    int64_t lanes = p->tile->lanes, columns = (n + lanes - 1) / lanes * lanes;
+    attn__wide_sum sum = {p->backward, w->sums, w->once ? NULL : x->ones, g->factor};
+    bool finite = copy(x, &g->in, first, n);
+    attn__ahead_begin(&x->ahead);
+    attn__wide_want(&x->ahead, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
+    want(x, &g->in, first + n, g->channels);
+    attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));
+    attn__tile_args args = {.m = g->out.rows, .n = columns, .k = g->in.rows, .a = g->weight,
+                            .am = g->across ? 1 : p->strip, .ak = g->across ? p->strip : 1, .b = g->in.panel,
+                            .ldb = w->chunk, .c = g->out.panel, .ldc = w->chunk};
+    if (finite || !w->may_hide)
+        attn__wide_multiply(p->tile, &args, &x->ahead);
+    else
+        multiply_carefully(x, g, n);
+    attn__wide_put(g->out.operand, &sum, (void *)(uintptr_t)g->out.base, g->out.at, g->out.rows, first, n, g->out.panel,
+                   w->chunk);
+}
+
+/* False if nothing has been done, because some weight is not finite. */
+static bool add_in_stream(adding *a)
+{
+    const gradient *g = a->g;
+    attn__wide_stream *stream = &a->x->stream;
+    int64_t ld = a->x->wide->back.strip;
+    attn__wide_products products = {.in = rows_of(&g->in), .out = rows_of(&g->out), .channels = g->channels,
+                                    .factor = g->factor, .was = a->x->wide->once ? NULL : a->x->ones,
+                                    .plain = add_chunk, .user = a};
+    bool finite = g->across
+                      ? attn__wide_stream_weights(stream, g->weight, ld, g->in.rows, 0, g->out.rows)
+                      : attn__wide_stream_weights_along(stream, g->weight, ld, g->in.rows, g->out.rows);
+    if (finite)
+        attn__wide_stream_products(stream, &products);
+    return finite;
+}
+
+static void add_gradient(block *x, const gradient *g)
+{
+    adding a = {x, g};
+    if (x->wide->unit && add_in_stream(&a))
+        return;
+    for (int64_t first = 0; first < g->channels; first += x->wide->chunk)
+        add_chunk(&a, first, attn__least(g->channels - first, x->wide->chunk));
 }
 
 static void add_gradients(block *x)
@@ -284,6 +374,8 @@ static void run_cell(void *user, int64_t number, int thread)
     int64_t waves = wide->waves, cells = wide->in_turn ? 1 : waves, turns = wide->in_turn ? waves * waves : 1;
     block x;
     begin(w, thread, &x);
+    if (wide->unit)
+        wide->unit->begin();
     for (int64_t s = 0; s < wide->back.shared; s++) {
         attn__back_item_find(w->task, number / cells, s, &x.run.item);
         for (int64_t turn = 0; turn < turns; turn++) {
@@ -292,6 +384,8 @@ static void run_cell(void *user, int64_t number, int thread)
             run_block(&x, (key + step) % waves, key);
         }
     }
+    if (wide->unit)
+        wide->unit->end();
 }
 
 static void clear(block *x, const attn__wide_operand *operand, void *base, const attn__group *rows, size_t stride,

@@ -14,7 +14,7 @@
 #define ATTN_ATTEND_WIDE_BACKWARD_H
 
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_stream.h"
 
 /* Made by plan, read-only afterwards. */
 typedef struct attn__wide_back {
@@ -25,6 +25,7 @@ typedef struct attn__wide_back {
     bool once;     /* each gradient is written once, not added to */
     bool in_turn;  /* the blocks of one batch item may write the same elements */
     bool may_hide; /* pairs may be masked or dropped */
+    const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
 } attn__wide_back;
 
 size_t attn__wide_back_bytes(const attn__wide_back *wide, const attn__task *task);
