@@ -9,10 +9,7 @@
 
 #include <stdio.h>
 
-enum {
-    LEAST = 64,    /* queries, and keys, for which the matrix unit pays */
-    STREAMED = 256 /* keys of a block there, whose weights and chunks are three halves as large */
-};
+enum { STREAMED = 256 }; /* keys of a block in the matrix unit, whose weights and chunks are three halves as large */
 
 /* Beside flash: each channel is copied as often, and the scores are stored after each chunk, which costs more than it
  * saves until the head fills the second cache.  Blocks are larger, so bands leave more of them half empty. */
@@ -48,7 +45,7 @@ static void choose_blocks(attn__wide *w, const attn__task *task)
     w->sums_apart = w->key_blocks > 1 && task->problem.dtype == ATTN_BF16;
 }
 
-/* f32 takes the matrix unit where each of its steps is a run of neighbours, and blocks fill enough of its tiles. */
+/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
 static bool streams(const attn__task *task)
 {
     const attn_dtype dtype = task->problem.dtype;
@@ -57,8 +54,7 @@ static bool streams(const attn__task *task)
                              v = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.v), dtype),
                              o = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.o), dtype);
     int64_t channels = task->contract.size, values = task->value.size;
-    return attn__parts_for(task->isa) && task->query.size >= LEAST && task->key.size >= LEAST &&
-           attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) && attn__wide_streams(&v, values) &&
+    return attn__wide_stream_pays(task) && attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) && attn__wide_streams(&v, values) &&
            attn__wide_streams(&o, values);
 }
 

@@ -9,11 +9,7 @@
 
 #include <stdio.h>
 
-enum {
-    BLOCK = 256, /* P and dS of a block fill half of a usual second cache */
-    CHUNK = ATTN__WIDE_CHUNK,
-    LEAST = 64   /* queries, and keys, for which the matrix unit pays */
-};
+enum { BLOCK = 256, CHUNK = ATTN__WIDE_CHUNK }; /* P and dS of a block fill half of a usual second cache */
 
 static int64_t blocks_of(int64_t n)
 {
@@ -93,7 +89,7 @@ static bool streams(const attn__task *task, unsigned want)
         {&task->contract, ATTN__STRIDE(dim.dk), want & ATTN__BACK_K},
         {&task->value, ATTN__STRIDE(dim.dv), want & ATTN__BACK_V},
     };
-    bool fit = attn__parts_for(task->isa) && task->query.size >= LEAST && task->key.size >= LEAST;
+    bool fit = attn__wide_stream_pays(task);
     for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
         attn__wide_operand x = attn__wide_operand_of(operands[i].channels, operands[i].stride, task->problem.dtype);
         fit = fit && (!operands[i].wanted || attn__wide_streams(&x, operands[i].channels->size));

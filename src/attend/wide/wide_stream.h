@@ -25,6 +25,8 @@ typedef struct attn__wide_stream {
 
 /* Takes room for products of at most so many rows on each side. */
 void attn__wide_stream_place(attn__wide_stream *stream, attn__pile *pile, int64_t rows);
+/* Whether the machine has the unit, and so many queries and keys gain by it. */
+bool attn__wide_stream_pays(const attn__task *task);
 /* Whether the channels come in runs that the unit's steps divide. */
 bool attn__wide_streams(const attn__wide_operand *operand, int64_t channels);
 
