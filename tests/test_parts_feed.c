@@ -12,7 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH, MOST = 80, TILES = 6 * 6 * ATTN__PARTS_F32 * ATTN__PARTS_TILE };
+enum {
+    SIDE = ATTN__PARTS_SIDE,
+    DEPTH = ATTN__PARTS_DEPTH,
+    MOST = 80,
+    TILES = 6 * 6 * ATTN__PARTS_F32 * ATTN__PARTS_TILE
+};
 
 static const attn__parts_kernel *kernel;
 static uint16_t _Alignas(64) tiles_a[TILES], tiles_b[TILES];

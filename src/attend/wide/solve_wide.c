@@ -54,8 +54,8 @@ static bool streams(const attn__task *task)
                              v = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.v), dtype),
                              o = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.o), dtype);
     int64_t channels = task->contract.size, values = task->value.size;
-    return attn__wide_stream_pays(task) && attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) && attn__wide_streams(&v, values) &&
-           attn__wide_streams(&o, values);
+    return attn__wide_stream_pays(task) && attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) &&
+           attn__wide_streams(&v, values) && attn__wide_streams(&o, values);
 }
 
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
@@ -87,7 +87,8 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     char unit[40];
     int nparts = w->unit ? ATTN__PARTS_F32 : f->nparts;
     if (f->parts || w->unit)
-        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(task->isa), nparts, nparts == 1 ? "" : "s");
+        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(task->isa), nparts,
+                 nparts == 1 ? "" : "s");
     else
         snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
                  f->tile->lanes * f->tile->vectors);

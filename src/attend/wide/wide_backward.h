@@ -28,6 +28,23 @@ typedef struct attn__wide_back {
     const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
 } attn__wide_back;
 
+/* The tile at hand. */
+typedef struct attn__wide_block {
+    attn__back_run run;
+    const attn__wide_back *wide;
+    attn__wide_operand q, k, v, o, dout, dq, dk, dv;
+    float *o_rows;       /* [tile_q][chunk] */
+    float *ones, *scale; /* a factor for each row of a tile */
+    int64_t *table;
+    attn__ahead ahead;
+    attn__wide_stream stream;
+    float *dots; /* with the matrix unit: delta's 16 sums of each query */
+} attn__wide_block;
+
+/* Points it into `memory` (NULL: only counts); returns the bytes used. */
+size_t attn__wide_block_place(const attn__wide_back *wide, void *memory, attn__wide_block *block);
+void attn__wide_block_run(attn__wide_block *block, int64_t query_block, int64_t key_block);
+
 size_t attn__wide_back_bytes(const attn__wide_back *wide, const attn__task *task);
 void attn__wide_backward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
                          void *workspace);

@@ -166,6 +166,6 @@ void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void
     int64_t run = run_from(x, first, n), size = (int64_t)attn_dtype_size(x->dtype);
     const char *start = n > 0 ? attn__wide_at(x, base, first) : base;
     if (n > 0 && run * size >= LINE && ahead->streams < ATTN__AHEAD_STREAMS)
-        attn__ahead_add_runs(ahead, start, size, at, rows, n / run, n > run ? (const char *)attn__wide_at(x, base, first + run) - start : 0,
-                             run * size);
+        attn__ahead_add_runs(ahead, start, size, at, rows, n / run,
+                             n > run ? (const char *)attn__wide_at(x, base, first + run) - start : 0, run * size);
 }

@@ -11,7 +11,6 @@ enum {
     DEPTH = ATTN__PARTS_DEPTH,
     CHUNK = ATTN__FEED_COLUMNS,
     PARTS = ATTN__PARTS_F32,
-    SHORT = 4,       /* steps along k whose tiles of B stay in the first cache */
     PORTIONS = 2 * PARTS /* of a step of a square */
 };
 _Static_assert((int)CHUNK == (int)ATTN__WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
@@ -169,20 +168,11 @@ static void multiply_chunk(attn__wide_stream *s, const attn__wide_products *x, i
 {
     int at = (int)(first / CHUNK % 2);
     int64_t steps = attn__pieces(x->in.rows, DEPTH);
-    attn__parts_side in = attn__parts_packed(s->tiles[at][0], steps, PARTS);
-    attn__parts_args args = {.m = attn__pieces(x->out.rows, SIDE), .n = 2, .parts = PARTS, .a = s->weights, .b = in,
-                             .ldc = CHUNK};
-    const uint16_t *weights = s->weights.data + x->first / SIDE * s->weights.block;
-    for (int64_t n = 0; n < columns / SIDE; n += 2) {
-        for (int64_t k = 0; k < steps; k += SHORT) {
-            args.k = attn__least(steps - k, SHORT);
-            args.a.data = (uint16_t *)(uintptr_t)weights + k * args.a.step;
-            args.b.data = in.data + n * in.block + k * in.step;
-            args.c = s->sums[at] + n * SIDE;
-            args.accumulate = k > 0;
-            s->unit->run_beside(&args, &s->feed.beside);
-        }
-    }
+    attn__parts_args args = {.m = attn__pieces(x->out.rows, SIDE), .n = columns / SIDE, .k = steps, .parts = PARTS,
+                             .a = s->weights, .b = attn__parts_packed(s->tiles[at][0], steps, PARTS),
+                             .c = s->sums[at], .ldc = CHUNK};
+    args.a.data += x->first / SIDE * args.a.block;
+    s->unit->run_beside(&args, &s->feed.beside);
 }
 
 void attn__wide_stream_products(attn__wide_stream *s, const attn__wide_products *x)

@@ -73,10 +73,11 @@ typedef struct attn__wide_products {
 } attn__wide_products;
 void attn__wide_stream_products(attn__wide_stream *stream, const attn__wide_products *products);
 
-/* x[depth][rows], rows of ld numbers, as weights' tiles from row `first` on, a multiple of 16; or x[rows][depth].  False
- * if any is infinite or NaN. */
+/* x[depth][rows], rows of ld numbers, as weights' tiles from row `first` on, a multiple of 16; or x[rows][depth].
+ * False if any is infinite or NaN. */
 bool attn__wide_stream_weights(attn__wide_stream *stream, const float *x, int64_t ld, int64_t depth, int64_t first,
                                int64_t rows);
-bool attn__wide_stream_weights_along(attn__wide_stream *stream, const float *x, int64_t ld, int64_t depth, int64_t rows);
+bool attn__wide_stream_weights_along(attn__wide_stream *stream, const float *x, int64_t ld, int64_t depth,
+                                     int64_t rows);
 
 #endif
