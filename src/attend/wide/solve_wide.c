@@ -11,13 +11,38 @@
 
 enum { STREAMED = 256 }; /* keys of a block in the matrix unit, whose weights and chunks are three halves as large */
 
-/* Beside flash: each channel is copied as often, and the scores are stored after each chunk, which costs more than it
- * saves until the head fills the second cache.  Blocks are larger, so bands leave more of them half empty. */
+/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+static bool streams(const attn__task *task)
+{
+    const attn_dtype dtype = task->problem.dtype;
+    const attn__wide_operand q = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.q), dtype),
+                             k = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.k), dtype),
+                             v = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.v), dtype),
+                             o = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.o), dtype);
+    int64_t channels = task->contract.size, values = task->value.size;
+    return attn__wide_stream_pays(task) && attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) &&
+           attn__wide_streams(&v, values) && attn__wide_streams(&o, values);
+}
+
+/* From how many channels on flash is slower.  Each channel is copied as often as there, and the scores are stored after
+ * each chunk, which costs more than it saves until the head fills the second cache; in the matrix unit that is done
+ * beside the products, and pays sooner, soonest where one block is all. */
+static int64_t least_channels(const attn__task *task)
+{
+    enum { PLAIN = 641, STREAM = 512, BLOCK = 256, SHORT = 128 };
+    int64_t queries = task->query.size, keys = task->key.size;
+    if (!streams(task))
+        return PLAIN;
+    return attn__most(queries, keys) <= STREAMED && attn__least(queries, keys) >= SHORT ? BLOCK : STREAM;
+}
+
+/* Beside flash.  Blocks are larger, so bands leave more of them half empty. */
 static double cost(const attn__task *task)
 {
     double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
-    double channels = (double)(task->contract.size + task->value.size);
-    return pairs * channels * (channels > 640 ? 0.98 : 1.1) * (task->problem.nbands ? 1.2 : 1);
+    int64_t channels = task->contract.size + task->value.size;
+    return pairs * (double)channels * (channels >= least_channels(task) ? 0.98 : 1.1) *
+           (task->problem.nbands ? 1.2 : 1);
 }
 
 /* The number of equal parts of at most `most`, and the length of one, rounded up to `unit`. */
@@ -43,19 +68,6 @@ static void choose_blocks(attn__wide *w, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
     w->key_blocks = (task->key.size + f->key_block - 1) / f->key_block;
     w->sums_apart = w->key_blocks > 1 && task->problem.dtype == ATTN_BF16;
-}
-
-/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
-static bool streams(const attn__task *task)
-{
-    const attn_dtype dtype = task->problem.dtype;
-    const attn__wide_operand q = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.q), dtype),
-                             k = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.k), dtype),
-                             v = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.v), dtype),
-                             o = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.o), dtype);
-    int64_t channels = task->contract.size, values = task->value.size;
-    return attn__wide_stream_pays(task) && attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) &&
-           attn__wide_streams(&v, values) && attn__wide_streams(&o, values);
 }
 
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)

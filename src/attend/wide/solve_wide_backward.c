@@ -24,12 +24,50 @@ static const char *refuse(const attn__task *task)
     return attn__back_refuse(task);
 }
 
-/* Faster than flash_backward from heads of 256 on, but its larger blocks are left half empty by bands. */
+/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+static bool streams(const attn__task *task)
+{
+    const unsigned with = task->problem.with;
+    const struct {
+        const attn__group *channels;
+        size_t stride;
+        bool wanted;
+    } operands[] = {
+        {&task->contract, ATTN__STRIDE(dim.q), true},
+        {&task->contract, ATTN__STRIDE(dim.k), true},
+        {&task->value, ATTN__STRIDE(dim.v), true},
+        {&task->value, ATTN__STRIDE(dim.o), true},
+        {&task->value, ATTN__STRIDE(dim.dout), true},
+        {&task->contract, ATTN__STRIDE(dim.dq), with & ATTN_WANT_DQ},
+        {&task->contract, ATTN__STRIDE(dim.dk), with & ATTN_WANT_DK},
+        {&task->value, ATTN__STRIDE(dim.dv), with & ATTN_WANT_DV},
+    };
+    bool fit = attn__wide_stream_pays(task);
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+        attn__wide_operand x = attn__wide_operand_of(operands[i].channels, operands[i].stride, task->problem.dtype);
+        fit = fit && (!operands[i].wanted || attn__wide_streams(&x, operands[i].channels->size));
+    }
+    return fit;
+}
+
+/* Beside flash_backward, for each channel: faster from heads of 256 on, in the matrix unit of 160, where one block is all
+ * of 128.  Its larger blocks are left half empty by bands. */
+static double cost_of_channel(const attn__task *task)
+{
+    enum { PLAIN = 512, STREAM = 320, ONE = 256, SHORT = 128 };
+    int64_t channels = task->contract.size + task->value.size;
+    int64_t queries = task->query.size, keys = task->key.size;
+    bool stream = streams(task), one = attn__most(queries, keys) <= BLOCK && attn__least(queries, keys) >= SHORT;
+    if (stream && channels >= STREAM)
+        return 0.8;
+    return channels >= (stream && one ? ONE : PLAIN) ? 0.98 : 1.1;
+}
+
 static double cost(const attn__task *task)
 {
     double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
     double channels = (double)(task->contract.size + task->value.size);
-    return pairs * channels * (channels >= 512 ? 0.98 : 1.1) * (task->problem.nbands ? 1.2 : 1);
+    return pairs * channels * cost_of_channel(task) * (task->problem.nbands ? 1.2 : 1);
 }
 
 /* True if two blocks of one batch item may add to one element. */
@@ -72,31 +110,6 @@ static void choose_sizes(attn__wide_back *w, const attn__task *task)
     w->may_hide = task->has_bias || task->has_mask || task->has_lens || task->has_dropout || task->problem.nbands;
 }
 
-/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
-static bool streams(const attn__task *task, unsigned want)
-{
-    const struct {
-        const attn__group *channels;
-        size_t stride;
-        bool wanted;
-    } operands[] = {
-        {&task->contract, ATTN__STRIDE(dim.q), true},
-        {&task->contract, ATTN__STRIDE(dim.k), true},
-        {&task->value, ATTN__STRIDE(dim.v), true},
-        {&task->value, ATTN__STRIDE(dim.o), true},
-        {&task->value, ATTN__STRIDE(dim.dout), true},
-        {&task->contract, ATTN__STRIDE(dim.dq), want & ATTN__BACK_Q},
-        {&task->contract, ATTN__STRIDE(dim.dk), want & ATTN__BACK_K},
-        {&task->value, ATTN__STRIDE(dim.dv), want & ATTN__BACK_V},
-    };
-    bool fit = attn__wide_stream_pays(task);
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
-        attn__wide_operand x = attn__wide_operand_of(operands[i].channels, operands[i].stride, task->problem.dtype);
-        fit = fit && (!operands[i].wanted || attn__wide_streams(&x, operands[i].channels->size));
-    }
-    return fit;
-}
-
 static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
 {
     attn__wide_back *w = attn__alloc_zero(context, sizeof *w);
@@ -105,7 +118,7 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     attn__back_plan *p = &w->back;
     attn__back_plan_start(p, task);
     w->sums = attn__channels_for(p->tile->isa);
-    w->unit = streams(task, p->want) ? attn__parts_for(task->isa) : NULL;
+    w->unit = streams(task) ? attn__parts_for(task->isa) : NULL;
     choose_sizes(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_back_bytes(w, task));

@@ -54,8 +54,7 @@ VF_FN void cut(vf a, vf b, uint16_t *out, vf *odd)
 /* 16 columns of a row, or zeros. */
 VF_FN vf load(const attn__feed_side *s, const float *columns, int64_t row)
 {
-    bool there = row < s->rows;
-    return _mm512_maskz_loadu_ps(there ? (vm)0xffff : (vm)0, columns + (there ? s->row_at[row] : 0));
+    return row < s->rows ? vf_load(columns + s->row_at[row]) : vf_zero();
 }
 
 /* The operand's and the other one's product of a row of 32, to the row's 16 sums. */
