@@ -52,7 +52,7 @@ static void check(random_problem *r, bool backward, void (*change)(random_proble
 static void tied_rows_of_odd_sizes(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{37, 61, 24}, {128, 9, 8}, {3, 50, 65}, {300, 1, 1}, {1, 97, 200}, {17, 33, 7}};
+    static const int64_t sizes[][3] = {{37, 61, 24}, {128, 9, 8}, {3, 50, 65}, {300, 1, 1}, {1, 97, 200}, {17, 33, 7}, {3, 97, 32}, {1, 64, 96}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         static random_problem r;
         memset(&r, 0, sizeof r);
@@ -89,6 +89,11 @@ static void more_keys_than_a_block(void **state)
     make_heads(&r, &heads);
     r.forward.dtype = ATTN_BF16;
     check(&r, false, NULL);
+    heads = (attn_heads){.batch = 1, .heads = 1, .queries = 90, .keys = 290, .dim = 32, .dim_value = 96,
+                         .causal = ATTN_CAUSAL_BOTTOM_RIGHT, .key_padding = true};
+    make_heads(&r, &heads);
+    r.forward.dropout = 0.2;
+    check(&r, true, NULL);
 }
 
 /* The last queries of the first problem, and the first ones of the second, have no keys at all. */
@@ -103,6 +108,11 @@ static void blocks_that_nobody_sees(void **state)
     check(&r, true, NULL);
     heads.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     heads.lens_per = 1;
+    make_heads(&r, &heads);
+    check(&r, true, NULL);
+    heads.dim = 32;
+    heads.queries = 300;
+    heads.heads = 1;
     make_heads(&r, &heads);
     check(&r, true, NULL);
 }
@@ -128,6 +138,11 @@ static void poison_behind_masks_stays_there(void **state)
     check(&r, true, hide_poison);
     heads.keys = 600;
     heads.dim = 9;
+    make_heads(&r, &heads);
+    check(&r, true, hide_poison);
+    heads.queries = 70;
+    heads.keys = 280;
+    heads.dim = 96;
     make_heads(&r, &heads);
     check(&r, true, hide_poison);
 }

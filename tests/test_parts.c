@@ -327,9 +327,14 @@ static void odd_weights_are_told(void **state)
 }
 
 /* Sums begin with a column's bias, and what is called beside them changes nothing. */
-static void count_call(void *user)
+typedef struct counter {
+    attn__parts_beside beside;
+    int64_t calls;
+} counter;
+
+static void count_call(attn__parts_beside *beside)
 {
-    ++*(int64_t *)user;
+    ((counter *)beside)->calls++;
 }
 
 static void products_call_what_is_beside_them(void **state)
@@ -348,14 +353,12 @@ static void products_call_what_is_beside_them(void **state)
             bias[i] = (float)attn__rng_normal(&rng);
         attn__parts_args args = {.m = s.m / 16, .n = s.n / 16, .k = tiles(s.k, 32), .parts = 3, .a = a, .b = b,
                                  .c = c[0], .ldc = 80, .column_bias = bias};
-        int64_t calls = 0, squares = tiles(s.m, 32) * tiles(s.n, 32);
+        counter count = {.beside.portion = count_call};
         kernel->begin();
         kernel->run(&args);
         args.c = c[1];
-        args.beside = count_call;
-        args.user = &calls;
-        kernel->run(&args);
-        assert_int_equal(calls, 6 * args.k * squares);
+        kernel->run_beside(&args, &count.beside);
+        assert_int_equal(count.calls, 6 * args.k * tiles(s.m, 32) * tiles(s.n, 32));
         assert_memory_equal(c[0], c[1], sizeof c[0]);
         args.k = 0; /* then the bias is all there is */
         kernel->run(&args);

@@ -29,6 +29,7 @@ typedef struct block {
 
 /* A thread's work.  `next` is packed beside the products of `now`. */
 typedef struct worker {
+    attn__parts_beside beside; /* the first member */
     attn__parts_product *p;
     int thread;
     bool once; /* two squares of sums, in turns */
@@ -159,9 +160,9 @@ static bool is_due(int64_t *count, int64_t due, int64_t of)
     return now;
 }
 
-static void beside(void *user)
+static void do_some(attn__parts_beside *beside)
 {
-    worker *w = user;
+    worker *w = (worker *)beside;
     if (is_due(&w->stores, PORTIONS, w->calls)) {
         for (int64_t i = 0; i < w->at_once; i++)
             store_some(&w->square);
@@ -207,15 +208,13 @@ static void sum_square(worker *w, int64_t m, int64_t panel)
                              .b = p->b,
                              .c = next.sums,
                              .ldc = PANEL,
-                             .accumulate = t->k > 0,
-                             .beside = beside,
-                             .user = w};
+                             .accumulate = t->k > 0};
     args.a.data += m / SIDE * t->a.block;
     args.b.data += column / SIDE * p->b.block + (t->k - p->begin) / ATTN__PARTS_DEPTH * p->b.step;
     args.column_bias = p->g->bias && t->k == 0 ? p->padded + column : NULL;
     if (w->square.sums == next.sums)
         finish_square(&w->square);
-    p->kernel->run(&args);
+    p->kernel->run_beside(&args, &w->beside);
     finish_square(&w->square);
     if (t->k + t->depth == p->g->k)
         w->square = next;
@@ -224,7 +223,7 @@ static void sum_square(worker *w, int64_t m, int64_t panel)
 void attn__gemm_parts_work(void *product, int64_t index, int thread)
 {
     attn__parts_product *p = product;
-    worker w = {.p = p, .thread = (int)index, .once = p->once};
+    worker w = {.beside.portion = do_some, .p = p, .thread = (int)index, .once = p->once};
     (void)thread;
     w.sums = p->sums + (p->of_items ? 0 : index * p->squares * SQUARE);
     w.next = block_after(&w, &(block){.k = p->end});

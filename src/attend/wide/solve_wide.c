@@ -2,20 +2,47 @@
  *
  * solve_wide.c - heads of thousands of channels, forward: what it accepts, and its plan.  wide.h has the algorithm.
  */
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_stream.h"
 
 #include "attend/task/offsets.h"
 #include "base/integers.h"
 
 #include <stdio.h>
 
-/* Beside flash: each channel is copied as often, and the scores are stored after each chunk, which costs more than it
- * saves until the head fills the second cache.  Blocks are larger, so bands leave more of them half empty. */
+enum { STREAMED = 256 }; /* keys of a block in the matrix unit, whose weights and chunks are three halves as large */
+
+/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+static bool streams(const attn__task *task)
+{
+    const attn_dtype dtype = task->problem.dtype;
+    const attn__wide_operand q = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.q), dtype),
+                             k = attn__wide_operand_of(&task->contract, ATTN__STRIDE(dim.k), dtype),
+                             v = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.v), dtype),
+                             o = attn__wide_operand_of(&task->value, ATTN__STRIDE(dim.o), dtype);
+    int64_t channels = task->contract.size, values = task->value.size;
+    return attn__wide_stream_pays(task) && attn__wide_streams(&q, channels) && attn__wide_streams(&k, channels) &&
+           attn__wide_streams(&v, values) && attn__wide_streams(&o, values);
+}
+
+/* From how many channels on flash is slower.  Each channel is copied as often as there, and the scores are stored after
+ * each chunk, which costs more than it saves until the head fills the second cache; in the matrix unit that is done
+ * beside the products, and pays sooner, soonest where one block is all. */
+static int64_t least_channels(const attn__task *task)
+{
+    enum { PLAIN = 641, STREAM = 512, BLOCK = 256, SHORT = 128 };
+    int64_t queries = task->query.size, keys = task->key.size;
+    if (!streams(task))
+        return PLAIN;
+    return attn__most(queries, keys) <= STREAMED && attn__least(queries, keys) >= SHORT ? BLOCK : STREAM;
+}
+
+/* Beside flash.  Blocks are larger, so bands leave more of them half empty. */
 static double cost(const attn__task *task)
 {
     double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
-    double channels = (double)(task->contract.size + task->value.size);
-    return pairs * channels * (channels > 640 ? 0.98 : 1.1) * (task->problem.nbands ? 1.2 : 1);
+    int64_t channels = task->contract.size + task->value.size;
+    return pairs * (double)channels * (channels >= least_channels(task) ? 0.98 : 1.1) *
+           (task->problem.nbands ? 1.2 : 1);
 }
 
 /* The number of equal parts of at most `most`, and the length of one, rounded up to `unit`. */
@@ -32,7 +59,8 @@ static void choose_blocks(attn__wide *w, const attn__task *task)
     attn__flash *f = w->flash;
     int64_t wide = f->tile->lanes * f->vectors;
     int64_t room = (int64_t)task->caches.l2 / 2 / (int64_t)sizeof(float);
-    f->key_block = part(task->key.size, 512, f->parts ? ATTN__PARTS_DEPTH : 8);
+    f->key_block = w->unit ? part(task->key.size, STREAMED, ATTN__PARTS_DEPTH)
+                           : part(task->key.size, 512, f->parts ? ATTN__PARTS_DEPTH : 8);
     int64_t most = room / f->key_block;
     most = most < wide ? wide : most > 288 ? 288 : most / wide * wide;
     f->query_block = part(task->query.size, most, f->tile->lanes);
@@ -53,9 +81,12 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     w->sums = attn__channels_for(f->tile->isa);
     w->channels = f->channels;
     w->values = f->values;
-    /* Of f32, three parts of every chunk cost what their products save. */
     if (task->problem.dtype == ATTN_BF16 && attn__flash_in_parts(f, task))
         attn__flash_use_parts(f, task);
+    if (streams(task)) {
+        w->unit = attn__parts_for(task->isa);
+        f->vectors = 2; /* a subtile is as wide as a square of tiles */
+    }
     int64_t chunk = f->parts ? ATTN__WIDE_PARTS_CHUNK : ATTN__WIDE_CHUNK;
     f->channels = attn__least(w->channels, chunk);
     f->values = attn__least(attn__round_up(w->values, 16), chunk);
@@ -66,9 +97,10 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_bytes(w, task));
     char unit[40];
-    if (f->parts)
-        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(f->parts->isa), f->nparts,
-                 f->nparts == 1 ? "" : "s");
+    int nparts = w->unit ? ATTN__PARTS_F32 : f->nparts;
+    if (f->parts || w->unit)
+        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(task->isa), nparts,
+                 nparts == 1 ? "" : "s");
     else
         snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
                  f->tile->lanes * f->tile->vectors);

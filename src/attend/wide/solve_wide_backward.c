@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { BLOCK = 256, CHUNK = 64 }; /* P and dS of a block fill half of a usual second cache */
+enum { BLOCK = 256, CHUNK = ATTN__WIDE_CHUNK }; /* P and dS of a block fill half of a usual second cache */
 
 static int64_t blocks_of(int64_t n)
 {
@@ -24,12 +24,50 @@ static const char *refuse(const attn__task *task)
     return attn__back_refuse(task);
 }
 
-/* Faster than flash_backward from heads of 256 on, but its larger blocks are left half empty by bands. */
+/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+static bool streams(const attn__task *task)
+{
+    const unsigned with = task->problem.with;
+    const struct {
+        const attn__group *channels;
+        size_t stride;
+        bool wanted;
+    } operands[] = {
+        {&task->contract, ATTN__STRIDE(dim.q), true},
+        {&task->contract, ATTN__STRIDE(dim.k), true},
+        {&task->value, ATTN__STRIDE(dim.v), true},
+        {&task->value, ATTN__STRIDE(dim.o), true},
+        {&task->value, ATTN__STRIDE(dim.dout), true},
+        {&task->contract, ATTN__STRIDE(dim.dq), with & ATTN_WANT_DQ},
+        {&task->contract, ATTN__STRIDE(dim.dk), with & ATTN_WANT_DK},
+        {&task->value, ATTN__STRIDE(dim.dv), with & ATTN_WANT_DV},
+    };
+    bool fit = attn__wide_stream_pays(task);
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+        attn__wide_operand x = attn__wide_operand_of(operands[i].channels, operands[i].stride, task->problem.dtype);
+        fit = fit && (!operands[i].wanted || attn__wide_streams(&x, operands[i].channels->size));
+    }
+    return fit;
+}
+
+/* Beside flash_backward, for each channel: faster from heads of 256 on, in the matrix unit of 160, where one block is all
+ * of 128.  Its larger blocks are left half empty by bands. */
+static double cost_of_channel(const attn__task *task)
+{
+    enum { PLAIN = 512, STREAM = 320, ONE = 256, SHORT = 128 };
+    int64_t channels = task->contract.size + task->value.size;
+    int64_t queries = task->query.size, keys = task->key.size;
+    bool stream = streams(task), one = attn__most(queries, keys) <= BLOCK && attn__least(queries, keys) >= SHORT;
+    if (stream && channels >= STREAM)
+        return 0.8;
+    return channels >= (stream && one ? ONE : PLAIN) ? 0.98 : 1.1;
+}
+
 static double cost(const attn__task *task)
 {
     double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
     double channels = (double)(task->contract.size + task->value.size);
-    return pairs * channels * (channels >= 512 ? 0.98 : 1.1) * (task->problem.nbands ? 1.2 : 1);
+    return pairs * channels * cost_of_channel(task) * (task->problem.nbands ? 1.2 : 1);
 }
 
 /* True if two blocks of one batch item may add to one element. */
@@ -58,6 +96,8 @@ static void choose_sizes(attn__wide_back *w, const attn__task *task)
     w->waves = blocks_of(p->nq > p->nk ? p->nq : p->nk);
     p->dp = p->dvp = w->chunk;
     p->tile_q = (p->nq + blocks_of(p->nq) - 1) / blocks_of(p->nq);
+    if (w->unit)
+        p->tile_q = attn__round_up(p->tile_q, ATTN__PARTS_SIDE);
     p->block_k = (p->nk + blocks_of(p->nk) - 1) / blocks_of(p->nk);
     p->strip = attn__round_up(p->block_k, lanes);
     if (p->strip * (int64_t)sizeof(float) % 128 == 0) /* columns of it must not share sets of the first cache */
@@ -78,11 +118,12 @@ static attn_status plan(attn_context *context, const attn__task *task, attn__rec
     attn__back_plan *p = &w->back;
     attn__back_plan_start(p, task);
     w->sums = attn__channels_for(p->tile->isa);
+    w->unit = streams(task) ? attn__parts_for(task->isa) : NULL;
     choose_sizes(w, task);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)task->threads, attn__wide_back_bytes(w, task));
-    snprintf(recipe->text, sizeof recipe->text, "blocks of %d queries x %d keys, %d channels a step, %d waves",
-             (int)p->tile_q, (int)p->chunk_k, (int)w->chunk, (int)w->waves);
+    snprintf(recipe->text, sizeof recipe->text, "%sblocks of %d queries x %d keys, %d channels a step, %d waves",
+             w->unit ? "matrix unit, " : "", (int)p->tile_q, (int)p->chunk_k, (int)w->chunk, (int)w->waves);
     return ATTN_OK;
 }
 

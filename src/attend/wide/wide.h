@@ -31,6 +31,8 @@ typedef struct attn__wide_operand {
 } attn__wide_operand;
 
 attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype);
+/* Where a channel lies in the row that begins at base. */
+const void *attn__wide_at(const attn__wide_operand *x, const void *base, int64_t channel);
 
 /* Channels [first, first + n) of `rows` rows to out[row * ld + channel - first], zeros up to whole lanes; `table`
  * has room for n offsets.  False if any is infinite or NaN. */
@@ -77,6 +79,7 @@ typedef struct attn__wide {
     int64_t channels, values; /* of a whole head; `flash` has those of a chunk */
     int64_t key_blocks;
     bool sums_apart;          /* the output cannot hold partial sums: they are kept in scratch memory */
+    const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
     attn__flash *flash;       /* sizes of blocks, axes with limits */
 } attn__wide;
 

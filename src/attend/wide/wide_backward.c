@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide_backward.c - one block of queries against one of keys, backwards over wide heads, and the order of blocks.
+ * wide_backward.c - the order of blocks of queries and of keys, backwards over wide heads.
  */
 #include "attend/wide/wide_backward.h"
 
@@ -19,243 +19,19 @@ typedef struct work {
     int64_t step;
 } work;
 
-/* The tile at hand. */
-typedef struct block {
-    attn__back_run run;
-    const attn__wide_back *wide;
-    attn__wide_operand q, k, v, o, dout, dq, dk, dv;
-    float *o_rows;           /* [tile_q][chunk] */
-    float *ones, *scale;     /* a factor for each row of a tile */
-    int64_t *table;
-    attn__ahead ahead;
-} block;
-
-/* One operand's rows and where they are copied to. */
-typedef struct side {
-    const attn__wide_operand *operand;
-    const void *base;
-    const int64_t *at;
-    int64_t rows;
-    float *panel;
-} side;
-
-static size_t place(const attn__wide_back *w, void *memory, block *x)
-{
-    const attn__back_plan *p = &w->back;
-    int64_t rows = p->tile_q > p->block_k ? p->tile_q : p->block_k;
-    size_t used = attn__back_scratch_place(p, memory, &x->run.m);
-    char *base = memory;
-    float **const floats[] = {&x->o_rows, &x->ones, &x->scale};
-    const int64_t counts[] = {p->tile_q * w->chunk, rows, rows};
-    for (int i = 0; i < 3; i++) {
-        *floats[i] = base ? (float *)(void *)(base + used) : NULL;
-        used += ((size_t)counts[i] * sizeof(float) + 63) / 64 * 64;
-    }
-    x->table = base ? (int64_t *)(void *)(base + used) : NULL;
-    return used + ((size_t)w->chunk * sizeof(int64_t) + 63) / 64 * 64;
-}
-
 size_t attn__wide_back_bytes(const attn__wide_back *wide, const attn__task *task)
 {
     (void)task;
-    block unused;
-    return place(wide, NULL, &unused);
+    attn__wide_block unused;
+    return attn__wide_block_place(wide, NULL, &unused);
 }
 
-static bool copy(block *x, const side *s, int64_t first, int64_t n)
-{
-    return attn__wide_copy(s->operand, x->wide->back.lanes, s->base, s->at, s->rows, first, n, s->panel,
-                           x->wide->chunk, x->table);
-}
-
-static void want(block *x, const side *s, int64_t first, int64_t channels)
-{
-    if (first < channels)
-        attn__wide_want(&x->ahead, s->operand, s->base, s->at, s->rows, first, attn__least(channels - first, x->wide->chunk));
-}
-
-/* ---------------------------------------------------------------------------------------------- scores */
-
-/* out[queries, keys] (+)= the chunk's part of rows . keys, with the keys transposed to `panel`. */
-static void add_scores(block *x, const side *queries, const side *keys, int64_t first, int64_t channels, float factor,
-                       float *out)
-{
-    const attn__back_plan *p = &x->wide->back;
-    int64_t n = attn__least(channels - first, x->wide->chunk);
-    int64_t columns = (keys->rows + p->tile->lanes - 1) / p->tile->lanes * p->tile->lanes;
-    copy(x, queries, first, n);
-    attn__wide_gather(keys->operand, p->lanes, keys->base, keys->at, keys->rows, first, n, keys->panel, p->strip,
-                      factor, x->table);
-    attn__ahead_begin(&x->ahead);
-    want(x, queries, first + n, channels);
-    want(x, keys, first + n, channels);
-    attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, queries->rows, columns, n));
-    attn__tile_args args = {.m = queries->rows, .n = columns, .k = n, .a = queries->panel, .am = x->wide->chunk,
-                            .ak = 1, .b = keys->panel, .ldb = p->strip, .c = out, .ldc = p->strip,
-                            .accumulate = first > 0};
-    attn__wide_multiply(p->tile, &args, &x->ahead);
-}
-
-static void score(block *x)
-{
-    attn__back_run *run = &x->run;
-    const attn__back_plan *p = run->plan;
-    side q = {&x->q, run->arrays->q, run->m.q_at, run->tile_n, run->m.q};
-    side k = {&x->k, run->arrays->k, run->m.k_at, run->block_n, run->m.kt};
-    for (int64_t first = 0; first < p->d; first += x->wide->chunk)
-        add_scores(x, &q, &k, first, p->d, p->score_scale, run->m.s);
-    if (!(run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS)))
-        return;
-    side dout = {&x->dout, run->arrays->dout, run->m.dout_at, run->tile_n, run->m.dout};
-    side v = {&x->v, run->arrays->v, run->m.v_at, run->block_n, run->m.vt};
-    side o = {&x->o, run->arrays->o, run->m.o_at, run->tile_n, x->o_rows};
-    memset(run->m.delta, 0, (size_t)run->tile_n * sizeof(float));
-    for (int64_t first = 0; first < p->dv; first += x->wide->chunk) {
-        int64_t n = attn__least(p->dv - first, x->wide->chunk);
-        add_scores(x, &dout, &v, first, p->dv, 1.0f, run->m.ds);
-        copy(x, &o, first, n);
-        for (int64_t r = 0; r < run->tile_n; r++)
-            run->m.delta[r] += p->backward->dot(dout.panel + r * x->wide->chunk, o.panel + r * x->wide->chunk, n);
-    }
-}
-
-/* --------------------------------------------------------------------------------------------- weights */
-
-/* Outside of rows [row, row + t->rows) and the first t->keys keys, nothing is attended. */
-static void clear_outside(const block *x, const attn__weights_args *t, int64_t row)
-{
-    const attn__back_run *run = &x->run;
-    int64_t ld = run->plan->strip;
-    for (int64_t r = 0; r < run->tile_n; r++) {
-        int64_t from = r < row || r >= row + t->rows ? 0 : t->keys;
-        memset(run->m.s + r * ld + from, 0, (size_t)(ld - from) * sizeof(float));
-        memset(run->m.ds + r * ld + from, 0, (size_t)(ld - from) * sizeof(float));
-        memset(run->m.alive + r * ld + from, 0, (size_t)(ld - from));
-    }
-}
-
-static void weigh(block *x)
-{
-    attn__back_run *run = &x->run;
-    attn__weights_args t = {0};
-    int64_t row = 0;
-    run->keys_finite = !x->wide->may_hide; /* pairs that count are noted wherever some may not */
-    run->queries_finite = true;
-    for (int64_t r = 0; r < run->tile_n; r++)
-        attn__back_set_lse(run, r, ((const float *)run->arrays->lse)[run->m.lse_at[r]]);
-    if (attn__back_describe(run, 0, run->block_n, &t, &row))
-        run->plan->backward->weights(&t);
-    clear_outside(x, &t, row);
-    if ((run->want & ATTN__BACK_BIAS) && t.rows)
-        attn__back_add_dbias(run, 0, row, t.rows, t.keys);
-}
-
-/* ------------------------------------------------------------------------------------------- gradients */
-
-/* One gradient of a chunk: out[i, c] = sum over j of weight(i, j) in[j, c]. */
-typedef struct gradient {
-    side in, out;
-    int64_t channels;
-    const float *weight;
-    bool across;     /* weight(i, j) = weight[j * strip + i]: the sum runs over queries */
-    uint8_t counts;  /* the bit of `alive` that tells which pairs take part */
-    const float *factor;
-} gradient;
-
-/* Masked and dropped pairs take no part: where something is not finite, 0 times it would not be 0. */
-static void multiply_carefully(const block *x, const gradient *g, int64_t n)
-{
-    int64_t ld = x->wide->back.strip, chunk = x->wide->chunk;
-    memset(g->out.panel, 0, (size_t)(g->out.rows * chunk) * sizeof(float));
-    for (int64_t i = 0; i < g->out.rows; i++) {
-        for (int64_t j = 0; j < g->in.rows; j++) {
-            int64_t at = g->across ? j * ld + i : i * ld + j;
-            for (int64_t c = 0; c < n && (x->run.m.alive[at] & g->counts); c++)
-                g->out.panel[i * chunk + c] += g->weight[at] * g->in.panel[j * chunk + c];
-        }
-    }
-}
-
-static void add_gradient(block *x, const gradient *g)
-{
-    const attn__wide_back *w = x->wide;
-    const attn__back_plan *p = &w->back;
-    int64_t lanes = p->tile->lanes;
-    bool add = !w->once;
-    attn__wide_sum sum = {p->backward, w->sums, add ? x->ones : NULL, g->factor};
-    for (int64_t first = 0, n; first < g->channels; first += n) {
-        n = attn__least(g->channels - first, w->chunk);
-        int64_t columns = (n + lanes - 1) / lanes * lanes;
-        bool finite = copy(x, &g->in, first, n);
-        attn__ahead_begin(&x->ahead);
-        attn__wide_want(&x->ahead, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
-        want(x, &g->in, first + n, g->channels);
-        attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));
-        attn__tile_args args = {.m = g->out.rows, .n = columns, .k = g->in.rows, .a = g->weight,
-                                .am = g->across ? 1 : p->strip, .ak = g->across ? p->strip : 1, .b = g->in.panel,
-                                .ldb = w->chunk, .c = g->out.panel, .ldc = w->chunk};
-        if (finite || !w->may_hide)
-            attn__wide_multiply(p->tile, &args, &x->ahead);
-        else
-            multiply_carefully(x, g, n);
-        attn__wide_put(g->out.operand, &sum, (void *)(uintptr_t)g->out.base, g->out.at, g->out.rows, first, n,
-                       g->out.panel, w->chunk);
-    }
-}
-
-static void add_gradients(block *x)
-{
-    attn__back_run *run = &x->run;
-    const attn__task *task = run->task;
-    const attn__back_plan *p = run->plan;
-    const attn_arrays *a = run->arrays;
-    attn__back_scratch *m = &run->m;
-    int64_t nq = run->tile_n, nk = run->block_n;
-    if (run->want & ATTN__BACK_V) {
-        attn__back_walk(&task->key, ATTN__STRIDE(dim.dv), run->block, nk, run->item.at.dv, m->dv_at);
-        add_gradient(x, &(gradient){{&x->dout, a->dout, m->dout_at, nq, m->dout}, {&x->dv, a->dv, m->dv_at, nk, m->dv},
-                                    p->dv, m->s, true, 2, x->ones});
-    }
-    if (run->want & ATTN__BACK_K) {
-        attn__back_walk(&task->key, ATTN__STRIDE(dim.dk), run->block, nk, run->item.at.dk, m->dk_at);
-        add_gradient(x, &(gradient){{&x->q, a->q, m->q_at, nq, m->q}, {&x->dk, a->dk, m->dk_at, nk, m->dk},
-                                    p->d, m->ds, true, 1, x->scale});
-    }
-    if (run->want & ATTN__BACK_Q) {
-        attn__back_walk(&task->query, ATTN__STRIDE(dim.dq), run->tile, nq, run->item.at.dq, m->dq_at);
-        add_gradient(x, &(gradient){{&x->k, a->k, m->k_at, nk, m->k}, {&x->dq, a->dq, m->dq_at, nq, m->dq},
-                                    p->d, m->ds, false, 1, x->scale});
-    }
-}
-
-static void run_block(block *x, int64_t query_block, int64_t key_block)
-{
-    attn__back_run *run = &x->run;
-    const attn__back_plan *p = run->plan;
-    run->tile = query_block * p->tile_q;
-    run->block = key_block * p->chunk_k;
-    run->tile_n = attn__least(p->tile_q, p->nq - run->tile);
-    run->block_n = attn__least(p->chunk_k, p->nk - run->block);
-    if (run->tile_n <= 0 || run->block_n <= 0)
-        return;
-    attn__back_limits(run);
-    if (!x->wide->once && !attn__back_tile_is_needed(run))
-        return;
-    attn__back_locate_keys(run);
-    attn__back_locate_queries(run);
-    score(x);
-    weigh(x);
-    add_gradients(x);
-}
-
-/* ------------------------------------------------------------------------------------- the order of blocks */
-
-static void begin(const work *w, int thread, block *x)
+static void begin(const work *w, int thread, attn__wide_block *x)
 {
     const attn__task *task = w->task;
     attn_dtype dtype = task->problem.dtype;
     memset(x, 0, sizeof *x);
-    place(w->wide, w->workspace + (size_t)thread * w->each, x);
+    attn__wide_block_place(w->wide, w->workspace + (size_t)thread * w->each, x);
     x->wide = w->wide;
     x->run.task = task;
     x->run.plan = &w->wide->back;
@@ -282,20 +58,24 @@ static void run_cell(void *user, int64_t number, int thread)
     const work *w = user;
     const attn__wide_back *wide = w->wide;
     int64_t waves = wide->waves, cells = wide->in_turn ? 1 : waves, turns = wide->in_turn ? waves * waves : 1;
-    block x;
+    attn__wide_block x;
     begin(w, thread, &x);
+    if (wide->unit)
+        wide->unit->begin();
     for (int64_t s = 0; s < wide->back.shared; s++) {
         attn__back_item_find(w->task, number / cells, s, &x.run.item);
         for (int64_t turn = 0; turn < turns; turn++) {
             int64_t key = wide->in_turn ? turn % waves : number % cells;
             int64_t step = wide->in_turn ? turn / waves : w->step;
-            run_block(&x, (key + step) % waves, key);
+            attn__wide_block_run(&x, (key + step) % waves, key);
         }
     }
+    if (wide->unit)
+        wide->unit->end();
 }
 
-static void clear(block *x, const attn__wide_operand *operand, void *base, const attn__group *rows, size_t stride,
-                  int64_t offset, int64_t channels)
+static void clear(attn__wide_block *x, const attn__wide_operand *operand, void *base, const attn__group *rows,
+                  size_t stride, int64_t offset, int64_t channels)
 {
     const attn__wide_back *w = x->wide;
     int64_t *at = x->run.m.q_at;
@@ -313,7 +93,7 @@ static void clear_item(void *user, int64_t number, int thread)
 {
     const work *w = user;
     const attn__task *task = w->task;
-    block x;
+    attn__wide_block x;
     begin(w, thread, &x);
     attn__back_plan only_bias = w->wide->back;
     only_bias.want &= ATTN__BACK_BIAS;

@@ -14,7 +14,7 @@
 #define ATTN_ATTEND_WIDE_BACKWARD_H
 
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_stream.h"
 
 /* Made by plan, read-only afterwards. */
 typedef struct attn__wide_back {
@@ -25,7 +25,25 @@ typedef struct attn__wide_back {
     bool once;     /* each gradient is written once, not added to */
     bool in_turn;  /* the blocks of one batch item may write the same elements */
     bool may_hide; /* pairs may be masked or dropped */
+    const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
 } attn__wide_back;
+
+/* The tile at hand. */
+typedef struct attn__wide_block {
+    attn__back_run run;
+    const attn__wide_back *wide;
+    attn__wide_operand q, k, v, o, dout, dq, dk, dv;
+    float *o_rows;       /* [tile_q][chunk] */
+    float *ones, *scale; /* a factor for each row of a tile */
+    int64_t *table;
+    attn__ahead ahead;
+    attn__wide_stream stream;
+    float *dots; /* with the matrix unit: delta's 16 sums of each query */
+} attn__wide_block;
+
+/* Points it into `memory` (NULL: only counts); returns the bytes used. */
+size_t attn__wide_block_place(const attn__wide_back *wide, void *memory, attn__wide_block *block);
+void attn__wide_block_run(attn__wide_block *block, int64_t query_block, int64_t key_block);
 
 size_t attn__wide_back_bytes(const attn__wide_back *wide, const attn__task *task);
 void attn__wide_backward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,

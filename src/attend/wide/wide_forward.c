@@ -30,6 +30,9 @@ static size_t place(const attn__wide *w, const attn__task *task, char *base, att
     x->factor = attn__pile_take(&pile, f->query_block, sizeof(float));
     x->was = attn__pile_take(&pile, f->query_block, sizeof(float));
     x->table = attn__pile_take(&pile, ATTN__WIDE_PARTS_CHUNK, sizeof(int64_t));
+    if (w->unit)
+        attn__wide_stream_place(&x->stream, &pile, attn__most(f->query_block, f->key_block));
+    x->stream.unit = w->unit;
     return pile.used;
 }
 
@@ -81,21 +84,36 @@ static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flas
     f->tile->run(&args);
 }
 
-static void score(attn__wide_item *x, const attn__flash_keys *b)
+static void add_chunk(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
+{
+    pack_scores(x, b, first, n);
+    attn__wide_look_ahead(x, b, first + n);
+    for (int64_t i = 0; i < x->t.subtiles; i++) {
+        if (attn__wide_sees(x, b, i))
+            add_scores(x, b, attn__flash_subtile_at(&x->t, i), n, first > 0);
+    }
+}
+
+static void score_chunk(void *user, int64_t first, int64_t n)
+{
+    const attn__wide_looking *l = user;
+    add_chunk(l->x, l->b, first, n);
+}
+
+static void score(attn__wide_item *x, attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
+    if (w->unit) {
+        attn__wide_score_in_stream(x, b, score_chunk);
+        return;
+    }
     for (int64_t first = 0, n; first < w->channels; first += n) {
         n = attn__least(w->channels - first, w->flash->channels);
         if (w->flash->parts) {
             attn__wide_score_parts(x, b, first, n);
             continue;
         }
-        pack_scores(x, b, first, n);
-        attn__wide_look_ahead(x, b, first + n);
-        for (int64_t i = 0; i < x->t.subtiles; i++) {
-            if (attn__wide_sees(x, b, i))
-                add_scores(x, b, attn__flash_subtile_at(&x->t, i), n, first > 0);
-        }
+        add_chunk(x, b, first, n);
     }
 }
 
@@ -117,6 +135,7 @@ static void find_factors(attn__wide_item *x, const attn__flash_keys *b, attn__fl
 static void weigh(attn__wide_item *x, const attn__flash_keys *b)
 {
     attn__flash_item *t = &x->t;
+    x->weights_finite = true;
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         if (!attn__wide_sees(x, b, i))
@@ -131,6 +150,8 @@ static void weigh(attn__wide_item *x, const attn__flash_keys *b)
         find_factors(x, b, sub, changed);
         if (t->flash->parts)
             attn__wide_split_weights(x, b, sub);
+        if (x->wide->unit && !attn__wide_stream_weights(&x->stream, t->s.s, sub.width, b->keys, sub.lane, sub.width))
+            x->weights_finite = false;
     }
 }
 
@@ -217,27 +238,40 @@ static void look_ahead_of_values(attn__wide_item *x, const attn__flash_keys *b, 
     attn__ahead_divide(&x->ahead, b->parts ? t->subtiles : attn__wide_portions(w->flash->tile, t->count, n, b->keys));
 }
 
+static void add_chunk_of_values(attn__wide_item *x, attn__flash_keys *b, int64_t first, int64_t n)
+{
+    const attn__flash_item *t = &x->t;
+    attn__wide_load_values(x, b, first, n);
+    look_ahead_of_values(x, b, first, n);
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        if (!attn__wide_sees(x, b, i))
+            continue;
+        attn__wide_aim(x, b, sub);
+        if (b->parts)
+            attn__wide_multiply_parts(x, b, sub, n);
+        else if (b->careful)
+            multiply_carefully(x, b, sub, n);
+        else
+            multiply(x, b, sub, n);
+        put(x, sub, first, n);
+    }
+}
+
+static void value_chunk(void *user, int64_t first, int64_t n)
+{
+    const attn__wide_looking *l = user;
+    add_chunk_of_values(l->x, l->b, first, n);
+}
+
 static void add_values(attn__wide_item *x, attn__flash_keys *b)
 {
     const attn__wide *w = x->wide;
     attn__flash_item *t = &x->t;
-    for (int64_t first = 0, n; first < w->values; first += n) {
+    bool done = w->unit && attn__wide_add_values_in_stream(x, b, value_chunk);
+    for (int64_t first = 0, n; first < w->values && !done; first += n) {
         n = attn__least(w->values - first, w->flash->values);
-        attn__wide_load_values(x, b, first, n);
-        look_ahead_of_values(x, b, first, n);
-        for (int64_t i = 0; i < t->subtiles; i++) {
-            attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-            if (!attn__wide_sees(x, b, i))
-                continue;
-            attn__wide_aim(x, b, sub);
-            if (b->parts)
-                attn__wide_multiply_parts(x, b, sub, n);
-            else if (b->careful)
-                multiply_carefully(x, b, sub, n);
-            else
-                multiply(x, b, sub, n);
-            put(x, sub, first, n);
-        }
+        add_chunk_of_values(x, b, first, n);
     }
     for (int64_t i = 0; i < t->subtiles; i++)
         t->s.span[i].started = t->s.span[i].started || attn__wide_sees(x, b, i);
@@ -249,7 +283,7 @@ static void key_block(attn__wide_item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
     attn__flash_keys b = {.at = at, .keys = keys};
-    b.packed = attn__round_up(keys, t->flash->parts ? ATTN__PARTS_SIDE : 1);
+    b.packed = attn__round_up(keys, t->flash->parts || x->wide->unit ? ATTN__PARTS_SIDE : 1);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     attn__flash_key_tables(t, &b);
@@ -308,12 +342,13 @@ static void run_item(void *user, int64_t number, int thread)
     for (int64_t i = 0; i < x.t.count; i++)
         x.sums_at[i] = i * j->wide->values;
     attn__flash_begin(&x.t, batch);
-    if (f->parts)
-        f->parts->begin();
+    const attn__parts_kernel *unit = f->parts ? f->parts : j->wide->unit;
+    if (unit)
+        unit->begin();
     for (int64_t at = x.t.key_begin; at < x.t.key_end; at += f->key_block)
         key_block(&x, at, attn__least(x.t.key_end - at, f->key_block));
-    if (f->parts)
-        f->parts->end();
+    if (unit)
+        unit->end();
     finish(&x);
 }
 

@@ -5,7 +5,7 @@
 #ifndef ATTN_ATTEND_WIDE_ITEM_H
 #define ATTN_ATTEND_WIDE_ITEM_H
 
-#include "attend/wide/wide.h"
+#include "attend/wide/wide_stream.h"
 
 typedef struct attn__wide_item {
     attn__flash_item t;
@@ -19,6 +19,8 @@ typedef struct attn__wide_item {
     float *factor, *was; /* of the output's rows */
     int64_t *table;  /* offsets of a chunk's channels */
     attn__ahead ahead;
+    attn__wide_stream stream;
+    bool weights_finite; /* those of the stream */
 } attn__wide_item;
 
 static inline int64_t attn__wide_whole_lanes(const attn__flash *f, int64_t n)
@@ -42,7 +44,7 @@ static inline bool attn__wide_sees(const attn__wide_item *x, const attn__flash_k
 /* Brings in, bit by bit, what is needed after channels [.., next) of the scores. */
 void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_t next);
 
-/* In the matrix unit, which wide heads go to in bf16 only: scores of a chunk; */
+/* In the matrix unit in bf16: scores of a chunk; */
 void attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n);
 /* weights of a subtile to tiles; */
 void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub);
@@ -50,5 +52,15 @@ void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, att
 void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t first, int64_t n);
 /* O[queries, chunk] = P V. */
 void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n);
+
+/* In the matrix unit in f32 (wide_stream.h): a block of keys, and who looks at it; */
+typedef struct attn__wide_looking {
+    attn__wide_item *x;
+    attn__flash_keys *b;
+} attn__wide_looking;
+/* scores, or values (false if nothing was done); chunks that the unit cannot take are left to `plain`, which gets
+ * an attn__wide_looking. */
+void attn__wide_score_in_stream(attn__wide_item *x, attn__flash_keys *b, attn__wide_plain *plain);
+bool attn__wide_add_values_in_stream(attn__wide_item *x, attn__flash_keys *b, attn__wide_plain *plain);
 
 #endif

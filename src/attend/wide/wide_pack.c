@@ -34,7 +34,7 @@ static int64_t run_from(const attn__wide_operand *x, int64_t c, int64_t most)
     return attn__least(x->run - c % x->run, most);
 }
 
-static const char *element(const attn__wide_operand *x, const void *base, int64_t channel)
+const void *attn__wide_at(const attn__wide_operand *x, const void *base, int64_t channel)
 {
     int64_t offset = x->channels ? attn__offsets_one(x->channels, x->stride, channel) : channel;
     return (const char *)base + offset * (int64_t)attn_dtype_size(x->dtype);
@@ -53,7 +53,7 @@ bool attn__wide_copy(const attn__wide_operand *x, const attn__lanes_kernel *lane
     }
     for (int64_t c = 0, run; c < n; c += run) {
         run = run_from(x, first + c, n - c);
-        finite = lanes->copy(element(x, base, first + c), x->dtype, at, NULL, rows, run, out + c, ld) && finite;
+        finite = lanes->copy(attn__wide_at(x, base, first + c), x->dtype, at, NULL, rows, run, out + c, ld) && finite;
     }
     return finite;
 }
@@ -94,7 +94,7 @@ static bool split(const split_args *s, split_fn *fn, attn__parts_side to, int64_
     uint16_t *start = to.data;
     for (int64_t c = 0; c < s->n; c += rows.columns) {
         rows.columns = run_from(s->x, s->first + c, s->n - c);
-        rows.data = element(s->x, s->base, s->first + c);
+        rows.data = attn__wide_at(s->x, s->base, s->first + c);
         to.data = start + c / unit * next;
         finite = fn(&rows, &to) && finite;
     }
@@ -130,7 +130,7 @@ void attn__wide_gather(const attn__wide_operand *x, const attn__lanes_kernel *la
     }
     for (int64_t c = 0; c < n; c += view.rows) {
         view.rows = run_from(x, first + c, n - c);
-        view.base = (void *)(uintptr_t)element(x, base, first + c);
+        view.base = (void *)(uintptr_t)attn__wide_at(x, base, first + c);
         lanes->gather(&view, tile + c * width, width, factor);
     }
 }
@@ -155,7 +155,7 @@ void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void
 {
     for (int64_t c = 0, run; c < n; c += run) {
         run = run_from(x, first + c, n - c);
-        put_run(x, sum, (void *)(uintptr_t)element(x, base, first + c), at, rows, run, tile + c, ld);
+        put_run(x, sum, (void *)(uintptr_t)attn__wide_at(x, base, first + c), at, rows, run, tile + c, ld);
     }
 }
 
@@ -164,8 +164,8 @@ void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void
                      int64_t rows, int64_t first, int64_t n)
 {
     int64_t run = run_from(x, first, n), size = (int64_t)attn_dtype_size(x->dtype);
-    const char *start = n > 0 ? element(x, base, first) : base;
+    const char *start = n > 0 ? attn__wide_at(x, base, first) : base;
     if (n > 0 && run * size >= LINE && ahead->streams < ATTN__AHEAD_STREAMS)
-        attn__ahead_add_runs(ahead, start, size, at, rows, n / run, n > run ? element(x, base, first + run) - start : 0,
-                             run * size);
+        attn__ahead_add_runs(ahead, start, size, at, rows, n / run,
+                             n > run ? (const char *)attn__wide_at(x, base, first + run) - start : 0, run * size);
 }

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts_feed.c - rows to tiles, lines to the cache and sums to rows beside products; see parts_feed.h.
+ */
+#include "kernels/parts/parts_feed.h"
+
+#include "base/integers.h"
+
+#if defined(__x86_64__)
+#include "simd/vec_avx512.h"
+
+enum {
+    SIDE = ATTN__PARTS_SIDE,
+    DEPTH = ATTN__PARTS_DEPTH,
+    ROWS = 4,    /* of a tile in one portion */
+    AHEAD = 16,  /* tiles: what is asked for arrives in time, and is not pushed out before */
+    SOON = 16,   /* rows */
+    WHOLE = 1 << 16 /* of what is due */
+};
+
+/* ------------------------------------------------------------------------------------------------- splitting */
+
+/* So that the upper half is the nearest bf16 number; what is too large becomes infinite. */
+VF_FN vf rounded(vf x)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
+}
+
+/* What x has beyond the upper half of `near`; exact. */
+VF_FN vf beyond(vf x, vf near)
+{
+    vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
+    return vf_sub(x, _mm512_castsi512_ps(upper));
+}
+
+/* The pairs (a, b) of all lanes in three parts.  What lies beyond the first part is not finite if the number or the
+ * part is not. */
+VF_FN void cut(vf a, vf b, uint16_t *out, vf *odd)
+{
+    VF_UNROLL
+    for (int part = 0; part < ATTN__PARTS_F32 - 1; part++) {
+        vf near_a = rounded(a), near_b = rounded(b);
+        _mm512_storeu_si512(out + part * ATTN__PARTS_TILE, vf_pair_upper(near_a, near_b));
+        a = beyond(a, near_a);
+        b = beyond(b, near_b);
+        if (part == 0) {
+            *odd = vf_fma(a, vf_zero(), *odd);
+            *odd = vf_fma(b, vf_zero(), *odd);
+        }
+    }
+    _mm512_storeu_si512(out + 2 * ATTN__PARTS_TILE, vf_pair_upper(a, b));
+}
+
+/* 16 columns of a row, or zeros. */
+VF_FN vf load(const attn__feed_side *s, const float *columns, int64_t row)
+{
+    return row < s->rows ? vf_load(columns + s->row_at[row]) : vf_zero();
+}
+
+/* The operand's and the other one's product of a row of 32, to the row's 16 sums. */
+VF_FN void add_dot(const attn__feed_side *s, int64_t step, int64_t row, vf low, vf high)
+{
+    if (row >= s->rows)
+        return;
+    const float *with = s->with[step] + s->with_at[row];
+    float *dot = s->dots + row * SIDE;
+    vf_store(dot, vf_fma(low, vf_load(with), vf_fma(high, vf_load(with + SIDE), vf_load(dot))));
+}
+
+VF_FN int64_t split_rows(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
+{
+    int64_t step = f->split.column, first = f->split.part * ROWS, row = f->split.row + first;
+    const float *columns = s->at[step];
+    uint16_t *out = f->split.out + first * DEPTH;
+    VF_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        vf low = load(s, columns, row + i), high = load(s, columns + SIDE, row + i);
+        cut(low, high, out + i * DEPTH, odd);
+        if (s->dots)
+            add_dot(s, step, row + i, low, high);
+    }
+    return SIDE / ROWS;
+}
+
+/* A square of 16 rows, transposed. */
+VF_FN void turn(attn__parts_feed *f, const attn__feed_side *s)
+{
+    const float *columns = s->at[f->split.column] + f->split.part * SIDE;
+    vf square[SIDE], factor = vf_set1(s->factor);
+    VF_UNROLL
+    for (int i = 0; i < SIDE; i++)
+        square[i] = vf_mul(load(s, columns, f->split.row + i), factor);
+    vf_transpose(square);
+    VF_UNROLL
+    for (int i = 0; i < SIDE; i++)
+        vf_store(f->stage[f->split.part * SIDE + i], square[i]);
+}
+
+VF_FN int64_t split_turned(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
+{
+    enum { SQUARES = DEPTH / SIDE };
+    if (f->split.part < SQUARES) {
+        turn(f, s);
+    } else {
+        int64_t row = (f->split.part - SQUARES) * ROWS;
+        uint16_t *out = f->split.out + row * DEPTH;
+        VF_UNROLL
+        for (int i = 0; i < ROWS; i++)
+            cut(vf_load(f->stage[row + i]), vf_load(f->stage[SIDE + row + i]), out + i * DEPTH, odd);
+    }
+    return SQUARES + SIDE / ROWS;
+}
+
+VF_FN int64_t split_pairs(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
+{
+    int64_t block = f->split.column, first = f->split.part * ROWS, row = f->split.row + 2 * first;
+    const float *columns = s->at[block / 2] + block % 2 * SIDE;
+    uint16_t *out = f->split.out + block * s->to.block + first * DEPTH;
+    VF_UNROLL
+    for (int i = 0; i < ROWS; i++)
+        cut(load(s, columns, row + 2 * i), load(s, columns, row + 2 * i + 1), out + i * DEPTH, odd);
+    return SIDE / ROWS;
+}
+
+/* Rows of a tile, tiles beside each other, and portions of one. */
+VF_FN int64_t height_of(const attn__feed_side *s)
+{
+    return s->kind == ATTN__FEED_PAIRS ? DEPTH : SIDE;
+}
+
+VF_FN int64_t width_of(const attn__feed_side *s)
+{
+    return s->kind == ATTN__FEED_PAIRS ? s->steps * (DEPTH / SIDE) : s->steps;
+}
+
+static int64_t portions_of(const attn__feed_side *s)
+{
+    int64_t each = SIDE / ROWS + (s->kind == ATTN__FEED_TURNED ? DEPTH / SIDE : 0);
+    return attn__pieces(s->rows, height_of(s)) * width_of(s) * each;
+}
+
+VF_FN void split_next_side(attn__parts_feed *f, int side)
+{
+    f->split.side = side;
+    f->split.row = f->split.column = f->split.part = 0;
+    f->split.out = f->side[side < f->sides ? side : 0].to.data;
+}
+
+/* Of ROWS and TURNED all tiles follow one another, of PAIRS those of a column. */
+VF_FN void split_some(attn__parts_feed *f)
+{
+    const attn__feed_side *s = &f->side[f->split.side];
+    vf odd = vf_load(f->odd);
+    int64_t parts = s->kind == ATTN__FEED_ROWS     ? split_rows(f, s, &odd)
+                    : s->kind == ATTN__FEED_TURNED ? split_turned(f, s, &odd)
+                                                   : split_pairs(f, s, &odd);
+    vf_store(f->odd, odd);
+    if (++f->split.part < parts)
+        return;
+    f->split.part = 0;
+    bool row_ends = ++f->split.column == width_of(s);
+    if (row_ends || s->kind != ATTN__FEED_PAIRS)
+        f->split.out += s->to.step;
+    if (!row_ends)
+        return;
+    f->split.column = 0;
+    f->split.row += height_of(s);
+    if (f->split.row >= s->rows)
+        split_next_side(f, f->split.side + 1);
+}
+
+/* -------------------------------------------------------------------------------------------------- fetching */
+
+/* Lines are asked for by 16 rows of 32 columns, whatever their tiles. */
+static int64_t squares_of(const attn__feed_side *s)
+{
+    return attn__pieces(s->rows, SIDE) * s->steps;
+}
+
+VF_FN void fetch_row(attn__parts_feed *f)
+{
+    if (f->fetch.side >= f->sides + f->nexts)
+        return;
+    const attn__feed_side *s =
+        f->fetch.side < f->sides ? &f->side[f->fetch.side] : &f->next[f->fetch.side - f->sides];
+    int64_t step = f->fetch.step, row = f->fetch.row + f->fetch.line;
+    if (row < s->rows) {
+        __builtin_prefetch(s->at[step] + s->row_at[row], 0, 2);
+        __builtin_prefetch(s->at[step] + s->row_at[row] + SIDE, 0, 2);
+        if (s->dots) {
+            __builtin_prefetch(s->with[step] + s->with_at[row], 0, 2);
+            __builtin_prefetch(s->with[step] + s->with_at[row] + SIDE, 0, 2);
+        }
+    }
+    if (++f->fetch.line < SIDE)
+        return;
+    f->fetch.line = 0;
+    if (++f->fetch.step < s->steps)
+        return;
+    f->fetch.step = 0;
+    f->fetch.row += SIDE;
+    if (f->fetch.row < s->rows)
+        return;
+    f->fetch.row = 0;
+    f->fetch.side++;
+}
+
+/* The first ones were asked for while these sides were the next. */
+static void skip_first(attn__parts_feed *f)
+{
+    int64_t left = AHEAD;
+    f->fetch.side = 0;
+    f->fetch.row = f->fetch.step = f->fetch.line = 0;
+    while (f->fetch.side < f->sides && left >= squares_of(&f->side[f->fetch.side]))
+        left -= squares_of(&f->side[f->fetch.side++]);
+    if (f->fetch.side == f->sides)
+        return;
+    f->fetch.row = left / f->side[f->fetch.side].steps * SIDE;
+    f->fetch.step = left % f->side[f->fetch.side].steps;
+}
+
+/* -------------------------------------------------------------------------------------------------- draining */
+
+VF_FN void add_row(const attn__feed_drain *d, const float *out, int64_t row, vf *low, vf *high)
+{
+    vf was = vf_set1(d->was[row]);
+    *low = vf_fma(vf_load(out), was, *low);
+    *high = vf_fma(vf_load(out + SIDE), was, *high);
+}
+
+/* A store to a line that is not there would hold up all after it. */
+VF_FN void fetch_drain(const attn__feed_drain *d, int64_t step, int64_t row)
+{
+    const float *columns = row < d->rows ? d->at[step] : d->next[step];
+    row -= row < d->rows ? 0 : d->rows;
+    if (!columns || row >= d->rows)
+        return;
+    const float *soon = columns + d->row_at[row];
+    __builtin_prefetch(soon, 0, 2);
+    __builtin_prefetch(soon + SIDE, 0, 2);
+}
+
+VF_FN void drain_row(attn__parts_feed *f)
+{
+    const attn__feed_drain *d = &f->drain;
+    int64_t row = f->drained++;
+    for (int64_t step = 0; step < d->steps; step++) {
+        const float *sums = d->from + row * d->ld + step * DEPTH;
+        float *out = d->at[step] + d->row_at[row];
+        vf factor = vf_set1(d->factor[row]), low = vf_mul(vf_load(sums), factor);
+        vf high = vf_mul(vf_load(sums + SIDE), factor);
+        if (d->was && d->was[row] >= 0.0f)
+            add_row(d, out, row, &low, &high);
+        fetch_drain(d, step, row + SOON);
+        vf_store(out, low);
+        vf_store(out + SIDE, high);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- all of it */
+
+static void portion(attn__parts_beside *beside)
+{
+    attn__parts_feed *f = (attn__parts_feed *)(void *)beside;
+    for (f->fetches.due += f->fetches.rate; f->fetches.due >= WHOLE; f->fetches.due -= WHOLE)
+        fetch_row(f);
+    for (f->splits.due += f->splits.rate; f->splits.due >= WHOLE; f->splits.due -= WHOLE)
+        if (f->split.side < f->sides)
+            split_some(f);
+    for (f->drains.due += f->drains.rate; f->drains.due >= WHOLE; f->drains.due -= WHOLE)
+        if (f->drained < f->drain.rows)
+            drain_row(f);
+}
+
+void attn__parts_feed_begin(attn__parts_feed *f, int64_t portions)
+{
+    int64_t splits = 0, fetches = 0, each = attn__most(portions, 1);
+    f->beside.portion = portion;
+    split_next_side(f, 0);
+    f->drained = 0;
+    for (int i = 0; i < f->sides; i++) {
+        splits += portions_of(&f->side[i]);
+        fetches += squares_of(&f->side[i]) * SIDE;
+    }
+    skip_first(f);
+    f->splits.rate = (splits * WHOLE + each - 1) / each;
+    f->fetches.rate = (fetches * WHOLE + each - 1) / each;
+    f->drains.rate = (f->drain.rows * WHOLE + each - 1) / each;
+    f->splits.due = f->fetches.due = f->drains.due = 0;
+    vf_store(f->odd, vf_zero());
+}
+
+bool attn__parts_feed_end(attn__parts_feed *f)
+{
+    while (f->split.side < f->sides)
+        split_some(f);
+    while (f->drained < f->drain.rows)
+        drain_row(f);
+    vf odd = vf_load(f->odd);
+    return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
+}
+
+#include "simd/isa_end.h"
+#else
+void attn__parts_feed_begin(attn__parts_feed *feed, int64_t portions)
+{
+    (void)feed;
+    (void)portions;
+}
+
+bool attn__parts_feed_end(attn__parts_feed *feed)
+{
+    (void)feed;
+    return false;
+}
+#endif
