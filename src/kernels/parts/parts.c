@@ -166,18 +166,18 @@ PARTS_FN void store_square(const attn__parts_args *t, float *c, bool tall, bool 
 
 /* All pairs of parts but the last, in an order in which one operand stays where it is from each to the next. */
 PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide,
-                             weighing *beside)
+                             attn__parts_beside *beside)
 {
     multiply_then_b(&t->b, b + 2 * t->b.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(beside);
     multiply_then_b(&t->b, b + t->b.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(beside);
     multiply_then_a(&t->a, a + t->a.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(beside);
     multiply_then_b(&t->b, b, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(beside);
     multiply_then_a(&t->a, a + 2 * t->a.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(beside);
 }
 
 /* Where step k of an operand begins. */
@@ -187,7 +187,7 @@ PARTS_FN int64_t step_at(const attn__parts_side *side, const int64_t *steps, int
 }
 
 PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, int parts, bool tall,
-                         bool wide, weighing *beside)
+                         bool wide, attn__parts_beside *beside)
 {
     const uint16_t *ak = a + step_at(&t->a, t->a_steps, 0), *bk = b + step_at(&t->b, t->b_steps, 0);
     load_both(t, ak, bk, tall, wide);
@@ -198,11 +198,11 @@ PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uin
         ak = a + step_at(&t->a, t->a_steps, next);
         bk = b + step_at(&t->b, t->b_steps, next);
         multiply_then_both(t, ak, bk, tall, wide);
-        go_on(beside, parts);
+        go_on(beside);
     }
 }
 
-PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall, bool wide, weighing *beside)
+PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall, bool wide, attn__parts_beside *beside)
 {
     const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
     float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
@@ -214,7 +214,7 @@ PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall
     store_square(t, c, tall, wide);
 }
 
-PARTS_FN void multiply_all(const attn__parts_args *t, weighing *beside)
+PARTS_FN void multiply_all(const attn__parts_args *t, attn__parts_beside *beside)
 {
     for (int64_t n = 0; n < t->n; n += 2) {
         bool wide = n + 1 < t->n;
@@ -232,20 +232,30 @@ PARTS_FN void multiply_all(const attn__parts_args *t, weighing *beside)
     }
 }
 
-static void run(const attn__parts_args *t)
+static void run_beside(const attn__parts_args *t, attn__parts_beside *beside)
 {
-    multiply_all(t, NULL);
+    if (beside)
+        multiply_all(t, beside);
+    else
+        multiply_all(t, NULL);
 }
 
+static void run(const attn__parts_args *t)
+{
+    run_beside(t, NULL);
+}
+
+/* Products of one part are too quick for exponentials beside them. */
 static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *t)
 {
     weighing beside = weighing_of(softmax);
     if (t)
-        multiply_all(t, &beside);
+        run_beside(t, softmax->parts == ATTN__PARTS_F32 ? &beside.beside : NULL);
     finish_weighing(&beside);
 }
 
-static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, refer, weigh};
+static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin,       end,  run,   run_beside,
+                                          split_rows,   split_pairs, turn, refer, weigh};
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -81,6 +81,11 @@ typedef struct attn__parts_softmax {
     attn__parts_side to;
 } attn__parts_softmax;
 
+/* Work on vectors, called for a portion of it after every fourth product or so: the first member of what it works on. */
+typedef struct attn__parts_beside {
+    void (*portion)(struct attn__parts_beside *beside);
+} attn__parts_beside;
+
 typedef struct attn__parts_kernel {
     attn__isa isa;
     /* What a thread does before its first product and after its last one (the state of the unit belongs to the thread;
@@ -88,6 +93,8 @@ typedef struct attn__parts_kernel {
     void (*begin)(void);
     void (*end)(void);
     void (*run)(const attn__parts_args *args);
+    /* The same beside other work of the caller's (NULL: none) that touches none of its arrays. */
+    void (*run_beside)(const attn__parts_args *args, attn__parts_beside *beside);
     /* A's tiles from A's rows: blocks along the rows, steps along the columns.  Both are filled up with zeros.  False
      * if any number is infinite or NaN. */
     bool (*split_rows)(const attn__parts_rows *rows, const attn__parts_side *to);
