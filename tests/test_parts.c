@@ -302,6 +302,8 @@ static void weights_become_tiles(void **state)
 static bool weigh_backward(const attn__parts_weights *args)
 {
     attn__parts_weighing w;
+    if (args->parts == 1)
+        return attn__parts_weigh(args);
     attn__parts_begin_p(&w, args);
     bool finite = attn__parts_finish(&w);
     attn__parts_begin_ds(&w, args);

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { TILE_Q = 128, STRIP = 128 };
+enum { TILE_Q = 128, STRIP = 64 };
 
 /* Small heads leave too much of each tile empty, and in small problems splitting numbers, three parts above all, takes
  * longer than products of them save (docs/performance.md). */
@@ -259,31 +259,32 @@ static void weigh_apart(const strip *x)
     plan->backward->weights(t);
 }
 
-/* S, dP and P, each weight beside the product after its own. */
+/* S and dP; then P, its weights beside the product dP, or all of one part. */
 static bool weigh(const strip *x)
 {
     attn__parts_weighing w;
-    bool fused = x->weights.lse;
+    bool fused = x->weights.lse, three = x->weights.parts > 1;
     scores(x, NULL);
     attn__parts_begin_p(&w, &x->weights);
     if (x->t->dp)
-        value_scores(x, fused ? &w.beside : NULL);
+        value_scores(x, fused && three ? &w.beside : NULL);
     if (!fused)
         weigh_apart(x);
-    return attn__parts_finish(&w);
+    return three ? attn__parts_finish(&w) : attn__parts_weigh(&x->weights);
 }
 
-/* dV and dS; false if dS is of no use. */
+/* dV beside dS; false if dS is of no use. */
 static bool gradients_of_weights(const strip *x)
 {
     attn__parts_weighing w;
     const attn__back_run *run = x->run;
     const attn__back_parts *m = &run->m.parts;
-    if (x->t->dp)
+    bool wanted = x->t->dp && x->weights.parts > 1;
+    if (wanted)
         attn__parts_begin_ds(&w, &x->weights);
     if (run->want & ATTN__BACK_V)
-        across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.dv, x->t->dp ? &w.beside : NULL);
-    return !x->t->dp || attn__parts_finish(&w);
+        across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.dv, wanted ? &w.beside : NULL);
+    return !wanted || attn__parts_finish(&w);
 }
 
 static void gradients_of_scores(const strip *x)

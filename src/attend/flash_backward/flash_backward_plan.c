@@ -13,7 +13,8 @@
 enum {
     TILE_Q = 64,          /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
     STRIP = 96,           /* a multiple of the widest register tile of every kernel */
-    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside the matrix unit */
+    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside the matrix unit, ... */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
     CELLS = 64,           /* enough pieces for any number of threads */
     FEW_CELLS = 32,
     MANY_ITEMS = 8        /* batch items that keep most machines busy by themselves */
@@ -116,7 +117,8 @@ static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
     p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
-    p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= resident(p);
+    int64_t room = p->matrix && p->bf16 ? RESIDENT_BF16 : resident(p);
+    p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= room;
 }
 
 static void choose_order(const attn__task *task, attn__back_plan *p)
@@ -130,7 +132,7 @@ static void choose_order(const attn__task *task, attn__back_plan *p)
     p->two_pass = p->two_pass || (p->bf16 && !small);
     if (p->two_pass)
         choose_passes(task, p, f);
-    p->block_k = attn__least(p->block_k, p->chunk_k);
+    p->block_k = share(p->chunk_k, attn__pieces(p->chunk_k, p->block_k), p->strip);
     p->store_q = f.own_q && !accumulate && p->resident_q;
     p->store_kv = f.own_kv && !accumulate;
     p->clears = !accumulate && (((p->want & ATTN__BACK_Q) && !p->store_q) || (p->want & ATTN__BACK_BIAS) ||

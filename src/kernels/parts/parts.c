@@ -232,25 +232,21 @@ PARTS_FN void multiply_all(const attn__parts_args *t, attn__parts_beside *beside
     }
 }
 
-static void run_beside(const attn__parts_args *t, attn__parts_beside *beside)
-{
-    if (beside)
-        multiply_all(t, beside);
-    else
-        multiply_all(t, NULL);
-}
-
 static void run(const attn__parts_args *t)
 {
-    run_beside(t, NULL);
+    multiply_all(t, NULL);
 }
+
+#include "kernels/parts/parts_beside.h"
 
 /* Products of one part are too quick for exponentials beside them. */
 static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *t)
 {
     weighing beside = weighing_of(softmax);
-    if (t)
-        run_beside(t, softmax->parts == ATTN__PARTS_F32 ? &beside.beside : NULL);
+    if (t && softmax->parts == ATTN__PARTS_F32)
+        multiply_all(t, &beside.beside);
+    else if (t)
+        multiply_all(t, NULL);
     finish_weighing(&beside);
 }
 

@@ -10,7 +10,6 @@
 #include "kernels/parts/parts_patch.h"
 
 enum { ROWS = PATCH_ROWS, HALVES = PATCH_HALVES, KEYS = PATCH_COLUMNS };
-enum { PATCHES = 1 }; /* of a portion */
 
 /* Three parts are cut, one is rounded. */
 VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
@@ -47,7 +46,7 @@ VF_FN vf load(const attn__parts_weights *t, const float *x, int64_t r, int64_t j
 }
 
 /* P of rows r and r + 1 and of the keys j to j + 31; `whole` if all of these are there. */
-VF_FN void weigh_p(const attn__parts_weights *t, int64_t r, int64_t j, int parts, bool fused, bool whole, vf *odd)
+VF_FN patch weights_of(const attn__parts_weights *t, int64_t r, int64_t j, bool fused, bool whole)
 {
     patch p;
     VF_UNROLL
@@ -58,19 +57,16 @@ VF_FN void weigh_p(const attn__parts_weights *t, int64_t r, int64_t j, int parts
         for (int h = 0; h < HALVES; h++) {
             int64_t at = j + h * VF_LANES;
             vf s = whole ? vf_load(t->s + (r + i) * t->ld + at) : load(t, t->s, r + i, at);
-            if (fused && (whole || (there && at < t->keys))) {
+            if (fused && (whole || (there && at < t->keys)))
                 s = vf_exp2(_mm512_fmsub_ps(s, vf_set1(t->factor), lse));
-                vf_store(t->s + (r + i) * t->ld + at, s);
-            }
             p.x[i][h] = s;
         }
     }
-    uint16_t *at = across_at(&t->p, r, j);
-    store_parts(p, parts, (places){{at, at + t->p.block}, {NULL, NULL}, t->p.part, 0}, odd, false);
+    return p;
 }
 
 /* dS = P (dP - delta) of the same. */
-VF_FN void weigh_ds(const attn__parts_weights *t, int64_t r, int64_t j, int parts, bool fused, bool whole, vf *odd)
+VF_FN patch gradients_of(const attn__parts_weights *t, const patch *p, int64_t r, int64_t j, bool fused, bool whole)
 {
     patch ds;
     VF_UNROLL
@@ -78,31 +74,62 @@ VF_FN void weigh_ds(const attn__parts_weights *t, int64_t r, int64_t j, int part
         vf delta = vf_set1(fused && (whole || r + i < t->rows) ? t->delta[r + i] : 0.0f);
         VF_UNROLL
         for (int h = 0; h < HALVES; h++) {
-            int64_t at = j + h * VF_LANES, place = (r + i) * t->ld + at;
-            vf g = whole ? vf_load(t->dp + place) : load(t, t->dp, r + i, at);
-            if (fused)
-                g = vf_mul(whole ? vf_load(t->s + place) : load(t, t->s, r + i, at), vf_sub(g, delta));
-            ds.x[i][h] = g;
+            int64_t at = j + h * VF_LANES;
+            vf g = whole ? vf_load(t->dp + (r + i) * t->ld + at) : load(t, t->dp, r + i, at);
+            ds.x[i][h] = fused ? vf_mul(p->x[i][h], vf_sub(g, delta)) : g;
         }
     }
+    return ds;
+}
+
+VF_FN void store_p(const attn__parts_weights *t, const patch *p, int64_t r, int64_t j, int parts, vf *odd)
+{
+    uint16_t *at = across_at(&t->p, r, j);
+    store_parts(*p, parts, (places){{at, at + t->p.block}, {NULL, NULL}, t->p.part, 0}, odd, false);
+}
+
+VF_FN void store_ds(const attn__parts_weights *t, const patch *ds, int64_t r, int64_t j, int parts, vf *odd)
+{
     uint16_t *at = across_at(&t->across, r, j), *along = along_at(&t->along, r, j);
-    store_parts(ds, parts,
+    store_parts(*ds, parts,
                 (places){{at, at + t->across.block}, {along, along + t->along.row}, t->across.part, t->along.part}, odd,
                 true);
 }
 
-VF_FN void patch_of(attn__parts_weighing *w, int parts, bool fused, bool gradients, vf *odd)
+/* What the second stage takes from the first. */
+VF_FN void keep_p(const attn__parts_weights *t, const patch *p, int64_t r, int64_t j, bool whole)
+{
+    VF_UNROLL
+    for (int i = 0; i < ROWS * HALVES; i++) {
+        int64_t row = r + i / HALVES, at = j + i % HALVES * VF_LANES;
+        if (whole || (row < t->rows && at < t->keys))
+            vf_store(t->s + row * t->ld + at, p->x[i / HALVES][i % HALVES]);
+    }
+}
+
+typedef enum stage { WEIGHTS, GRADIENTS, BOTH } stage;
+
+VF_FN void weigh_patch(const attn__parts_weights *t, int64_t r, int64_t j, int parts, bool fused, bool whole,
+                       stage which, vf *odd)
+{
+    patch p = weights_of(t, r, j, fused && which != GRADIENTS, whole);
+    if (which != GRADIENTS)
+        store_p(t, &p, r, j, parts, odd);
+    if (which == WEIGHTS && fused)
+        keep_p(t, &p, r, j, whole);
+    if (which == WEIGHTS || (which == BOTH && !t->dp))
+        return;
+    patch ds = gradients_of(t, &p, r, j, fused, whole);
+    store_ds(t, &ds, r, j, parts, odd);
+}
+
+VF_FN void go_on(attn__parts_weighing *w, int parts, bool fused, stage which, vf *odd)
 {
     const attn__parts_weights *t = w->t;
-    bool whole = w->r + ROWS <= t->rows && w->j + KEYS <= t->keys;
-    if (gradients && whole)
-        weigh_ds(t, w->r, w->j, parts, fused, true, odd);
-    else if (gradients)
-        weigh_ds(t, w->r, w->j, parts, fused, false, odd);
-    else if (whole)
-        weigh_p(t, w->r, w->j, parts, fused, true, odd);
+    if (w->r + ROWS <= t->rows && w->j + KEYS <= t->keys)
+        weigh_patch(t, w->r, w->j, parts, fused, true, which, odd);
     else
-        weigh_p(t, w->r, w->j, parts, fused, false, odd);
+        weigh_patch(t, w->r, w->j, parts, fused, false, which, odd);
     w->r += ROWS;
     if (w->r < (t->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH)
         return;
@@ -110,52 +137,57 @@ VF_FN void patch_of(attn__parts_weighing *w, int parts, bool fused, bool gradien
     w->j += KEYS;
 }
 
-VF_FN void portion(attn__parts_beside *beside, int parts, bool fused, bool gradients)
+/* One patch, three parts of which are as much as four products of the unit leave time for. */
+VF_FN void portion(attn__parts_beside *beside, bool fused, stage which)
 {
     attn__parts_weighing *w = (attn__parts_weighing *)beside;
     if (w->j >= w->t->keys)
         return;
     vf odd = vf_load(w->odd);
-    for (int i = 0; i < PATCHES && w->j < w->t->keys; i++)
-        patch_of(w, parts, fused, gradients, &odd);
+    go_on(w, ATTN__PARTS_F32, fused, which, &odd);
     vf_store(w->odd, odd);
 }
 
-static void p_of_f32(attn__parts_beside *x) { portion(x, ATTN__PARTS_F32, true, false); }
-static void p_of_bf16(attn__parts_beside *x) { portion(x, 1, true, false); }
-static void ds_of_f32(attn__parts_beside *x) { portion(x, ATTN__PARTS_F32, true, true); }
-static void ds_of_bf16(attn__parts_beside *x) { portion(x, 1, true, true); }
-static void split_p_f32(attn__parts_beside *x) { portion(x, ATTN__PARTS_F32, false, false); }
-static void split_p_bf16(attn__parts_beside *x) { portion(x, 1, false, false); }
-static void split_ds_f32(attn__parts_beside *x) { portion(x, ATTN__PARTS_F32, false, true); }
-static void split_ds_bf16(attn__parts_beside *x) { portion(x, 1, false, true); }
+static void p_fused(attn__parts_beside *x) { portion(x, true, WEIGHTS); }
+static void p_split(attn__parts_beside *x) { portion(x, false, WEIGHTS); }
+static void ds_fused(attn__parts_beside *x) { portion(x, true, GRADIENTS); }
+static void ds_split(attn__parts_beside *x) { portion(x, false, GRADIENTS); }
 
 void attn__parts_begin_p(attn__parts_weighing *w, const attn__parts_weights *t)
 {
-    bool f32 = t->parts == ATTN__PARTS_F32;
-    *w = (attn__parts_weighing){.t = t};
-    if (t->lse)
-        w->beside.portion = f32 ? p_of_f32 : p_of_bf16;
-    else
-        w->beside.portion = f32 ? split_p_f32 : split_p_bf16;
+    *w = (attn__parts_weighing){.beside = {t->lse ? p_fused : p_split}, .t = t};
 }
 
 void attn__parts_begin_ds(attn__parts_weighing *w, const attn__parts_weights *t)
 {
-    bool f32 = t->parts == ATTN__PARTS_F32;
-    *w = (attn__parts_weighing){.t = t};
-    if (t->lse)
-        w->beside.portion = f32 ? ds_of_f32 : ds_of_bf16;
-    else
-        w->beside.portion = f32 ? split_ds_f32 : split_ds_bf16;
+    *w = (attn__parts_weighing){.beside = {t->lse ? ds_fused : ds_split}, .t = t};
+}
+
+static bool no_nan(vf x)
+{
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) == 0;
 }
 
 bool attn__parts_finish(attn__parts_weighing *w)
 {
     while (w->j < w->t->keys)
         w->beside.portion(&w->beside);
-    vf odd = vf_load(w->odd);
-    return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
+    return no_nan(vf_load(w->odd));
+}
+
+/* The arguments are constants where this is called. */
+VF_FN bool weigh_all(const attn__parts_weights *t, int parts, bool fused)
+{
+    attn__parts_weighing w = {.t = t};
+    vf odd = vf_zero();
+    while (w.j < t->keys)
+        go_on(&w, parts, fused, BOTH, &odd);
+    return no_nan(odd);
+}
+
+bool attn__parts_weigh(const attn__parts_weights *t)
+{
+    return t->lse ? weigh_all(t, 1, true) : weigh_all(t, 1, false);
 }
 
 #include "simd/isa_end.h"
@@ -173,6 +205,12 @@ void attn__parts_begin_ds(attn__parts_weighing *w, const attn__parts_weights *t)
 bool attn__parts_finish(attn__parts_weighing *w)
 {
     (void)w;
+    return false;
+}
+
+bool attn__parts_weigh(const attn__parts_weights *t)
+{
+    (void)t;
     return false;
 }
 #endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts_beside.h - products beside vector work; included by parts.c within its region of the instruction set.  Unlike
+ * there, the last products of a square of C load the first operands of the next one.
+ */
+
+/* A square of C and where its operands begin; `tall` and `wide` if it has two tiles of rows, of columns. */
+typedef struct square {
+    const uint16_t *a, *b;
+    int64_t m, n;
+    float *c;
+    bool tall, wide, there;
+} square;
+
+PARTS_FN square square_at(const attn__parts_args *t, int64_t m, int64_t n)
+{
+    return (square){.a = t->a.data + m * t->a.block + step_at(&t->a, t->a_steps, 0),
+                    .b = t->b.data + n * t->b.block + step_at(&t->b, t->b_steps, 0),
+                    .m = m, .n = n, .c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE,
+                    .tall = m + 1 < t->m, .wide = n + 1 < t->n, .there = n < t->n};
+}
+
+PARTS_FN square after(const attn__parts_args *t, const square *x)
+{
+    return x->m + 2 < t->m ? square_at(t, x->m + 2, x->n) : square_at(t, 0, x->n + 2);
+}
+
+PARTS_FN void multiply_then_next(const attn__parts_args *t, const square *next, bool tall, bool wide)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (wide)
+        _tile_dpbf16ps(1, 4, 7);
+    if (next->there)
+        _tile_loadd(4, next->a, t->a.row * 2);
+    if (tall)
+        _tile_dpbf16ps(2, 5, 6);
+    if (next->there)
+        _tile_loadd(6, next->b, t->b.row * 2);
+    if (tall && wide)
+        _tile_dpbf16ps(3, 5, 7);
+    if (next->there && next->wide)
+        _tile_loadd(7, next->b + t->b.block, t->b.row * 2);
+    if (next->there && next->tall)
+        _tile_loadd(5, next->a + t->a.block, t->a.row * 2);
+}
+
+PARTS_FN void sum_beside(const attn__parts_args *t, const square *x, const square *next, int parts, bool tall,
+                         bool wide, attn__parts_beside *beside)
+{
+    const uint16_t *a = x->a, *b = x->b;
+    const uint16_t *a0 = x->a - step_at(&t->a, t->a_steps, 0), *b0 = x->b - step_at(&t->b, t->b_steps, 0);
+    for (int64_t k = 0; k < t->k; k++) {
+        if (parts == ATTN__PARTS_F32)
+            pairs_of_parts(t, a, b, tall, wide, beside);
+        if (k + 1 == t->k) {
+            multiply_then_next(t, next, tall, wide);
+        } else {
+            a = a0 + step_at(&t->a, t->a_steps, k + 1);
+            b = b0 + step_at(&t->b, t->b_steps, k + 1);
+            multiply_then_both(t, a, b, tall, wide);
+        }
+        go_on(beside);
+    }
+}
+
+PARTS_FN void product_beside(const attn__parts_args *t, const square *x, const square *next, int parts, bool tall,
+                             bool wide, attn__parts_beside *beside)
+{
+    begin_square(t, x->c, x->m, tall, wide);
+    sum_beside(t, x, next, parts, tall, wide, beside);
+    store_square(t, x->c, tall, wide);
+}
+
+PARTS_FN void multiply_beside(const attn__parts_args *t, int parts, attn__parts_beside *beside)
+{
+    square x = square_at(t, 0, 0);
+    load_both(t, x.a, x.b, x.tall, x.wide);
+    while (x.there) {
+        square next = after(t, &x);
+        if (x.tall && x.wide)
+            product_beside(t, &x, &next, parts, true, true, beside);
+        else if (x.tall)
+            product_beside(t, &x, &next, parts, true, false, beside);
+        else if (x.wide)
+            product_beside(t, &x, &next, parts, false, true, beside);
+        else
+            product_beside(t, &x, &next, parts, false, false, beside);
+        x = next;
+    }
+}
+
+static void run_beside(const attn__parts_args *t, attn__parts_beside *beside)
+{
+    if (t->m <= 0 || t->n <= 0 || t->k <= 0)
+        multiply_all(t, NULL);
+    else if (t->parts == ATTN__PARTS_F32 && beside)
+        multiply_beside(t, ATTN__PARTS_F32, beside);
+    else if (t->parts == ATTN__PARTS_F32)
+        multiply_beside(t, ATTN__PARTS_F32, NULL);
+    else
+        multiply_beside(t, 1, NULL);
+}
