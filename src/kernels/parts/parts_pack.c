@@ -9,6 +9,9 @@
 #include "kernels/parts/parts_patch.h"
 
 enum { STEP = ATTN__PARTS_DEPTH, SIDE = ATTN__PARTS_SIDE };
+#ifndef EARLY
+#define EARLY 2
+#endif
 
 /* Two rows of the caller's, NULL where there is none, and where they go. */
 typedef struct row_pair {
@@ -76,9 +79,10 @@ static const char *row_of(const attn__parts_pack *t, int64_t r)
     return r < t->rows ? (const char *)t->data + t->row_at[r] * (t->dtype == ATTN_F32 ? 4 : 2) : NULL;
 }
 
-/* Rows first and second of the step that begins at row s, a pair in place `place` of its rows of tiles. */
-VF_FN row_pair find_pair(const attn__parts_pack *t, int64_t s, int64_t first, int64_t second, int64_t place)
+/* The pair in place `place` of the rows of tiles of the step that begins at row s. */
+VF_FN row_pair find_pair(const attn__parts_pack *t, int64_t s, int64_t place)
 {
+    int64_t first = t->keyed ? place : 2 * place, second = t->keyed ? place + SIDE : first + 1;
     const attn__parts_side *a = &t->along, *b = &t->across;
     row_pair pair = {.from = {row_of(t, s + first), row_of(t, s + second)}};
     int64_t at[] = {first, second};
@@ -89,13 +93,24 @@ VF_FN row_pair find_pair(const attn__parts_pack *t, int64_t s, int64_t first, in
     return pair;
 }
 
+/* Stores keep the machine from looking far enough ahead by itself. */
+VF_FN void fetch_pair(const attn__parts_pack *t, int64_t s, int64_t place)
+{
+    row_pair pair = find_pair(t, s, place);
+    int64_t bytes = t->columns * (t->dtype == ATTN_F32 ? 4 : 2);
+    for (int i = 0; i < PATCH_ROWS && pair.from[i]; i++)
+        for (int64_t b = 0; b < bytes; b += 64)
+            _mm_prefetch(pair.from[i] + b, _MM_HINT_T0);
+}
+
 VF_FN bool pack(const attn__parts_pack *t, int64_t from, int64_t end, attn_dtype dtype, int parts, bool along,
                 bool across)
 {
     vf odd = vf_zero();
     for (int64_t s = from; s < end; s += STEP)
         for (int64_t i = 0; i < SIDE; i++) {
-            row_pair pair = t->keyed ? find_pair(t, s, i, i + SIDE, i) : find_pair(t, s, 2 * i, 2 * i + 1, i);
+            row_pair pair = find_pair(t, s, i);
+            fetch_pair(t, s + (i + EARLY) / SIDE * STEP, (i + EARLY) % SIDE);
             for (int64_t j = 0; j < t->columns; j += PATCH_COLUMNS)
                 pack_patch(t, &pair, j, dtype, parts, along, across, &odd);
         }
