@@ -16,7 +16,7 @@ enum { TILE_Q = 128, STRIP = 64 };
  * longer than products of them save (docs/performance.md). */
 static bool is_worth_it(const attn__back_plan *p)
 {
-    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 208;
+    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 128;
     return p->d >= channels && p->dv >= channels && p->nq >= rows && p->nk >= rows;
 }
 
