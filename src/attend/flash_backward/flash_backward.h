@@ -27,7 +27,8 @@
  *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
  *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
  *
- * so that P and dS are never transposed.  Strips with a number that the unit cannot take go the way above.
+ * so that P and dS are never transposed.  P is found beside the product dP, dS beside dV.  Keys and queries are packed from
+ * where the caller has them, without rows of floats.  Strips with a number that the unit cannot take go the way above.
  */
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H

@@ -8,10 +8,7 @@
 #include "simd/vec_avx512.h"
 #include "kernels/parts/parts_patch.h"
 
-enum { STEP = ATTN__PARTS_DEPTH, SIDE = ATTN__PARTS_SIDE };
-#ifndef EARLY
-#define EARLY 2
-#endif
+enum { STEP = ATTN__PARTS_DEPTH, SIDE = ATTN__PARTS_SIDE, EARLY = 2 }; /* pairs of rows from one fetched to one read */
 
 /* Two rows of the caller's, NULL where there is none, and where they go. */
 typedef struct row_pair {
@@ -128,7 +125,8 @@ bool attn__parts_pack_rows(const attn__parts_pack *t, int64_t from, int64_t end)
 {
     if (t->dtype == ATTN_BF16)
         return pack_either(t, from, end, ATTN_BF16, 1);
-    return t->parts == 1 ? pack_either(t, from, end, ATTN_F32, 1) : pack_either(t, from, end, ATTN_F32, ATTN__PARTS_F32);
+    return t->parts == 1 ? pack_either(t, from, end, ATTN_F32, 1)
+                         : pack_either(t, from, end, ATTN_F32, ATTN__PARTS_F32);
 }
 
 #include "simd/isa_end.h"

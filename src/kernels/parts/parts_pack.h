@@ -18,7 +18,7 @@ typedef struct attn__parts_pack {
     int parts;             /* 1 only of numbers that bf16 holds */
     const int64_t *row_at; /* where each row begins; columns are adjacent */
     int64_t rows, columns;
-    bool keyed; /* rows in the order of attn__parts_key, too */
+    bool keyed;                     /* rows in the order of attn__parts_key, too */
     attn__parts_side along, across; /* filled up with zeros; data NULL: not wanted */
 } attn__parts_pack;
 
