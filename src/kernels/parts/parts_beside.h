@@ -16,8 +16,12 @@ PARTS_FN square square_at(const attn__parts_args *t, int64_t m, int64_t n)
 {
     return (square){.a = t->a.data + m * t->a.block + step_at(&t->a, t->a_steps, 0),
                     .b = t->b.data + n * t->b.block + step_at(&t->b, t->b_steps, 0),
-                    .m = m, .n = n, .c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE,
-                    .tall = m + 1 < t->m, .wide = n + 1 < t->n, .there = n < t->n};
+                    .m = m,
+                    .n = n,
+                    .c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE,
+                    .tall = m + 1 < t->m,
+                    .wide = n + 1 < t->n,
+                    .there = n < t->n};
 }
 
 PARTS_FN square after(const attn__parts_args *t, const square *x)
@@ -45,13 +49,13 @@ PARTS_FN void multiply_then_next(const attn__parts_args *t, const square *next, 
 }
 
 PARTS_FN void sum_beside(const attn__parts_args *t, const square *x, const square *next, int parts, bool tall,
-                         bool wide, attn__parts_beside *beside)
+                         bool wide)
 {
     const uint16_t *a = x->a, *b = x->b;
     const uint16_t *a0 = x->a - step_at(&t->a, t->a_steps, 0), *b0 = x->b - step_at(&t->b, t->b_steps, 0);
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__PARTS_F32)
-            pairs_of_parts(t, a, b, tall, wide, beside);
+            pairs_of_parts(t, a, b, tall, wide, NULL);
         if (k + 1 == t->k) {
             multiply_then_next(t, next, tall, wide);
         } else {
@@ -59,44 +63,51 @@ PARTS_FN void sum_beside(const attn__parts_args *t, const square *x, const squar
             b = b0 + step_at(&t->b, t->b_steps, k + 1);
             multiply_then_both(t, a, b, tall, wide);
         }
-        go_on(beside);
+        go_on(t, NULL, parts);
     }
 }
 
 PARTS_FN void product_beside(const attn__parts_args *t, const square *x, const square *next, int parts, bool tall,
-                             bool wide, attn__parts_beside *beside)
+                             bool wide)
 {
-    begin_square(t, x->c, x->m, tall, wide);
-    sum_beside(t, x, next, parts, tall, wide, beside);
+    begin_square(t, x->c, x->m, x->n, tall, wide);
+    sum_beside(t, x, next, parts, tall, wide);
     store_square(t, x->c, tall, wide);
 }
 
-PARTS_FN void multiply_beside(const attn__parts_args *t, int parts, attn__parts_beside *beside)
+PARTS_FN void multiply_beside(const attn__parts_args *t, int parts)
 {
     square x = square_at(t, 0, 0);
     load_both(t, x.a, x.b, x.tall, x.wide);
     while (x.there) {
         square next = after(t, &x);
         if (x.tall && x.wide)
-            product_beside(t, &x, &next, parts, true, true, beside);
+            product_beside(t, &x, &next, parts, true, true);
         else if (x.tall)
-            product_beside(t, &x, &next, parts, true, false, beside);
+            product_beside(t, &x, &next, parts, true, false);
         else if (x.wide)
-            product_beside(t, &x, &next, parts, false, true, beside);
+            product_beside(t, &x, &next, parts, false, true);
         else
-            product_beside(t, &x, &next, parts, false, false, beside);
+            product_beside(t, &x, &next, parts, false, false);
         x = next;
     }
 }
 
-static void run_beside(const attn__parts_args *t, attn__parts_beside *beside)
+static void go_on_beside(void *user)
 {
-    if (t->m <= 0 || t->n <= 0 || t->k <= 0)
-        multiply_all(t, NULL);
-    else if (t->parts == ATTN__PARTS_F32 && beside)
-        multiply_beside(t, ATTN__PARTS_F32, beside);
-    else if (t->parts == ATTN__PARTS_F32)
-        multiply_beside(t, ATTN__PARTS_F32, NULL);
+    attn__parts_beside *beside = user;
+    beside->portion(beside);
+}
+
+static void run_beside(const attn__parts_args *args, attn__parts_beside *beside)
+{
+    attn__parts_args t = *args;
+    t.beside = beside ? go_on_beside : NULL;
+    t.user = beside;
+    if (t.m <= 0 || t.n <= 0 || t.k <= 0)
+        run(&t);
+    else if (t.parts == ATTN__PARTS_F32)
+        multiply_beside(&t, ATTN__PARTS_F32);
     else
-        multiply_beside(t, 1, NULL);
+        multiply_beside(&t, 1);
 }

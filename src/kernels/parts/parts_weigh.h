@@ -64,7 +64,6 @@ PARTS_FN uint16_t *row_of_pairs(const attn__parts_side *to, uint16_t *out, int64
 
 /* Where a step of the softmax has come to: row r of the column of 16 lanes that begins at w. */
 typedef struct weighing {
-    attn__parts_beside beside;
     const attn__parts_softmax *t;
     int64_t w, r;
     __m512 m; /* of the column, finite */
@@ -151,21 +150,22 @@ PARTS_FN void weigh_some(weighing *x)
 }
 
 /* Called, not inlined: between the products of the unit it would only crowd the code. */
-static void weigh_portion(attn__parts_beside *x)
+__attribute__((noinline)) static void weigh_portion(weighing *x)
 {
-    weigh_some((weighing *)x);
+    weigh_some(x);
 }
 
-/* A portion, where there is something to be done: about as much as four products of the unit leave time for. */
-PARTS_FN void go_on(attn__parts_beside *x)
+/* A portion of it: about as much as four products of the unit leave time for.  Products of one part are too quick for
+ * that. */
+PARTS_FN void weigh_beside(weighing *x, int parts)
 {
-    if (x)
-        x->portion(x);
+    if (parts == ATTN__PARTS_F32)
+        weigh_portion(x);
 }
 
 PARTS_FN weighing weighing_of(const attn__parts_softmax *t)
 {
-    weighing x = {.beside = {weigh_portion}, .t = t};
+    weighing x = {.t = t};
     begin_column(&x, 0);
     return x;
 }
