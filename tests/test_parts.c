@@ -129,6 +129,38 @@ static attn__parts_side pack_b(const attn__parts_kernel *kernel, const sample *s
     return side;
 }
 
+typedef struct counting {
+    attn__parts_beside beside;
+    int64_t calls;
+} counting;
+
+static void count(attn__parts_beside *beside)
+{
+    ((counting *)beside)->calls++;
+}
+
+/* Twice C by both ways, beside other work and not: the same bits. */
+static void beside_agrees(const attn__parts_kernel *kernel, const attn__parts_args *product)
+{
+    size_t size = (size_t)(product->m * 16 * product->ldc) * sizeof(float);
+    float *one = guard_alloc(size), *two = guard_alloc(size);
+    counting some = {{count}, 0};
+    attn__parts_args args = *product;
+    kernel->begin();
+    for (int i = 0; i < 2; i++) {
+        args.accumulate = i > 0;
+        args.c = one;
+        kernel->run(&args);
+        args.c = two;
+        kernel->run_beside(&args, i > 0 ? &some.beside : NULL);
+    }
+    kernel->end();
+    assert_memory_equal(one, two, size);
+    assert_true(args.parts == 1 || some.calls >= args.k);
+    guard_free(one, size);
+    guard_free(two, size);
+}
+
 static void compare(const attn__parts_kernel *kernel, const sample *s, int turned, bool accumulate)
 {
     attn__parts_side a = pack_a(kernel, s, turned & 1), b = pack_b(kernel, s, turned & 2);
@@ -141,6 +173,7 @@ static void compare(const attn__parts_kernel *kernel, const sample *s, int turne
     kernel->run(&(attn__parts_args){.m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c,
                                     .ldc = ld, .accumulate = accumulate});
     kernel->end();
+    beside_agrees(kernel, &(attn__parts_args){m, n, tiles(s->k, 32), s->parts, a, b, c, ld, false, NULL, NULL, NULL, NULL, NULL, NULL});
     for (int64_t i = 0; i < s->m * s->n; i++) {
         double got = c[i / s->n * ld + i % s->n] - (accumulate ? 8.0 : 0.0),
                extra = accumulate ? ldexp((double)s->k + 8, -21) : 0;
@@ -219,6 +252,71 @@ static void three_parts_hold_all_of_a_number(void **state)
             assert_true(sum == (double)x[r][c]);
         }
     }
+}
+
+/* The number of which parts stand at place `at` of a tile. */
+static double sum_of_parts(const uint16_t *tile, int parts, int64_t at)
+{
+    double sum = 0;
+    for (int part = 0; part < parts; part++)
+        sum += number(tile + part * ATTN__PARTS_TILE, ATTN_BF16, at);
+    return sum;
+}
+
+/* Both kinds of tiles of some rows: each number to the bit, and zeros around them. */
+static void look_at_packed(const attn__parts_pack *t)
+{
+    for (int64_t r = 0; r < tiles(t->rows, 32) * 32; r++)
+        for (int64_t c = 0; c < tiles(t->columns, 32) * 32; c++) {
+            bool there = r < t->rows && c < t->columns;
+            double want = there ? number(t->data, t->dtype, t->row_at[r] + c) : 0;
+            int64_t place = c % 16 * 2 + c % 32 / 16, half = r % 32;
+            const uint16_t *along = t->along.data + r / 16 * t->along.block + c / 32 * t->along.step;
+            assert_true(sum_of_parts(along, t->parts, r % 16 * 32 + place) == want);
+            if (c >= tiles(t->columns, 16) * 16)
+                continue;
+            const uint16_t *across = t->across.data + c / 16 * t->across.block + r / 32 * t->across.step;
+            int64_t at = t->keyed ? half % 16 * 32 + c % 16 * 2 + half / 16 : half / 2 * 32 + c % 16 * 2 + half % 2;
+            assert_true(sum_of_parts(across, t->parts, at) == want);
+        }
+}
+
+static void pack_some(attn__rng *rng, int64_t n, int64_t columns, attn_dtype dtype, bool keyed)
+{
+    int parts = dtype == ATTN_F32 ? 3 : 1;
+    size_t size;
+    int64_t at[80];
+    void *x = random_numbers(rng, dtype, n * columns, &size);
+    attn__parts_side along = packed(tiles(n, 32) * 2, tiles(columns, 32), parts);
+    attn__parts_side across = packed(tiles(columns, 16), tiles(n, 32), parts);
+    for (int64_t r = 0; r < n; r++)
+        at[r] = (n - 1 - r) * columns;
+    attn__parts_pack t = {.data = x, .dtype = dtype, .parts = parts, .row_at = at, .rows = n, .columns = columns,
+                          .keyed = keyed, .along = along, .across = across};
+    assert_true(attn__parts_pack_rows(&t, 0, tiles(n, 32) * 32));
+    look_at_packed(&t);
+    static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fffffff, 0xffffffff, 0x7f7fffff};
+    for (int64_t i = 0; i < n * columns && dtype == ATTN_F32; i += 7) {
+        memcpy((float *)x + i, &odd[i % 5], sizeof(float));
+        assert_false(attn__parts_pack_rows(&t, 0, tiles(n, 32) * 32));
+        ((float *)x)[i] = 1;
+    }
+    guard_free(x, size);
+    guard_free(along.data, (size_t)(tiles(n, 32) * 2 * along.block) * sizeof *along.data);
+    guard_free(across.data, (size_t)(tiles(columns, 16) * across.block) * sizeof *across.data);
+}
+
+static void rows_become_tiles_in_both_directions(void **state)
+{
+    (void)state;
+    (void)kernel_or_skip();
+    attn__rng rng = {.seed = 9};
+    static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 65};
+    for (int i = 0; i < 100; i++)
+        for (int keyed = 0; keyed < 2; keyed++) {
+            pack_some(&rng, sizes[i % 10], sizes[i / 10], ATTN_F32, keyed);
+            pack_some(&rng, sizes[i % 10], sizes[i / 10], ATTN_BF16, keyed);
+        }
 }
 
 static void numbers_that_are_not_finite_are_told(void **state)
@@ -300,6 +398,17 @@ static void weights_become_tiles(void **state)
     }
 }
 
+static bool weigh_backward(const attn__parts_weights *args)
+{
+    attn__parts_weighing w;
+    if (args->parts == 1)
+        return attn__parts_weigh(args);
+    attn__parts_begin_p(&w, args);
+    bool finite = attn__parts_finish(&w);
+    attn__parts_begin_ds(&w, args);
+    return attn__parts_finish(&w) && finite;
+}
+
 /* Every NaN and infinity among weights or gradients is told, also those that rounding would carry over into zero. */
 static void odd_weights_are_told(void **state)
 {
@@ -316,11 +425,11 @@ static void odd_weights_are_told(void **state)
         args.p.data = tiles_of[0];
         args.across.data = tiles_of[1];
         args.along.data = tiles_of[2];
-        assert_true(attn__parts_weigh(&args));
+        assert_true(weigh_backward(&args));
         for (int i = 0; i < 2 * ROWS * KEYS; i += 37) {
             float *at = &x[i / ROWS / KEYS][i % (ROWS * KEYS)];
             memcpy(at, &odd[i % 7], sizeof *at);
-            assert_false(attn__parts_weigh(&args));
+            assert_false(weigh_backward(&args));
             *at = 1;
         }
     }
@@ -436,6 +545,7 @@ int main(void)
         cmocka_unit_test(rows_are_split_piece_by_piece),
         cmocka_unit_test(rows_of_sums_are_looked_at_and_put),
         cmocka_unit_test(products_are_as_exact_as_f32),
+        cmocka_unit_test(rows_become_tiles_in_both_directions),
         cmocka_unit_test(three_parts_hold_all_of_a_number),
         cmocka_unit_test(numbers_that_are_not_finite_are_told),
         cmocka_unit_test(no_terms_are_zeros),

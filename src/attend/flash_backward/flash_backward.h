@@ -27,7 +27,8 @@
  *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
  *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
  *
- * so that P and dS are never transposed.  Strips with a number that the unit cannot take go the way above.
+ * so that P and dS are never transposed.  P is found beside the product dP, dS beside dV.  Keys and queries are packed from
+ * where the caller has them, without rows of floats.  Strips with a number that the unit cannot take go the way above.
  */
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
@@ -91,7 +92,7 @@ typedef struct attn__back_parts {
     attn__parts_side kt, vt, k;                      /* B */
     attn__parts_side q, dout, q_across, dout_across; /* A */
     attn__parts_side p, across, along;
-    int64_t *row; /* [block_k] */
+    int64_t *row; /* [block_k or tile_q] */
     float *ones;  /* [ld_keys] */
 } attn__back_parts;
 
@@ -107,6 +108,8 @@ typedef struct attn__back_scratch {
     float *s, *ds;      /* [tile_q][strip] */
     float *bias;        /* as s */
     float *lse, *delta, *fill; /* [tile_q] */
+    float *kept;    /* [chunk_q] delta of all tiles that the run has seen, ... */
+    uint8_t *known; /* ... which are these; of use only if the run's queries are one chunk */
     uint8_t *mask, *alive; /* as s */
     int32_t *from, *to; /* [tile_q] */
     uint64_t *drop_key; /* [tile_q] */
@@ -131,8 +134,10 @@ typedef struct attn__back_run {
     int64_t block, block_n;     /* first key and number of keys of the packed block */
     int64_t tile, tile_n;       /* first query and number of queries of the packed tile */
     float *dq;                  /* of the tile */
+    bool keeps;                 /* delta of every tile */
     bool keys_finite, queries_finite;
-    bool keys_split, queries_split; /* the matrix unit can take them */
+    bool keys_split, queries_split; /* the matrix unit can take them, ... */
+    bool keys_copied, queries_copied; /* ... which needs no rows of floats, so that these may not be there */
     bool first;                 /* nothing has been added to the gradients yet */
     attn__ahead ahead[ATTN__BACK_AHEADS];
     /* The cell that this thread will probably run next. */
@@ -180,8 +185,8 @@ void attn__back_parts_keys(attn__back_run *run);
 void attn__back_parts_queries(attn__back_run *run);
 /* dK^T and dV^T of the block's first n keys, as rows. */
 void attn__back_parts_rows(const attn__back_run *run, int64_t n);
-/* False if nothing has been done, because a number is too large or not finite. */
-bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row);
+/* Returns the gradients that it has not added to, because a number is too large or not finite. */
+unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row);
 
 /* flash_backward_guard.c: the products of a tile with NaN or infinity in what masked pairs would read. */
 void attn__back_guarded(const attn__back_run *run, const attn__weights_args *weights, int64_t first, int64_t row);
@@ -192,6 +197,9 @@ void attn__back_next_block(attn__back_run *run);
 void attn__back_fetch(void *run); /* one portion, after each register tile of a product */
 
 /* flash_backward_run.c */
+/* Rows of floats of the block and of the tile, unless they are there already; whether all of them are finite. */
+void attn__back_copy_keys(attn__back_run *run);
+void attn__back_copy_queries(attn__back_run *run);
 void attn__back_locate_keys(attn__back_run *run);
 void attn__back_locate_queries(attn__back_run *run);
 void attn__back_set_lse(attn__back_run *run, int64_t r, float lse);

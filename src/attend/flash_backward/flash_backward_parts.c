@@ -10,13 +10,13 @@
 
 #include <string.h>
 
-enum { TILE_Q = 128, STRIP = 128 };
+enum { TILE_Q = 128, STRIP = 64 };
 
 /* Small heads leave too much of each tile empty, and in small problems splitting numbers, three parts above all, takes
  * longer than products of them save (docs/performance.md). */
 static bool is_worth_it(const attn__back_plan *p)
 {
-    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 208;
+    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 128;
     return p->d >= channels && p->dv >= channels && p->nq >= rows && p->nk >= rows;
 }
 
@@ -57,62 +57,96 @@ size_t attn__back_parts_place(const attn__back_plan *p, void *memory, attn__back
     x->kt = take_side(&s, p->parts, p->block_k / side, attn__pieces(p->d, depth));
     x->vt = take_side(&s, p->parts, p->block_k / side, attn__pieces(p->dv, depth));
     x->k = take_side(&s, p->parts, p->dp / side, p->block_k / depth);
-    x->row = attn__pile_take(&s, p->block_k, sizeof *x->row);
+    x->row = attn__pile_take(&s, attn__most(p->block_k, p->tile_q), sizeof *x->row);
     x->ones = attn__pile_take(&s, p->ld_keys, sizeof *x->ones);
     return s.used;
 }
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-static attn__parts_rows rows_of(const attn__back_plan *plan, const float *x, int64_t rows, int64_t columns, int64_t ld)
+/* Rows of the caller's, or copies of them if their channels are not neighbours. */
+static attn__parts_pack rows_of(const attn__back_run *run, const void *data, const int64_t *at, int64_t rows,
+                                int64_t columns)
 {
-    return (attn__parts_rows){x, ATTN_F32, NULL, ld, rows, columns, 1.0f, plan->parts};
+    const attn__back_plan *plan = run->plan;
+    return (attn__parts_pack){.data = data, .dtype = plan->bf16 ? ATTN_BF16 : ATTN_F32, .parts = plan->parts,
+                              .row_at = at, .rows = rows, .columns = columns};
 }
 
-/* Rows to what stands at the other side of a product over their columns. */
-static bool split_turned_rows(const attn__back_plan *plan, const attn__parts_rows *rows, const attn__parts_side *to)
+static void take_copies(attn__back_run *run, attn__parts_pack *rows, const float *copies, int64_t ld)
 {
-    bool finite = plan->matrix->split_rows(rows, to);
-    plan->matrix->turn(to->data, attn__pieces(rows->rows, ATTN__PARTS_SIDE) * to->block / ATTN__PARTS_TILE);
-    return finite;
+    int64_t *at = run->m.parts.row;
+    for (int64_t i = 0; i < rows->rows; i++)
+        at[i] = i * ld;
+    rows->data = copies;
+    rows->dtype = ATTN_F32;
+    rows->row_at = at;
 }
 
-/* The packed rows of keys and values, split; clears dK^T and dV^T.  bf16 numbers are split without their factor, which
- * the weights then get. */
+static bool pack(const attn__parts_pack *rows)
+{
+    return attn__parts_pack_rows(rows, 0, attn__round_up(rows->rows, ATTN__PARTS_DEPTH));
+}
+
+/* Packed blocks to what stands at the other side of a product. */
+static void turn(const attn__back_plan *plan, const attn__parts_side *side, int64_t rows)
+{
+    plan->matrix->turn(side->data, attn__pieces(rows, ATTN__PARTS_SIDE) * side->block / ATTN__PARTS_TILE);
+}
+
+/* The rows of keys and values, split; clears dK^T and dV^T. */
 void attn__back_parts_keys(attn__back_run *run)
 {
     const attn__back_plan *plan = run->plan;
     attn__back_scratch *m = &run->m;
-    int64_t n = run->block_n, whole = attn__round_up(n, ATTN__PARTS_DEPTH);
-    attn__parts_rows k = rows_of(plan, m->k, n, plan->d, plan->dp), v = rows_of(plan, m->v, n, plan->dv, plan->dvp);
-    k.factor = plan->bf16 ? 1.0f : plan->score_scale;
-    run->keys_split = split_turned_rows(plan, &k, &m->parts.kt);
-    run->keys_split = split_turned_rows(plan, &v, &m->parts.vt) && run->keys_split;
-    memset(m->k + n * plan->dp, 0, (size_t)((whole - n) * plan->dp) * sizeof(float));
-    for (int64_t i = 0; i < whole; i++)
-        m->parts.row[i] = (i - i % ATTN__PARTS_DEPTH + attn__parts_key(i % ATTN__PARTS_DEPTH)) * plan->dp;
-    attn__parts_rows pairs = {m->k, ATTN_F32, m->parts.row, 0, whole, plan->d, 1.0f, plan->parts};
-    run->keys_split = plan->matrix->split_pairs(&pairs, &m->parts.k) && run->keys_split;
+    attn__parts_pack k = rows_of(run, run->arrays->k, m->k_at, run->block_n, plan->d);
+    attn__parts_pack v = rows_of(run, run->arrays->v, m->v_at, run->block_n, plan->dv);
+    run->keys_copied = false;
+    run->keys_finite = true;
+    k.keyed = true;
+    k.along = m->parts.kt;
+    k.across = m->parts.k;
+    v.along = m->parts.vt;
+    if (plan->channels.k || plan->channels.v)
+        attn__back_copy_keys(run);
+    if (plan->channels.k)
+        take_copies(run, &k, m->k, plan->dp);
+    run->keys_split = pack(&k);
+    if (plan->channels.v)
+        take_copies(run, &v, m->v, plan->dvp);
+    run->keys_split = pack(&v) && run->keys_split;
+    if (!run->keys_split)
+        attn__back_copy_keys(run);
+    turn(plan, &k.along, k.rows);
+    turn(plan, &v.along, v.rows);
     memset(m->dk, 0, (size_t)(plan->ld_keys * plan->dp) * sizeof(float));
     memset(m->dv, 0, (size_t)(plan->ld_keys * plan->dvp) * sizeof(float));
-}
-
-static void split_across(const attn__back_plan *plan, const attn__parts_rows *rows, const attn__parts_side *to)
-{
-    plan->matrix->split_pairs(rows, to);
-    plan->matrix->turn(to->data, attn__pieces(rows->columns, ATTN__PARTS_SIDE) * to->block / ATTN__PARTS_TILE);
 }
 
 void attn__back_parts_queries(attn__back_run *run)
 {
     const attn__back_plan *plan = run->plan;
     attn__back_scratch *m = &run->m;
-    attn__parts_rows q = rows_of(plan, m->q, run->tile_n, plan->d, plan->dp),
-                     dout = rows_of(plan, m->dout, run->tile_n, plan->dv, plan->dvp);
-    run->queries_split = plan->matrix->split_rows(&q, &m->parts.q);
-    run->queries_split = plan->matrix->split_rows(&dout, &m->parts.dout) && run->queries_split;
-    split_across(plan, &q, &m->parts.q_across);
-    split_across(plan, &dout, &m->parts.dout_across);
+    attn__parts_pack q = rows_of(run, run->arrays->q, m->q_at, run->tile_n, plan->d);
+    attn__parts_pack dout = rows_of(run, run->arrays->dout, m->dout_at, run->tile_n, plan->dv);
+    run->queries_copied = false;
+    run->queries_finite = true;
+    q.along = m->parts.q;
+    q.across = m->parts.q_across;
+    dout.along = m->parts.dout;
+    dout.across = m->parts.dout_across;
+    if (plan->channels.q || plan->channels.dout)
+        attn__back_copy_queries(run);
+    if (plan->channels.q)
+        take_copies(run, &q, m->q, plan->dp);
+    run->queries_split = pack(&q);
+    if (plan->channels.dout)
+        take_copies(run, &dout, m->dout, plan->dvp);
+    run->queries_split = pack(&dout) && run->queries_split;
+    if (!run->queries_split)
+        attn__back_copy_queries(run);
+    turn(plan, &q.across, q.columns);
+    turn(plan, &dout.across, dout.columns);
 }
 
 static void turn_back(const attn__back_run *run, const float *sums, int64_t channels, float *rows, int64_t ld,
@@ -152,81 +186,130 @@ static attn__parts_side from_step(attn__parts_side side, int64_t step)
     return side;
 }
 
-/* S and dP of the rows. */
-static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+/* A strip in progress: its weights' arguments, and where its rows and keys lie in what is packed. */
+typedef struct strip {
+    attn__back_run *run;
+    attn__weights_args *t;
+    int64_t first, row;
+    attn__parts_weights weights;
+} strip;
+
+static void multiply(const strip *x, const attn__parts_args *args, attn__parts_beside *beside)
 {
-    const attn__back_plan *plan = run->plan;
-    const attn__back_parts *x = &run->m.parts;
-    int64_t block = row / ATTN__PARTS_SIDE, key_block = first / ATTN__PARTS_SIDE;
-    attn__parts_args s = {.m = attn__pieces(t->rows, ATTN__PARTS_SIDE), .n = attn__pieces(t->keys, ATTN__PARTS_SIDE),
+    x->run->plan->matrix->run_beside(args, beside);
+}
+
+/* S = Q K^T, ... */
+static void scores(const strip *x, attn__parts_beside *beside)
+{
+    const attn__back_plan *plan = x->run->plan;
+    const attn__back_parts *m = &x->run->m.parts;
+    attn__parts_args s = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE),
+                          .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
                           .k = attn__pieces(plan->d, ATTN__PARTS_DEPTH), .parts = plan->parts,
-                          .a = from_block(x->q, block), .b = from_block(x->kt, key_block),
-                          .c = t->s, .ldc = plan->strip};
-    plan->matrix->run(&s);
-    if (!t->dp)
-        return;
-    s.k = attn__pieces(plan->dv, ATTN__PARTS_DEPTH);
-    s.a = from_block(x->dout, block);
-    s.b = from_block(x->vt, key_block);
-    s.c = t->dp;
-    plan->matrix->run(&s);
+                          .a = from_block(m->q, x->row / ATTN__PARTS_SIDE),
+                          .b = from_block(m->kt, x->first / ATTN__PARTS_SIDE), .c = x->t->s, .ldc = plan->strip};
+    multiply(x, &s, beside);
+}
+
+/* ... dP = dO V^T */
+static void value_scores(const strip *x, attn__parts_beside *beside)
+{
+    const attn__back_plan *plan = x->run->plan;
+    const attn__back_parts *m = &x->run->m.parts;
+    attn__parts_args s = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE),
+                          .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
+                          .k = attn__pieces(plan->dv, ATTN__PARTS_DEPTH), .parts = plan->parts,
+                          .a = from_block(m->dout, x->row / ATTN__PARTS_SIDE),
+                          .b = from_block(m->vt, x->first / ATTN__PARTS_SIDE), .c = x->t->dp, .ldc = plan->strip};
+    multiply(x, &s, beside);
+}
+
+/* dV^T += dO^T P or dK^T += Q^T dS. */
+static void across(const strip *x, const attn__parts_side *a, int64_t channels, const attn__parts_side *b, float *c,
+                   attn__parts_beside *beside)
+{
+    const attn__back_plan *plan = x->run->plan;
+    attn__parts_args g = {.m = channels / ATTN__PARTS_SIDE, .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
+                          .k = attn__pieces(x->t->rows, ATTN__PARTS_DEPTH), .parts = plan->parts,
+                          .a = from_step(*a, x->row / ATTN__PARTS_DEPTH), .b = *b, .c = c + x->first,
+                          .ldc = plan->ld_keys, .accumulate = true};
+    multiply(x, &g, beside);
+}
+
+/* dQ += dS K. */
+static void along(const strip *x, attn__parts_beside *beside)
+{
+    const attn__back_plan *plan = x->run->plan;
+    const attn__back_parts *m = &x->run->m.parts;
+    attn__parts_args g = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
+                          .k = attn__pieces(x->t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = m->along,
+                          .b = from_step(m->k, x->first / ATTN__PARTS_DEPTH), .c = x->run->dq + x->row * plan->dp,
+                          .ldc = plan->dp, .accumulate = true};
+    multiply(x, &g, beside);
 }
 
 /* Weights of their own kind go through memory once more. */
-static bool weigh(attn__back_run *run, attn__weights_args *t)
+static void weigh_apart(const strip *x)
 {
-    const attn__back_plan *plan = run->plan;
-    const attn__back_parts *x = &run->m.parts;
-    float factor = plan->bf16 ? plan->score_scale : 1.0f;
-    bool fused = t->plain && !(run->want & ATTN__BACK_BIAS);
-    for (int64_t r = 0; r < t->rows && !fused && plan->bf16; r++)
-        plan->backward->put(t->s + r * t->ld, t->s + r * t->ld, t->keys, factor, false);
+    const attn__back_plan *plan = x->run->plan;
+    attn__weights_args *t = x->t;
+    for (int64_t r = 0; r < t->rows; r++)
+        plan->backward->put(t->s + r * t->ld, t->s + r * t->ld, t->keys, plan->score_scale, false);
+    plan->backward->weights(t);
+}
+
+/* S and dP; then P, its weights beside the product dP, or all of one part. */
+static bool weigh(const strip *x)
+{
+    attn__parts_weighing w;
+    bool fused = x->weights.lse, three = x->weights.parts > 1;
+    scores(x, NULL);
+    attn__parts_begin_p(&w, &x->weights);
+    if (x->t->dp)
+        value_scores(x, fused && three ? &w.beside : NULL);
     if (!fused)
-        plan->backward->weights(t);
-    return attn__parts_weigh(&(attn__parts_weights){
-        .rows = t->rows, .keys = t->keys, .ld = t->ld, .s = t->s, .dp = t->dp, .lse = fused ? t->lse : NULL,
-        .delta = fused ? t->delta : NULL, .factor = factor, .parts = plan->parts, .p = x->p, .across = x->across,
-        .along = x->along});
+        weigh_apart(x);
+    return three ? attn__parts_finish(&w) : attn__parts_weigh(&x->weights);
 }
 
-/* dV^T += dO^T P, dK^T += Q^T dS, dQ += dS K. */
-static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+/* dV beside dS; false if dS is of no use. */
+static bool gradients_of_weights(const strip *x)
+{
+    attn__parts_weighing w;
+    const attn__back_run *run = x->run;
+    const attn__back_parts *m = &run->m.parts;
+    bool wanted = x->t->dp && x->weights.parts > 1;
+    if (wanted)
+        attn__parts_begin_ds(&w, &x->weights);
+    if (run->want & ATTN__BACK_V)
+        across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.dv, wanted ? &w.beside : NULL);
+    return !wanted || attn__parts_finish(&w);
+}
+
+static void gradients_of_scores(const strip *x)
+{
+    const attn__back_run *run = x->run;
+    const attn__back_parts *m = &run->m.parts;
+    if (run->want & ATTN__BACK_K)
+        across(x, &m->q_across, run->plan->dp, &m->across, run->m.dk, NULL);
+    if (run->want & ATTN__BACK_Q)
+        along(x, NULL);
+}
+
+unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    const attn__back_parts *x = &run->m.parts;
-    int64_t step = row / ATTN__PARTS_DEPTH;
-    attn__parts_args g = {.n = attn__pieces(t->keys, ATTN__PARTS_SIDE), .k = attn__pieces(t->rows, ATTN__PARTS_DEPTH),
-                          .parts = plan->parts, .ldc = plan->ld_keys, .accumulate = true};
-    if (run->want & ATTN__BACK_V) {
-        g.m = plan->dvp / ATTN__PARTS_SIDE;
-        g.a = from_step(x->dout_across, step);
-        g.b = x->p;
-        g.c = run->m.dv + first;
-        plan->matrix->run(&g);
-    }
-    g.b = x->across;
-    if (run->want & ATTN__BACK_K) {
-        g.m = plan->dp / ATTN__PARTS_SIDE;
-        g.a = from_step(x->q_across, step);
-        g.c = run->m.dk + first;
-        plan->matrix->run(&g);
-    }
-    if (run->want & ATTN__BACK_Q) {
-        g = (attn__parts_args){.m = attn__pieces(t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
-                               .k = attn__pieces(t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = x->along,
-                               .b = from_step(x->k, first / ATTN__PARTS_DEPTH), .c = run->dq + row * plan->dp,
-                               .ldc = plan->dp, .accumulate = true};
-        plan->matrix->run(&g);
-    }
-}
-
-bool attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row)
-{
-    if (!run->keys_split || !run->queries_split)
-        return false;
-    scores(run, t, first, row);
-    if (!weigh(run, t))
-        return false;
-    gradients(run, t, first, row);
-    return true;
+    const attn__back_parts *m = &run->m.parts;
+    bool fused = t->plain && !(run->want & ATTN__BACK_BIAS);
+    strip x = {run, t, first, row,
+               {.rows = t->rows, .keys = t->keys, .ld = t->ld, .s = t->s, .dp = t->dp, .lse = fused ? t->lse : NULL,
+                .delta = t->delta, .factor = plan->score_scale, .parts = plan->parts, .p = m->p,
+                .across = m->across, .along = m->along}};
+    if (!run->keys_split || !run->queries_split || !weigh(&x))
+        return run->want;
+    if (!gradients_of_weights(&x))
+        return run->want & ~(unsigned)ATTN__BACK_V;
+    gradients_of_scores(&x);
+    return 0;
 }

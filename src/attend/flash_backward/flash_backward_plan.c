@@ -13,8 +13,10 @@
 enum {
     TILE_Q = 64,          /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
     STRIP = 96,           /* a multiple of the widest register tile of every kernel */
-    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory */
+    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside the matrix unit, ... */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
     CELLS = 64,           /* enough pieces for any number of threads */
+    FEW_CELLS = 32,
     MANY_ITEMS = 8        /* batch items that keep most machines busy by themselves */
 };
 
@@ -76,11 +78,16 @@ static void choose_tiles(const attn__task *task, attn__back_plan *p)
     p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
+static int64_t resident(const attn__back_plan *p)
+{
+    return p->matrix ? 2 * RESIDENT : RESIDENT;
+}
+
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
 static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
 {
     bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dim.dbias));
-    int64_t room = attn__most(1, RESIDENT / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
+    int64_t room = attn__most(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
     p->chunk_k = f.k && !bias ? p->block_k : attn__most(1, attn__round_up(p->nk, p->strip));
@@ -90,18 +97,28 @@ static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
     p->chunks_k = attn__most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
+/* Each wave reads all operands and adds to all gradients once: the matrix unit, for which memory is further away, wants
+ * few. */
+static int64_t count_waves(const attn__back_plan *p)
+{
+    int64_t n = attn__least(p->nq, p->nk), items = attn__most(1, p->items);
+    if (p->matrix)
+        return attn__most(n / 1024, items >= MANY_ITEMS ? 1 : attn__least(attn__pieces(FEW_CELLS, items), n / 256));
+    return attn__least(attn__pieces(CELLS, items), n / (p->items >= MANY_ITEMS ? 512 : 128));
+}
+
 static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
 {
     bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dim.dbias)) &&
                 !moves(&task->key, ATTN__STRIDE(dim.dbias));
-    int64_t shortest = p->items >= MANY_ITEMS ? 512 : 128;
-    int64_t waves = attn__least((CELLS + p->items - 1) / attn__most(1, p->items), attn__least(p->nq, p->nk) / shortest);
+    int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
         waves = 1;
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
     p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
-    p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= RESIDENT;
+    int64_t room = p->matrix && p->bf16 ? RESIDENT_BF16 : resident(p);
+    p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= room;
 }
 
 static void choose_order(const attn__task *task, attn__back_plan *p)
@@ -115,7 +132,7 @@ static void choose_order(const attn__task *task, attn__back_plan *p)
     p->two_pass = p->two_pass || (p->bf16 && !small);
     if (p->two_pass)
         choose_passes(task, p, f);
-    p->block_k = attn__least(p->block_k, p->chunk_k);
+    p->block_k = share(p->chunk_k, attn__pieces(p->chunk_k, p->block_k), p->strip);
     p->store_q = f.own_q && !accumulate && p->resident_q;
     p->store_kv = f.own_kv && !accumulate;
     p->clears = !accumulate && (((p->want & ATTN__BACK_Q) && !p->store_q) || (p->want & ATTN__BACK_BIAS) ||
@@ -149,6 +166,8 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
     m->lse = FLOATS(p->tile_q);
     m->delta = FLOATS(p->tile_q);
     m->fill = FLOATS(p->tile_q);
+    m->kept = FLOATS(p->resident_q ? p->chunk_q : 0);
+    m->known = attn__pile_take(&pile, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
     m->mask = attn__pile_take(&pile, p->tile_q * p->strip, 1);
     m->alive = attn__pile_take(&pile, p->tile_q * p->strip, 1);
     m->from = attn__pile_take(&pile, p->tile_q, sizeof(int32_t));

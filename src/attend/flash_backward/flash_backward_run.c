@@ -41,6 +41,19 @@ void attn__back_locate_keys(attn__back_run *run)
     }
 }
 
+void attn__back_copy_keys(attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    attn__back_scratch *m = &run->m;
+    int64_t n = run->block_n;
+    if (run->keys_copied)
+        return;
+    bool k = attn__back_gather(plan, run->arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
+    bool v = attn__back_gather(plan, run->arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp);
+    run->keys_finite = k && v;
+    run->keys_copied = true;
+}
+
 /* Packs keys and values of the block: rows, and transposed strip by strip; clears dK and dV. */
 static void pack_keys(attn__back_run *run)
 {
@@ -49,13 +62,12 @@ static void pack_keys(attn__back_run *run)
     attn__back_scratch *m = &run->m;
     int64_t n = run->block_n;
     attn__back_locate_keys(run);
-    bool finite = attn__back_gather(plan, arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
-    run->keys_finite = attn__back_gather(plan, arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp) &&
-                       finite;
     if (plan->matrix) {
         attn__back_parts_keys(run);
         return;
     }
+    run->keys_copied = false;
+    attn__back_copy_keys(run);
     for (int64_t s = 0; s < n; s += plan->strip) {
         int64_t keys = attn__least(plan->strip, n - s);
         attn_dtype dtype = run->task->problem.dtype;
@@ -81,19 +93,46 @@ void attn__back_set_lse(attn__back_run *run, int64_t r, float lse)
     run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
 }
 
-/* delta = sum over v of dout * o, and the log-sum-exp. */
-static void pack_row_numbers(attn__back_run *run)
+/* A row of the caller's as floats: where it is, or `copy`. */
+static const float *row_of(const attn__back_plan *plan, const void *data, const int64_t *at, const int64_t *channel,
+                           float *copy)
+{
+    if (!channel && !plan->bf16)
+        return (const float *)data + *at;
+    attn__back_gather(plan, data, at, 1, channel, plan->dv, copy, plan->dvp);
+    return copy;
+}
+
+/* delta = sum over v of dout * o. */
+static void find_deltas(attn__back_run *run)
 {
     const attn__back_plan *plan = run->plan;
-    const attn_arrays *arrays = run->arrays;
+    const attn_arrays *x = run->arrays;
     attn__back_scratch *m = &run->m;
-    const float *lse = arrays->lse, *o = arrays->o;
-    bool direct = !plan->channels.o && !plan->bf16;
     for (int64_t r = 0; r < run->tile_n; r++) {
+        float *copy = m->dout + r * plan->dvp;
+        const float *dout = run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
+        m->delta[r] = plan->backward->dot(dout, row_of(plan, x->o, m->o_at + r, plan->channels.o, m->row), plan->dv);
+    }
+}
+
+/* Those, which the blocks of keys share, and the log-sum-exp. */
+static void pack_row_numbers(attn__back_run *run)
+{
+    attn__back_scratch *m = &run->m;
+    const float *lse = run->arrays->lse;
+    int64_t at = run->tile - run->q_begin;
+    uint8_t *known = m->known + at / run->plan->tile_q;
+    for (int64_t r = 0; r < run->tile_n; r++)
         attn__back_set_lse(run, r, lse[m->lse_at[r]]);
-        if (!direct)
-            attn__back_gather(plan, arrays->o, m->o_at + r, 1, plan->channels.o, plan->dv, m->row, plan->dvp);
-        m->delta[r] = plan->backward->dot(m->dout + r * plan->dvp, direct ? o + m->o_at[r] : m->row, plan->dv);
+    if (run->keeps && *known) {
+        memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
+        return;
+    }
+    find_deltas(run);
+    if (run->keeps) {
+        memcpy(m->kept + at, m->delta, (size_t)run->tile_n * sizeof(float));
+        *known = 1;
     }
 }
 
@@ -124,18 +163,28 @@ void attn__back_locate_queries(attn__back_run *run)
     }
 }
 
-/* Everything of the tile's queries but what decides whether the tile is needed at all. */
-static void pack_queries(attn__back_run *run)
+void attn__back_copy_queries(attn__back_run *run)
 {
     const attn__back_plan *plan = run->plan;
     attn__back_scratch *m = &run->m;
     int64_t n = run->tile_n;
+    if (run->queries_copied)
+        return;
+    bool q = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
+    bool d = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout, plan->dvp);
+    run->queries_finite = q && d;
+    run->queries_copied = true;
+}
+
+/* Everything of the tile's queries but what decides whether the tile is needed at all. */
+static void pack_queries(attn__back_run *run)
+{
     attn__back_locate_queries(run);
-    bool finite = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
-    run->queries_finite = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv,
-                                            m->dout, plan->dvp) && finite;
-    if (plan->matrix)
+    run->queries_copied = false;
+    if (run->plan->matrix)
         attn__back_parts_queries(run);
+    else
+        attn__back_copy_queries(run);
     pack_row_numbers(run);
 }
 
@@ -189,6 +238,7 @@ static void run_tile(attn__back_run *run)
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
     if (!plan->matrix) /* whose own loads leave no room for others: what came early came at their cost */
+        if (!plan->matrix) /* whose own loads leave no room for others: what came early came at their cost */
         attn__back_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
         attn__back_strip(run, s, attn__least(plan->strip, run->block_n - s));
@@ -209,6 +259,7 @@ static void run_block(attn__back_run *run, int64_t size)
         if (!packed) {
             pack_keys(run);
             if (!plan->matrix)
+                if (!plan->matrix)
                 attn__back_next_block(run);
         }
         packed = true;
@@ -232,6 +283,9 @@ static void run_range(attn__back_run *run)
     bool holds_q = plan->resident_q && (run->want & ATTN__BACK_Q);
     if (holds_q)
         memset(run->m.dq, 0, (size_t)(queries * plan->dp) * sizeof(float));
+    run->keeps = plan->resident_q && queries <= plan->chunk_q;
+    if (run->keeps)
+        memset(run->m.known, 0, (size_t)attn__pieces(queries, plan->tile_q));
     for (run->block = run->k_begin; run->block < run->k_end; run->block += plan->block_k) {
         int64_t size = attn__least(plan->block_k, run->k_end - run->block), alive = end - run->block;
         run->block_n = alive < 0 ? 0 : attn__least(size, alive);

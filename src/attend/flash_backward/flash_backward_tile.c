@@ -155,8 +155,11 @@ static void pack_strip(attn__back_run *run, int64_t first, int64_t n)
 
 static void multiply(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t n, int64_t row)
 {
-    if (run->plan->matrix)
+    if (run->plan->matrix) {
+        attn__back_copy_keys(run);
+        attn__back_copy_queries(run);
         pack_strip(run, first, n);
+    }
     scores(run, t, first, row);
     run->plan->backward->weights(t);
     if (t->alive)
@@ -189,8 +192,12 @@ void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
     int64_t row;
     if (!attn__back_describe(run, first, n, &t, &row))
         return;
-    if (!run->plan->matrix || !attn__back_parts_strip(run, &t, first, row))
+    unsigned want = run->want;
+    if (run->plan->matrix)
+        run->want = attn__back_parts_strip(run, &t, first, row);
+    if (run->want)
         multiply(run, &t, first, n, row);
-    if (run->want & ATTN__BACK_BIAS)
+    run->want = want;
+    if (want & ATTN__BACK_BIAS)
         attn__back_add_dbias(run, first, row, t.rows, t.keys);
 }

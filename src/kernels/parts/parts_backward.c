@@ -7,47 +7,22 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
 #include "simd/exp.h"
+#include "kernels/parts/parts_patch.h"
 
-enum { ROWS = 2, HALVES = 2, KEYS = HALVES * VF_LANES };
+enum { ROWS = PATCH_ROWS, HALVES = PATCH_HALVES, KEYS = PATCH_COLUMNS };
 
-/* 32 keys of two queries. */
-typedef struct patch {
-    vf x[ROWS][HALVES];
-} patch;
-
-/* So that the upper half is the nearest bf16 number; a number that is too large becomes infinite. */
-VF_FN vf rounded(vf x)
-{
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
-}
-
-typedef struct places {
-    uint16_t *across[HALVES], *along[ROWS]; /* along NULL: not wanted */
-    int64_t across_part, along_part;
-} places;
-
+/* Three parts are cut, one is rounded. */
 VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
 {
-    VF_UNROLL
-    for (int i = 0; i < ROWS * HALVES; i++) {
-        vf *number = &x.x[i / HALVES][i % HALVES];
-        *odd = vf_fma(*number, vf_zero(), *odd); /* before rounding, which may carry a NaN over into zero */
-        if (parts == 1) {
-            *number = rounded(*number);
-            *odd = vf_fma(*number, vf_zero(), *odd);
-        }
+    note_odd(&x, odd); /* before rounding, which may carry a NaN over into zero */
+    if (parts == 1) {
+        round_patch(&x);
+        note_odd(&x, odd);
     }
     VF_UNROLL
     for (int part = 0; part < parts; part++) {
-        VF_UNROLL
-        for (int i = 0; i < ROWS; i++) {
-            _mm512_storeu_si512(to.across[i] + part * to.across_part, vf_pair_upper(x.x[0][i], x.x[1][i]));
-            if (along)
-                _mm512_storeu_si512(to.along[i] + part * to.along_part, vf_pair_upper(x.x[i][0], x.x[i][1]));
-        }
-        VF_UNROLL
-        for (int i = 0; i < ROWS * HALVES; i++)
-            x.x[i / HALVES][i % HALVES] = vf_without_upper(x.x[i / HALVES][i % HALVES]);
+        store_upper(&x, &to, part, true, along);
+        take_upper_away(&x, &x);
     }
 }
 
@@ -64,72 +39,175 @@ VF_FN uint16_t *along_at(const attn__parts_side *side, int64_t r, int64_t j)
            r % ATTN__PARTS_SIDE * side->row;
 }
 
+/* What stands in row r, or in no row. */
 VF_FN vf load(const attn__parts_weights *t, const float *x, int64_t r, int64_t j)
 {
     return r < t->rows && j < t->keys ? vf_load(x + r * t->ld + j) : vf_zero();
 }
 
-VF_FN void weigh_patch(const attn__parts_weights *t, int64_t r, int64_t j, int parts, bool fused, bool wanted, vf *odd)
+/* P of rows r and r + 1 and of the keys j to j + 31; `whole` if all of these are there. */
+VF_FN patch weights_of(const attn__parts_weights *t, int64_t r, int64_t j, bool fused, bool whole)
 {
-    patch p, ds;
+    patch p;
     VF_UNROLL
     for (int i = 0; i < ROWS; i++) {
-        bool there = r + i < t->rows;
+        bool there = whole || r + i < t->rows;
         vf lse = vf_set1(fused && there ? t->lse[r + i] : 0.0f);
-        vf delta = vf_set1(fused && wanted && there ? t->delta[r + i] : 0.0f);
         VF_UNROLL
         for (int h = 0; h < HALVES; h++) {
             int64_t at = j + h * VF_LANES;
-            vf s = load(t, t->s, r + i, at), g = wanted ? load(t, t->dp, r + i, at) : vf_zero();
-            if (fused && there && at < t->keys) {
+            vf s = whole ? vf_load(t->s + (r + i) * t->ld + at) : load(t, t->s, r + i, at);
+            if (fused && (whole || (there && at < t->keys)))
                 s = vf_exp2(_mm512_fmsub_ps(s, vf_set1(t->factor), lse));
-                g = vf_mul(s, vf_sub(g, delta));
-            }
             p.x[i][h] = s;
-            ds.x[i][h] = g;
         }
     }
+    return p;
+}
+
+/* dS = P (dP - delta) of the same. */
+VF_FN patch gradients_of(const attn__parts_weights *t, const patch *p, int64_t r, int64_t j, bool fused, bool whole)
+{
+    patch ds;
+    VF_UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        vf delta = vf_set1(fused && (whole || r + i < t->rows) ? t->delta[r + i] : 0.0f);
+        VF_UNROLL
+        for (int h = 0; h < HALVES; h++) {
+            int64_t at = j + h * VF_LANES;
+            vf g = whole ? vf_load(t->dp + (r + i) * t->ld + at) : load(t, t->dp, r + i, at);
+            ds.x[i][h] = fused ? vf_mul(p->x[i][h], vf_sub(g, delta)) : g;
+        }
+    }
+    return ds;
+}
+
+VF_FN void store_p(const attn__parts_weights *t, const patch *p, int64_t r, int64_t j, int parts, vf *odd)
+{
     uint16_t *at = across_at(&t->p, r, j);
-    store_parts(p, parts, (places){{at, at + t->p.block}, {NULL, NULL}, t->p.part, 0}, odd, false);
-    if (!wanted)
-        return;
-    at = across_at(&t->across, r, j);
-    uint16_t *along = along_at(&t->along, r, j);
-    store_parts(ds, parts,
+    store_parts(*p, parts, (places){{at, at + t->p.block}, {NULL, NULL}, t->p.part, 0}, odd, false);
+}
+
+VF_FN void store_ds(const attn__parts_weights *t, const patch *ds, int64_t r, int64_t j, int parts, vf *odd)
+{
+    uint16_t *at = across_at(&t->across, r, j), *along = along_at(&t->along, r, j);
+    store_parts(*ds, parts,
                 (places){{at, at + t->across.block}, {along, along + t->along.row}, t->across.part, t->along.part}, odd,
                 true);
 }
 
-VF_FN bool weigh(const attn__parts_weights *t, int parts, bool fused, bool wanted)
+/* What the second stage takes from the first. */
+VF_FN void keep_p(const attn__parts_weights *t, const patch *p, int64_t r, int64_t j, bool whole)
 {
+    VF_UNROLL
+    for (int i = 0; i < ROWS * HALVES; i++) {
+        int64_t row = r + i / HALVES, at = j + i % HALVES * VF_LANES;
+        if (whole || (row < t->rows && at < t->keys))
+            vf_store(t->s + row * t->ld + at, p->x[i / HALVES][i % HALVES]);
+    }
+}
+
+typedef enum stage { WEIGHTS, GRADIENTS, BOTH } stage;
+
+VF_FN void weigh_patch(const attn__parts_weights *t, int64_t r, int64_t j, int parts, bool fused, bool whole,
+                       stage which, vf *odd)
+{
+    patch p = weights_of(t, r, j, fused && which != GRADIENTS, whole);
+    if (which != GRADIENTS)
+        store_p(t, &p, r, j, parts, odd);
+    if (which == WEIGHTS && fused)
+        keep_p(t, &p, r, j, whole);
+    if (which == WEIGHTS || (which == BOTH && !t->dp))
+        return;
+    patch ds = gradients_of(t, &p, r, j, fused, whole);
+    store_ds(t, &ds, r, j, parts, odd);
+}
+
+VF_FN void go_on(attn__parts_weighing *w, int parts, bool fused, stage which, vf *odd)
+{
+    const attn__parts_weights *t = w->t;
+    if (w->r + ROWS <= t->rows && w->j + KEYS <= t->keys)
+        weigh_patch(t, w->r, w->j, parts, fused, true, which, odd);
+    else
+        weigh_patch(t, w->r, w->j, parts, fused, false, which, odd);
+    w->r += ROWS;
+    if (w->r < (t->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH)
+        return;
+    w->r = 0;
+    w->j += KEYS;
+}
+
+/* One patch, three parts of which are as much as four products of the unit leave time for. */
+VF_FN void portion(attn__parts_beside *beside, bool fused, stage which)
+{
+    attn__parts_weighing *w = (attn__parts_weighing *)beside;
+    if (w->j >= w->t->keys)
+        return;
+    vf odd = vf_load(w->odd);
+    go_on(w, ATTN__PARTS_F32, fused, which, &odd);
+    vf_store(w->odd, odd);
+}
+
+static void p_fused(attn__parts_beside *x) { portion(x, true, WEIGHTS); }
+static void p_split(attn__parts_beside *x) { portion(x, false, WEIGHTS); }
+static void ds_fused(attn__parts_beside *x) { portion(x, true, GRADIENTS); }
+static void ds_split(attn__parts_beside *x) { portion(x, false, GRADIENTS); }
+
+void attn__parts_begin_p(attn__parts_weighing *w, const attn__parts_weights *t)
+{
+    *w = (attn__parts_weighing){.beside = {t->lse ? p_fused : p_split}, .t = t};
+}
+
+void attn__parts_begin_ds(attn__parts_weighing *w, const attn__parts_weights *t)
+{
+    *w = (attn__parts_weighing){.beside = {t->lse ? ds_fused : ds_split}, .t = t};
+}
+
+static bool no_nan(vf x)
+{
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) == 0;
+}
+
+bool attn__parts_finish(attn__parts_weighing *w)
+{
+    while (w->j < w->t->keys)
+        w->beside.portion(&w->beside);
+    return no_nan(vf_load(w->odd));
+}
+
+/* The arguments are constants where this is called. */
+VF_FN bool weigh_all(const attn__parts_weights *t, int parts, bool fused)
+{
+    attn__parts_weighing w = {.t = t};
     vf odd = vf_zero();
-    for (int64_t j = 0; j < t->keys; j += KEYS)
-        for (int64_t r = 0; r < (t->rows + 31) / 32 * 32; r += ROWS)
-            weigh_patch(t, r, j, parts, fused, wanted, &odd);
-    return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
-}
-
-static bool weigh_f32(const attn__parts_weights *t)
-{
-    if (t->dp)
-        return t->lse ? weigh(t, ATTN__PARTS_F32, true, true) : weigh(t, ATTN__PARTS_F32, false, true);
-    return t->lse ? weigh(t, ATTN__PARTS_F32, true, false) : weigh(t, ATTN__PARTS_F32, false, false);
-}
-
-static bool weigh_bf16(const attn__parts_weights *t)
-{
-    if (t->dp)
-        return t->lse ? weigh(t, 1, true, true) : weigh(t, 1, false, true);
-    return t->lse ? weigh(t, 1, true, false) : weigh(t, 1, false, false);
+    while (w.j < t->keys)
+        go_on(&w, parts, fused, BOTH, &odd);
+    return no_nan(odd);
 }
 
 bool attn__parts_weigh(const attn__parts_weights *t)
 {
-    return t->parts == ATTN__PARTS_F32 ? weigh_f32(t) : weigh_bf16(t);
+    return t->lse ? weigh_all(t, 1, true) : weigh_all(t, 1, false);
 }
 
 #include "simd/isa_end.h"
 #else
+void attn__parts_begin_p(attn__parts_weighing *w, const attn__parts_weights *t)
+{
+    *w = (attn__parts_weighing){.t = t};
+}
+
+void attn__parts_begin_ds(attn__parts_weighing *w, const attn__parts_weights *t)
+{
+    *w = (attn__parts_weighing){.t = t};
+}
+
+bool attn__parts_finish(attn__parts_weighing *w)
+{
+    (void)w;
+    return false;
+}
+
 bool attn__parts_weigh(const attn__parts_weights *t)
 {
     (void)t;

@@ -14,27 +14,34 @@
 #ifndef ATTN_KERNELS_PARTS_BACKWARD_H
 #define ATTN_KERNELS_PARTS_BACKWARD_H
 
-#include "kernels/parts/parts.h"
+#include "kernels/parts/parts_pack.h"
 
 typedef struct attn__parts_weights {
-    int64_t rows, keys;  /* filled up with zeros to multiples of 32 */
-    int64_t ld;          /* of s and dp: a multiple of 32 */
-    const float *s, *dp; /* dp NULL: not wanted */
-    /* Given: s holds scores, base 2 but for `factor`, and dp is dP; all rows attend all keys, which are a multiple of
-     * 16.  NULL: s and dp hold P and dS. */
+    int64_t rows, keys; /* filled up with zeros to multiples of 32 */
+    int64_t ld;         /* of s and dp: a multiple of 32; so many numbers belong to each row up to the 32nd */
+    float *s, *dp;      /* dp NULL: not wanted */
+    /* Given: s holds scores, base 2 but for `factor`, and becomes P in stages, and dp is dP; all rows attend all keys,
+     * which are a multiple of 16.  NULL: s and dp hold P and dS. */
     const float *lse, *delta;
     float factor;
     int parts; /* 1, which rounds, or 3 */
     attn__parts_side p, across, along;
 } attn__parts_weights;
 
-/* Which key of a step of 32 stands at place i along k. */
-static inline int64_t attn__parts_key(int64_t i)
-{
-    return i / 2 + i % 2 * ATTN__PARTS_SIDE;
-}
+/* Three parts in two stages: first the weights, then the gradients of the scores, which take the weights from s. */
+typedef struct attn__parts_weighing {
+    attn__parts_beside beside; /* for products that run meanwhile */
+    const attn__parts_weights *t;
+    int64_t r, j; /* the next rows and keys */
+    float odd[ATTN__PARTS_SIDE];
+} attn__parts_weighing;
 
-/* Needs ATTN_ISA_AMX.  False if any number is infinite or NaN: the tiles are then of no use. */
-bool attn__parts_weigh(const attn__parts_weights *args);
+/* All need ATTN_ISA_AMX. */
+void attn__parts_begin_p(attn__parts_weighing *w, const attn__parts_weights *t);
+void attn__parts_begin_ds(attn__parts_weighing *w, const attn__parts_weights *t);
+/* What is left of a stage.  False if any number of it is infinite or NaN: its tiles are then of no use. */
+bool attn__parts_finish(attn__parts_weighing *w);
+/* One part: both at once. */
+bool attn__parts_weigh(const attn__parts_weights *t);
 
 #endif
