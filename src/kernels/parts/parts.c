@@ -237,12 +237,13 @@ static void run(const attn__parts_args *t)
     multiply_all(t, NULL);
 }
 
-static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *t)
+static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside)
 {
-    weighing beside = weighing_of(softmax);
-    if (t)
-        multiply_all(t, &beside);
-    finish_weighing(&beside);
+    weighing beside = weighing_of(softmax, aside);
+    for (int i = 0; i < count; i++)
+        multiply_all(&products[i], &beside);
+    if (softmax)
+        finish_weighing(&beside);
 }
 
 static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, refer, weigh};

@@ -64,7 +64,9 @@ PARTS_FN uint16_t *row_of_pairs(const attn__parts_side *to, uint16_t *out, int64
 
 /* Where a step of the softmax has come to: row r of the column of 16 lanes that begins at w. */
 typedef struct weighing {
-    const attn__parts_softmax *t;
+    const attn__parts_softmax *t; /* NULL: nothing to weigh */
+    attn__aside aside;
+    int turn;
     int64_t w, r;
     __m512 m; /* of the column, finite */
     two sum[AT_ONCE];
@@ -135,8 +137,6 @@ PARTS_FN int64_t rows_of_tiles(const attn__parts_softmax *t)
 PARTS_FN void weigh_some(weighing *x)
 {
     const attn__parts_softmax *t = x->t;
-    if (x->w >= t->width)
-        return;
     const float *s = t->s + x->r * t->width + x->w;
     uint16_t *out = row_of_pairs(&t->to, t->to.data + x->w / ATTN__PARTS_SIDE * t->to.block, x->r);
     bool many = x->r + 2 * AT_ONCE <= t->rows;
@@ -149,10 +149,15 @@ PARTS_FN void weigh_some(weighing *x)
         end_column(x);
 }
 
-/* Called, not inlined: between the products of the unit it would only crowd the code. */
+/* Called, not inlined: between the products of the unit it would only crowd the code.  Every third time, and when all
+ * weights are done, it is another's turn. */
 __attribute__((noinline)) static void weigh_portion(weighing *x)
 {
-    weigh_some(x);
+    x->turn = x->turn + 1 == ATTN__PARTS_ASIDE || !x->t || x->w >= x->t->width ? 0 : x->turn + 1;
+    if (x->turn == 0)
+        attn__aside_do(x->aside);
+    else
+        weigh_some(x);
 }
 
 /* A portion of it, where there is something to be done: about as much as four products of the unit leave time for.
@@ -161,12 +166,15 @@ PARTS_FN void go_on(weighing *x, int parts)
 {
     if (x && parts == ATTN__PARTS_F32)
         weigh_portion(x);
+    else if (x && x->turn++ % ATTN__PARTS_ASIDE == 0)
+        attn__aside_do(x->aside);
 }
 
-PARTS_FN weighing weighing_of(const attn__parts_softmax *t)
+PARTS_FN weighing weighing_of(const attn__parts_softmax *t, attn__aside aside)
 {
-    weighing x = {.t = t};
-    begin_column(&x, 0);
+    weighing x = {.t = t, .aside = aside};
+    if (t)
+        begin_column(&x, 0);
     return x;
 }
 
