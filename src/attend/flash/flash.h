@@ -63,6 +63,7 @@ typedef struct attn__flash_scratch {
     float *o;     /* [subtile][values][width] */
     float *m, *l, *shrink;
     float *s;     /* [key_block][width] */
+    float *other_s; /* the same, of another subtile, in parts */
     float *top;   /* [width]: the largest score of each lane */
     float *extra; /* the same for bias or mask */
     float *k, *v; /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide

@@ -5,6 +5,7 @@
 #include "attend/flash/flash_item.h"
 #include "attend/task/offsets.h"
 #include "base/integers.h"
+#include "kernels/parts/parts_cut.h"
 
 enum { STORES = 4096 }; /* bytes that the machine can put aside */
 
@@ -28,11 +29,18 @@ static void stream_keys(attn__flash_item *t, int64_t k_base, int64_t v_base, int
         stream(t, t->arrays->v, key, ATTN__STRIDE(dim.v), v_base, from, to, t->flash->values);
 }
 
+/* Of `rows` rows those that have to be near when they are asked for: where they are cut to parts, the first ones bring
+ * in the others. */
+static int64_t rows_near(const attn__flash_item *t, int64_t rows)
+{
+    return t->flash->nparts == ATTN__PARTS_F32 ? attn__least(rows, ATTN__PARTS_CUT_NEAR) : rows;
+}
+
 /* Part `part` of `parts` of the queries that the next item begins with, ... */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;
-    int64_t count = attn__least(t->task->query.size - t->next_first, f->query_block);
+    int64_t count = rows_near(t, attn__least(t->task->query.size - t->next_first, f->query_block));
     if (!f->q_channel)
         stream(t, t->arrays->q, &t->task->query, ATTN__STRIDE(dim.q),
                attn__offsets_one(&t->task->batch, ATTN__STRIDE(dim.q), t->next_batch),
@@ -54,7 +62,7 @@ static void stream_next_keys(attn__flash_item *t)
     const attn__group *batch = &t->task->batch;
     stream_keys(t, attn__offsets_one(batch, ATTN__STRIDE(dim.k), t->next_batch),
                 attn__offsets_one(batch, ATTN__STRIDE(dim.v), t->next_batch), 0,
-                attn__least(t->task->key.size, t->flash->key_block));
+                rows_near(t, attn__least(t->task->key.size, t->flash->key_block)));
 }
 
 void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions)
@@ -66,7 +74,7 @@ void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64
     if (t->next_batch >= 0)
         stream_next_queries(t, part, parts);
     if (next < t->key_end)
-        stream_keys(t, t->k_base, t->v_base, next, next + attn__least(t->key_end - next, block));
+        stream_keys(t, t->k_base, t->v_base, next, next + rows_near(t, attn__least(t->key_end - next, block)));
     else if (t->next_batch >= 0)
         stream_next_keys(t);
     attn__ahead_divide(&t->ahead, portions);

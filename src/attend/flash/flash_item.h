@@ -16,6 +16,15 @@ typedef struct attn__flash_subtile {
     int64_t lanes;              /* without */
 } attn__flash_subtile;
 
+/* A subtile's step of the softmax, on its way through the matrix unit. */
+typedef struct attn__flash_waiting {
+    bool any, changed; /* changed: earlier sums are to be multiplied by t->s.shrink first */
+    int64_t keys;
+    int tiles; /* which of t->s.p_tiles */
+    attn__flash_subtile sub;
+    attn__parts_softmax softmax;
+} attn__flash_waiting;
+
 typedef struct attn__flash_item {
     const attn__task *task;
     const attn__flash *flash;
@@ -28,12 +37,9 @@ typedef struct attn__flash_item {
     int64_t key_begin, key_end;   /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
-    struct {
-        bool any, changed; /* changed: earlier sums are to be multiplied by t->s.shrink first */
-        int64_t keys;
-        int tiles; /* which of t->s.p_tiles */
-        attn__flash_subtile sub;
-    } waiting; /* in the matrix unit: weights whose product with the values runs beside the next exponentials */
+    /* In the matrix unit: scores whose exponentials are taken beside the next products, and weights before them whose
+     * product with the values is one of these. */
+    attn__flash_waiting scored, weighed;
 } attn__flash_item;
 
 attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
@@ -81,6 +87,8 @@ void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, att
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* and the rest of what a subtile does with a block of keys; ... */
 void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* How often something is brought in while a subtile sees a block. */
+int64_t attn__flash_parts_portions(const attn__flash_item *t, int64_t keys);
 /* ... the last one's values wait until this, which must come before the panels change. */
 void attn__flash_parts_end(attn__flash_item *t);
 

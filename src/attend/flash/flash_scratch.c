@@ -36,6 +36,7 @@ static void take_keys(attn__pile *p, const attn__flash *f, const attn__task *tas
     int64_t n = f->key_block, width = f->tile->lanes * f->vectors, square = n * width;
     int64_t group = f->tile->group, groups = attn__round_up(f->values, group);
     s->s = attn__pile_take(p, square, sizeof(float));
+    s->other_s = attn__pile_take(p, f->parts ? attn__round_up(n, ATTN__PARTS_SIDE) * width : 0, sizeof(float));
     s->top = attn__pile_take(p, width, sizeof(float));
     s->extra = attn__pile_take(p, task->has_bias || task->has_mask ? square : 0, sizeof(float));
     s->hidden = attn__pile_take(p, square, 1);

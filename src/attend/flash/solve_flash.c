@@ -69,10 +69,10 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
 /* The fewest queries whose products gain more than making the parts costs, as measured. */
 static int64_t least_queries(const attn__flash *f, const attn__task *task)
 {
-    enum { ONE_PART = 32, THREE = 192, THREE_OF_USUAL = 208, THREE_OF_SLIM = 384, USUAL = 64, WIDE = 96 };
+    enum { ONE_PART = 32, THREE = 96, THREE_OF_SLIM = 192, USUAL = 64 };
     if (task->problem.dtype == ATTN_BF16)
         return ONE_PART;
-    return f->channels < USUAL ? THREE_OF_SLIM : f->channels < WIDE ? THREE_OF_USUAL : THREE;
+    return f->channels < USUAL ? THREE_OF_SLIM : THREE;
 }
 
 /* Tiles are filled up with zeros. */
@@ -108,7 +108,8 @@ static void choose_parts(attn__flash *f, const attn__task *task)
     f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
     int64_t part = f->nparts * (int64_t)sizeof(uint16_t), l2 = (int64_t)task->caches.l2;
     int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = task->query.size, keys = task->key.size;
-    int64_t most = 128;
+    enum { ONE_BLOCK = 256 }; /* what leaves all sums of the values in the unit */
+    int64_t most = keys <= ONE_BLOCK && f->nparts > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
     int64_t blocks = (keys + most - 1) / most;

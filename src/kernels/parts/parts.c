@@ -276,15 +276,13 @@ static void run(const attn__parts_args *t)
 
 #include "kernels/parts/parts_beside.h"
 
-/* Products of one part are too quick for exponentials beside them. */
-static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *t)
+static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside)
 {
-    weighing beside = weighing_of(softmax);
-    if (t && softmax->parts == ATTN__PARTS_F32)
-        multiply_all(t, &beside.beside);
-    else if (t)
-        multiply_all(t, NULL);
-    finish_weighing(&beside);
+    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32);
+    for (int i = 0; i < count; i++)
+        multiply_all(&products[i], &beside.beside);
+    if (softmax)
+        finish_weighing(&beside);
 }
 
 static const attn__parts_kernel kernel = {

@@ -20,6 +20,7 @@
 
 #include "attn/attn.h"
 #include "base/cpu.h"
+#include "kernels/aside.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,7 +29,8 @@ enum {
     ATTN__PARTS_SIDE = 16,  /* rows of a tile; columns of C */
     ATTN__PARTS_DEPTH = 32, /* of a tile, along k */
     ATTN__PARTS_TILE = ATTN__PARTS_SIDE * ATTN__PARTS_DEPTH,
-    ATTN__PARTS_F32 = 3 /* parts of an f32 number */
+    ATTN__PARTS_F32 = 3,  /* parts of an f32 number */
+    ATTN__PARTS_ASIDE = 3 /* `weigh` does what is aside after so many times four products, and when all is weighed */
 };
 
 /* Where the tiles of an operand lie; all distances in numbers.  Packed ones are whole tiles with `row` 32, but any
@@ -112,9 +114,9 @@ typedef struct attn__parts_kernel {
     /* A step of the softmax: references and what earlier sums are to be multiplied by, true if any of that is not 1;
      * ... */
     bool (*refer)(const attn__parts_softmax *softmax);
-    /* ... then all weights and their sums, beside a product (NULL: none) of other arrays: exponentials keep the vector
-     * units busy while the matrix unit works.  The same bits as one after the other. */
-    void (*weigh)(const attn__parts_softmax *softmax, const attn__parts_args *product);
+    /* ... then all weights and their sums (NULL: none), beside products of other arrays: exponentials keep the vector
+     * units busy while the matrix unit works.  The same bits as one after the other.  `aside` is done now and then. */
+    void (*weigh)(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside);
 } attn__parts_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

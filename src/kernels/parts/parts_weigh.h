@@ -65,7 +65,9 @@ PARTS_FN uint16_t *row_of_pairs(const attn__parts_side *to, uint16_t *out, int64
 /* Where a step of the softmax has come to: row r of the column of 16 lanes that begins at w. */
 typedef struct weighing {
     attn__parts_beside beside;
-    const attn__parts_softmax *t;
+    const attn__parts_softmax *t; /* NULL: nothing to weigh */
+    attn__aside aside;
+    int turn;
     int64_t w, r;
     __m512 m; /* of the column, finite */
     two sum[AT_ONCE];
@@ -136,8 +138,6 @@ PARTS_FN int64_t rows_of_tiles(const attn__parts_softmax *t)
 PARTS_FN void weigh_some(weighing *x)
 {
     const attn__parts_softmax *t = x->t;
-    if (x->w >= t->width)
-        return;
     const float *s = t->s + x->r * t->width + x->w;
     uint16_t *out = row_of_pairs(&t->to, t->to.data + x->w / ATTN__PARTS_SIDE * t->to.block, x->r);
     bool many = x->r + 2 * AT_ONCE <= t->rows;
@@ -150,23 +150,38 @@ PARTS_FN void weigh_some(weighing *x)
         end_column(x);
 }
 
-/* Called, not inlined: between the products of the unit it would only crowd the code. */
-static void weigh_portion(attn__parts_beside *x)
+/* A portion: about as much as four products of the unit leave time for.  Every third time, and when all weights are
+ * done, it is another's turn.  Called, not inlined: between the products it would only crowd the code. */
+static void weigh_portion(attn__parts_beside *beside)
 {
-    weigh_some((weighing *)x);
+    weighing *x = (weighing *)(void *)beside;
+    x->turn = x->turn + 1 == ATTN__PARTS_ASIDE || !x->t || x->w >= x->t->width ? 0 : x->turn + 1;
+    if (x->turn == 0)
+        attn__aside_do(x->aside);
+    else
+        weigh_some(x);
 }
 
-/* A portion, where there is something to be done: about as much as four products of the unit leave time for. */
+/* Products of one part are too quick for weights beside them. */
+static void aside_portion(attn__parts_beside *beside)
+{
+    weighing *x = (weighing *)(void *)beside;
+    if (x->turn++ % ATTN__PARTS_ASIDE == 0)
+        attn__aside_do(x->aside);
+}
+
+/* What there is to be done beside the products. */
 PARTS_FN void go_on(attn__parts_beside *x)
 {
     if (x)
         x->portion(x);
 }
 
-PARTS_FN weighing weighing_of(const attn__parts_softmax *t)
+PARTS_FN weighing weighing_of(const attn__parts_softmax *t, attn__aside aside, int parts)
 {
-    weighing x = {.beside = {weigh_portion}, .t = t};
-    begin_column(&x, 0);
+    weighing x = {.beside = {parts == ATTN__PARTS_F32 ? weigh_portion : aside_portion}, .t = t, .aside = aside};
+    if (t)
+        begin_column(&x, 0);
     return x;
 }
 

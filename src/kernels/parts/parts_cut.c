@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts_cut.c - rows of numbers to tiles of their parts; see parts_cut.h.
+ */
+#include "kernels/parts/parts_cut.h"
+
+#if defined(__x86_64__)
+#include "simd/vec_avx512.h"
+
+enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
+
+/* What becomes a tile of each part: numbers from column c on of 16 rows, or 32 where rows lie along k. */
+typedef struct block {
+    const attn__parts_rows *rows;
+    int64_t r, c, high;
+    const float *row[DEPTH];
+    float _Alignas(64) half[SIDE * SIDE]; /* transposed */
+} block;
+
+/* The nearest number of 16 bits is the upper half of this. */
+VF_FN vf rounded(vf x)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
+}
+
+VF_FN vf less_upper(vf x, vf from)
+{
+    vi upper = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0xffff0000u));
+    return _mm512_sub_ps(from, _mm512_castsi512_ps(upper));
+}
+
+/* A row of a tile in each part.  What is left after two roundings is the third, and NaN where a number was not finite:
+ * inf - inf, at the latest the second time. */
+VF_FN void cut(vf first, vf second, uint16_t *out, int64_t part, vf left[2])
+{
+    VF_UNROLL
+    for (int i = 0; i + 1 < ATTN__PARTS_F32; i++, out += part) {
+        vf a = rounded(first), b = rounded(second);
+        _mm512_storeu_si512(out, vf_pair_upper(a, b));
+        first = less_upper(a, first);
+        second = less_upper(b, second);
+    }
+    _mm512_storeu_si512(out, vf_pair_upper(first, second));
+    left[0] = vf_fma(first, vf_zero(), left[0]);
+    left[1] = vf_fma(second, vf_zero(), left[1]);
+}
+
+VF_FN vm lanes_of(int64_t n)
+{
+    return n >= SIDE ? (vm)0xffff : n <= 0 ? (vm)0 : (vm)((1u << n) - 1u);
+}
+
+VF_FN const float *row_of(const block *b, int64_t r)
+{
+    const attn__parts_rows *rows = b->rows;
+    return (const float *)rows->data + (rows->row_at ? rows->row_at[r] : r * rows->ld) + b->c;
+}
+
+/* Rows that are not there are zeros. */
+VF_FN void find_rows(block *b)
+{
+    static const _Alignas(64) float zeros[DEPTH];
+    int64_t left = b->rows->rows - b->r, there = left < b->high ? left : b->high;
+    for (int64_t i = 0; i < there; i++)
+        b->row[i] = row_of(b, b->r + i);
+    for (int64_t i = there; i < b->high; i++)
+        b->row[i] = zeros;
+}
+
+/* Asks for a half of the rows of a later block. */
+VF_FN void fetch(const block *b, int half, int columns)
+{
+    int64_t from = b->r + ATTN__PARTS_CUT_NEAR + half * b->high / 2, end = from + b->high / 2;
+    for (int64_t r = from; r < end && r < b->rows->rows; r++)
+        for (int c = 0; c < columns; c += SIDE)
+            __builtin_prefetch(row_of(b, r) + c, 0, 3);
+}
+
+/* 16 numbers from `column` on of every `every`th row, transposed. */
+VF_FN void load_turned(const float *const *row, int every, int column, vm lanes, vf tile[SIDE])
+{
+    VF_UNROLL
+    for (int i = 0; i < SIDE; i++)
+        tile[i] = _mm512_maskz_loadu_ps(lanes, row[i * every] + column);
+    vf_transpose(tile);
+}
+
+/* The second half waits in memory: two in registers leave none for anything else.  Halves are the columns', or the
+ * even and the odd rows. */
+VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_side *to, vf left[2])
+{
+    vm first = lanes_of(b->rows->columns - b->c), second = lanes_of(b->rows->columns - b->c - SIDE);
+    vf factor = vf_set1(b->rows->factor), tile[SIDE];
+    int64_t row = to->row, part = to->part;
+    fetch(b, 0, across ? DEPTH : SIDE);
+    load_turned(across ? b->row : b->row + 1, across ? 1 : 2, across ? SIDE : 0, across ? second : first, tile);
+    VF_UNROLL
+    for (int i = 0; i < SIDE; i++)
+        vf_store(b->half + i * SIDE, tile[i]);
+    fetch(b, 1, across ? DEPTH : SIDE);
+    load_turned(b->row, across ? 1 : 2, 0, first, tile);
+    VF_UNROLL
+    for (int i = 0; i < SIDE; i++, out += row)
+        cut(vf_mul(tile[i], factor), vf_mul(vf_load(b->half + i * SIDE), factor), out, part, left);
+}
+
+VF_FN void cut_along(const block *b, uint16_t *out, const attn__parts_side *to, vf left[2])
+{
+    vm first = lanes_of(b->rows->columns - b->c), second = lanes_of(b->rows->columns - b->c - SIDE);
+    vf factor = vf_set1(b->rows->factor);
+    int64_t row = to->row, part = to->part;
+    for (int half = 0; half < 2; half++) {
+        fetch(b, half, DEPTH);
+        for (int i = half * SIDE / 2; i < (half + 1) * SIDE / 2; i++, out += row)
+            cut(vf_mul(_mm512_maskz_loadu_ps(first, b->row[i]), factor),
+                vf_mul(_mm512_maskz_loadu_ps(second, b->row[i] + SIDE), factor), out, part, left);
+    }
+}
+
+VF_FN bool cut_all(attn__parts_way way, const attn__parts_rows *rows, const attn__parts_side *to)
+{
+    bool turned = way == ATTN__PARTS_TURNED;
+    int64_t high = turned ? DEPTH : SIDE, wide = turned ? SIDE : DEPTH;
+    block b = {.rows = rows, .high = high};
+    vf left[2] = {vf_zero(), vf_zero()};
+    for (b.r = 0; b.r < rows->rows; b.r += high) {
+        uint16_t *out = to->data + b.r / high * (turned ? to->step : to->block);
+        for (b.c = 0; b.c < rows->columns; b.c += wide, out += turned ? to->block : to->step) {
+            find_rows(&b);
+            if (way == ATTN__PARTS_ALONG)
+                cut_along(&b, out, to, left);
+            else
+                cut_turned(&b, !turned, out, to, left);
+        }
+    }
+    left[0] = vf_add(left[0], left[1]);
+    return _mm512_cmp_ps_mask(left[0], left[0], _CMP_UNORD_Q) == 0;
+}
+
+bool attn__parts_cut(attn__parts_way way, const attn__parts_rows *rows, const attn__parts_side *to)
+{
+    if (way == ATTN__PARTS_ALONG)
+        return cut_all(ATTN__PARTS_ALONG, rows, to);
+    return way == ATTN__PARTS_ACROSS ? cut_all(ATTN__PARTS_ACROSS, rows, to) : cut_all(ATTN__PARTS_TURNED, rows, to);
+}
+
+#include "simd/isa_end.h"
+#else
+bool attn__parts_cut(attn__parts_way way, const attn__parts_rows *rows, const attn__parts_side *to)
+{
+    (void)way;
+    (void)rows;
+    (void)to;
+    return false;
+}
+#endif
