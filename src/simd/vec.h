@@ -8,6 +8,7 @@
  *   VF_LANES, VF_REGISTERS, VF_ISA, VF_NAME(name)     lanes and registers, attn__isa, a name of its own
  *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
+ *   vf_load_once (into a register, where compilers would else read the same place again for every use)
  *   vf_stream (whole vectors aligned to their size, past the caches where the machine can), vf_stream_end (after the
  *   last of them, before another thread looks)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part

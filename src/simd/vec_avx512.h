@@ -31,6 +31,12 @@ typedef __mmask16 vm;
 #define VF_FN static inline __attribute__((always_inline))
 
 VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+VF_FN vf vf_load_once(const float *p)
+{
+    vf x = vf_load(p);
+    __asm__("" : "+v"(x));
+    return x;
+}
 VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
 VF_FN void vf_stream_end(void) { _mm_sfence(); }

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * taps_steps_tmpl.h - runs of taps for one instruction set that lie half a vector or a whole one apart, as they do where
+ * heads share the lanes; included by taps_tmpl.h.
+ *
+ * Vector n at tap e is the strip at (e + n * per) steps, `per` steps being a vector: one load serves all tap and
+ * vector numbers with that sum, and at most every second one straddles lines of the cache.
+ */
+
+/* The taps of the run from the one with the lowest offset on: where its first row is, and how far the next ones. */
+typedef struct steps {
+    const float *strip;
+    float *s;
+    int64_t ld;
+} steps;
+
+VF_FN steps steps_of(const attn__taps_block *b, int64_t first, int taps, bool down)
+{
+    int64_t lowest = down ? first + taps - 1 : first;
+    return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
+}
+
+VF_FN void score_steps(const attn__taps_block *b, int64_t first, int taps, int per, bool down)
+{
+    vf sum[TAPS][VECTORS];
+    steps t = steps_of(b, first, taps, down);
+    VF_UNROLL
+    for (int i = 0; i < taps * VECTORS; i++)
+        sum[i / VECTORS][i % VECTORS] = vf_zero();
+    for (int64_t c = 0; c < b->channels; c++, t.strip += b->ld) {
+        vf x[VECTORS];
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            x[n] = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
+        VF_UNROLL
+        for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
+            vf k = vf_load_once(t.strip + j * (VF_LANES / per));
+            VF_UNROLL
+            for (int n = 0; n < VECTORS; n++) {
+                if (j >= per * n && j - per * n < taps)
+                    sum[j - per * n][n] = vf_fma(x[n], k, sum[j - per * n][n]);
+            }
+        }
+    }
+    VF_UNROLL
+    for (int i = 0; i < taps * VECTORS; i++)
+        vf_store(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES,
+                 vf_mul(sum[i / VECTORS][i % VECTORS], vf_set1(b->factor)));
+}
+
+/* Channels at once: their sums and the run's weights fill the registers. */
+enum { STEP_ROWS = VF_REGISTERS >= 32 ? 4 : 2 };
+
+VF_FN void mix_steps(const attn__taps_block *b, int64_t first, int64_t row, vf sum[STEP_ROWS][VECTORS], int rows, int taps,
+                     int per, bool down)
+{
+    vf p[TAPS][VECTORS];
+    steps t = steps_of(b, first, taps, down);
+    VF_UNROLL
+    for (int i = 0; i < taps * VECTORS; i++)
+        p[i / VECTORS][i % VECTORS] = vf_load(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES);
+    VF_UNROLL
+    for (int c = 0; c < rows; c++) {
+        const float *strip = t.strip + (row + c) * b->ld;
+        VF_UNROLL
+        for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
+            vf x = vf_load_once(strip + j * (VF_LANES / per));
+            VF_UNROLL
+            for (int n = 0; n < VECTORS; n++) {
+                if (j >= per * n && j - per * n < taps)
+                    sum[c][n] = vf_fma(p[j - per * n][n], x, sum[c][n]);
+            }
+        }
+    }
+}
+
+#if VF_REGISTERS >= 32
+#define STEP_CASES(function, ...)                                                                                      \
+    case 7: function(7, __VA_ARGS__); break;                                                                           \
+    case 6: function(6, __VA_ARGS__); break;                                                                           \
+    case 5: function(5, __VA_ARGS__); break;                                                                           \
+    case 4: function(4, __VA_ARGS__); break;
+#else
+#define STEP_CASES(function, ...) case 4: function(4, __VA_ARGS__); break;
+#endif
+#define STEP_SWITCH(run, function, ...)                                                                                \
+    switch (run) {                                                                                                     \
+        STEP_CASES(function, __VA_ARGS__)                                                                              \
+    case 3: function(3, __VA_ARGS__); break;                                                                           \
+    case 2: function(2, __VA_ARGS__); break;                                                                           \
+    default: function(1, __VA_ARGS__);                                                                                 \
+    }
+
+VF_FN void scores_by_steps(const attn__taps_block *b, int per)
+{
+    bool down = false;
+    for (int64_t e = 0; e < b->taps;) {
+        int run = run_from(b, e, VF_LANES / per, &down);
+#define SCORES(taps, per) score_steps(b, e, taps, per, down)
+        STEP_SWITCH(run, SCORES, per)
+#undef SCORES
+        e += run;
+    }
+}
+
+VF_FN void mix_rows_by_steps(const attn__taps_block *b, int64_t row, int rows, int per)
+{
+    vf sum[STEP_ROWS][VECTORS];
+    float *to = b->tile + row * b->tile_ld;
+    bool down = false;
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
+    for (int64_t e = 0; e < b->taps;) {
+        int run = run_from(b, e, VF_LANES / per, &down);
+#define MIX(taps, per) mix_steps(b, e, row, sum, rows, taps, per, down)
+        STEP_SWITCH(run, MIX, per)
+#undef MIX
+        e += run;
+    }
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        vf_store(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES, sum[i / VECTORS][i % VECTORS]);
+}
+
+VF_FN void mix_by_steps(const attn__taps_block *b, int per)
+{
+    int64_t c = 0;
+    for (; c + STEP_ROWS <= b->channels; c += STEP_ROWS)
+        mix_rows_by_steps(b, c, STEP_ROWS, per);
+    for (; c < b->channels; c++)
+        mix_rows_by_steps(b, c, 1, per);
+}
+
+static void scores_by_vectors(const attn__taps_block *b)
+{
+    scores_by_steps(b, 1);
+}
+
+static void mix_by_vectors(const attn__taps_block *b)
+{
+    mix_by_steps(b, 1);
+}
+
+#if VF_LANES > 2
+static void scores_by_halves(const attn__taps_block *b)
+{
+    scores_by_steps(b, 2);
+}
+
+static void mix_by_halves(const attn__taps_block *b)
+{
+    mix_by_steps(b, 2);
+}
+#endif
