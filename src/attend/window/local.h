@@ -70,6 +70,7 @@ typedef struct attn__local_pass {
     int64_t cells, tile, tiles; /* lanes of a line, of a tile, and tiles */
     int64_t left, own;          /* once: lanes of the tile whose gradients it writes, and those before; else all */
     int64_t sums;               /* once: lines of keys and values whose gradients are under way */
+    int64_t recent;             /* once: lanes for which weights are kept */
     int64_t phases;             /* of the lanes: the step by key, else 1 */
     int64_t strip_phases;       /* of the strips: the step by query, else 1 */
     int64_t ld;                 /* of a strip's row */
@@ -127,19 +128,31 @@ typedef struct attn__local_pair {
     uint32_t column;               /* dropout's, of the outer axes */
 } attn__local_pair;
 
-/* What the pass for all gradients keeps beside: rows are as long as a strip, and lane x of every row but those of
- * `key_at` is query x of the tile. */
+/* Lines of keys that a line of queries meets together, so that it comes into the first cache once for all of them. */
+enum { ATTN__LOCAL_TOGETHER = 2 };
+
+/* Weights and gradients of scores of a line of queries with a line of keys, [tap][pass->recent]: those of the last
+ * queries alone, from lane `start` of the tile on. */
+typedef struct attn__local_recent {
+    float *p, *ds;
+    int64_t start;
+} attn__local_recent;
+
+/* What the pass for all gradients keeps beside.  Rows are as long as a strip, lane x being query x of the tile; but
+ * gradients under way lie in blocks of [channels][width]. */
 typedef struct attn__local_once {
     int64_t *key_at, *query_at;     /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
     int64_t *zeros;
     int32_t *number;
     attn__local_block *keys;        /* the taps that reach a block of keys */
+    bool *fill;                     /* a block of queries to be filled with marks first: its neighbours have other taps */
     float *q, *dout, *lse, *delta;  /* of the line */
     float *dq, *dk, *dv;            /* of the line; of lines of keys, as slots */
-    float *p, *ds;                  /* [tap]: weights and gradients of scores of the line with one line of keys */
+    attn__local_recent recent[ATTN__LOCAL_TOGETHER];
     float *terms, *pair_terms;      /* of tables: [tap], and [pair] */
     float *margin, *pair_margin;
-    float *factor;
+    float *marks;                   /* a block's row of them */
+    int64_t far;                    /* lanes from a query to the last key that it meets */
 } attn__local_once;
 
 /* One thread's memory, cut for one pass. */
@@ -213,6 +226,9 @@ void attn__local_line_start(attn__local_work *work, int64_t line);
 /* Asks for what the next line is going to read at the lanes of this block: its elements lie too far apart for the
  * machine to guess. */
 void attn__local_fetch_ahead(const attn__local_work *work);
+/* The same in the pass for all gradients, for lanes from `x` on of the tile: one of the line's pairs asks for a part of
+ * what the next line reads and of what this one writes. */
+void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x);
 /* Reads the block's lanes of an operand of the line in the lanes into [channels][width], the first head for all. */
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out);
 /* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients; the last

@@ -19,6 +19,7 @@ static const float log2_e = 1.44269504f;
 /* One line of queries and one of keys. */
 typedef struct meeting {
     const attn__local_pair *pair;
+    attn__local_recent *recent;
     int64_t number; /* of the pair */
     float *k, *v;   /* strips */
     float *dk, *dv; /* NULL where the keys are another band's */
@@ -78,13 +79,12 @@ static void mix(attn__local_work *w, attn__taps_block *b, float *to, bool marked
     const attn__taps_kernel *taps = w->local->taps;
     int64_t width = taps->width;
     b->tile = to;
-    b->tile_ld = w->pass->ld;
+    b->tile_ld = width;
     if (!marked) {
         taps->mix(b);
         return;
     }
     b->tile = w->s.out_a;
-    b->tile_ld = width;
     memset(b->tile, 0, (size_t)(b->channels * width) * sizeof(float));
     taps->mix(b);
     if (!taps->finite(b->tile, b->channels * width)) {
@@ -92,8 +92,7 @@ static void mix(attn__local_work *w, attn__taps_block *b, float *to, bool marked
         b->marked = true;
         taps->mix(b);
     }
-    for (int64_t c = 0; c < b->channels; c++)
-        w->local->lanes->add(to + c * w->pass->ld, b->tile + c * width, width, 1);
+    w->local->lanes->add(to, b->tile, b->channels * width, 1);
 }
 
 static void find_scores(attn__local_work *w, const meeting *m, attn__taps_block *b, int64_t x)
@@ -125,7 +124,8 @@ static void query_block(attn__local_work *w, const meeting *m, int64_t x)
     const attn__local_once *o = &w->s.once;
     const attn__local_block *block = &w->s.block[x / local->taps->width];
     int64_t ld = w->pass->ld, tap = block->first - lane_axis(w)->first, width = local->taps->width;
-    attn__taps_block b = {.taps = block->n, .channels = local->channels, .unit = local->unit, .strip = m->k + x,
+    int64_t recent = w->pass->recent, at = tap * recent + x - m->recent->start;
+    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit, .strip = m->k + x,
                           .offset = o->key_at + tap, .ld = ld, .tile = o->q + x, .tile_ld = ld, .s_ld = width};
     find_scores(w, m, &b, x);
     b.channels = local->values;
@@ -135,17 +135,20 @@ static void query_block(attn__local_work *w, const meeting *m, int64_t x)
     b.s = w->s.dp;
     local->taps->scores(&b);
     attn__taps_gradient g = {.taps = block->n, .s = w->s.s, .dp = w->s.dp, .shift = o->zeros, .lse = o->lse + x,
-                             .delta = o->delta + x, .p = o->p + tap * ld + x, .ds = o->ds + tap * ld + x, .ld = ld};
+                             .delta = o->delta + x, .p = m->recent->p + at, .ds = m->recent->ds + at, .ld = recent,
+                             .marked = block->ragged || local->masked};
     local->taps->gradient(&g);
     if (!m->queries || x < w->pass->left || x >= w->pass->left + w->pass->own)
         return;
     if (local->table_floats)
-        local->taps->margins(g.ds, ld, block->n, o->margin + tap * ld + x, o->pair_margin + m->number * ld + x);
+        local->taps->margins(&(attn__taps_margins){.taps = block->n, .ds = g.ds, .ds_ld = recent,
+                                                   .by_tap = o->margin + tap * ld + x, .ld = ld,
+                                                   .over_taps = o->pair_margin + m->number * ld + x});
     b.channels = local->channels;
     b.strip = m->k + x;
     b.s = g.ds;
-    b.s_ld = ld;
-    mix(w, &b, o->dq + x, block->ragged || local->masked);
+    b.s_ld = recent;
+    mix(w, &b, o->dq + x * local->channels, block->ragged || local->masked);
 }
 
 /* The parts of dk and dv of a block of keys. */
@@ -153,64 +156,96 @@ static void key_block(attn__local_work *w, const meeting *m, int64_t x)
 {
     const attn__local *local = w->local;
     const attn__local_once *o = &w->s.once;
-    const attn__local_axis *axis = lane_axis(w);
     const attn__local_block *block = &o->keys[x / local->taps->width];
-    int64_t ld = w->pass->ld, tap = block->first - axis->first, far = highest(axis) * local->woven;
-    int64_t s_at = tap * ld + x - attn__local_cell(axis, block->first) * local->woven;
+    int64_t ld = w->pass->ld, tap = block->first - lane_axis(w)->first, recent = w->pass->recent;
+    int64_t from = x - o->far, at = tap * recent + from + o->query_at[tap] - m->recent->start;
     if (block->n == 0)
         return;
-    attn__taps_block b = {.taps = block->n, .channels = local->channels, .unit = local->unit, .strip = o->q + x - far,
-                          .offset = o->query_at + tap, .ld = ld, .s = o->ds + s_at, .s_ld = ld - local->unit};
+    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit, .down = true, .strip = o->q + from,
+                          .offset = o->query_at + tap, .ld = ld, .s = m->recent->ds + at, .s_ld = recent - local->unit};
     if (w->task->problem.with & ATTN_WANT_DK)
-        mix(w, &b, m->dk + x, block->ragged || local->masked);
+        mix(w, &b, m->dk + x * local->channels, block->ragged || local->masked);
     b.channels = local->values;
-    b.strip = o->dout + x - far;
-    b.s = o->p + s_at;
+    b.strip = o->dout + from;
+    b.s = m->recent->p + at;
     b.marked = false;
     if (w->task->problem.with & ATTN_WANT_DV)
-        mix(w, &b, m->dv + x, block->ragged || local->masked);
+        mix(w, &b, m->dv + x * local->values, block->ragged || local->masked);
 }
 
-/* Along both lines, the keys as far behind as they are seen. */
-static void meet(attn__local_work *w, const meeting *m)
+/* Makes room for the block of queries at `x`: what keys behind it still want moves to the front. */
+static void move_recent(attn__local_work *w, attn__local_recent *r, int64_t x)
+{
+    const attn__local_pass *pass = w->pass;
+    int64_t taps = lane_axis(w)->last - lane_axis(w)->first, keep = pass->tile - pass->own;
+    if (x + w->local->taps->width - r->start <= pass->recent)
+        return;
+    int64_t from = x - keep - r->start;
+    for (int64_t t = 0; t < taps; t++) {
+        memcpy(r->p + t * pass->recent, r->p + t * pass->recent + from, (size_t)keep * sizeof(float));
+        memcpy(r->ds + t * pass->recent, r->ds + t * pass->recent + from, (size_t)keep * sizeof(float));
+    }
+    r->start = x - keep;
+}
+
+static void fill_marks(const attn__local_work *w, const attn__local_recent *r, int64_t x)
+{
+    int64_t taps = lane_axis(w)->last - lane_axis(w)->first, recent = w->pass->recent;
+    for (int64_t t = 0, at = x - r->start; t < taps; t++, at += recent) {
+        memcpy(r->p + at, w->s.once.marks, (size_t)w->local->taps->width * sizeof(float));
+        memcpy(r->ds + at, w->s.once.marks, (size_t)w->local->taps->width * sizeof(float));
+    }
+}
+
+/* Along the line of queries and `count` lines of keys, the keys as far behind as they are seen. */
+static void meet(attn__local_work *w, const meeting *meetings, int64_t count)
 {
     const attn__local_pass *pass = w->pass;
     int64_t width = w->local->taps->width, behind = pass->tile - pass->left - pass->own;
-    for (int64_t x = 0; x < pass->tile; x += width) {
-        int64_t key = x - behind;
-        if (x < w->live && w->s.block[x / width].n)
-            query_block(w, m, x);
-        if (m->dk && key >= pass->left && key < w->live)
-            key_block(w, m, key);
-    }
+    for (int64_t x = 0; x < pass->tile; x += width)
+        for (int64_t i = 0; i < count; i++) {
+            const meeting *m = &meetings[i];
+            int64_t key = x - behind;
+            attn__local_once_fetch(w, m->number, x);
+            move_recent(w, m->recent, x);
+            if (w->s.once.fill[x / width])
+                fill_marks(w, m->recent, x);
+            if (x < w->live && w->s.block[x / width].n)
+                query_block(w, m, x);
+            if (m->dk && key >= pass->left && key < w->live)
+                key_block(w, m, key);
+        }
 }
 
 /* ------------------------------------------------------------------------------------------------- lines */
 
-/* Writes the own lanes of a strip times the factor, added to what is there where the problem accumulates. */
-static void write_line(attn__local_work *w, attn__operand op, void *base, int64_t at, float *strip, float factor)
+/* Writes the tile's own part of a line of gradients times the factor, added to what is there where the problem
+ * accumulates. */
+static void write_line(attn__local_work *w, attn__operand op, void *base, int64_t at, float *blocks, float factor)
 {
     const attn__lanes_kernel *kernel = w->local->lanes;
     const attn__local_axis *axis = lane_axis(w);
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE, key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
-    int64_t rows = value ? w->local->values : w->local->channels, ld = w->pass->ld, left = w->pass->left;
+    int64_t rows = value ? w->local->values : w->local->channels, left = w->pass->left, width = w->local->taps->width;
     int64_t lanes = w->live - left < w->pass->own ? w->live - left : w->pass->own;
     const attn__axis *side = key ? &w->task->key.axis[axis->key] : &w->task->query.axis[axis->query];
     int64_t step = attn__stride(&side->dim, op), first = at + (w->cell0 + left) / w->local->woven * step;
     attn__local_lane_offsets(w, first, step, attn__local_head_stride(w, op), lanes);
-    attn__lanes_view view = {base, w->task->problem.dtype, w->s.offset, w->local->channel[op], rows, lanes};
-    for (int64_t i = 0; i < w->pass->own; i++)
-        w->s.once.factor[i] = factor;
-    for (int64_t c = 0; c < rows; c++)
-        kernel->scale(strip + left + c * ld, 1, w->pass->own, w->s.once.factor);
-    if (w->task->problem.accumulate) {
-        kernel->gather(&view, w->s.line, ld, 1);
-        for (int64_t c = 0; c < rows; c++)
-            kernel->add(strip + left + c * ld, w->s.line + c * ld, w->pass->own, 1);
+    for (int64_t i = 0; i < width; i++)
+        w->s.factor[i] = factor;
+    blocks += left * rows;
+    for (int64_t x = 0; x < lanes; x += width, blocks += width * rows) {
+        attn__lanes_view view = {base, w->task->problem.dtype, w->s.offset + x, w->local->channel[op], rows,
+                                 lanes - x < width ? lanes - x : width};
+        if (!w->task->problem.accumulate) {
+            kernel->scatter(&view, blocks, width, w->s.factor);
+            continue;
+        }
+        kernel->scale(blocks, rows, width, w->s.factor);
+        kernel->gather(&view, w->s.old, width, 1);
+        kernel->add(blocks, w->s.old, rows * width, 1);
+        kernel->scatter(&view, blocks, width, w->s.ones);
     }
-    for (int64_t i = 0; i < w->pass->own; i++)
-        w->s.once.factor[i] = 1;
-    kernel->scatter(&view, strip + left, ld, w->s.once.factor);
 }
 
 static float *sums_of(const attn__local_work *w, bool values, int64_t key)
@@ -263,6 +298,20 @@ static void read_line(attn__local_work *w)
     w->local->taps->dot(out, o->dout, w->local->values, ld, ld, o->delta);
 }
 
+static meeting meeting_of(attn__local_work *w, int64_t number, int place, int64_t first, int64_t end)
+{
+    const attn__local_pair *pair = &w->s.pair[number];
+    bool keys = pair->position >= first && pair->position < end;
+    meeting m = {.pair = pair, .number = number, .recent = &w->s.once.recent[place]};
+    m.recent->start = 0;
+    m.queries = w->index[0] >= first && w->index[0] < end;
+    m.k = attn__local_strip(w, false, pair->slot, 0);
+    m.v = attn__local_strip(w, true, pair->slot, 0);
+    m.dk = keys ? sums_of(w, false, pair->position) : NULL;
+    m.dv = keys ? sums_of(w, true, pair->position) : NULL;
+    return m;
+}
+
 static void run_line(attn__local_work *w, int64_t line, int64_t first, int64_t end)
 {
     const attn__local_once *o = &w->s.once;
@@ -277,15 +326,12 @@ static void run_line(attn__local_work *w, int64_t line, int64_t first, int64_t e
     memset(o->dq, 0, (size_t)(w->local->channels * ld) * sizeof(float));
     if (w->local->table_floats)
         attn__local_once_terms(w);
-    for (int64_t p = 0; p < w->pairs; p++) {
-        const attn__local_pair *pair = &w->s.pair[p];
-        bool keys = pair->position >= first && pair->position < end;
-        meeting m = {.pair = pair, .number = p, .queries = own};
-        m.k = attn__local_strip(w, false, pair->slot, 0);
-        m.v = attn__local_strip(w, true, pair->slot, 0);
-        m.dk = keys ? sums_of(w, false, pair->position) : NULL;
-        m.dv = keys ? sums_of(w, true, pair->position) : NULL;
-        meet(w, &m);
+    for (int64_t p = 0; p < w->pairs; p += ATTN__LOCAL_TOGETHER) {
+        meeting m[ATTN__LOCAL_TOGETHER];
+        int64_t count = 0;
+        for (; count < ATTN__LOCAL_TOGETHER && p + count < w->pairs; count++)
+            m[count] = meeting_of(w, p + count, (int)count, first, end);
+        meet(w, m, count);
     }
     if (own && w->local->table_floats)
         attn__local_once_margins(w);
@@ -297,7 +343,7 @@ static void run_line(attn__local_work *w, int64_t line, int64_t first, int64_t e
 
 /* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its queries,
  * and between. */
-static attn__local_block describe_keys(const attn__local_work *w, int64_t x)
+static attn__local_block describe_keys(attn__local_work *w, int64_t x)
 {
     const attn__local_axis *axis = lane_axis(w);
     int64_t width = w->local->taps->width, woven = w->local->woven;
@@ -315,6 +361,8 @@ static attn__local_block describe_keys(const attn__local_work *w, int64_t x)
         end = b.first + b.n > end ? b.first + b.n : end;
         keys.n = end - keys.first;
     }
+    for (int64_t i = low; keys.ragged && i <= high; i++) /* what no block writes takes no part */
+        w->s.once.fill[i] = true;
     return keys;
 }
 
@@ -331,8 +379,10 @@ static void start_band(attn__local_work *w)
         o->zeros[t] = 0;
         o->number[t] = (int32_t)(axis->first + t);
     }
-    for (int64_t i = 0; i < taps * pass->ld; i++) /* what no block writes takes no part */
-        o->p[i] = o->ds[i] = -0.0f;
+    o->far = highest(axis) * woven;
+    for (int64_t i = 0; i < width; i++)
+        o->marks[i] = -0.0f;
+    memset(o->fill, 0, (size_t)(pass->tile / width) * sizeof *o->fill);
     memset(o->dk, 0, (size_t)(pass->sums * w->local->channels * pass->ld) * sizeof(float));
     memset(o->dv, 0, (size_t)(pass->sums * w->local->values * pass->ld) * sizeof(float));
     for (int64_t x = pass->left; x < w->live && x < pass->left + pass->own; x += width)

@@ -186,14 +186,17 @@ static void choose_tile_once(attn__local_pass *pass, const attn__local *local, c
     pass->own = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->own - 1) / pass->own;
     pass->tile = pass->left + pass->own + after;
+    pass->recent = pass->left + after + 6 * width;
     pass->ld = attn__round_up(pass->tile + halo(local), width);
 }
 
-/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends. */
+/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums of
+ * tables know how lines are cut into bands. */
 static void choose_band(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     int64_t others = task->batch.size / (local->heads * local->woven) * pass->tiles * pass->phases;
-    pass->band = attn__least(attn__most(pass->lines * others / 16, 16), 256);
+    int64_t parts = pass->once && !local->table_floats ? attn__least(4 * task->threads, 16) : 16;
+    pass->band = attn__least(attn__most(pass->lines * others / parts, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
     pass->items = pass->bands * pass->tiles * pass->phases;
 }

@@ -66,11 +66,22 @@ static void block_start(attn__local_work *w, int64_t cell)
         list_entries(w);
 }
 
+/* Taps of a pair are a run unless the lanes' axis has a step. */
+static int64_t run_of(const attn__local_work *w)
+{
+    return w->local->axis[w->local->naxes - 1].window.step == 1 ? w->now.n : 1;
+}
+
+static bool has_marks(const attn__local_work *w)
+{
+    return w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout;
+}
+
 static void add_scores(attn__local_work *w, bool values, const float *tile, float factor, float *s)
 {
     int64_t width = w->local->taps->width;
     attn__taps_block b = {.taps = entries_of(w), .channels = values ? w->local->values : w->local->channels,
-                          .unit = w->local->unit, .tile_ld = width, .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
+                          .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width, .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
                           .ld = w->pass->ld, .tile = (float *)(uintptr_t)tile, .s = s, .factor = factor};
     w->local->taps->scores(&b);
 }
@@ -78,13 +89,12 @@ static void add_scores(attn__local_work *w, bool values, const float *tile, floa
 static void mix(attn__local_work *w, bool values, float *weights, float *out)
 {
     int64_t channels = values ? w->local->values : w->local->channels, width = w->local->taps->width;
-    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .unit = w->local->unit, .tile_ld = width,
+    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width,
                           .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell,
                           .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights};
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->local->taps->mix(&b);
-    bool marks = w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout;
-    if (!marks || w->local->taps->finite(out, padded(w, channels)))
+    if (!has_marks(w) || w->local->taps->finite(out, padded(w, channels)))
         return;
     b.marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
@@ -179,7 +189,8 @@ static void write_gradient(attn__local_work *w, attn__operand op, void *to, floa
 static void find_gradients(attn__local_work *w, const float *lse, const float *delta)
 {
     attn__taps_gradient g = {.taps = entries_of(w), .s = w->s.s, .dp = w->s.dp, .shift = w->s.rows_at, .lse = lse,
-                             .delta = delta, .p = w->s.s, .ds = w->s.dp, .ld = w->local->taps->width};
+                             .delta = delta, .p = w->s.s, .ds = w->s.dp, .ld = w->local->taps->width,
+                             .marked = has_marks(w)};
     w->local->taps->gradient(&g);
 }
 

@@ -111,16 +111,21 @@ static void take_once(attn__pile *p, const attn__local *local, const attn__local
         float **at;
         int64_t rows;
     } rows[] = {{&o->q, c}, {&o->dout, v}, {&o->lse, 1}, {&o->delta, 1}, {&o->dq, c}, {&o->dk, pass->sums * c},
-                {&o->dv, pass->sums * v}, {&o->p, taps}, {&o->ds, taps}, {&o->terms, tables ? taps : 0},
+                {&o->dv, pass->sums * v}, {&o->terms, tables ? taps : 0},
                 {&o->pair_terms, tables ? pass->pairs : 0}, {&o->margin, tables ? taps : 0},
-                {&o->pair_margin, tables ? pass->pairs : 0}, {&o->factor, 1}};
+                {&o->pair_margin, tables ? pass->pairs : 0}, {&o->marks, 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i].at = take_floats(p, rows[i].rows * ld);
+    for (int i = 0; i < ATTN__LOCAL_TOGETHER; i++) {
+        o->recent[i].p = take_floats(p, taps * pass->recent);
+        o->recent[i].ds = take_floats(p, taps * pass->recent);
+    }
     o->key_at = attn__pile_take(p, taps, sizeof(int64_t));
     o->query_at = attn__pile_take(p, taps, sizeof(int64_t));
     o->zeros = attn__pile_take(p, taps, sizeof(int64_t));
     o->number = attn__pile_take(p, taps, sizeof(int32_t));
     o->keys = attn__pile_take(p, pass->tile / local->taps->width, sizeof *o->keys);
+    o->fill = attn__pile_take(p, pass->tile / local->taps->width, sizeof *o->fill);
 }
 
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,

@@ -190,11 +190,13 @@ void attn__local_read_lse(const attn__local_work *work, int64_t lse_at, int64_t 
     const attn__local_axis *axis = lane_axis(work->local);
     int64_t ld = work->pass->ld, woven = work->local->woven, head = attn__local_head_stride(work, ATTN__OP_LSE);
     int64_t stride = work->task->query.axis[axis->query].dim.lse;
-    for (int64_t j = 0; j < ld; j++) {
-        int64_t query = low + j / woven;
-        bool inside = query >= 0 && query < axis->n;
-        float lse = inside ? ((const float *)work->arrays->lse)[lse_at + query * stride + j % woven * head] : -INFINITY;
-        rows[j] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+    for (int64_t j = 0; j < ld; j += woven, low++) {
+        int64_t at = lse_at + low * stride;
+        bool inside = low >= 0 && low < axis->n;
+        for (int64_t h = 0; h < woven; h++) {
+            float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
+            rows[j + h] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+        }
     }
 }
 
@@ -461,6 +463,24 @@ void attn__local_fetch_ahead(const attn__local_work *work)
     fetch_line(work, ATTN__OP_Q, a->q, last, x);
     fetch_line(work, ATTN__OP_DOUT, a->dout, last, x);
     fetch_line(work, ATTN__OP_O, a->o, last, x);
+}
+
+void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x)
+{
+    const attn__local_axis *outer = &work->local->axis[0];
+    const attn_arrays *a = work->arrays;
+    int64_t line = work->index[0], low = attn__local_cell(outer, outer->first), high = attn__local_cell(outer, outer->last - 1);
+    const struct {
+        attn__operand op;
+        const void *base;
+        int64_t line;
+    } wanted[] = {{ATTN__OP_Q, a->q, line + 1},         {ATTN__OP_DOUT, a->dout, line + 1}, {ATTN__OP_O, a->o, line + 1},
+                  {ATTN__OP_K, a->k, line + 1 + high},  {ATTN__OP_V, a->v, line + 1 + high}, {ATTN__OP_DQ, a->dq, line},
+                  {ATTN__OP_DK, a->dk, line + low},     {ATTN__OP_DV, a->dv, line + low}};
+    work->lanes = work->local->taps->width;
+    for (int64_t i = pair; i < (int64_t)(sizeof wanted / sizeof *wanted); i += work->pairs)
+        if (wanted[i].base)
+            fetch_line(work, wanted[i].op, wanted[i].base, wanted[i].line, (work->cell0 + x) / work->local->woven);
 }
 
 static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, const void *base)

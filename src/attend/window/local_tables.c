@@ -319,10 +319,14 @@ void attn__local_once_margins(attn__local_work *work)
         if (!local->has_table[ATTN_RELATIVE_QUERY][a] || count == 0)
             continue;
         sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
-        local->tile->run(&(attn__tile_args){.m = n, .n = work->pass->own, .k = count, .a = rows, .am = 1, .ak = n,
-                                            .b = margin, .ldb = ld, .c = o->dq + left, .ldc = ld, .accumulate = true});
-        for (int64_t x = 0; x < lanes && (work->task->problem.with & ATTN_WANT_DTABLES); x += width)
-            local->taps->outer(&(attn__taps_outer){.count = count, .channels = n, .rows = margin + x,
-                                                   .tile = o->q + left + x, .rows_ld = ld, .tile_ld = ld, .sums = sums});
+        for (int64_t x = 0; x < lanes; x += width) {
+            local->tile->run(&(attn__tile_args){.m = n, .n = width, .k = count, .a = rows, .am = 1, .ak = n,
+                                                .b = margin + x, .ldb = ld, .c = o->dq + (left + x) * n, .ldc = width,
+                                                .accumulate = true});
+            if (work->task->problem.with & ATTN_WANT_DTABLES)
+                local->taps->outer(&(attn__taps_outer){.count = count, .channels = n, .rows = margin + x,
+                                                       .tile = o->q + left + x, .rows_ld = ld, .tile_ld = ld,
+                                                       .sums = sums});
+        }
     }
 }

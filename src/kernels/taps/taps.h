@@ -20,7 +20,8 @@
 /* One block: lanes [0, kernel width) of everything. */
 typedef struct attn__taps_block {
     int64_t taps, channels;
-    int64_t unit;          /* by how much the offsets of taps next to each other mostly differ */
+    int64_t run, unit;     /* in every `run` taps, of which there are whole numbers, each offset is `unit` above the */
+    bool down;             /* one before it, or below */
     const float *strip;
     const int64_t *offset; /* [taps] */
     int64_t ld;
@@ -50,8 +51,8 @@ typedef struct attn__taps_drop {
     const uint32_t *key_low, *key_high;
 } attn__taps_drop;
 
-/* p = 2^(s - lse) and ds = p (dp - delta), both -0 where s is -infinity; lse and delta are read at w + shift[e].
- * p may be s, ds may be dp. */
+/* p = 2^(s - lse) and ds = p (dp - delta), both -0 where s is -infinity and `marked`; lse and delta are read at
+ * w + shift[e].  p may be s, ds may be dp. */
 typedef struct attn__taps_gradient {
     int64_t taps;
     const float *s, *dp; /* [taps][width] */
@@ -59,7 +60,16 @@ typedef struct attn__taps_gradient {
     const float *lse, *delta;
     float *p, *ds;       /* [taps][ld] */
     int64_t ld;
+    bool marked;
 } attn__taps_gradient;
+
+/* by_tap[e * ld + w] += ds[e * ds_ld + w]; over_taps[w] = their sum. */
+typedef struct attn__taps_margins {
+    int64_t taps;
+    const float *ds;
+    float *by_tap, *over_taps;
+    int64_t ds_ld, ld;
+} attn__taps_margins;
 
 /* sums[r * channels + c] += sum over the lanes of rows[r * rows_ld + w] * tile[c * tile_ld + w], r < count. */
 typedef struct attn__taps_outer {
@@ -88,8 +98,7 @@ typedef struct attn__taps_kernel {
     /* Scores become 2^(s - m), m the largest of the lane, l the sum; -infinity becomes the mark. */
     void (*softmax)(float *s, int64_t taps, float *m, float *l);
     void (*gradient)(const attn__taps_gradient *gradient);
-    /* by_tap[e * ld + w] += ds[e * ld + w]; over_taps[w] = their sum. */
-    void (*margins)(const float *ds, int64_t ld, int64_t taps, float *by_tap, float *over_taps);
+    void (*margins)(const attn__taps_margins *margins);
     /* out[w] = sum_c a[c * ld + w] * b[c * ld + w], w < n, a multiple of `lanes`. */
     void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
     void (*outer)(const attn__taps_outer *outer);

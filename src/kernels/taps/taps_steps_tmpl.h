@@ -14,16 +14,27 @@ typedef struct steps {
     int64_t ld;
 } steps;
 
-VF_FN steps steps_of(const attn__taps_block *b, int64_t first, int taps, bool down)
+VF_FN steps steps_at(const attn__taps_block *b, int64_t first, int taps, bool down)
 {
     int64_t lowest = down ? first + taps - 1 : first;
     return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
 }
 
+/* The end of the run that starts at a tap, and how much of what is left of one there is code for. */
+VF_FN int64_t run_end(const attn__taps_block *b, int64_t tap, int64_t end)
+{
+    return tap == end ? tap + b->run : end;
+}
+
+VF_FN int64_t steps_of(int64_t left)
+{
+    return left < TAPS ? left : TAPS;
+}
+
 VF_FN void score_steps(const attn__taps_block *b, int64_t first, int taps, int per, bool down)
 {
     vf sum[TAPS][VECTORS];
-    steps t = steps_of(b, first, taps, down);
+    steps t = steps_at(b, first, taps, down);
     VF_UNROLL
     for (int i = 0; i < taps * VECTORS; i++)
         sum[i / VECTORS][i % VECTORS] = vf_zero();
@@ -55,16 +66,20 @@ VF_FN void mix_steps(const attn__taps_block *b, int64_t first, int64_t row, vf s
                      int per, bool down)
 {
     vf p[TAPS][VECTORS];
-    steps t = steps_of(b, first, taps, down);
+    const float *strip[STEP_ROWS];
+    steps t = steps_at(b, first, taps, down);
     VF_UNROLL
     for (int i = 0; i < taps * VECTORS; i++)
         p[i / VECTORS][i % VECTORS] = vf_load(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES);
     VF_UNROLL
-    for (int c = 0; c < rows; c++) {
-        const float *strip = t.strip + (row + c) * b->ld;
+    for (int c = 0; c < rows; c++)
+        strip[c] = t.strip + (row + c) * b->ld;
+    /* Channel after channel a step: their sums need not wait for each other. */
+    VF_UNROLL
+    for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
         VF_UNROLL
-        for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
-            vf x = vf_load_once(strip + j * (VF_LANES / per));
+        for (int c = 0; c < rows; c++) {
+            vf x = vf_load_once(strip[c] + j * (VF_LANES / per));
             VF_UNROLL
             for (int n = 0; n < VECTORS; n++) {
                 if (j >= per * n && j - per * n < taps)
@@ -93,13 +108,12 @@ VF_FN void mix_steps(const attn__taps_block *b, int64_t first, int64_t row, vf s
 
 VF_FN void scores_by_steps(const attn__taps_block *b, int per)
 {
-    bool down = false;
-    for (int64_t e = 0; e < b->taps;) {
-        int run = run_from(b, e, VF_LANES / per, &down);
-#define SCORES(taps, per) score_steps(b, e, taps, per, down)
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = steps_of(end - e);
+#define SCORES(taps, per) score_steps(b, e, taps, per, b->down)
         STEP_SWITCH(run, SCORES, per)
 #undef SCORES
-        e += run;
     }
 }
 
@@ -107,16 +121,15 @@ VF_FN void mix_rows_by_steps(const attn__taps_block *b, int64_t row, int rows, i
 {
     vf sum[STEP_ROWS][VECTORS];
     float *to = b->tile + row * b->tile_ld;
-    bool down = false;
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)
         sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
-    for (int64_t e = 0; e < b->taps;) {
-        int run = run_from(b, e, VF_LANES / per, &down);
-#define MIX(taps, per) mix_steps(b, e, row, sum, rows, taps, per, down)
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = steps_of(end - e);
+#define MIX(taps, per) mix_steps(b, e, row, sum, rows, taps, per, b->down)
         STEP_SWITCH(run, MIX, per)
 #undef MIX
-        e += run;
     }
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)

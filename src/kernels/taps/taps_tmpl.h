@@ -52,27 +52,13 @@ VF_FN void score_taps(const attn__taps_block *b, int64_t first, int taps)
     }
 }
 
-/* How many taps from `first` on, at most TAPS, lie `unit` elements one after the other, or, `down`, one before the
- * other. */
-VF_FN int run_from(const attn__taps_block *b, int64_t first, int64_t unit, bool *down)
-{
-    const int64_t *offset = b->offset + first;
-    int64_t most = b->taps - first < TAPS ? b->taps - first : TAPS, n = 1;
-    int64_t step = most > 1 ? offset[1] - offset[0] : 0;
-    *down = step == -unit;
-    while ((step == unit || step == -unit) && n < most && offset[n] - offset[n - 1] == step)
-        n++;
-    return (int)n;
-}
-
 #include "kernels/taps/taps_steps_tmpl.h"
 
 #ifdef VF_SHIFT
 /* A run that there is code for. */
-VF_FN int shifts_from(const attn__taps_block *b, int64_t first, bool *down)
+VF_FN int shifts_of(int64_t left)
 {
-    int n = run_from(b, first, 1, down);
-    return n >= 7 ? 7 : n >= 5 ? 5 : n >= 3 ? 3 : 1;
+    return left >= 7 ? 7 : left >= 5 ? 5 : left >= 3 ? 3 : 1;
 }
 
 /* The strip's vectors for a run: x[3], of which the last has the few elements that the last taps reach. */
@@ -120,9 +106,10 @@ VF_FN void score_run(const attn__taps_block *b, int64_t first, int taps, bool do
 
 static void scores_by_shifts(const attn__taps_block *b)
 {
-    bool down = false;
-    for (int64_t e = 0; e < b->taps;) {
-        int run = shifts_from(b, e, &down);
+    bool down = b->down;
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = shifts_of(end - e);
         if (run == 7) {
             RUN(score_run, 7, b, e);
         } else if (run == 5) {
@@ -132,7 +119,6 @@ static void scores_by_shifts(const attn__taps_block *b)
         } else {
             score_taps(b, e, 1);
         }
-        e += run;
     }
 }
 #endif
@@ -244,12 +230,13 @@ VF_FN void mix_runs(const attn__taps_block *b, int64_t row, int rows)
 {
     vf sum[RUN_ROWS][VECTORS];
     float *to = b->tile + row * b->tile_ld;
-    bool down = false;
+    bool down = b->down;
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)
         sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
-    for (int64_t e = 0; e < b->taps;) {
-        int run = shifts_from(b, e, &down);
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = shifts_of(end - e);
         if (run == 7) {
             RUN(mix_run, 7, b, e, row, sum, rows);
         } else if (run == 5) {
@@ -259,7 +246,6 @@ VF_FN void mix_runs(const attn__taps_block *b, int64_t row, int rows)
         } else {
             mix_tap(b, e, row, sum, rows);
         }
-        e += run;
     }
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)
@@ -386,36 +372,45 @@ static void softmax(float *s, int64_t taps, float *m, float *l)
     }
 }
 
-static void gradient(const attn__taps_gradient *t)
+VF_FN void gradient_rows(const attn__taps_gradient *t, bool marked)
 {
     vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
     for (int64_t e = 0; e < t->taps; e++) {
+        const float *lse = t->lse + t->shift[e], *delta = t->delta + t->shift[e];
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++) {
-            int64_t at = e * WIDTH + n * VF_LANES, to = e * t->ld + n * VF_LANES, row = t->shift[e] + n * VF_LANES;
-            vf x = vf_load(t->s + at);
+            int64_t at = e * WIDTH + n * VF_LANES, to = e * t->ld + n * VF_LANES;
+            vf x = vf_load(t->s + at), p = vf_exp2(vf_sub(x, vf_load(lse + n * VF_LANES)));
+            vf d = vf_mul(p, vf_sub(vf_load(t->dp + at), vf_load(delta + n * VF_LANES)));
             vm out = vf_eq(x, none);
-            vf p = vf_exp2(vf_sub(x, vf_load(t->lse + row)));
-            vf d = vf_mul(p, vf_sub(vf_load(t->dp + at), vf_load(t->delta + row)));
-            vf_store(t->p + to, vf_select(out, mark, p));
-            vf_store(t->ds + to, vf_select(out, mark, vf_add(d, vf_zero()))); /* -0 + 0 = 0 is no mark */
+            d = vf_add(d, vf_zero()); /* -0 + 0 = 0 is no mark */
+            vf_store(t->p + to, marked ? vf_select(out, mark, p) : p);
+            vf_store(t->ds + to, marked ? vf_select(out, mark, d) : d);
         }
     }
 }
 
+static void gradient(const attn__taps_gradient *t)
+{
+    if (t->marked)
+        gradient_rows(t, true);
+    else
+        gradient_rows(t, false);
+}
+
 /* The sums over pairs and over taps that tables want. */
-static void margins(const float *ds, int64_t ld, int64_t taps, float *by_tap, float *over_taps)
+static void margins(const attn__taps_margins *t)
 {
     VF_UNROLL
     for (int n = 0; n < VECTORS; n++) {
         vf sum = vf_zero();
-        for (int64_t e = 0; e < taps; e++) {
-            int64_t at = e * ld + n * VF_LANES;
-            vf x = vf_load(ds + at);
+        for (int64_t e = 0; e < t->taps; e++) {
+            float *to = t->by_tap + e * t->ld + n * VF_LANES;
+            vf x = vf_load(t->ds + e * t->ds_ld + n * VF_LANES);
             sum = vf_add(sum, x);
-            vf_store(by_tap + at, vf_add(vf_load(by_tap + at), x));
+            vf_store(to, vf_add(vf_load(to), x));
         }
-        vf_store(over_taps + n * VF_LANES, sum);
+        vf_store(t->over_taps + n * VF_LANES, sum);
     }
 }
 
