@@ -150,6 +150,8 @@ static const shape shapes[] = {
     {2, {26, 50}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_ZERO, true, false, ATTN_BF16, false, true, false},
     {2, {23, 44}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},
     {2, {24, 35}, {3, 5}, 8, 7, 2, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, true},
+    {2, {23, 41}, {7, 9}, 4, 9, 1, 1, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
+    {2, {34, 27}, {5, 5}, 12, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {1, {211}, {9}, 8, 5, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
     {3, {6, 11, 35}, {3, 5, 3}, 1, 9, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},
     {3, {7, 6, 34}, {3, 3, 3}, 2, 6, 1, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false, false, false},

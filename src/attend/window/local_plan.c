@@ -121,13 +121,13 @@ static bool are_alike(const attn__task *task)
     return alike;
 }
 
-/* Steps of half a vector at least: below, as many loads straddle lines as with heads apart. */
+/* As many as a vector has lanes; few of them still gain, above all backward. */
 static int64_t woven_heads(const attn__local *local, int64_t heads)
 {
     int64_t woven = 1;
     while (heads % (2 * woven) == 0 && woven < local->taps->lanes)
         woven *= 2;
-    return 2 * woven >= local->taps->lanes ? woven : 1;
+    return 8 * woven >= local->taps->lanes ? woven : 1;
 }
 
 /* Heads enough for whole lines of the cache, but not so many that few items are left. */
@@ -152,13 +152,14 @@ static void choose_heads(attn__local *local, const attn__task *task)
             local->heads = (int)heads;
 }
 
-/* A tile's strips should stay in the second cache, and its halo be the smaller part of it. */
+/* A tile's strips should stay in the second cache, and its halo be the smaller part of it.  With woven heads the halo is
+ * small however short the tile, and short tiles make long bands. */
 static void choose_tile(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     int64_t width = local->taps->width, beyond = halo(local);
     int64_t cell = pass->slots * pass->strip_phases * (local->channels + local->values) * (int64_t)sizeof(float);
     cell *= local->heads;
-    int64_t tile = (int64_t)task->caches.l2 / 2 / attn__most(cell, 1) - beyond;
+    int64_t part = local->woven > 1 ? 8 : 2, tile = (int64_t)task->caches.l2 / part / attn__most(cell, 1) - beyond;
     tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST * local->woven);
     tile = attn__most(tile, 1);
     pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);

@@ -49,10 +49,10 @@ static int64_t shift_of(const attn__local_work *work, int64_t tap)
 /* How many lanes of the block take part in the tap. */
 static int64_t count_lanes(const attn__local_work *work, int64_t cell, int64_t tap)
 {
-    int64_t count = 0, at = cell + shift_of(work, tap);
-    for (int w = 0; w < work->local->taps->width; w++)
+    int64_t count = 0, at = cell + shift_of(work, tap), woven = work->local->woven;
+    for (int64_t w = 0; w < work->local->taps->width; w += woven)
         count += work->s.from[at + w] <= tap && tap < work->s.to[at + w];
-    return count;
+    return count * woven;
 }
 
 static attn__local_block describe_block(const attn__local_work *work, int64_t cell, int64_t first, int64_t count)

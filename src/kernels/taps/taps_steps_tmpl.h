@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * taps_steps_tmpl.h - runs of taps for one instruction set that lie half a vector or a whole one apart, as they do where
- * heads share the lanes; included by taps_tmpl.h.
+ * taps_steps_tmpl.h - runs of taps for one instruction set that lie a vector, half of one or a quarter apart, as they do
+ * where heads share the lanes; included by taps_tmpl.h.
  *
  * Vector n at tap e is the strip at (e + n * per) steps, `per` steps being a vector: one load serves all tap and
- * vector numbers with that sum, and at most every second one straddles lines of the cache.
+ * vector numbers with that sum, and every first, second or fourth one lies in one line of the cache.
  */
 
 /* The taps of the run from the one with the lowest offset on: where its first row is, and how far the next ones. */
@@ -20,15 +20,10 @@ VF_FN steps steps_at(const attn__taps_block *b, int64_t first, int taps, bool do
     return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
 }
 
-/* The end of the run that starts at a tap, and how much of what is left of one there is code for. */
+/* The end of the run that a tap is in, `end` being that of the one before. */
 VF_FN int64_t run_end(const attn__taps_block *b, int64_t tap, int64_t end)
 {
     return tap == end ? tap + b->run : end;
-}
-
-VF_FN int64_t steps_of(int64_t left)
-{
-    return left < TAPS ? left : TAPS;
 }
 
 VF_FN void score_steps(const attn__taps_block *b, int64_t first, int taps, int per, bool down)
@@ -62,12 +57,15 @@ VF_FN void score_steps(const attn__taps_block *b, int64_t first, int taps, int p
 /* Channels at once: their sums and the run's weights fill the registers. */
 enum { STEP_ROWS = VF_REGISTERS >= 32 ? 4 : 2 };
 
-VF_FN void mix_steps(const attn__taps_block *b, int64_t first, int64_t row, vf sum[STEP_ROWS][VECTORS], int rows, int taps,
-                     int per, bool down)
+VF_FN void mix_steps(const attn__taps_block *b, int64_t first, int64_t row, int rows, int taps, int per, bool down)
 {
-    vf p[TAPS][VECTORS];
+    vf p[TAPS][VECTORS], sum[STEP_ROWS][VECTORS];
     const float *strip[STEP_ROWS];
+    float *to = b->tile + row * b->tile_ld;
     steps t = steps_at(b, first, taps, down);
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
     VF_UNROLL
     for (int i = 0; i < taps * VECTORS; i++)
         p[i / VECTORS][i % VECTORS] = vf_load(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES);
@@ -87,82 +85,52 @@ VF_FN void mix_steps(const attn__taps_block *b, int64_t first, int64_t row, vf s
             }
         }
     }
-}
-
-#if VF_REGISTERS >= 32
-#define STEP_CASES(function, ...)                                                                                      \
-    case 7: function(7, __VA_ARGS__); break;                                                                           \
-    case 6: function(6, __VA_ARGS__); break;                                                                           \
-    case 5: function(5, __VA_ARGS__); break;                                                                           \
-    case 4: function(4, __VA_ARGS__); break;
-#else
-#define STEP_CASES(function, ...) case 4: function(4, __VA_ARGS__); break;
-#endif
-#define STEP_SWITCH(run, function, ...)                                                                                \
-    switch (run) {                                                                                                     \
-        STEP_CASES(function, __VA_ARGS__)                                                                              \
-    case 3: function(3, __VA_ARGS__); break;                                                                           \
-    case 2: function(2, __VA_ARGS__); break;                                                                           \
-    default: function(1, __VA_ARGS__);                                                                                 \
-    }
-
-VF_FN void scores_by_steps(const attn__taps_block *b, int per)
-{
-    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
-        end = run_end(b, e, end);
-        run = steps_of(end - e);
-#define SCORES(taps, per) score_steps(b, e, taps, per, b->down)
-        STEP_SWITCH(run, SCORES, per)
-#undef SCORES
-    }
-}
-
-VF_FN void mix_rows_by_steps(const attn__taps_block *b, int64_t row, int rows, int per)
-{
-    vf sum[STEP_ROWS][VECTORS];
-    float *to = b->tile + row * b->tile_ld;
-    VF_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++)
-        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
-    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
-        end = run_end(b, e, end);
-        run = steps_of(end - e);
-#define MIX(taps, per) mix_steps(b, e, row, sum, rows, taps, per, b->down)
-        STEP_SWITCH(run, MIX, per)
-#undef MIX
-    }
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)
         vf_store(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES, sum[i / VECTORS][i % VECTORS]);
 }
 
-VF_FN void mix_by_steps(const attn__taps_block *b, int per)
-{
-    int64_t c = 0;
-    for (; c + STEP_ROWS <= b->channels; c += STEP_ROWS)
-        mix_rows_by_steps(b, c, STEP_ROWS, per);
-    for (; c < b->channels; c++)
-        mix_rows_by_steps(b, c, 1, per);
-}
+/* A function for each length: in one, compilers work out the addresses of all of them beforehand. */
+typedef void part(const attn__taps_block *b, int64_t first);
 
-static void scores_by_vectors(const attn__taps_block *b)
-{
-    scores_by_steps(b, 1);
-}
-
-static void mix_by_vectors(const attn__taps_block *b)
-{
-    mix_by_steps(b, 1);
-}
-
-#if VF_LANES > 2
-static void scores_by_halves(const attn__taps_block *b)
-{
-    scores_by_steps(b, 2);
-}
-
-static void mix_by_halves(const attn__taps_block *b)
-{
-    mix_by_steps(b, 2);
-}
+#define PARTS(taps, per)                                                                                               \
+    static __attribute__((noinline)) void scores_##taps##_##per(const attn__taps_block *b, int64_t first)              \
+    {                                                                                                                  \
+        score_steps(b, first, taps, per, b->down);                                                                     \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void mix_##taps##_##per(const attn__taps_block *b, int64_t first)                 \
+    {                                                                                                                  \
+        int64_t c = 0;                                                                                                 \
+        for (; c + STEP_ROWS <= b->channels; c += STEP_ROWS)                                                           \
+            mix_steps(b, first, c, STEP_ROWS, taps, per, b->down);                                                     \
+        for (; c < b->channels; c++)                                                                                   \
+            mix_steps(b, first, c, 1, taps, per, b->down);                                                             \
+    }
+#define PARTS_UP_TO_4(per) PARTS(1, per) PARTS(2, per) PARTS(3, per) PARTS(4, per)
+#define NAMES_UP_TO_4(name, per) name##_1_##per, name##_2_##per, name##_3_##per, name##_4_##per
+#if VF_REGISTERS >= 32
+#define ALL_PARTS(per) PARTS_UP_TO_4(per) PARTS(5, per) PARTS(6, per) PARTS(7, per)
+#define NAMES(name, per) NAMES_UP_TO_4(name, per), name##_5_##per, name##_6_##per, name##_7_##per
+#else
+#define ALL_PARTS(per) PARTS_UP_TO_4(per)
+#define NAMES(name, per) NAMES_UP_TO_4(name, per)
 #endif
+
+ALL_PARTS(1)
+static part *const scores_by_vectors[TAPS] = {NAMES(scores, 1)}, *const mix_by_vectors[TAPS] = {NAMES(mix, 1)};
+ALL_PARTS(2)
+static part *const scores_by_halves[TAPS] = {NAMES(scores, 2)}, *const mix_by_halves[TAPS] = {NAMES(mix, 2)};
+
+#if VF_LANES > 8
+ALL_PARTS(4)
+static part *const scores_by_quarters[TAPS] = {NAMES(scores, 4)}, *const mix_by_quarters[TAPS] = {NAMES(mix, 4)};
+#endif
+
+static void by_steps(part *const *parts, const attn__taps_block *b)
+{
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = end - e < TAPS ? end - e : TAPS;
+        parts[run - 1](b, e);
+    }
+}

@@ -137,10 +137,12 @@ static void scores_by_groups(const attn__taps_block *b)
 static void scores(const attn__taps_block *b)
 {
     if (b->unit == VF_LANES)
-        scores_by_vectors(b);
-#if VF_LANES > 2
+        by_steps(scores_by_vectors, b);
     else if (b->unit == VF_LANES / 2)
-        scores_by_halves(b);
+        by_steps(scores_by_halves, b);
+#if VF_LANES > 8
+    else if (b->unit == VF_LANES / 4)
+        by_steps(scores_by_quarters, b);
 #endif
 #ifdef VF_SHIFT
     else if (b->unit == 1)
@@ -278,10 +280,12 @@ static void mix(const attn__taps_block *b)
     if (b->marked)
         mix_all(b, true);
     else if (b->unit == VF_LANES)
-        mix_by_vectors(b);
-#if VF_LANES > 2
+        by_steps(mix_by_vectors, b);
     else if (b->unit == VF_LANES / 2)
-        mix_by_halves(b);
+        by_steps(mix_by_halves, b);
+#if VF_LANES > 8
+    else if (b->unit == VF_LANES / 4)
+        by_steps(mix_by_quarters, b);
 #endif
 #ifdef VF_SHIFT
     else if (b->unit == 1)
