@@ -4,8 +4,8 @@
  *
  * Line after line of queries, a line meets the lines of keys within its reach one by one.  Along the two lines go,
  * block after block: weights and gradients of scores (p and ds), the part of dq; and, as far behind as a tap
- * reaches, for a block of keys the parts of dk and dv, from the p and ds of its queries, read askew.  Sums of dq stay in
- * strips for a line, sums of dk and dv until the last line that meets theirs.
+ * reaches, for a block of keys the parts of dk and dv, from the p and ds of its queries, read askew.  Sums of dq stay
+ * for a line, sums of dk and dv until the last line that meets theirs.
  *
  * A band and a tile write the gradients of their own queries and keys and of nobody else's: pairs of two bands are
  * weighed in both.  So nothing is shared, and the bits depend neither on threads nor on bands.
@@ -125,7 +125,8 @@ static void query_block(attn__local_work *w, const meeting *m, int64_t x)
     const attn__local_block *block = &w->s.block[x / local->taps->width];
     int64_t ld = w->pass->ld, tap = block->first - lane_axis(w)->first, width = local->taps->width;
     int64_t recent = w->pass->recent, at = tap * recent + x - m->recent->start;
-    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit, .strip = m->k + x,
+    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit,
+                          .strip = m->k + x,
                           .offset = o->key_at + tap, .ld = ld, .tile = o->q + x, .tile_ld = ld, .s_ld = width};
     find_scores(w, m, &b, x);
     b.channels = local->values;
@@ -161,7 +162,8 @@ static void key_block(attn__local_work *w, const meeting *m, int64_t x)
     int64_t from = x - o->far, at = tap * recent + from + o->query_at[tap] - m->recent->start;
     if (block->n == 0)
         return;
-    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit, .down = true, .strip = o->q + from,
+    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit,
+                          .down = true, .strip = o->q + from,
                           .offset = o->query_at + tap, .ld = ld, .s = m->recent->ds + at, .s_ld = recent - local->unit};
     if (w->task->problem.with & ATTN_WANT_DK)
         mix(w, &b, m->dk + x * local->channels, block->ragged || local->masked);

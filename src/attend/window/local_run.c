@@ -81,7 +81,8 @@ static void add_scores(attn__local_work *w, bool values, const float *tile, floa
 {
     int64_t width = w->local->taps->width;
     attn__taps_block b = {.taps = entries_of(w), .channels = values ? w->local->values : w->local->channels,
-                          .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width, .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
+                          .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width,
+                          .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
                           .ld = w->pass->ld, .tile = (float *)(uintptr_t)tile, .s = s, .factor = factor};
     w->local->taps->scores(&b);
 }
@@ -89,7 +90,8 @@ static void add_scores(attn__local_work *w, bool values, const float *tile, floa
 static void mix(attn__local_work *w, bool values, float *weights, float *out)
 {
     int64_t channels = values ? w->local->values : w->local->channels, width = w->local->taps->width;
-    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width,
+    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .run = run_of(w), .unit = w->local->unit,
+                          .down = w->pass->by_key, .tile_ld = width,
                           .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell,
                           .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights};
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
@@ -351,7 +353,8 @@ static void run_slot(void *user, int64_t slot, int thread)
 /* Items of one slot describe their tile and read their tables once; sums of tables need memory for every slot. */
 static void run_passes(job *j)
 {
-    int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2), most = j->local->slot_share ? ATTN__LOCAL_SLOTS : 64;
+    int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2);
+    int64_t most = j->local->slot_share ? ATTN__LOCAL_SLOTS : 64;
     j->slots = items < most ? items : most;
     attn__parallel_items(j->task->threads, j->slots, run_slot, j);
 }

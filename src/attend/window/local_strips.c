@@ -469,7 +469,8 @@ void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x)
 {
     const attn__local_axis *outer = &work->local->axis[0];
     const attn_arrays *a = work->arrays;
-    int64_t line = work->index[0], low = attn__local_cell(outer, outer->first), high = attn__local_cell(outer, outer->last - 1);
+    int64_t line = work->index[0], low = attn__local_cell(outer, outer->first);
+    int64_t high = attn__local_cell(outer, outer->last - 1);
     const struct {
         attn__operand op;
         const void *base;
