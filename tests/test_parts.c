@@ -173,7 +173,8 @@ static void compare(const attn__parts_kernel *kernel, const sample *s, int turne
     kernel->run(&(attn__parts_args){.m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c,
                                     .ldc = ld, .accumulate = accumulate});
     kernel->end();
-    beside_agrees(kernel, &(attn__parts_args){m, n, tiles(s->k, 32), s->parts, a, b, c, ld, false, NULL, NULL, NULL, NULL, NULL, NULL});
+    beside_agrees(kernel, &(attn__parts_args){.m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c,
+                                              .ldc = ld});
     for (int64_t i = 0; i < s->m * s->n; i++) {
         double got = c[i / s->n * ld + i % s->n] - (accumulate ? 8.0 : 0.0),
                extra = accumulate ? ldexp((double)s->k + 8, -21) : 0;

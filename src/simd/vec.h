@@ -8,6 +8,7 @@
  *   VF_LANES, VF_REGISTERS, VF_ISA, VF_NAME(name)     lanes and registers, attn__isa, a name of its own
  *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
+ *   vf_load_once (into a register, where compilers would else read the same place again for every use)
  *   vf_stream (whole vectors aligned to their size, past the caches where the machine can), vf_stream_end (after the
  *   last of them, before another thread looks)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part
@@ -18,6 +19,8 @@
  *   vf_lt vf_eq vi_lt vi_ltu (unsigned) vm_first(n) vm_any vm_and vm_or vm_not, vf_select(m,a,b) = m ? a : b
  *   vi_load vi_store vi_set1 vi_add vi_sub vi_mul vi_and vi_xor vi_shr vi_shl (shifts by a constant)
  *   vf_bits vf_from_bits (the same 32 bits), vf_from_int (the value)
+ *   where VF_HALVES is defined: vf_load_halves, vf_store_halves (of two places in memory), vf_transpose_halves(r):
+ *   VF_LANES / 2 vectors, either half a square
  *   vf_sum vf_largest (over the lanes), vf_transpose(r): r[i] lane j <-> r[j] lane i, VF_LANES vectors
  */
 #ifndef ATTN_SIMD_COMMON_H

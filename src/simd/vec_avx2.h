@@ -30,6 +30,12 @@ typedef __m256 vm; /* the sign bit chooses */
 #define VF_FN static inline __attribute__((always_inline))
 
 VF_FN vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+VF_FN vf vf_load_once(const float *p)
+{
+    vf x = vf_load(p);
+    __asm__("" : "+x"(x));
+    return x;
+}
 VF_FN void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 VF_FN void vf_stream(float *p, vf x) { _mm256_stream_ps(p, x); }
 VF_FN void vf_stream_end(void) { _mm_sfence(); }

@@ -31,6 +31,12 @@ typedef __mmask16 vm;
 #define VF_FN static inline __attribute__((always_inline))
 
 VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+VF_FN vf vf_load_once(const float *p)
+{
+    vf x = vf_load(p);
+    __asm__("" : "+v"(x));
+    return x;
+}
 VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
 VF_FN void vf_stream_end(void) { _mm_sfence(); }
@@ -153,6 +159,46 @@ VF_FN vf vf_without_upper(vf x)
 
 VF_FN float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 VF_FN float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+
+/* Halves of vectors: two from memory side by side, and the squares of both turned round on their own. */
+#define VF_HALVES
+VF_FN vf vf_load_halves(const float *low, const float *high)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(low)), _mm256_loadu_ps(high), 1);
+}
+
+VF_FN void vf_store_halves(float *low, float *high, vf x)
+{
+    _mm256_storeu_ps(low, _mm512_castps512_ps256(x));
+    _mm256_storeu_ps(high, _mm512_extractf32x8_ps(x, 1));
+}
+
+VF_FN void vf_transpose_halves(vf r[8])
+{
+    vf t[8], u[8];
+    const __m512i low = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0), high = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+#define PD(x) _mm512_castps_pd(x)
+#define PS(x) _mm512_castpd_ps(x)
+    VF_UNROLL
+    for (int i = 0; i < 2; i++) {
+        u[4 * i] = PS(_mm512_unpacklo_pd(PD(t[4 * i]), PD(t[4 * i + 2])));
+        u[4 * i + 1] = PS(_mm512_unpackhi_pd(PD(t[4 * i]), PD(t[4 * i + 2])));
+        u[4 * i + 2] = PS(_mm512_unpacklo_pd(PD(t[4 * i + 1]), PD(t[4 * i + 3])));
+        u[4 * i + 3] = PS(_mm512_unpackhi_pd(PD(t[4 * i + 1]), PD(t[4 * i + 3])));
+    }
+    VF_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = PS(_mm512_permutex2var_pd(PD(u[i]), low, PD(u[4 + i])));
+        r[4 + i] = PS(_mm512_permutex2var_pd(PD(u[i]), high, PD(u[4 + i])));
+    }
+#undef PD
+#undef PS
+}
 
 /* Four rounds: pairs of rows by 32 bits, then 64, then quarters of the register twice. */
 VF_FN void vf_transpose(vf r[16])

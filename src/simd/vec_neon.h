@@ -20,6 +20,12 @@ typedef uint32x4_t vm; /* 0 or all ones */
 #define VF_FN static inline __attribute__((always_inline))
 
 VF_FN vf vf_load(const float *p) { return vld1q_f32(p); }
+VF_FN vf vf_load_once(const float *p)
+{
+    vf x = vf_load(p);
+    __asm__("" : "+w"(x));
+    return x;
+}
 VF_FN void vf_store(float *p, vf x) { vst1q_f32(p, x); }
 VF_FN void vf_stream(float *p, vf x) { vf_store(p, x); }
 VF_FN void vf_stream_end(void) {}

@@ -26,6 +26,11 @@ VF_FN vf vf_load(const float *p)
     memcpy(&x, p, sizeof x);
     return x;
 }
+VF_FN vf vf_load_once(const float *p)
+{
+    return vf_load(p);
+}
+
 VF_FN void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
 VF_FN void vf_stream(float *p, vf x) { vf_store(p, x); }
 VF_FN void vf_stream_end(void) {}

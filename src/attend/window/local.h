@@ -11,12 +11,16 @@
  * neighbouring queries reads neighbouring cells of the strip of its phase.
  *
  * Heads.  A head of 8 channels has half a cache line of a pixel, and half of what a transposed square holds.  Heads
- * that are adjacent in memory go through an item together: the first one reads the strips and blocks of all, the last
- * one writes, and in between each has its own turn on its part of them.
+ * that are adjacent in memory and see the same tables and masks are woven into the lanes, cell after cell: a tap
+ * then reaches `woven` lanes further for each cell, half a vector or whole ones, so that strips are hardly ever read
+ * across lines of the cache and one vector serves several taps.  Other adjacent heads go through an item together:
+ * the first one reads the strips and blocks of all, the last one writes, and in between each has its own turn on its
+ * part of them.  Tiles, strips and blocks count lanes, of which a cell has `woven`.
  *
  * Passes.  Queries stand in the lanes and the strips hold keys and values; or, for the gradients of these, keys
  * stand in the lanes and the strips hold queries and output gradients.  Both run the same blocks; nobody writes
- * what another one writes, so that the bits do not depend on the threads.
+ * what another one writes, so that the bits do not depend on the threads.  Where queries and keys are the positions of
+ * one image, all gradients come from one pass (local_once.c).
  */
 #ifndef ATTN_ATTEND_LOCAL_H
 #define ATTN_ATTEND_LOCAL_H
@@ -28,7 +32,7 @@
 #include "kernels/tile/tile.h"
 
 #define ATTN__LOCAL_KINDS 3 /* of attn_relative_kind */
-enum { ATTN__LOCAL_AXES = ATTN_MAX_WINDOWS, ATTN__LOCAL_SLOTS = 16, ATTN__LOCAL_HEADS = 8 };
+enum { ATTN__LOCAL_AXES = ATTN_MAX_WINDOWS, ATTN__LOCAL_SLOTS = 16, ATTN__LOCAL_HEADS = 8, ATTN__LOCAL_PASSES = 3 };
 
 /* One window. */
 typedef struct attn__local_axis {
@@ -61,9 +65,12 @@ typedef struct attn__local_list {
 
 /* How one pass divides the work. */
 typedef struct attn__local_pass {
-    bool by_key;
+    bool by_key, once;
     int64_t lines, band, bands;
-    int64_t cells, tile, tiles; /* along the lanes */
+    int64_t cells, tile, tiles; /* lanes of a line, of a tile, and tiles */
+    int64_t left, own;          /* once: lanes of the tile whose gradients it writes, and those before; else all */
+    int64_t sums;               /* once: lines of keys and values whose gradients are under way */
+    int64_t recent;             /* once: lanes for which weights are kept */
     int64_t phases;             /* of the lanes: the step by key, else 1 */
     int64_t strip_phases;       /* of the strips: the step by query, else 1 */
     int64_t ld;                 /* of a strip's row */
@@ -82,13 +89,16 @@ typedef struct attn__local {
     int free_axis[ATTN_MAX_DIMS];            /* QUERY axes without a window */
     int64_t free;                            /* their product */
     int64_t channels, values;
-    int heads;                               /* of an item: the last batch axis is a multiple of it */
+    int heads;                               /* of an item, and its lanes: the last batch axis is a multiple of */
+    int64_t woven;                           /* one of them is 1 */
     bool masked, by_pairs;                   /* mask or lengths; they differ from query to query */
     int lens_axis;                           /* that the lengths cut */
     float kept;                              /* factor of weights that dropout keeps */
     bool has_table[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES]; /* of attn_relative_kind */
     const int64_t *channel[ATTN__OPERANDS];  /* offsets of channels, NULL where adjacent */
-    attn__local_pass pass[2];                /* by query, by key */
+    int64_t unit;                            /* lanes from tap to tap along the lanes' axis */
+    bool once;                               /* backward in one pass */
+    attn__local_pass pass[ATTN__LOCAL_PASSES]; /* by query, by key, both at once */
     const int64_t *table_channel[ATTN_MAX_RELATIVE];     /* INT64_MIN where the table does not serve the channel */
     int64_t table_floats, table_at[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES];
     size_t share, slot_share;                /* bytes: of a thread, of a slot of shared sums */
@@ -118,6 +128,33 @@ typedef struct attn__local_pair {
     uint32_t column;               /* dropout's, of the outer axes */
 } attn__local_pair;
 
+/* Lines of keys that a line of queries meets together, so that it comes into the first cache once for all of them. */
+enum { ATTN__LOCAL_TOGETHER = 2 };
+
+/* Weights and gradients of scores of a line of queries with a line of keys, [tap][pass->recent]: those of the last
+ * queries alone, from lane `start` of the tile on. */
+typedef struct attn__local_recent {
+    float *p, *ds;
+    int64_t start;
+} attn__local_recent;
+
+/* What the pass for all gradients keeps beside.  Rows are as long as a strip, lane x being query x of the tile; but
+ * gradients under way lie in blocks of [channels][width]. */
+typedef struct attn__local_once {
+    int64_t *key_at, *query_at;     /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
+    int64_t *zeros;
+    int32_t *number;
+    attn__local_block *keys;        /* the taps that reach a block of keys */
+    bool *fill;                     /* a block of queries to be filled with marks first: its neighbours have other taps */
+    float *q, *dout, *lse, *delta;  /* of the line */
+    float *dq, *dk, *dv;            /* of the line; of lines of keys, as slots */
+    attn__local_recent recent[ATTN__LOCAL_TOGETHER];
+    float *terms, *pair_terms;      /* of tables: [tap], and [pair] */
+    float *margin, *pair_margin;
+    float *marks;                   /* a block's row of them */
+    int64_t far;                    /* lanes from a query to the last key that it meets */
+} attn__local_once;
+
 /* One thread's memory, cut for one pass. */
 typedef struct attn__local_scratch {
     attn__local_list list[ATTN__LOCAL_AXES];
@@ -129,7 +166,7 @@ typedef struct attn__local_scratch {
     int64_t *flag_at;                     /* of entries: in `flags` */
     float *flags, *lane_flags;            /* 0 at masked keys: by query of each slot, by key of the lanes */
     uint32_t *column, *drop_key;          /* dropout: of entries; low and high halves, like lse and delta */
-    int64_t *shift, *phase;               /* of the block's taps: cells further in the strip, and which strip */
+    int64_t *shift, *phase;               /* of the block's taps: lanes further in the strip, and which strip */
     int64_t *tag, *offset;
     float *a, *b;                         /* strips: k and v, or q and dout */
     float *rows;                          /* by key: lse and delta of each slot */
@@ -142,6 +179,7 @@ typedef struct attn__local_scratch {
     float *line;                          /* strips under way */
     float *table;                         /* of the batch index: see table_at */
     double *table_sums;                   /* their gradients */
+    attn__local_once once;
 } attn__local_scratch;
 
 /* Into the memory of each head: what one leaves to the next, and temporary things, are the same for all. */
@@ -164,16 +202,23 @@ typedef struct attn__local_work {
     bool described;                   /* the tile, by an earlier item of the same one */
     int64_t described_item;
     uint64_t batch_row;               /* its part of dropout's row numbers */
-    int64_t cell0, phase;             /* the tile's first cell, and the phase of its lanes */
-    int64_t live;                     /* cells of the tile */
+    int64_t cell0, phase;             /* the tile's first lane, and the phase of its lanes */
+    int64_t live;                     /* lanes of the tile */
     int64_t line_at[ATTN__OPERANDS];  /* of the line in the lanes */
     int64_t index[ATTN_MAX_DIMS];     /* of its QUERY axes, or positions of the outer axes */
     int64_t free;                     /* index of its free QUERY axes; by query */
     int64_t pairs;
-    int64_t cell, lanes;              /* the block: first cell in the tile, lanes that live */
+    int64_t cell, lanes;              /* the block: first lane in the tile, lanes that live */
     attn__local_block now;
     int64_t stride;                   /* between its taps */
 } attn__local_work;
+
+/* Between the arrays of woven heads. */
+static inline int64_t attn__local_head_stride(const attn__local_work *work, attn__operand op)
+{
+    const attn__group *batch = &work->task->batch;
+    return work->local->woven > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
+}
 
 /* Strips (local_strips.c). */
 void attn__local_tile_start(attn__local_work *work, int64_t item);
@@ -181,6 +226,9 @@ void attn__local_line_start(attn__local_work *work, int64_t line);
 /* Asks for what the next line is going to read at the lanes of this block: its elements lie too far apart for the
  * machine to guess. */
 void attn__local_fetch_ahead(const attn__local_work *work);
+/* The same in the pass for all gradients, for lanes from `x` on of the tile: one of the line's pairs asks for a part of
+ * what the next line reads and of what this one writes. */
+void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x);
 /* Reads the block's lanes of an operand of the line in the lanes into [channels][width], the first head for all. */
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out);
 /* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients; the last
@@ -188,6 +236,17 @@ void attn__local_read(const attn__local_work *work, attn__operand op, const void
 void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor);
 int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane);
 
+void attn__local_list_by_query(const attn__local_axis *axis, int64_t query, attn__local_list *list);
+/* The slot that holds the line's strips, read now unless they are there from an earlier line. */
+int64_t attn__local_slot_of(attn__local_work *work, const int64_t *at, int64_t free);
+/* Strips that stand for lines outside the border. */
+void attn__local_outside_start(attn__local_work *work);
+/* The line's queries, or output gradients, or outputs: all lanes of the tile. */
+void attn__local_read_queries(const attn__local_work *work, attn__operand op, const void *base, float *out);
+/* Log-sum-exps in powers of two from query `low` on, +inf where the row is empty. */
+void attn__local_read_lse(const attn__local_work *work, int64_t lse_at, int64_t low, float *rows);
+/* Offsets of lanes: `step` from cell to cell, `head` from woven head to head. */
+void attn__local_lane_offsets(const attn__local_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
 void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
 
 /* Masks and lengths (local_mask.c). */
@@ -220,6 +279,14 @@ void attn__local_table_mix(attn__local_work *work, attn_relative_kind kind, floa
 void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile);
 /* Adds those since the tables were read to the shared sums. */
 void attn__local_tables_store(attn__local_work *work);
+
+/* Tables in the pass for all gradients: rows of the line's terms, and what its margins give. */
+void attn__local_once_terms(attn__local_work *work);
+void attn__local_once_margins(attn__local_work *work);
+
+/* All gradients at once (local_once.c). */
+bool attn__local_once_serves(const attn__local *local, const attn__task *task);
+void attn__local_once_band(attn__local_work *work, int64_t first, int64_t end);
 
 /* Biases (local_bias.c). */
 void attn__local_bias_add(attn__local_work *work, float *s);

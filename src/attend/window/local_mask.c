@@ -65,9 +65,9 @@ void attn__local_mask_of_slot(attn__local_work *work, int64_t slot, const int64_
     line l = line_of(work, offsets[ATTN__OP_MASK], offsets[ATTN__OP_LENS], outer_position(work, at));
     for (int64_t phase = 0; phase < pass->strip_phases; phase++) {
         float *flags = work->s.flags + (slot * pass->strip_phases + phase) * pass->ld;
-        int64_t position = (work->cell0 + attn__local_cell(axis, axis->first)) * step + phase;
-        for (int64_t j = 0; j < pass->ld; j++, position += step)
-            flags[j] = takes_part(&l, position);
+        int64_t position = (work->cell0 / work->local->woven + attn__local_cell(axis, axis->first)) * step + phase;
+        for (int64_t j = 0; j < pass->ld; j++)
+            flags[j] = takes_part(&l, position + j / work->local->woven * step);
     }
 }
 
@@ -113,8 +113,10 @@ static void flag_lanes(attn__local_work *work)
     const attn__local_axis *axis = &work->local->axis[work->local->naxes - 1];
     line l = line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS],
                      outer_position(work, work->index));
-    for (int64_t w = 0; w < work->local->taps->width; w++)
-        work->s.lane_flags[w] = takes_part(&l, (work->cell0 + work->cell + w) * axis->window.step + work->phase);
+    for (int64_t w = 0; w < work->local->taps->width; w++) {
+        int64_t cell = (work->cell0 + work->cell + w) / work->local->woven;
+        work->s.lane_flags[w] = takes_part(&l, cell * axis->window.step + work->phase);
+    }
 }
 
 void attn__local_mask(attn__local_work *work, float *s)

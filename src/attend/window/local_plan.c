@@ -94,9 +94,9 @@ static void find_entries(attn__local_pass *pass, const attn__local *local)
 static int64_t halo(const attn__local *local)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];
-    return lanes->last > lanes->first
-               ? attn__local_cell(lanes, lanes->last - 1) - attn__local_cell(lanes, lanes->first)
-               : 0;
+    if (lanes->last <= lanes->first)
+        return 0;
+    return (attn__local_cell(lanes, lanes->last - 1) - attn__local_cell(lanes, lanes->first)) * local->woven;
 }
 
 /* Both arrays of `op`'s kind lie so that neighbours along the last batch axis continue each other's channels. */
@@ -110,6 +110,26 @@ static bool continues(const attn__task *task, attn__operand op)
             attn__stride(head, op) == channels->size);
 }
 
+/* The heads of the last batch axis see the same tables and masks. */
+static bool are_alike(const attn__task *task)
+{
+    const attn__axis *head = &task->batch.axis[task->batch.n - 1];
+    bool alike = !task->has_bias && !task->has_dropout && (!task->has_mask || head->dim.mask == 0) &&
+                 (!task->has_lens || head->dim.lens == 0);
+    for (int i = 0; i < task->problem.nrelatives; i++)
+        alike = alike && head->table[i] == 0;
+    return alike;
+}
+
+/* As many as a vector has lanes; few of them still gain, above all backward. */
+static int64_t woven_heads(const attn__local *local, int64_t heads)
+{
+    int64_t woven = 1;
+    while (heads % (2 * woven) == 0 && woven < local->taps->lanes)
+        woven *= 2;
+    return 8 * woven >= local->taps->lanes ? woven : 1;
+}
+
 /* Heads enough for whole lines of the cache, but not so many that few items are left. */
 static void choose_heads(attn__local *local, const attn__task *task)
 {
@@ -117,8 +137,13 @@ static void choose_heads(attn__local *local, const attn__task *task)
                                         ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
     int64_t n = task->batch.n ? task->batch.axis[task->batch.n - 1].dim.n : 1, lines = local->free;
     local->heads = 1;
+    local->woven = 1;
     for (size_t i = 0; i < sizeof ops / sizeof *ops && n > 1; i++)
         n = continues(task, ops[i]) ? n : 1;
+    if (n > 1 && are_alike(task))
+        local->woven = woven_heads(local, n);
+    if (local->woven > 1)
+        return;
     for (int i = 0; i < local->naxes - 1; i++)
         lines *= local->axis[i].n;
     for (int64_t heads = 2; heads <= ATTN__LOCAL_HEADS && heads <= n; heads++)
@@ -127,26 +152,52 @@ static void choose_heads(attn__local *local, const attn__task *task)
             local->heads = (int)heads;
 }
 
-/* A tile's strips should stay in the second cache, and its halo be the smaller part of it. */
+/* A tile's strips should stay in the second cache, and its halo be the smaller part of it.  With woven heads the halo is
+ * small however short the tile, and short tiles make long bands. */
 static void choose_tile(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     int64_t width = local->taps->width, beyond = halo(local);
     int64_t cell = pass->slots * pass->strip_phases * (local->channels + local->values) * (int64_t)sizeof(float);
     cell *= local->heads;
-    int64_t tile = (int64_t)task->caches.l2 / 2 / attn__most(cell, 1) - beyond;
-    tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST);
+    int64_t part = local->woven > 1 ? 8 : 2, tile = (int64_t)task->caches.l2 / part / attn__most(cell, 1) - beyond;
+    tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST * local->woven);
     tile = attn__most(tile, 1);
     pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
     pass->tile = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->tile - 1) / pass->tile;
+    pass->own = pass->tile;
     pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
-/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends. */
+/* The same for all gradients at once: beside the queries and keys whose gradients it writes, a tile needs the queries
+ * that meet these keys. */
+static void choose_tile_once(attn__local_pass *pass, const attn__local *local, const attn__task *task)
+{
+    const attn__local_axis *outer = &local->axis[0], *lanes = &local->axis[1];
+    int64_t width = local->taps->width, channels = local->channels + local->values;
+    int64_t after = attn__most(-attn__local_cell(lanes, lanes->first), 0) * local->woven;
+    int64_t before = attn__most(attn__local_cell(lanes, lanes->last - 1), 0) * local->woven;
+    pass->sums = (outer->last - 1 - outer->first) * outer->window.dilation + 1;
+    pass->left = attn__round_up(before, width);
+    after = attn__round_up(after, width);
+    int64_t lane = (pass->slots + pass->sums + 2) * channels * (int64_t)sizeof(float);
+    int64_t tile = (int64_t)task->caches.l2 / 2 / lane - pass->left - after - halo(local);
+    tile = attn__least(attn__most(tile, attn__most(4 * (pass->left + after), width)), WIDEST * local->woven);
+    pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
+    pass->own = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
+    pass->tiles = (pass->cells + pass->own - 1) / pass->own;
+    pass->tile = pass->left + pass->own + after;
+    pass->recent = pass->left + after + 6 * width;
+    pass->ld = attn__round_up(pass->tile + halo(local), width);
+}
+
+/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums of
+ * tables know how lines are cut into bands. */
 static void choose_band(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
-    int64_t others = task->batch.size / local->heads * pass->tiles * pass->phases;
-    pass->band = attn__least(attn__most(pass->lines * others / 16, 16), 256);
+    int64_t others = task->batch.size / (local->heads * local->woven) * pass->tiles * pass->phases;
+    int64_t parts = pass->once && !local->table_floats ? attn__least(4 * task->threads, 16) : 16;
+    pass->band = attn__least(attn__most(pass->lines * others / parts, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
     pass->items = pass->bands * pass->tiles * pass->phases;
 }
@@ -159,12 +210,15 @@ static void find_pass(attn__local_pass *pass, const attn__local *local, const at
     pass->lines = by_key ? 1 : local->free;
     for (int i = 0; i < local->naxes - 1; i++)
         pass->lines *= by_key ? local->axis[i].window.size : local->axis[i].n;
-    pass->cells = by_key ? (w->size + w->step - 1) / w->step : lanes->n;
+    pass->cells = (by_key ? (w->size + w->step - 1) / w->step : lanes->n) * local->woven;
     pass->phases = by_key ? w->step : 1;
     pass->strip_phases = by_key ? 1 : w->step;
     find_slots(pass, local);
     find_entries(pass, local);
-    choose_tile(pass, local, task);
+    if (pass->once)
+        choose_tile_once(pass, local, task);
+    else
+        choose_tile(pass, local, task);
     choose_band(pass, local, task);
 }
 
@@ -179,9 +233,15 @@ static void find_all(attn__local *local, const attn__task *task)
     find_tables(local, task);
     choose_heads(local, task);
     attn__local_masks_plan(local, task);
+    const attn_window *w = &local->axis[local->naxes - 1].window;
+    local->unit = local->woven * (w->step == 1 ? w->dilation : 1);
     local->kept = (float)(1 / (1 - task->problem.dropout));
     find_pass(&local->pass[0], local, task, false);
     find_pass(&local->pass[1], local, task, true);
+    local->once = attn__local_once_serves(local, task);
+    local->pass[2].once = local->once;
+    if (local->once)
+        find_pass(&local->pass[2], local, task, false);
 }
 
 /* ------------------------------------------------------------------------------------------------ refuse */
@@ -344,9 +404,10 @@ attn_status attn__local_plan(attn_context *context, const attn__task *task, attn
         next = fill_table(local, task, i, next);
     attn__local_scratch unused[ATTN__LOCAL_HEADS] = {0};
     local->share = aligned(attn__local_divide(local, task, &local->pass[0], NULL, unused));
-    size_t by_key = aligned(attn__local_divide(local, task, &local->pass[1], NULL, unused));
-    if (task->backward && by_key > local->share)
-        local->share = by_key;
+    for (int i = 1; task->backward && i < ATTN__LOCAL_PASSES - !local->once; i++) {
+        size_t share = aligned(attn__local_divide(local, task, &local->pass[i], NULL, unused));
+        local->share = share > local->share ? share : local->share;
+    }
     attn__task shared = attn__local_shared(task);
     local->slot_share = aligned(attn__sums_size(&shared));
     recipe->data = local;

@@ -28,7 +28,7 @@ static void list_taps(attn__local_work *w)
     int64_t low = attn__local_cell(axis, axis->first), high = attn__local_cell(axis, axis->last - 1);
     for (int64_t k = 0; k < w->now.n; k++) {
         int64_t tap = w->now.first + k * w->stride, cell = attn__local_cell(axis, tap);
-        w->s.shift[k] = w->pass->by_key ? high - cell : cell - low;
+        w->s.shift[k] = (w->pass->by_key ? high - cell : cell - low) * w->local->woven;
         w->s.phase[k] = w->pass->by_key ? 0 : attn__local_phase(axis, tap);
     }
 }
@@ -66,23 +66,37 @@ static void block_start(attn__local_work *w, int64_t cell)
         list_entries(w);
 }
 
+/* Taps of a pair are a run unless the lanes' axis has a step. */
+static int64_t run_of(const attn__local_work *w)
+{
+    return w->local->axis[w->local->naxes - 1].window.step == 1 ? w->now.n : 1;
+}
+
+static bool has_marks(const attn__local_work *w)
+{
+    return w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout;
+}
+
 static void add_scores(attn__local_work *w, bool values, const float *tile, float factor, float *s)
 {
+    int64_t width = w->local->taps->width;
     attn__taps_block b = {.taps = entries_of(w), .channels = values ? w->local->values : w->local->channels,
-                          .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
+                          .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width,
+                          .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
                           .ld = w->pass->ld, .tile = (float *)(uintptr_t)tile, .s = s, .factor = factor};
     w->local->taps->scores(&b);
 }
 
 static void mix(attn__local_work *w, bool values, float *weights, float *out)
 {
-    int64_t channels = values ? w->local->values : w->local->channels;
-    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .strip = (values ? w->s.b : w->s.a) + w->cell,
+    int64_t channels = values ? w->local->values : w->local->channels, width = w->local->taps->width;
+    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .run = run_of(w), .unit = w->local->unit,
+                          .down = w->pass->by_key, .tile_ld = width,
+                          .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell,
                           .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights};
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->local->taps->mix(&b);
-    bool marks = w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout;
-    if (!marks || w->local->taps->finite(out, padded(w, channels)))
+    if (!has_marks(w) || w->local->taps->finite(out, padded(w, channels)))
         return;
     b.marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
@@ -173,6 +187,15 @@ static void write_gradient(attn__local_work *w, attn__operand op, void *to, floa
     attn__local_write(w, op, to, tile, w->s.factor);
 }
 
+/* Weights and gradients of scores, in place. */
+static void find_gradients(attn__local_work *w, const float *lse, const float *delta)
+{
+    attn__taps_gradient g = {.taps = entries_of(w), .s = w->s.s, .dp = w->s.dp, .shift = w->s.rows_at, .lse = lse,
+                             .delta = delta, .p = w->s.s, .ds = w->s.dp, .ld = w->local->taps->width,
+                             .marked = has_marks(w)};
+    w->local->taps->gradient(&g);
+}
+
 static void query_block(attn__local_work *w)
 {
     const attn_arrays *a = w->arrays;
@@ -187,7 +210,7 @@ static void query_block(attn__local_work *w)
     add_scores(w, true, w->s.lane_b, w->local->kept, w->s.dp);
     attn__local_lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lane_b, w->s.dp, w->local->kept);
     drop(w, w->s.dp);
-    taps->gradient(w->s.s, w->s.dp, entries_of(w), w->s.rows_at, w->s.lse, w->s.delta);
+    find_gradients(w, w->s.lse, w->s.delta);
     attn__local_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
     if (wants(w, ATTN_WANT_DQ)) {
         mix(w, false, w->s.dp, w->s.out_a);
@@ -213,8 +236,7 @@ static void key_block(attn__local_work *w)
     add_scores(w, true, w->s.lane_b, w->local->kept, w->s.dp);
     attn__local_strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, w->local->kept);
     drop(w, w->s.dp);
-    w->local->taps->gradient(w->s.s, w->s.dp, entries_of(w), w->s.rows_at, w->s.rows + w->cell,
-                             w->s.rows + w->pass->ld + w->cell);
+    find_gradients(w, w->s.rows + w->cell, w->s.rows + w->pass->ld + w->cell);
     attn__local_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
     if (wants(w, ATTN_WANT_DK)) {
         mix(w, false, w->s.dp, w->s.out_a);
@@ -239,7 +261,7 @@ typedef struct job {
     const attn_arrays *arrays;
     char *scratch, *sums;
     int64_t slots;
-    bool runs[2];      /* by query, by key */
+    bool runs[ATTN__LOCAL_PASSES];
 } job;
 
 typedef void block_function(attn__local_work *work);
@@ -275,22 +297,25 @@ static void run_line(attn__local_work *heads, block_function *block, int64_t lin
 static void run_item(attn__local_work *heads, block_function *block, int64_t item)
 {
     const attn__local_pass *pass = heads->pass;
-    int64_t count = heads->local->heads, groups = heads->task->batch.size / count, group = item % groups;
+    int64_t count = heads->local->heads, members = count * heads->local->woven;
+    int64_t groups = heads->task->batch.size / members, group = item % groups;
     item /= groups;
     for (int64_t h = 0; h < count; h++) {
-        heads[h].batch = group * count + h;
+        heads[h].batch = group * members + h;
         batch_start(heads + h);
         attn__local_tile_start(heads + h, item);
     }
     int64_t line = item / (pass->tiles * pass->phases) * pass->band;
     int64_t end = line + pass->band < pass->lines ? line + pass->band : pass->lines;
-    for (; line < end; line++)
+    if (pass->once)
+        attn__local_once_band(heads, line, end);
+    for (; line < end && !pass->once; line++)
         run_line(heads, block, line);
 }
 
 static int64_t items_of(const job *j, int which)
 {
-    return j->task->batch.size / j->local->heads * j->local->pass[which].items;
+    return j->task->batch.size / (j->local->heads * j->local->woven) * j->local->pass[which].items;
 }
 
 static void run_share(const job *j, int which, int64_t slot, int thread)
@@ -320,7 +345,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
 static void run_slot(void *user, int64_t slot, int thread)
 {
     const job *j = user;
-    for (int which = 0; which < 2; which++)
+    for (int which = 0; which < ATTN__LOCAL_PASSES; which++)
         if (j->runs[which])
             run_share(j, which, slot, thread);
 }
@@ -328,7 +353,8 @@ static void run_slot(void *user, int64_t slot, int thread)
 /* Items of one slot describe their tile and read their tables once; sums of tables need memory for every slot. */
 static void run_passes(job *j)
 {
-    int64_t items = items_of(j, j->runs[0] ? 0 : 1), most = j->local->slot_share ? ATTN__LOCAL_SLOTS : 64;
+    int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2);
+    int64_t most = j->local->slot_share ? ATTN__LOCAL_SLOTS : 64;
     j->slots = items < most ? items : most;
     attn__parallel_items(j->task->threads, j->slots, run_slot, j);
 }
@@ -374,7 +400,9 @@ void attn__local_run(const attn__task *task, const attn__local *local, const att
     memset(j.sums, 0, ATTN__LOCAL_SLOTS * local->slot_share);
     if ((with & ATTN_WANT_DBIAS) && !task->problem.accumulate && !attn__local_bias_shared(task))
         attn__operand_zero(task, ATTN__OP_DBIAS, arrays->dbias);
-    if (j.runs[0] || j.runs[1])
+    if (local->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV)))
+        memcpy(j.runs, (bool[ATTN__LOCAL_PASSES]){false, false, true}, sizeof j.runs);
+    if (j.runs[0] || j.runs[1] || j.runs[2])
         run_passes(&j);
     if (local->slot_share)
         store_shared(&j);

@@ -100,6 +100,34 @@ static void move_on(const attn__local *local, const attn__local_pass *pass, int 
         *by_value[i] += values * width;
 }
 
+/* What the pass for all gradients keeps beside. */
+static void take_once(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+{
+    const attn__local_axis *lanes = &local->axis[local->naxes - 1];
+    int64_t taps = lanes->last - lanes->first, ld = pass->ld, c = local->channels, v = local->values;
+    bool tables = local->table_floats > 0;
+    attn__local_once *o = &s->once;
+    const struct {
+        float **at;
+        int64_t rows;
+    } rows[] = {{&o->q, c}, {&o->dout, v}, {&o->lse, 1}, {&o->delta, 1}, {&o->dq, c}, {&o->dk, pass->sums * c},
+                {&o->dv, pass->sums * v}, {&o->terms, tables ? taps : 0},
+                {&o->pair_terms, tables ? pass->pairs : 0}, {&o->margin, tables ? taps : 0},
+                {&o->pair_margin, tables ? pass->pairs : 0}, {&o->marks, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i].at = take_floats(p, rows[i].rows * ld);
+    for (int i = 0; i < ATTN__LOCAL_TOGETHER; i++) {
+        o->recent[i].p = take_floats(p, taps * pass->recent);
+        o->recent[i].ds = take_floats(p, taps * pass->recent);
+    }
+    o->key_at = attn__pile_take(p, taps, sizeof(int64_t));
+    o->query_at = attn__pile_take(p, taps, sizeof(int64_t));
+    o->zeros = attn__pile_take(p, taps, sizeof(int64_t));
+    o->number = attn__pile_take(p, taps, sizeof(int32_t));
+    o->keys = attn__pile_take(p, pass->tile / local->taps->width, sizeof *o->keys);
+    o->fill = attn__pile_take(p, pass->tile / local->taps->width, sizeof *o->fill);
+}
+
 size_t attn__local_divide(const attn__local *local, const attn__task *task, const attn__local_pass *pass, char *base,
                           attn__local_scratch scratch[ATTN__LOCAL_HEADS])
 {
@@ -120,6 +148,8 @@ size_t attn__local_divide(const attn__local *local, const attn__task *task, cons
             take_drop_keys(&p, local, pass, s);
         s->table = take_floats(&p, local->table_floats);
         s->table_sums = attn__pile_take(&p, task->backward ? local->table_floats : 0, sizeof(double));
+        if (pass->once)
+            take_once(&p, local, pass, s);
     }
     return p.used;
 }

@@ -27,8 +27,9 @@ static int64_t last_cell(const attn__local_axis *axis)
 static void read_ranges(attn__local_work *work)
 {
     const attn__local_axis *axis = lane_axis(work->local);
-    int64_t query = work->pass->by_key ? work->cell0 - last_cell(axis) : work->cell0;
-    for (int64_t j = 0; j < work->pass->ld; j++, query++) {
+    int64_t woven = work->local->woven, first = work->cell0 / woven - (work->pass->by_key ? last_cell(axis) : 0);
+    for (int64_t j = 0; j < work->pass->ld; j++) {
+        int64_t query = first + j / woven;
         attn__local_range r = {0};
         if (query >= 0 && query < axis->n)
             r = attn__local_range_at(axis, query);
@@ -41,16 +42,17 @@ static void read_ranges(attn__local_work *work)
 
 static int64_t shift_of(const attn__local_work *work, int64_t tap)
 {
-    return work->pass->by_key ? last_cell(lane_axis(work->local)) - attn__local_cell(lane_axis(work->local), tap) : 0;
+    const attn__local_axis *axis = lane_axis(work->local);
+    return work->pass->by_key ? (last_cell(axis) - attn__local_cell(axis, tap)) * work->local->woven : 0;
 }
 
 /* How many lanes of the block take part in the tap. */
 static int64_t count_lanes(const attn__local_work *work, int64_t cell, int64_t tap)
 {
-    int64_t count = 0, at = cell + shift_of(work, tap);
-    for (int w = 0; w < work->local->taps->width; w++)
+    int64_t count = 0, at = cell + shift_of(work, tap), woven = work->local->woven;
+    for (int64_t w = 0; w < work->local->taps->width; w += woven)
         count += work->s.from[at + w] <= tap && tap < work->s.to[at + w];
-    return count;
+    return count * woven;
 }
 
 static attn__local_block describe_block(const attn__local_work *work, int64_t cell, int64_t first, int64_t count)
@@ -96,10 +98,11 @@ void attn__local_tile_start(attn__local_work *work, int64_t item)
     const attn__local_pass *pass = work->pass;
     int64_t tile = item % pass->tiles;
     work->phase = item / pass->tiles % pass->phases;
-    work->cell0 = tile * pass->tile;
+    work->cell0 = tile * pass->own - pass->left;
     int64_t live = pass->cells - work->cell0;
     if (pass->by_key) /* later phases may have one position less */
-        live = (lane_axis(work->local)->window.size - work->phase + pass->phases - 1) / pass->phases - work->cell0;
+        live = (lane_axis(work->local)->window.size - work->phase + pass->phases - 1) / pass->phases * work->local->woven -
+               work->cell0;
     work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
         work->s.tag[slot] = -1;
@@ -119,24 +122,34 @@ typedef struct strip {
     const void *base;
     attn_dtype dtype;
     int64_t at, stride; /* offset of coordinate 0, and between coordinates */
+    int64_t head;       /* between woven heads */
     int64_t low, step, size;
     const int64_t *channel;
     int64_t channels;
 } strip;
 
+void attn__local_lane_offsets(const attn__local_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
+{
+    int64_t woven = work->local->woven;
+    for (int64_t i = 0; i < lanes; i += woven, first += step)
+        for (int64_t h = 0; h < woven && i + h < lanes; h++)
+            work->s.offset[i + h] = first + h * head;
+}
+
 static void read_strip(const attn__local_work *work, const strip *t, float *out)
 {
     const attn__lanes_kernel *lanes = work->local->lanes;
-    int64_t ld = work->pass->ld, begin = t->low < 0 ? (-t->low + t->step - 1) / t->step : 0;
+    int64_t ld = work->pass->ld, woven = work->local->woven, begin = t->low < 0 ? (-t->low + t->step - 1) / t->step : 0;
     int64_t end = t->low < t->size ? (t->size - t->low + t->step - 1) / t->step : 0;
-    end = end < ld ? end : ld;
+    end = end < ld / woven ? end : ld / woven;
     if (begin >= end) {
         memset(out, 0, (size_t)(t->channels * ld) * sizeof *out);
         return;
     }
     int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
-    for (int64_t j = 0; j < end - begin; j++)
-        work->s.offset[j] = first + j * step;
+    begin *= woven;
+    end *= woven;
+    attn__local_lane_offsets(work, first, step, t->head, end - begin);
     attn__lanes_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
     float *to = begin ? work->s.line : out;
     lanes->gather(&view, to, ld, 1);
@@ -164,23 +177,35 @@ static strip strip_of(const attn__local_work *work, attn__operand op, const void
     strip t = {.base = base, .dtype = work->task->problem.dtype, .at = at, .channel = work->local->channel[op]};
     t.stride = attn__stride(&side_axis(work, op)->dim, op);
     t.channels = (value ? work->local->values : work->local->channels) * work->local->heads;
+    t.head = attn__local_head_stride(work, op);
     t.step = work->pass->by_key ? 1 : axis->window.step;
-    t.low = work->pass->by_key ? work->cell0 - last_cell(axis) : (work->cell0 + first_cell(axis)) * t.step + phase;
+    t.low = work->cell0 / work->local->woven;
+    t.low = work->pass->by_key ? t.low - last_cell(axis) : (t.low + first_cell(axis)) * t.step + phase;
     t.size = work->pass->by_key ? axis->n : axis->window.size;
     return t;
 }
 
-/* Log-sum-exp in powers of two, +inf where the row is empty. */
-static void read_lse(const attn__local_work *work, int64_t lse_at, float *rows)
+void attn__local_read_lse(const attn__local_work *work, int64_t lse_at, int64_t low, float *rows)
 {
     const attn__local_axis *axis = lane_axis(work->local);
-    int64_t ld = work->pass->ld, low = work->cell0 - last_cell(axis);
+    int64_t ld = work->pass->ld, woven = work->local->woven, head = attn__local_head_stride(work, ATTN__OP_LSE);
     int64_t stride = work->task->query.axis[axis->query].dim.lse;
-    for (int64_t j = 0; j < ld; j++) {
-        bool inside = low + j >= 0 && low + j < axis->n;
-        float lse = inside ? ((const float *)work->arrays->lse)[lse_at + (low + j) * stride] : -INFINITY;
-        rows[j] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+    for (int64_t j = 0; j < ld; j += woven, low++) {
+        int64_t at = lse_at + low * stride;
+        bool inside = low >= 0 && low < axis->n;
+        for (int64_t h = 0; h < woven; h++) {
+            float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
+            rows[j + h] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+        }
     }
+}
+
+void attn__local_read_queries(const attn__local_work *work, attn__operand op, const void *base, float *out)
+{
+    strip t = strip_of(work, op, base, work->line_at[op], 0);
+    t.low = work->cell0 / work->local->woven;
+    t.size = lane_axis(work->local)->n;
+    read_strip(work, &t, out);
 }
 
 /* delta = sum of o * dout for all heads. */
@@ -211,7 +236,8 @@ static void read_slot(attn__local_work *work, int64_t slot, const int64_t at[ATT
     if (pass->by_key && work->head == 0)
         read_delta(work, slot, at[ATTN__OP_O]);
     if (pass->by_key)
-        read_lse(work, at[ATTN__OP_LSE], work->s.rows + slot * 2 * pass->ld);
+        attn__local_read_lse(work, at[ATTN__OP_LSE], work->cell0 / work->local->woven - last_cell(lane_axis(work->local)),
+                             work->s.rows + slot * 2 * pass->ld);
     attn__local_tables_of_strip(work, slot);
 }
 
@@ -228,9 +254,17 @@ static void clear_slot(attn__local_work *work, int64_t slot)
     attn__local_tables_of_strip(work, slot);
 }
 
+void attn__local_outside_start(attn__local_work *work)
+{
+    int64_t slot = work->pass->slots;
+    if (work->s.tag[slot] == -1)
+        clear_slot(work, slot);
+    work->s.tag[slot] = 0;
+}
+
 /* ------------------------------------------------------------------------------------------------ lines */
 
-static void list_by_query(const attn__local_axis *axis, int64_t query, attn__local_list *list)
+void attn__local_list_by_query(const attn__local_axis *axis, int64_t query, attn__local_list *list)
 {
     attn__local_range r = attn__local_range_at(axis, query);
     const attn_window *w = &axis->window;
@@ -278,8 +312,7 @@ void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, i
     }
 }
 
-/* The slot that holds the line's strips, read now unless they are there from an earlier line. */
-static int64_t slot_of(attn__local_work *work, const int64_t *at, int64_t free)
+int64_t attn__local_slot_of(attn__local_work *work, const int64_t *at, int64_t free)
 {
     const attn__local_pass *pass = work->pass;
     int64_t slot = pass->by_key ? free : 0, tag = slot, offsets[ATTN__OPERANDS];
@@ -325,7 +358,7 @@ static void add_pair(attn__local_work *work, const int64_t *choice, int64_t free
         pair->tap[i] = work->s.list[i].tap[choice[i]];
         at[i] = work->s.list[i].at[choice[i]];
     }
-    pair->slot = slot_of(work, at, free);
+    pair->slot = attn__local_slot_of(work, at, free);
     const int64_t *query = by_key ? at : work->index;
     if (work->local->by_pairs)
         attn__local_mask_of_pair(work, pair, at, free);
@@ -364,12 +397,10 @@ void attn__local_line_start(attn__local_work *work, int64_t line)
         if (pass->by_key)
             list_by_key(axis, work->index[i], &work->s.list[i]);
         else
-            list_by_query(axis, work->index[i], &work->s.list[i]);
+            attn__local_list_by_query(axis, work->index[i], &work->s.list[i]);
     }
     attn__local_line_offsets(work, work->index, rest, pass->by_key, work->line_at);
-    if (work->s.tag[pass->slots] == -1) /* zeros, for lines outside the border */
-        clear_slot(work, pass->slots);
-    work->s.tag[pass->slots] = 0;
+    attn__local_outside_start(work);
     work->pairs = 0;
     work->free = rest;
     for (int64_t free = 0; free < (pass->by_key ? local->free : 1); free++)
@@ -382,10 +413,11 @@ void attn__local_line_start(attn__local_work *work, int64_t line)
 
 int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane)
 {
-    int64_t at = work->cell0 + work->cell + lane;
+    int64_t woven = work->local->woven, at = (work->cell0 + work->cell + lane) / woven, head = lane % woven;
     if (work->pass->by_key)
         at = at * lane_axis(work->local)->window.step + work->phase;
-    return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op);
+    return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op) +
+           head * attn__local_head_stride(work, op);
 }
 
 /* Asks for `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
@@ -404,9 +436,9 @@ static void fetch_line(const attn__local_work *work, attn__operand op, const voi
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
     if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has asked for this line */
         return;
-    for (int64_t w = 0, x = first; w < work->lanes && x < size; w++, x += step)
-        if (x >= 0)
-            __builtin_prefetch((const char *)base + (offset + x * stride) * element, 0, 2);
+    for (int64_t w = 0, x = first; w < work->lanes && x < size; w += local->woven, x += step)
+        for (int64_t b = 0; x >= 0 && b < bytes * local->woven; b += 64)
+            __builtin_prefetch((const char *)base + (offset + x * stride) * element + b, 0, 2);
 }
 
 void attn__local_fetch_ahead(const attn__local_work *work)
@@ -417,7 +449,7 @@ void attn__local_fetch_ahead(const attn__local_work *work)
     const attn__local_axis *outer = &local->axis[0];
     const attn_window *w = &outer->window;
     const attn_arrays *a = work->arrays;
-    int64_t line = work->index[0] + 1, x = work->cell0 + work->cell;
+    int64_t line = work->index[0] + 1, x = (work->cell0 + work->cell) / local->woven;
     if (!work->pass->by_key) {
         int64_t last = line * w->step + w->offset + (outer->taps - 1) * w->dilation;
         fetch_line(work, ATTN__OP_Q, a->q, line, x);
@@ -433,12 +465,31 @@ void attn__local_fetch_ahead(const attn__local_work *work)
     fetch_line(work, ATTN__OP_O, a->o, last, x);
 }
 
+void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x)
+{
+    const attn__local_axis *outer = &work->local->axis[0];
+    const attn_arrays *a = work->arrays;
+    int64_t line = work->index[0], low = attn__local_cell(outer, outer->first);
+    int64_t high = attn__local_cell(outer, outer->last - 1);
+    const struct {
+        attn__operand op;
+        const void *base;
+        int64_t line;
+    } wanted[] = {{ATTN__OP_Q, a->q, line + 1},         {ATTN__OP_DOUT, a->dout, line + 1}, {ATTN__OP_O, a->o, line + 1},
+                  {ATTN__OP_K, a->k, line + 1 + high},  {ATTN__OP_V, a->v, line + 1 + high}, {ATTN__OP_DQ, a->dq, line},
+                  {ATTN__OP_DK, a->dk, line + low},     {ATTN__OP_DV, a->dv, line + low}};
+    work->lanes = work->local->taps->width;
+    for (int64_t i = pair; i < (int64_t)(sizeof wanted / sizeof *wanted); i += work->pairs)
+        if (wanted[i].base)
+            fetch_line(work, wanted[i].op, wanted[i].base, wanted[i].line, (work->cell0 + x) / work->local->woven);
+}
+
 static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, const void *base)
 {
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
-    int64_t first = attn__local_lane_offset(work, op, 0), step = attn__local_lane_offset(work, op, 1) - first;
-    for (int64_t w = 0; w < work->lanes; w++)
-        work->s.offset[w] = first + w * step;
+    int64_t first = attn__local_lane_offset(work, op, 0), woven = work->local->woven;
+    int64_t step = attn__local_lane_offset(work, op, woven) - first;
+    attn__local_lane_offsets(work, first, step, attn__local_head_stride(work, op), work->lanes);
     int64_t rows = (value ? work->local->values : work->local->channels) * work->local->heads;
     return (attn__lanes_view){(void *)(uintptr_t)base, work->task->problem.dtype, work->s.offset,
                               work->local->channel[op], rows, work->lanes};

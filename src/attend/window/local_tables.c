@@ -158,7 +158,7 @@ void attn__local_lane_terms(attn__local_work *work, attn_relative_kind kind, con
     t.m = work->pairs;
     local->tile->run(&t);
     for (int64_t p = 0; p < work->pairs; p++)
-        local->taps->add_row(s + p * taps * width, taps, out + p * width, factor);
+        local->taps->add_rows(s + p * taps * width, taps, out + p * width, 0, factor);
 }
 
 void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, float *s, float factor)
@@ -173,10 +173,10 @@ void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, fl
             int64_t at = work->s.shift[k] + work->cell;
             int64_t tap = work->now.first + k * work->stride - axis->first;
             if (own)
-                local->taps->add_row(s, 1, work->s.terms[which] + (work->s.pair[p].slot * all + tap) * ld + at, factor);
+                local->taps->add_rows(s, 1, work->s.terms[which] + (work->s.pair[p].slot * all + tap) * ld + at, 0, factor);
             if (outer)
-                local->taps->add_row(s, 1, work->s.pair_rows[which] +
-                                               (p * work->pass->strip_phases + work->s.phase[k]) * ld + at, factor);
+                local->taps->add_rows(s, 1, work->s.pair_rows[which] +
+                                                (p * work->pass->strip_phases + work->s.phase[k]) * ld + at, 0, factor);
         }
 }
 
@@ -239,6 +239,14 @@ static int64_t neighbours(const attn__local_work *work, int64_t p, int axis)
     return n;
 }
 
+static void outer(const attn__local_work *work, const float *rows, int64_t count, const float *tile, int64_t channels,
+                  double *sums)
+{
+    int64_t width = work->local->taps->width;
+    work->local->taps->outer(&(attn__taps_outer){.count = count, .channels = channels, .rows = rows, .tile = tile,
+                                                 .rows_ld = width, .tile_ld = width, .sums = sums});
+}
+
 void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile)
 {
     const attn__local *local = work->local;
@@ -249,12 +257,12 @@ void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind,
             continue;
         int64_t together = work->stride == 1 ? work->now.n : 1;
         for (int64_t k = 0; a == lane_axis(local) && k < work->now.n; k += together)
-            local->taps->outer(work->s.margin + k * width, together, tile, n,
-                               sums + (work->now.first + k * work->stride - local->axis[a].first) * n);
+            outer(work, work->s.margin + k * width, together, tile, n,
+                  sums + (work->now.first + k * work->stride - local->axis[a].first) * n);
         for (int64_t p = 0; a < lane_axis(local) && p < work->pairs; p += together) {
             together = neighbours(work, p, a);
-            local->taps->outer(work->s.pair_margin + p * width, together, tile, n,
-                               sums + (work->s.pair[p].tap[a] - local->axis[a].first) * n);
+            outer(work, work->s.pair_margin + p * width, together, tile, n,
+                  sums + (work->s.pair[p].tap[a] - local->axis[a].first) * n);
         }
     }
 }
@@ -275,5 +283,50 @@ void attn__local_tables_store(attn__local_work *work)
             for (int64_t c = 0; c < n; c++)
                 if (channel[c] != INT64_MIN)
                     to[batch + row * r->row_stride + channel[c]] += factor * from[c];
+    }
+}
+
+/* ---------------------------------------------------------------------------------- all gradients at once */
+
+void attn__local_once_terms(attn__local_work *work)
+{
+    const attn__local *local = work->local;
+    const attn__local_once *o = &work->s.once;
+    const attn__local_axis *axis = &local->axis[1];
+    int64_t ld = work->pass->ld, n = local->channels, taps = axis->last - axis->first;
+    if (local->has_table[ATTN_RELATIVE_QUERY][1])
+        multiply(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), taps, n, o->q, ld, o->terms);
+    memset(o->margin, 0, (size_t)(taps * ld) * sizeof(float));
+    attn__local_tables_of_pairs(work);
+    if (attn__local_has_outer(local, ATTN_RELATIVE_QUERY))
+        multiply(work, work->s.pair_table[ATTN_RELATIVE_QUERY], work->pairs, n, o->q, ld, o->pair_terms);
+    memset(o->pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
+}
+
+/* dq += margins x tables, and the tables' gradients. */
+void attn__local_once_margins(attn__local_work *work)
+{
+    const attn__local *local = work->local;
+    const attn__local_once *o = &work->s.once;
+    int64_t ld = work->pass->ld, n = local->channels, width = local->taps->width, left = work->pass->left;
+    int64_t lanes = work->live - left < work->pass->own ? work->live - left : work->pass->own;
+    for (int a = 0; a < 2; a++) {
+        const attn__local_axis *axis = &local->axis[a];
+        int64_t count = a ? axis->last - axis->first : work->pairs;
+        const float *margin = (a ? o->margin : o->pair_margin) + left;
+        const float *rows = a ? rows_of(work, ATTN_RELATIVE_QUERY, 1) : work->s.pair_table[ATTN_RELATIVE_QUERY];
+        double *sums = work->s.table_sums + local->table_at[ATTN_RELATIVE_QUERY][a];
+        if (!local->has_table[ATTN_RELATIVE_QUERY][a] || count == 0)
+            continue;
+        sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
+        for (int64_t x = 0; x < lanes; x += width) {
+            local->tile->run(&(attn__tile_args){.m = n, .n = width, .k = count, .a = rows, .am = 1, .ak = n,
+                                                .b = margin + x, .ldb = ld, .c = o->dq + (left + x) * n, .ldc = width,
+                                                .accumulate = true});
+            if (work->task->problem.with & ATTN_WANT_DTABLES)
+                local->taps->outer(&(attn__taps_outer){.count = count, .channels = n, .rows = margin + x,
+                                                       .tile = o->q + left + x, .rows_ld = ld, .tile_ld = ld,
+                                                       .sums = sums});
+        }
     }
 }

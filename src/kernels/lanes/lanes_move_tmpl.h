@@ -71,10 +71,53 @@ VF_FN void gather_square(const attn__lanes_view *v, attn_dtype dtype, float *til
     }
 }
 
+#ifdef VF_HALVES
+/* VF_LANES lanes of VF_LANES / 2 rows, f32. */
+VF_FN void gather_halves(const attn__lanes_view *v, float *tile, int64_t width, int64_t w, int64_t r, vf factor)
+{
+    enum { HALF = VF_LANES / 2 };
+    const float *base = (const float *)v->base + r;
+    vf x[HALF];
+    VF_UNROLL
+    for (int i = 0; i < HALF; i++)
+        x[i] = vf_load_halves(base + v->lane_offset[w + i], base + v->lane_offset[w + HALF + i]);
+    vf_transpose_halves(x);
+    VF_UNROLL
+    for (int i = 0; i < HALF; i++)
+        vf_store(tile + (r + i) * width + w, vf_mul(x[i], factor));
+}
+
+VF_FN void scatter_halves(const attn__lanes_view *v, const float *tile, int64_t width, int64_t w, int64_t r,
+                          const float *factor)
+{
+    enum { HALF = VF_LANES / 2 };
+    float *base = (float *)v->base + r;
+    vf x[HALF], f = vf_load(factor + w);
+    VF_UNROLL
+    for (int i = 0; i < HALF; i++)
+        x[i] = vf_mul(vf_load(tile + (r + i) * width + w), f);
+    vf_transpose_halves(x);
+    VF_UNROLL
+    for (int i = 0; i < HALF; i++)
+        vf_store_halves(base + v->lane_offset[w + i], base + v->lane_offset[w + HALF + i], x[i]);
+}
+
+VF_FN bool are_halves(const attn__lanes_view *v, attn_dtype dtype, int64_t w, int64_t r)
+{
+    return dtype == ATTN_F32 && v->rows - r == VF_LANES / 2 && w + VF_LANES <= v->lanes;
+}
+#endif
+
 VF_FN void gather_squares(const attn__lanes_view *v, attn_dtype dtype, float *tile, int64_t width, float factor)
 {
     for (int64_t r = 0; r < v->rows; r += VF_LANES) {
         for (int64_t w = 0; w < width; w += VF_LANES) {
+#ifdef VF_HALVES
+            if (are_halves(v, dtype, w, r)) {
+                gather_halves(v, tile, width, w, r, vf_set1(factor));
+                continue;
+            }
+#endif
             if (w + VF_LANES <= v->lanes && r + VF_LANES <= v->rows)
                 gather_square(v, dtype, tile, width, w, r, vf_set1(factor), true);
             else if (w < v->lanes)
@@ -167,6 +210,12 @@ VF_FN void scatter_squares(const attn__lanes_view *v, attn_dtype dtype, const fl
 {
     for (int64_t w = 0; w < v->lanes; w += VF_LANES) {
         for (int64_t r = 0; r < v->rows; r += VF_LANES) {
+#ifdef VF_HALVES
+            if (are_halves(v, dtype, w, r)) {
+                scatter_halves(v, tile, width, w, r, factor);
+                continue;
+            }
+#endif
             if (w + VF_LANES <= v->lanes && r + VF_LANES <= v->rows)
                 scatter_square(v, dtype, tile, width, w, r, factor, true);
             else

@@ -20,11 +20,14 @@
 /* One block: lanes [0, kernel width) of everything. */
 typedef struct attn__taps_block {
     int64_t taps, channels;
+    int64_t run, unit;     /* in every `run` taps, of which there are whole numbers, each offset is `unit` above the */
+    bool down;             /* one before it, or below */
     const float *strip;
     const int64_t *offset; /* [taps] */
     int64_t ld;
-    float *tile;           /* scores: in, [channels][width].  mix: out */
-    float *s;              /* scores: out, [taps][width].  mix: the weights, in */
+    float *tile;           /* scores: in, [channels][tile_ld].  mix: out */
+    float *s;              /* scores: out, [taps][s_ld].  mix: the weights, in */
+    int64_t tile_ld, s_ld;
     float factor;          /* scores: of every sum */
     bool marked;           /* mix */
 } attn__taps_block;
@@ -48,6 +51,34 @@ typedef struct attn__taps_drop {
     const uint32_t *key_low, *key_high;
 } attn__taps_drop;
 
+/* p = 2^(s - lse) and ds = p (dp - delta), both -0 where s is -infinity and `marked`; lse and delta are read at
+ * w + shift[e].  p may be s, ds may be dp. */
+typedef struct attn__taps_gradient {
+    int64_t taps;
+    const float *s, *dp; /* [taps][width] */
+    const int64_t *shift;
+    const float *lse, *delta;
+    float *p, *ds;       /* [taps][ld] */
+    int64_t ld;
+    bool marked;
+} attn__taps_gradient;
+
+/* by_tap[e * ld + w] += ds[e * ds_ld + w]; over_taps[w] = their sum. */
+typedef struct attn__taps_margins {
+    int64_t taps;
+    const float *ds;
+    float *by_tap, *over_taps;
+    int64_t ds_ld, ld;
+} attn__taps_margins;
+
+/* sums[r * channels + c] += sum over the lanes of rows[r * rows_ld + w] * tile[c * tile_ld + w], r < count. */
+typedef struct attn__taps_outer {
+    int64_t count, channels;
+    const float *rows, *tile;
+    int64_t rows_ld, tile_ld;
+    double *sums;
+} attn__taps_outer;
+
 typedef struct attn__taps_kernel {
     attn__isa isa;
     int width; /* of a block */
@@ -60,19 +91,17 @@ typedef struct attn__taps_kernel {
     void (*limit)(float *s, const attn__taps_limit *limit);
     /* Dropped weights get the mark. */
     void (*drop)(float *s, const attn__taps_drop *drop);
-    /* s[e][w] += factor * row[w], for `taps` rows of s. */
-    void (*add_row)(float *s, int64_t taps, const float *row, float factor);
+    /* s[e][w] += factor * rows[e * ld + w], for `taps` rows of s. */
+    void (*add_rows)(float *s, int64_t taps, const float *rows, int64_t ld, float factor);
     /* sum[w] += s[e][w] over `taps` rows of s. */
     void (*sum_rows)(const float *s, int64_t taps, float *sum);
     /* Scores become 2^(s - m), m the largest of the lane, l the sum; -infinity becomes the mark. */
     void (*softmax)(float *s, int64_t taps, float *m, float *l);
-    /* Scores become weights p = 2^(s - lse), dp becomes p (dp - delta), both -0 where s is -infinity; lse and
-     * delta are read at w + shift[e]. */
-    void (*gradient)(float *s, float *dp, int64_t taps, const int64_t *shift, const float *lse, const float *delta);
+    void (*gradient)(const attn__taps_gradient *gradient);
+    void (*margins)(const attn__taps_margins *margins);
     /* out[w] = sum_c a[c * ld + w] * b[c * ld + w], w < n, a multiple of `lanes`. */
     void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
-    /* sums[r * channels + c] += sum over the lanes of rows[r][w] * tile[c][w]. */
-    void (*outer)(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums);
+    void (*outer)(const attn__taps_outer *outer);
     /* True if x[0, n) has neither infinity nor NaN; n is a multiple of `lanes`. */
     bool (*finite)(const float *x, int64_t n);
 } attn__taps_kernel;

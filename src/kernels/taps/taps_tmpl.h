@@ -36,7 +36,7 @@ VF_FN void score_taps(const attn__taps_block *b, int64_t first, int taps)
         vf x[VECTORS];
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++)
-            x[n] = vf_load(b->tile + c * WIDTH + n * VF_LANES);
+            x[n] = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
         VF_UNROLL
         for (int e = 0; e < taps; e++) {
             VF_UNROLL
@@ -48,23 +48,17 @@ VF_FN void score_taps(const attn__taps_block *b, int64_t first, int taps)
     for (int e = 0; e < taps; e++) {
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++)
-            vf_store(b->s + (first + e) * WIDTH + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
+            vf_store(b->s + (first + e) * b->s_ld + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
     }
 }
 
+#include "kernels/taps/taps_steps_tmpl.h"
+
 #ifdef VF_SHIFT
-/* How many taps from `first` on, at most 7, lie one element after the other, or, `down`, one before the other. */
-VF_FN int run_from(const attn__taps_block *b, int64_t first, bool *down)
+/* A run that there is code for. */
+VF_FN int shifts_of(int64_t left)
 {
-    const int64_t *offset = b->offset + first;
-    int64_t most = b->taps - first < TAPS ? b->taps - first : TAPS, n = 1;
-    if (most < 3)
-        return 1;
-    int64_t step = offset[1] - offset[0];
-    *down = step == -1;
-    while ((step == 1 || step == -1) && n < most && offset[n] - offset[n - 1] == step)
-        n++;
-    return n >= 7 ? 7 : n >= 5 ? 5 : n >= 3 ? 3 : 1;
+    return left >= 7 ? 7 : left >= 5 ? 5 : left >= 3 ? 3 : 1;
 }
 
 /* The strip's vectors for a run: x[3], of which the last has the few elements that the last taps reach. */
@@ -90,7 +84,7 @@ VF_FN void score_run(const attn__taps_block *b, int64_t first, int taps, bool do
         load_run(strip, taps, x);
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++) {
-            vf lane = vf_load(b->tile + c * WIDTH + n * VF_LANES);
+            vf lane = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
             VF_UNROLL
             for (int e = 0; e < taps; e++)
                 sum[e][n] = vf_fma(lane, vf_shift(x[n], x[n + 1], down ? taps - 1 - e : e), sum[e][n]);
@@ -100,7 +94,7 @@ VF_FN void score_run(const attn__taps_block *b, int64_t first, int taps, bool do
     for (int e = 0; e < taps; e++) {
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++)
-            vf_store(b->s + (first + e) * WIDTH + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
+            vf_store(b->s + (first + e) * b->s_ld + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
     }
 }
 
@@ -110,11 +104,12 @@ VF_FN void score_run(const attn__taps_block *b, int64_t first, int taps, bool do
     else                                                                                                               \
         function(__VA_ARGS__, length, false)
 
-static void scores(const attn__taps_block *b)
+static void scores_by_shifts(const attn__taps_block *b)
 {
-    bool down = false;
-    for (int64_t e = 0; e < b->taps;) {
-        int run = run_from(b, e, &down);
+    bool down = b->down;
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = shifts_of(end - e);
         if (run == 7) {
             RUN(score_run, 7, b, e);
         } else if (run == 5) {
@@ -124,11 +119,11 @@ static void scores(const attn__taps_block *b)
         } else {
             score_taps(b, e, 1);
         }
-        e += run;
     }
 }
-#else
-static void scores(const attn__taps_block *b)
+#endif
+
+static void scores_by_groups(const attn__taps_block *b)
 {
     int64_t e = 0;
     for (; e + TAPS <= b->taps; e += TAPS)
@@ -138,7 +133,24 @@ static void scores(const attn__taps_block *b)
     if (e < b->taps)
         score_taps(b, e, 1);
 }
+
+static void scores(const attn__taps_block *b)
+{
+    if (b->unit == VF_LANES)
+        by_steps(scores_by_vectors, b);
+    else if (b->unit == VF_LANES / 2)
+        by_steps(scores_by_halves, b);
+#if VF_LANES > 8
+    else if (b->unit == VF_LANES / 4)
+        by_steps(scores_by_quarters, b);
 #endif
+#ifdef VF_SHIFT
+    else if (b->unit == 1)
+        scores_by_shifts(b);
+#endif
+    else
+        scores_by_groups(b);
+}
 
 /* The one number whose bits, as an integer, are below every other. */
 VF_FN vm is_mark(vf x)
@@ -149,18 +161,18 @@ VF_FN vm is_mark(vf x)
 VF_FN void mix_rows(const attn__taps_block *b, int64_t first, int rows, bool marked)
 {
     vf sum[ROWS][VECTORS];
-    float *to = b->tile + first * WIDTH;
+    float *to = b->tile + first * b->tile_ld;
     VF_UNROLL
     for (int c = 0; c < rows; c++) {
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++)
-            sum[c][n] = vf_load(to + c * WIDTH + n * VF_LANES);
+            sum[c][n] = vf_load(to + c * b->tile_ld + n * VF_LANES);
     }
     for (int64_t e = 0; e < b->taps; e++) {
         const float *strip = b->strip + b->offset[e] + first * b->ld;
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++) {
-            vf p = vf_load(b->s + e * WIDTH + n * VF_LANES);
+            vf p = vf_load(b->s + e * b->s_ld + n * VF_LANES);
             vm out = is_mark(p);
             VF_UNROLL
             for (int c = 0; c < rows; c++) {
@@ -173,7 +185,7 @@ VF_FN void mix_rows(const attn__taps_block *b, int64_t first, int rows, bool mar
     for (int c = 0; c < rows; c++) {
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++)
-            vf_store(to + c * WIDTH + n * VF_LANES, sum[c][n]);
+            vf_store(to + c * b->tile_ld + n * VF_LANES, sum[c][n]);
     }
 }
 
@@ -190,7 +202,7 @@ VF_FN void mix_run(const attn__taps_block *b, int64_t e, int64_t row, vf sum[RUN
     for (int t = 0; t < taps; t++) {
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++)
-            p[t][n] = vf_load(b->s + (e + t) * WIDTH + n * VF_LANES);
+            p[t][n] = vf_load(b->s + (e + t) * b->s_ld + n * VF_LANES);
     }
     VF_UNROLL
     for (int c = 0; c < rows; c++) {
@@ -209,7 +221,7 @@ VF_FN void mix_tap(const attn__taps_block *b, int64_t e, int64_t row, vf sum[RUN
     const float *strip = b->strip + b->offset[e] + row * b->ld;
     VF_UNROLL
     for (int n = 0; n < VECTORS; n++) {
-        vf p = vf_load(b->s + e * WIDTH + n * VF_LANES);
+        vf p = vf_load(b->s + e * b->s_ld + n * VF_LANES);
         VF_UNROLL
         for (int c = 0; c < rows; c++)
             sum[c][n] = vf_fma(p, vf_load(strip + c * b->ld + n * VF_LANES), sum[c][n]);
@@ -219,13 +231,14 @@ VF_FN void mix_tap(const attn__taps_block *b, int64_t e, int64_t row, vf sum[RUN
 VF_FN void mix_runs(const attn__taps_block *b, int64_t row, int rows)
 {
     vf sum[RUN_ROWS][VECTORS];
-    float *to = b->tile + row * WIDTH;
-    bool down = false;
+    float *to = b->tile + row * b->tile_ld;
+    bool down = b->down;
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)
-        sum[i / VECTORS][i % VECTORS] = vf_load(to + i * VF_LANES);
-    for (int64_t e = 0; e < b->taps;) {
-        int run = run_from(b, e, &down);
+        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = shifts_of(end - e);
         if (run == 7) {
             RUN(mix_run, 7, b, e, row, sum, rows);
         } else if (run == 5) {
@@ -235,14 +248,13 @@ VF_FN void mix_runs(const attn__taps_block *b, int64_t row, int rows)
         } else {
             mix_tap(b, e, row, sum, rows);
         }
-        e += run;
     }
     VF_UNROLL
     for (int i = 0; i < rows * VECTORS; i++)
-        vf_store(to + i * VF_LANES, sum[i / VECTORS][i % VECTORS]);
+        vf_store(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES, sum[i / VECTORS][i % VECTORS]);
 }
 
-static void mix_unmarked(const attn__taps_block *b)
+static void mix_by_shifts(const attn__taps_block *b)
 {
     int64_t c = 0;
     for (; c + RUN_ROWS <= b->channels; c += RUN_ROWS)
@@ -263,19 +275,24 @@ VF_FN void mix_all(const attn__taps_block *b, bool marked)
         mix_rows(b, c, 1, marked);
 }
 
-#ifndef VF_SHIFT
-static void mix_unmarked(const attn__taps_block *b)
-{
-    mix_all(b, false);
-}
-#endif
-
 static void mix(const attn__taps_block *b)
 {
     if (b->marked)
         mix_all(b, true);
+    else if (b->unit == VF_LANES)
+        by_steps(mix_by_vectors, b);
+    else if (b->unit == VF_LANES / 2)
+        by_steps(mix_by_halves, b);
+#if VF_LANES > 8
+    else if (b->unit == VF_LANES / 4)
+        by_steps(mix_by_quarters, b);
+#endif
+#ifdef VF_SHIFT
+    else if (b->unit == 1)
+        mix_by_shifts(b);
+#endif
     else
-        mix_unmarked(b);
+        mix_all(b, false);
 }
 
 /* --------------------------------------------------------------------------------------------- in between */
@@ -314,14 +331,14 @@ static void drop(float *s, const attn__taps_drop *t)
     }
 }
 
-static void add_row(float *s, int64_t taps, const float *row, float factor)
+static void add_rows(float *s, int64_t taps, const float *rows, int64_t ld, float factor)
 {
-    VF_UNROLL
-    for (int n = 0; n < VECTORS; n++) {
-        vf x = vf_mul(vf_load(row + n * VF_LANES), vf_set1(factor));
-        for (int64_t e = 0; e < taps; e++) {
+    vf f = vf_set1(factor);
+    for (int64_t e = 0; e < taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++) {
             float *at = s + e * WIDTH + n * VF_LANES;
-            vf_store(at, vf_add(vf_load(at), x));
+            vf_store(at, vf_fma(vf_load(rows + e * ld + n * VF_LANES), f, vf_load(at)));
         }
     }
 }
@@ -359,20 +376,45 @@ static void softmax(float *s, int64_t taps, float *m, float *l)
     }
 }
 
-static void gradient(float *s, float *dp, int64_t taps, const int64_t *shift, const float *lse, const float *delta)
+VF_FN void gradient_rows(const attn__taps_gradient *t, bool marked)
 {
     vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
-    for (int64_t e = 0; e < taps; e++) {
+    for (int64_t e = 0; e < t->taps; e++) {
+        const float *lse = t->lse + t->shift[e], *delta = t->delta + t->shift[e];
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++) {
-            int64_t at = e * WIDTH + n * VF_LANES, row = shift[e] + n * VF_LANES;
-            vf x = vf_load(s + at);
+            int64_t at = e * WIDTH + n * VF_LANES, to = e * t->ld + n * VF_LANES;
+            vf x = vf_load(t->s + at), p = vf_exp2(vf_sub(x, vf_load(lse + n * VF_LANES)));
+            vf d = vf_mul(p, vf_sub(vf_load(t->dp + at), vf_load(delta + n * VF_LANES)));
             vm out = vf_eq(x, none);
-            vf p = vf_exp2(vf_sub(x, vf_load(lse + row)));
-            vf d = vf_mul(p, vf_sub(vf_load(dp + at), vf_load(delta + row)));
-            vf_store(s + at, vf_select(out, mark, p));
-            vf_store(dp + at, vf_select(out, mark, vf_add(d, vf_zero()))); /* -0 + 0 = 0 is no mark */
+            d = vf_add(d, vf_zero()); /* -0 + 0 = 0 is no mark */
+            vf_store(t->p + to, marked ? vf_select(out, mark, p) : p);
+            vf_store(t->ds + to, marked ? vf_select(out, mark, d) : d);
         }
+    }
+}
+
+static void gradient(const attn__taps_gradient *t)
+{
+    if (t->marked)
+        gradient_rows(t, true);
+    else
+        gradient_rows(t, false);
+}
+
+/* The sums over pairs and over taps that tables want. */
+static void margins(const attn__taps_margins *t)
+{
+    VF_UNROLL
+    for (int n = 0; n < VECTORS; n++) {
+        vf sum = vf_zero();
+        for (int64_t e = 0; e < t->taps; e++) {
+            float *to = t->by_tap + e * t->ld + n * VF_LANES;
+            vf x = vf_load(t->ds + e * t->ds_ld + n * VF_LANES);
+            sum = vf_add(sum, x);
+            vf_store(to, vf_add(vf_load(to), x));
+        }
+        vf_store(t->over_taps + n * VF_LANES, sum);
     }
 }
 
@@ -387,15 +429,16 @@ static void dot(const float *a, const float *b, int64_t channels, int64_t ld, in
 }
 
 /* Lanes of weight 0 do not count: some of them take no part. */
-static void outer_guarded(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums)
+static void outer_guarded(const attn__taps_outer *t)
 {
-    for (int64_t r = 0; r < count; r++) {
-        vf a = vf_load(rows + r * WIDTH), b = vf_load(rows + r * WIDTH + VF_LANES), zero = vf_zero();
+    for (int64_t r = 0; r < t->count; r++) {
+        const float *row = t->rows + r * t->rows_ld;
+        vf a = vf_load(row), b = vf_load(row + VF_LANES), zero = vf_zero();
         vm no_a = vf_eq(a, zero), no_b = vf_eq(b, zero);
-        for (int64_t c = 0; c < channels; c++) {
-            vf x = vf_select(no_a, zero, vf_load(tile + c * WIDTH));
-            vf y = vf_select(no_b, zero, vf_load(tile + c * WIDTH + VF_LANES));
-            sums[r * channels + c] += (double)vf_sum(vf_fma(b, y, vf_mul(a, x)));
+        for (int64_t c = 0; c < t->channels; c++) {
+            vf x = vf_select(no_a, zero, vf_load(t->tile + c * t->tile_ld));
+            vf y = vf_select(no_b, zero, vf_load(t->tile + c * t->tile_ld + VF_LANES));
+            t->sums[r * t->channels + c] += (double)vf_sum(vf_fma(b, y, vf_mul(a, x)));
         }
     }
 }
@@ -409,13 +452,13 @@ static bool all_finite(const float *x, int64_t n)
 }
 
 /* turned[w][c] = tile[c][w], channels beyond the last one being 0. */
-VF_FN void turn(const float *tile, int64_t channels, float turned[WIDTH][VF_LANES])
+VF_FN void turn(const float *tile, int64_t ld, int64_t channels, float turned[WIDTH][VF_LANES])
 {
     for (int n = 0; n < VECTORS; n++) {
         vf square[VF_LANES];
         VF_UNROLL
         for (int c = 0; c < VF_LANES; c++)
-            square[c] = c < channels ? vf_load(tile + c * WIDTH + n * VF_LANES) : vf_zero();
+            square[c] = c < channels ? vf_load(tile + c * ld + n * VF_LANES) : vf_zero();
         vf_transpose(square);
         VF_UNROLL
         for (int w = 0; w < VF_LANES; w++)
@@ -423,46 +466,49 @@ VF_FN void turn(const float *tile, int64_t channels, float turned[WIDTH][VF_LANE
     }
 }
 
-VF_FN void outer_rows(const float *rows, int count, float turned[WIDTH][VF_LANES], int64_t channels, int64_t ld,
-                      double *sums)
+/* Channels [c, c + n) of rows [r, r + count). */
+VF_FN void outer_rows(const attn__taps_outer *t, int64_t r, int count, float turned[WIDTH][VF_LANES], int64_t c, int64_t n)
 {
     vf sum[4];
     float out[VF_LANES];
     VF_UNROLL
-    for (int r = 0; r < count; r++)
-        sum[r] = vf_zero();
+    for (int i = 0; i < count; i++)
+        sum[i] = vf_zero();
     for (int w = 0; w < WIDTH; w++) {
         vf x = vf_load(turned[w]);
         VF_UNROLL
-        for (int r = 0; r < count; r++)
-            sum[r] = vf_fma(vf_set1(rows[r * WIDTH + w]), x, sum[r]);
+        for (int i = 0; i < count; i++)
+            sum[i] = vf_fma(vf_set1(t->rows[(r + i) * t->rows_ld + w]), x, sum[i]);
     }
     VF_UNROLL
-    for (int r = 0; r < count; r++) {
-        vf_store(out, sum[r]);
-        for (int64_t c = 0; c < channels; c++)
-            sums[r * ld + c] += (double)out[c];
+    for (int i = 0; i < count; i++) {
+        vf_store(out, sum[i]);
+        for (int64_t k = 0; k < n; k++)
+            t->sums[(r + i) * t->channels + c + k] += (double)out[k];
     }
 }
 
 /* Many rows: a product with the tile turned round, where nothing that a weight of 0 must hide is in it.  (A sum across
  * the lanes for each element costs six times as much.) */
-static void outer(const float *rows, int64_t count, const float *tile, int64_t channels, double *sums)
+static void outer(const attn__taps_outer *t)
 {
     float turned[WIDTH][VF_LANES];
-    if (count < 4 || !all_finite(tile, channels * WIDTH)) {
-        outer_guarded(rows, count, tile, channels, sums);
+    bool finite = t->count >= 4;
+    for (int64_t c = 0; finite && c < t->channels; c++)
+        finite = all_finite(t->tile + c * t->tile_ld, WIDTH);
+    if (!finite) {
+        outer_guarded(t);
         return;
     }
-    for (int64_t c = 0; c < channels; c += VF_LANES) {
-        int64_t n = channels - c < VF_LANES ? channels - c : VF_LANES, r = 0;
-        turn(tile + c * WIDTH, n, turned);
-        for (; r + 4 <= count; r += 4)
-            outer_rows(rows + r * WIDTH, 4, turned, n, channels, sums + r * channels + c);
-        for (; r < count; r++)
-            outer_rows(rows + r * WIDTH, 1, turned, n, channels, sums + r * channels + c);
+    for (int64_t c = 0; c < t->channels; c += VF_LANES) {
+        int64_t n = t->channels - c < VF_LANES ? t->channels - c : VF_LANES, r = 0;
+        turn(t->tile + c * t->tile_ld, t->tile_ld, n, turned);
+        for (; r + 4 <= t->count; r += 4)
+            outer_rows(t, r, 4, turned, c, n);
+        for (; r < t->count; r++)
+            outer_rows(t, r, 1, turned, c, n);
     }
 }
 
-const attn__taps_kernel VF_NAME(attn__taps) = {VF_ISA,  WIDTH,    VF_LANES, scores,   mix,  limit,
-                                               drop,   add_row, sum_rows, softmax,  gradient, dot, outer, all_finite};
+const attn__taps_kernel VF_NAME(attn__taps) = {VF_ISA,   WIDTH,    VF_LANES, scores,  mix, limit, drop,
+                                               add_rows, sum_rows, softmax,  gradient, margins, dot, outer, all_finite};
