@@ -7,6 +7,7 @@ that says so, nothing still held, no temporary file left, and each file that it 
     memory.py --each N       about N of each command's, the first ones and then at equal distances
     memory.py --only NAME    one command
     memory.py --slow         the commands of minutes: each runs once, and every failure happens in a child of that run
+    memory.py --slow --sites  only once for each chain of calls that asks for memory
 """
 import argparse
 import os
@@ -136,7 +137,7 @@ def check_child(command, at, code, before, good, reference):
     return code == 0
 
 
-def break_in_children(command, each):
+def break_in_children(command, each, sites):
     """As break_memory does, in one run of the command that forks at each allocation (tests/preload/failing_memory.c)."""
     table.prepare(command)
     good, calls, held = once(command, 0)
@@ -146,6 +147,8 @@ def break_in_children(command, each):
     table.prepare(command)
     wanted, (ask, asked), (go, going) = set(places(calls, each)), os.pipe(), os.pipe()
     env = {"LD_PRELOAD": SHIM, "FAILING_MEMORY_FORK": f"{asked},{go}"}
+    if sites:
+        env["FAILING_MEMORY_SITES"] = "1"
     process = subprocess.Popen([table.ATTN] + command.words + ["-q", "--threads", "1"], stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, env=table.environment(dict(env, FAILING_MEMORY_REPORT="report")),
                                pass_fds=(asked, go))
@@ -181,6 +184,7 @@ def main():
     parser.add_argument("--each", type=int, default=0)
     parser.add_argument("--only")
     parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--sites", action="store_true")
     options = parser.parse_args()
     began = time.time()
     with tempfile.TemporaryDirectory() as folder:
@@ -188,7 +192,10 @@ def main():
         inputs = table.contents(".")
         for command in table.slow_commands() if options.slow else table.commands():
             if not options.only or options.only == command.name:
-                (break_in_children if options.slow else break_memory)(command, options.each)
+                if options.slow:
+                    break_in_children(command, options.each, options.sites)
+                else:
+                    break_memory(command, options.each)
         table.prepare(table.Command("", ""))
         if os.path.exists("report"):
             os.remove("report")

@@ -11,6 +11,7 @@
  *                                the folder child/ (a copy of what is there) and goes on from there, every fifth without
  *                                any memory; the number of the allocation, and then how the child ended, go to descriptor
  *                                A; before the child a byte comes from B: 'f', fail, or another one, leave this one out
+ *     FAILING_MEMORY_SITES=1     only where a chain of calls asks for memory that has not asked before
  *     FAILING_MEMORY_TRACE=1     tells on standard error from where the failing call came (addr2line -fe attn ADDRESS...)
  */
 #define _GNU_SOURCE
@@ -36,7 +37,7 @@ void __libc_free(void *memory);
 
 static struct {
     long fail_at, calls, held;
-    bool and_on, forks;
+    bool and_on, forks, sites;
     int ask, go; /* where it forks */
     const char *report;
 } state;
@@ -137,11 +138,33 @@ static void be_child(long call)
     }
 }
 
+/* True if the chain of calls that leads here, as far as it is the program's own, is seen for the first time. */
+static bool new_site(void)
+{
+    enum { SITES = 1 << 16 };
+    static uint64_t seen[SITES];
+    void *frames[48];
+    uint64_t chain = 14695981039346656037u;
+    int n = backtrace(frames, 48);
+    for (int i = 0; i < n; i++) {
+        if (program_calls(frames[i]))
+            chain = (chain ^ ((uintptr_t)frames[i] - program_low)) * 1099511628211u;
+    }
+    size_t at = (size_t)(chain >> 48);
+    while (seen[at] && seen[at] != chain)
+        at = (at + 1) % SITES;
+    bool fresh = seen[at] == 0;
+    seen[at] = chain;
+    return fresh;
+}
+
 /* True in a child in which this call must fail. */
 static bool fails_in_child(long call)
 {
     char answer = 0;
     int status = 0;
+    if (state.sites && !new_site())
+        return false;
     must(dprintf(state.ask, "%ld\n", call) > 0 && read(state.go, &answer, 1) == 1);
     if (answer != 'f')
         return false;
@@ -241,6 +264,7 @@ __attribute__((constructor)) static void begin(void)
     state.fail_at = at ? atol(at) : 0;
     state.and_on = getenv("FAILING_MEMORY_ON") != NULL;
     state.report = getenv("FAILING_MEMORY_REPORT");
+    state.sites = getenv("FAILING_MEMORY_SITES") != NULL;
     const char *forks = getenv("FAILING_MEMORY_FORK");
     state.forks = forks && sscanf(forks, "%d,%d", &state.ask, &state.go) == 2;
     dl_iterate_phdr(program_find, NULL);
