@@ -6,6 +6,7 @@
 #include "nn/msa_attention.h"
 #include "nn/token_parts.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A layer's place in [0, L], counted from behind if negative; -1 (noted) if there is none such. */
@@ -25,7 +26,8 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
 /* Numbers are counted as doubles: sizes come from a caller, and only too large ones lose digits. */
 typedef struct needs {
     double batch, rows, cols, tokens;
-    double packed; /* numbers that a packed weight takes the room of: more in the matrix unit, as three parts */
+    double at_once; /* tokens of the linear layers' parts */
+    double packed;  /* numbers that a packed weight takes the room of: more in the matrix unit, as three parts */
     const attn__msa *m;
     const attn_msa_options *o;
 } needs;
@@ -46,9 +48,9 @@ static double layer_of(const needs *n, int64_t heads)
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
-    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = 1024.0 * dim;
+    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
     double copy = heads < n->m->heads ? number : 0, rounded = n->o->bf16 ? 0.5 * share : 0;
-    double hidden = 2 * part + 1024.0 * wide + 2 * n->packed * dim * wide;
+    double hidden = 2 * part + n->at_once * wide + 2 * n->packed * dim * wide;
     double projections = 2 * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
     return n->tokens * dim * (1 + copy) + (attention > hidden ? attention : hidden);
@@ -101,6 +103,7 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
                .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
     n.packed = attn__tokens_packed(msa->context, n.o->bf16);
+    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.o->bf16));
     *plan = (attn_msa_plan){0};
     if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
         return ATTN_SHAPE;

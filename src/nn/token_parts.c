@@ -4,15 +4,26 @@
  * last cache, and takes no memory of its own. */
 #include "nn/token_parts.h"
 
+#include "base/integers.h"
 #include "kernels/parts/parts.h"
 #include "tensor/op.h"
 
 enum { FEW = 64, MOST = 3 }; /* few tokens are quicker without packing */
 
+static bool in_parts(const attn_context *context, bool bf16)
+{
+    return !bf16 && attn__parts_for(context->isa);
+}
+
 double attn__tokens_packed(const attn_context *context, bool bf16)
 {
-    bool parts = !bf16 && attn__parts_for(context->isa);
-    return parts ? ATTN__PARTS_F32 * (double)sizeof(uint16_t) / (double)sizeof(float) : 1;
+    return in_parts(context, bf16) ? ATTN__PARTS_F32 * (double)sizeof(uint16_t) / (double)sizeof(float) : 1;
+}
+
+/* A thread's last rows in the matrix unit keep the others waiting: at 1,024 for an eighth of the time. */
+int64_t attn__tokens_at_once(const attn_context *context, bool bf16)
+{
+    return in_parts(context, bf16) ? 4096 : 1024;
 }
 
 static int64_t tokens_of(const attn_tensor *x)
@@ -65,17 +76,16 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
 {
     attn__packed packed[MOST] = {0};
     attn_tensor *y[MOST], *x = flat(tape, source->x);
-    int64_t tokens = tokens_of(source->x);
+    int64_t tokens = tokens_of(source->x), each = attn__tokens_at_once(tape->context, source->bf16);
     bool fine = x != NULL;
     for (int i = 0; i < n && fine; i++) {
         y[i] = flat(tape, linears[i].y);
         fine = y[i] && ((tokens <= FEW && !source->bf16) || pack(tape, linears[i].linear, linears[i].row,
                                                               attn_tensor_dim(y[i], 1), source->bf16, &packed[i]));
     }
-    for (int64_t at = 0; at < tokens && fine; at += ATTN__TOKENS_AT_ONCE) {
+    for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
-        fine = project_part(tape, source, x, at, at + ATTN__TOKENS_AT_ONCE < tokens ? at + ATTN__TOKENS_AT_ONCE : tokens,
-                            n, linears, y, packed);
+        fine = project_part(tape, source, x, at, attn__least(at + each, tokens), n, linears, y, packed);
         attn_scope_end(tape, NULL);
     }
     for (int i = 0; i < n; i++)
@@ -97,16 +107,16 @@ static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_te
 bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source, const attn_nn_linear *fc1,
                                const attn_nn_linear *fc2, int64_t max_tokens)
 {
-    int64_t tokens = tokens_of(source->x);
-    int64_t each = max_tokens > 0 && max_tokens < ATTN__TOKENS_AT_ONCE ? max_tokens : ATTN__TOKENS_AT_ONCE;
+    int64_t tokens = tokens_of(source->x), each = attn__tokens_at_once(tape->context, source->bf16);
     attn_tensor *x = flat(tape, source->x);
     attn__packed packed[2] = {0};
+    each = max_tokens > 0 ? attn__least(max_tokens, each) : each;
     bool fine = x != NULL, many = source->bf16 || (tokens > FEW && each > FEW);
     fine = fine && (!many || (pack(tape, fc1, 0, attn_tensor_dim(fc1->weight, 0), source->bf16, &packed[0]) &&
                               pack(tape, fc2, 0, attn_tensor_dim(fc2->weight, 0), source->bf16, &packed[1])));
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
-        attn_tensor *part = attn__part_of(tape, x, at, at + each < tokens ? at + each : tokens);
+        attn_tensor *part = attn__part_of(tape, x, at, attn__least(at + each, tokens));
         fine = part && feed_part(tape, source, part, fc1, fc2, packed);
         attn_scope_end(tape, NULL);
     }

@@ -22,8 +22,8 @@ typedef struct attn__token_linear {
     attn_tensor *y;
 } attn__token_linear;
 
-enum { ATTN__TOKENS_AT_ONCE = 1024 }; /* the last cache holds them, and packing pays */
-
+/* Tokens of a part: the last cache holds them, and packing pays. */
+int64_t attn__tokens_at_once(const attn_context *context, bool bf16);
 /* Numbers of f32 whose room a packed weight takes, at most. */
 double attn__tokens_packed(const attn_context *context, bool bf16);
 /* False (noted) without memory. */

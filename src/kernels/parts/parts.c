@@ -26,6 +26,9 @@
 #include "kernels/parts/parts_split.h"
 #include "kernels/parts/parts_weigh.h"
 
+/* What vfpclassps finds: quiet and signalling NaN, both infinities. */
+enum { NOT_FINITE = 0x99 };
+
 /* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
 static void begin(void)
 {
@@ -130,7 +133,19 @@ PARTS_FN void begin_with_bias(const float *bias, bool tall, bool wide)
     memory_is_read();
 }
 
-PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m, bool tall, bool wide)
+/* One row, again and again. */
+PARTS_FN void begin_with_column_bias(const float *bias, bool tall, bool wide)
+{
+    _tile_loadd(0, bias, 0);
+    if (wide)
+        _tile_loadd(1, bias + ATTN__PARTS_SIDE, 0);
+    if (tall)
+        _tile_loadd(2, bias, 0);
+    if (tall && wide)
+        _tile_loadd(3, bias + ATTN__PARTS_SIDE, 0);
+}
+
+PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m, int64_t n, bool tall, bool wide)
 {
     int64_t ld = t->ldc * 4;
     _tile_zero(0);
@@ -139,6 +154,10 @@ PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m,
     _tile_zero(3);
     if (t->bias) {
         begin_with_bias(t->bias + m * ATTN__PARTS_SIDE, tall, wide);
+        return;
+    }
+    if (t->column_bias) {
+        begin_with_column_bias(t->column_bias + n * ATTN__PARTS_SIDE, tall, wide);
         return;
     }
     if (!t->accumulate)
@@ -164,20 +183,29 @@ PARTS_FN void store_square(const attn__parts_args *t, float *c, bool tall, bool 
         _tile_stored(3, c + ATTN__PARTS_SIDE * t->ldc + ATTN__PARTS_SIDE, ld);
 }
 
+/* What there is to be done beside the products. */
+PARTS_FN void go_on(const attn__parts_args *t, weighing *weights, int parts)
+{
+    if (weights)
+        weigh_beside(weights, parts);
+    else if (parts == ATTN__PARTS_F32 && t->beside)
+        t->beside(t->user);
+}
+
 /* All pairs of parts but the last, in an order in which one operand stays where it is from each to the next. */
 PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide,
                              weighing *beside)
 {
     multiply_then_b(&t->b, b + 2 * t->b.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(t, beside, ATTN__PARTS_F32);
     multiply_then_b(&t->b, b + t->b.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(t, beside, ATTN__PARTS_F32);
     multiply_then_a(&t->a, a + t->a.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(t, beside, ATTN__PARTS_F32);
     multiply_then_b(&t->b, b, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(t, beside, ATTN__PARTS_F32);
     multiply_then_a(&t->a, a + 2 * t->a.part, tall, wide);
-    go_on(beside, ATTN__PARTS_F32);
+    go_on(t, beside, ATTN__PARTS_F32);
 }
 
 /* Where step k of an operand begins. */
@@ -198,7 +226,7 @@ PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uin
         ak = a + step_at(&t->a, t->a_steps, next);
         bk = b + step_at(&t->b, t->b_steps, next);
         multiply_then_both(t, ak, bk, tall, wide);
-        go_on(beside, parts);
+        go_on(t, beside, parts);
     }
 }
 
@@ -206,7 +234,7 @@ PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall
 {
     const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
     float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
-    begin_square(t, c, m, tall, wide);
+    begin_square(t, c, m, n, tall, wide);
     if (t->k > 0 && t->parts == ATTN__PARTS_F32)
         sum_square(t, a, b, ATTN__PARTS_F32, tall, wide, beside);
     else if (t->k > 0)
@@ -232,6 +260,24 @@ PARTS_FN void multiply_all(const attn__parts_args *t, weighing *beside)
     }
 }
 
+static bool all_finite(const float *x, int64_t rows, int64_t ld, int64_t columns)
+{
+    vm odd = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c += ATTN__PARTS_SIDE)
+            odd |= _mm512_fpclass_ps_mask(_mm512_loadu_ps(x + r * ld + c), NOT_FINITE);
+    return odd == 0;
+}
+
+static void put(const float *x, float *y, int64_t n, bool add)
+{
+    for (int64_t i = 0; i < n; i += ATTN__PARTS_SIDE) {
+        __mmask16 some = first_lanes(n - i);
+        __m512 v = _mm512_maskz_loadu_ps(some, x + i);
+        _mm512_mask_storeu_ps(y + i, some, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(some, y + i), v) : v);
+    }
+}
+
 static void run(const attn__parts_args *t)
 {
     multiply_all(t, NULL);
@@ -245,7 +291,9 @@ static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *t)
     finish_weighing(&beside);
 }
 
-static const attn__parts_kernel kernel = {ATTN_ISA_AMX, begin, end, run, split_rows, split_pairs, turn, refer, weigh};
+static const attn__parts_kernel kernel = {
+    ATTN_ISA_AMX, begin, end, run, split_rows, split_row, split_pairs, turn, all_finite, put, refer, weigh,
+};
 
 #if defined(__clang__)
 #pragma clang attribute pop

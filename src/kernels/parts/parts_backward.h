@@ -17,8 +17,8 @@
 #include "kernels/parts/parts.h"
 
 typedef struct attn__parts_weights {
-    int64_t rows, keys; /* filled up with zeros to multiples of 32 */
-    int64_t ld;         /* of s and dp: a multiple of 32 */
+    int64_t rows, keys;  /* filled up with zeros to multiples of 32 */
+    int64_t ld;          /* of s and dp: a multiple of 32 */
     const float *s, *dp; /* dp NULL: not wanted */
     /* Given: s holds scores, base 2 but for `factor`, and dp is dP; all rows attend all keys, which are a multiple of
      * 16.  NULL: s and dp hold P and dS. */

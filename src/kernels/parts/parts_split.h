@@ -76,22 +76,29 @@ PARTS_FN bool copy_bf16(const attn__parts_rows *rows, const char *row, int64_t c
     return !vi_any_not_finite(x);
 }
 
+static bool split_row(const attn__parts_rows *rows, const attn__parts_side *to, int64_t r, int64_t begin, int64_t end)
+{
+    bool finite = true;
+    const char *row = r < rows->rows ? row_of(rows, r) : NULL;
+    uint16_t *out = to->data + r / ATTN__PARTS_SIDE * to->block + r % ATTN__PARTS_SIDE * to->row;
+    out += begin / ATTN__PARTS_DEPTH * to->step;
+    for (int64_t c = begin; c < end; c += ATTN__PARTS_DEPTH, out += to->step) {
+        if (rows->dtype == ATTN_BF16) {
+            finite = copy_bf16(rows, row, c, out) && finite;
+        } else {
+            two x = {load_f32(rows, row, c), load_f32(rows, row, c + 16)};
+            finite = split(x, rows->parts, out, to->part, false) && finite;
+        }
+    }
+    return finite;
+}
+
 static bool split_rows(const attn__parts_rows *rows, const attn__parts_side *to)
 {
     bool finite = true;
     int64_t whole = (rows->rows + ATTN__PARTS_SIDE - 1) / ATTN__PARTS_SIDE * ATTN__PARTS_SIDE;
-    for (int64_t r = 0; r < whole; r++) {
-        const char *row = r < rows->rows ? row_of(rows, r) : NULL;
-        uint16_t *out = to->data + r / ATTN__PARTS_SIDE * to->block + r % ATTN__PARTS_SIDE * to->row;
-        for (int64_t c = 0; c < rows->columns; c += ATTN__PARTS_DEPTH, out += to->step) {
-            if (rows->dtype == ATTN_BF16) {
-                finite = copy_bf16(rows, row, c, out) && finite;
-            } else {
-                two x = {load_f32(rows, row, c), load_f32(rows, row, c + 16)};
-                finite = split(x, rows->parts, out, to->part, false) && finite;
-            }
-        }
-    }
+    for (int64_t r = 0; r < whole; r++)
+        finite = split_row(rows, to, r, 0, rows->columns) && finite;
     return finite;
 }
 
@@ -109,22 +116,31 @@ PARTS_FN bool pair_bf16(const attn__parts_rows *rows, const char *even, const ch
     return !vi_any_not_finite(x);
 }
 
+/* A tile in all its parts: rows from r on, 16 columns. */
+PARTS_FN bool split_pairs_tile(const attn__parts_rows *rows, int64_t r, int64_t column, const attn__parts_side *to,
+                               uint16_t *out)
+{
+    bool finite = true;
+    for (int64_t end = r + ATTN__PARTS_DEPTH; r < end; r += 2, out += to->row) {
+        const char *even = r < rows->rows ? row_of(rows, r) : NULL,
+                   *odd = r + 1 < rows->rows ? row_of(rows, r + 1) : NULL;
+        if (rows->dtype == ATTN_BF16) {
+            finite = pair_bf16(rows, even, odd, column, out) && finite;
+        } else {
+            two x = {load_f32(rows, even, column), load_f32(rows, odd, column)};
+            finite = split(x, rows->parts, out, to->part, true) && finite;
+        }
+    }
+    return finite;
+}
+
 static bool split_pairs(const attn__parts_rows *rows, const attn__parts_side *to)
 {
     bool finite = true;
-    int64_t whole = (rows->rows + ATTN__PARTS_DEPTH - 1) / ATTN__PARTS_DEPTH * ATTN__PARTS_DEPTH;
-    for (int64_t r = 0; r < whole; r += 2) {
-        const char *even = r < rows->rows ? row_of(rows, r) : NULL,
-                   *odd = r + 1 < rows->rows ? row_of(rows, r + 1) : NULL;
-        uint16_t *out = to->data + r / ATTN__PARTS_DEPTH * to->step + r % ATTN__PARTS_DEPTH / 2 * to->row;
-        for (int64_t c = 0; c < rows->columns; c += ATTN__PARTS_SIDE, out += to->block) {
-            if (rows->dtype == ATTN_BF16) {
-                finite = pair_bf16(rows, even, odd, c, out) && finite;
-            } else {
-                two x = {load_f32(rows, even, c), load_f32(rows, odd, c)};
-                finite = split(x, rows->parts, out, to->part, true) && finite;
-            }
-        }
+    for (int64_t r = 0; r < rows->rows; r += ATTN__PARTS_DEPTH) {
+        uint16_t *out = to->data + r / ATTN__PARTS_DEPTH * to->step;
+        for (int64_t c = 0; c < rows->columns; c += ATTN__PARTS_SIDE, out += to->block)
+            finite = split_pairs_tile(rows, r, c, to, out) && finite;
     }
     return finite;
 }

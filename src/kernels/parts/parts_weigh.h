@@ -155,11 +155,11 @@ __attribute__((noinline)) static void weigh_portion(weighing *x)
     weigh_some(x);
 }
 
-/* A portion of it, where there is something to be done: about as much as four products of the unit leave time for.
- * Products of one part are too quick for that. */
-PARTS_FN void go_on(weighing *x, int parts)
+/* A portion of it: about as much as four products of the unit leave time for.  Products of one part are too quick for
+ * that. */
+PARTS_FN void weigh_beside(weighing *x, int parts)
 {
-    if (x && parts == ATTN__PARTS_F32)
+    if (parts == ATTN__PARTS_F32)
         weigh_portion(x);
 }
 
