@@ -89,13 +89,12 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
 
 static int train(cli_call *cli, const char *directory, cli_translator_training *training)
 {
-    attn_config *settings;
+    attn_config *settings = NULL;
     attn_translator_job job = {.directory = directory};
-    if (demo_settings(cli, &settings) != ATTN_OK)
-        return cli_failed(cli, NULL);
+    attn_status status = demo_settings(cli, &settings);
     job.settings = settings;
     job.text = attn_phrasebook(&job.text_size);
-    int code = cli_train_translator(cli, &job, training);
+    int code = status == ATTN_OK ? cli_train_translator(cli, &job, training) : cli_failed(cli, NULL);
     attn_config_destroy(settings);
     return code;
 }

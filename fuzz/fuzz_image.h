@@ -28,7 +28,7 @@ static inline void fuzz_image_again(attn_context *context, const attn_image *ima
 static inline int fuzz_image(const char *signature, size_t length, const uint8_t *data, size_t size)
 {
     attn_context *context = fuzz_context();
-    attn_image_options options = {.limit = 1 << 18};
+    attn_image_options options = {.limit = 1 << 14};
     attn_image image = {0};
     uint8_t *file = malloc(size + length);
     if (!file)

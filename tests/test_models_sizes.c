@@ -2,6 +2,7 @@
  * Every architecture on inputs of every size: a result, or an error that says something; and the gradients of it.
  * `test_models_sizes all` takes every length from 0 to 130, and does each twice, with the vectors of this machine and
  * without any (other kernels, other tiles, other remainders): both take the same sizes and give the same numbers.
+ * `test_models_sizes all NAME...` does so for these architectures only.
  *
  * What to feed is read from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
  * that name, and free otherwise.  Lengths that no model of that config takes are meant to be among them. */
@@ -16,6 +17,7 @@
 enum { LONGEST = 130 };
 static const int64_t some[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, LONGEST};
 static bool all_sizes;
+static char **only; /* names, ended by NULL; none: every architecture */
 
 typedef struct run {
     attn_context *context;
@@ -184,12 +186,22 @@ static void end(run *r)
     free(r->numbers);
 }
 
+static bool is_wanted(const char *name)
+{
+    char **wanted = only;
+    while (*wanted && strcmp(*wanted, name) != 0)
+        wanted++;
+    return *wanted || !*only;
+}
+
 static void every_architecture_takes_or_refuses_every_size(void **state)
 {
     (void)state;
     for (int i = 0; i < attn_architecture_count(); i++) {
         const attn_architecture *a = attn_architecture_at(i);
         run r, twin;
+        if (!is_wanted(a->name))
+            continue;
         begin(&r, a, NULL);
         begin(&twin, a, "scalar");
         int taken = try_sizes(&r, all_sizes ? &twin : NULL);
@@ -206,5 +218,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size)};
     all_sizes = argc > 1 && strcmp(argv[1], "all") == 0;
+    only = argv + (all_sizes ? 2 : argc);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "attn/train.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define CLOSE(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))
@@ -49,6 +50,28 @@ static void bleu_of_a_corpus(void **state)
     attn_context_destroy(context);
 }
 
+/* Lines of 200,000 words, of which every third is another: pairs by pairs they would take minutes. */
+static void bleu_of_long_lines(void **state)
+{
+    (void)state;
+    enum { WORDS = 200000 };
+    static char prediction[8 * WORDS + 1], reference[8 * WORDS + 1];
+    const char *predictions[] = {prediction}, *references[] = {reference};
+    for (size_t i = 0, at = 0; i < WORDS; i++, at += 8) {
+        snprintf(prediction + at, 9, "w%06zu ", i % 3 == 2 ? i + WORDS : i);
+        snprintf(reference + at, 9, "w%06zu ", i);
+    }
+    attn_context *context;
+    attn_bleu bleu;
+    attn_context_create(&context, NULL);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, 1), ATTN_OK);
+    assert_int_equal(bleu.prediction_length, WORDS);
+    CLOSE(bleu.precisions[0], 100.0 * (WORDS - WORDS / 3) / WORDS, 1e-9);
+    CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* a word and the next, where neither is another */
+    CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);     /* none: half a match */
+    attn_context_destroy(context);
+}
+
 static void schedules_rise_and_fall(void **state)
 {
     (void)state;
@@ -69,6 +92,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bleu_of_a_sentence),
         cmocka_unit_test(bleu_of_a_corpus),
+        cmocka_unit_test(bleu_of_long_lines),
         cmocka_unit_test(schedules_rise_and_fall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

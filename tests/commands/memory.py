@@ -6,10 +6,14 @@ that says so, nothing still held, no temporary file left, and each file that it 
     memory.py                every allocation of every command (minutes)
     memory.py --each N       about N of each command's, the first ones and then at equal distances
     memory.py --only NAME    one command
+    memory.py --slow         the commands of minutes: each runs once, and every failure happens in a child of that run
+    memory.py --slow --sites  only once for each chain of calls that asks for memory
 """
 import argparse
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -68,14 +72,15 @@ def check_failure(command, at, done):
 
 
 def go_on(command, at, reference):
-    """A training that ran out of memory after it had begun is resumed, and ends in the same bits."""
+    """A training that ran out of memory after it had begun is resumed, and ends in the same bits.  False: it had not."""
     if not os.path.exists(os.path.join("out", command.out[0], "checkpoint.safetensors")):
-        return
+        return False
     done = table.run(command.resume + ["-q"])
     if done.returncode != 0:
         complain(command, at, f"cannot be resumed: {done.stderr.decode()}")
     else:
         check_files(command, at, {}, reference, True)
+    return True
 
 
 def places(calls, each):
@@ -115,11 +120,71 @@ def break_memory(command, each):
           flush=True)
 
 
+def check_child(command, at, code, before, good, reference):
+    """What the child left in the folder it worked in, which is entered; true if it ended well all the same."""
+    os.chdir("child")
+    with open("stdout", "rb") as out, open("stderr", "rb") as err:
+        done = subprocess.CompletedProcess(command.words, code, out.read(), err.read())
+    held = int(open("report").read().split()[1]) if os.path.exists("report") else -1
+    if held != 0:
+        complain(command, at, f"{held} blocks still held" if held > 0 else f"died without a report: code {code}")
+    if code != 0:
+        check_failure(command, at, done)
+    elif "bench" not in command.name and said(done) != said(good)[-len(said(done)):]:
+        complain(command, at, "exit code 0 with another output")
+    check_files(command, at, {path: data for path, data in before.items() if path in reference}, reference, code == 0)
+    os.chdir("..")
+    return code == 0
+
+
+def break_in_children(command, each, sites):
+    """As break_memory does, in one run of the command that forks at each allocation (tests/preload/failing_memory.c)."""
+    table.prepare(command)
+    good, calls, held = once(command, 0)
+    if good.returncode != 0 or held != 0:
+        return complain(command, 0, f"code {good.returncode}, {held} blocks held: {good.stderr.decode()}")
+    reference, survived, failed_at, resumed = table.contents("out"), 0, 0, 0
+    table.prepare(command)
+    wanted, (ask, asked), (go, going) = set(places(calls, each)), os.pipe(), os.pipe()
+    env = {"LD_PRELOAD": SHIM, "FAILING_MEMORY_FORK": f"{asked},{go}"}
+    if sites:
+        env["FAILING_MEMORY_SITES"] = "1"
+    process = subprocess.Popen([table.ATTN] + command.words + ["-q", "--threads", "1"], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, env=table.environment(dict(env, FAILING_MEMORY_REPORT="report")),
+                               pass_fds=(asked, go))
+    os.close(asked)
+    os.close(go)
+    with os.fdopen(ask) as asks:
+        for line in asks:
+            at = int(line)
+            if at not in wanted:
+                os.write(going, b"-")
+                continue
+            shutil.rmtree("child", ignore_errors=True)
+            shutil.copytree("out", "child/out")
+            before = table.contents("out")
+            os.write(going, b"f")
+            code = os.waitstatus_to_exitcode(int(asks.readline()))
+            failed_at += 1
+            survived += check_child(command, at, code, before, good, reference)
+            if command.resume and code != 0 and at * 4 // calls > resumed:  # three in all: each takes up to a whole run
+                os.chdir("child")
+                resumed += go_on(command, at, reference)
+                os.chdir("..")
+    os.close(going)
+    if process.wait() != 0 or table.contents("out") != reference:
+        complain(command, 0, f"the run that forked: code {process.returncode}, or other files")
+    shutil.rmtree("child", ignore_errors=True)
+    print(f"{command.name}: {calls} allocations, {failed_at} failed in turn, {survived} of them survived, "
+          f"{resumed} resumed", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--each", type=int, default=0)
     parser.add_argument("--only")
     parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--sites", action="store_true")
     options = parser.parse_args()
     began = time.time()
     with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +192,10 @@ def main():
         inputs = table.contents(".")
         for command in table.slow_commands() if options.slow else table.commands():
             if not options.only or options.only == command.name:
-                break_memory(command, options.each)
+                if options.slow:
+                    break_in_children(command, options.each, options.sites)
+                else:
+                    break_memory(command, options.each)
         table.prepare(table.Command("", ""))
         if os.path.exists("report"):
             os.remove("report")

@@ -72,7 +72,7 @@ def commands():
     ]
 
 
-# Minutes long on inputs of their own: broken at few places only.
+# Seconds to a minute long, on inputs of their own.
 def slow_commands():
     return [Command("demo", "demo --out out/demo", ["demo"], old=False,
                     resume=["train", "translate", "--out", "out/demo", "--resume"]),

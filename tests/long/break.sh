@@ -13,7 +13,7 @@ for what; do
     case $what in
     memory)
         python3 tests/commands/memory.py
-        python3 tests/commands/memory.py --slow --each 60
+        python3 tests/commands/memory.py --slow --sites
         "$ATTN_BUILD/tests/test_models_faults" all
         ;;
     writing | kills | odd) python3 "tests/commands/$what.py" ;;

@@ -7,11 +7,17 @@
  *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
  *     FAILING_MEMORY_ON=1        and every one after it
  *     FAILING_MEMORY_REPORT=FILE gets "CALLS HELD"
+ *     FAILING_MEMORY_FORK=A,B    for programs of minutes: each allocation in turn fails in a child of its own, which works in
+ *                                the folder child/ (a copy of what is there) and goes on from there, every fifth without
+ *                                any memory; the number of the allocation, and then how the child ended, go to descriptor
+ *                                A; before the child a byte comes from B: 'f', fail, or another one, leave this one out
+ *     FAILING_MEMORY_SITES=1     only where a chain of calls asks for memory that has not asked before
  *     FAILING_MEMORY_TRACE=1     tells on standard error from where the failing call came (addr2line -fe attn ADDRESS...)
  */
 #define _GNU_SOURCE
 #include "program.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -19,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* glibc's own, under the names by which they are reached from here without asking the loader, which allocates. */
@@ -30,7 +37,8 @@ void __libc_free(void *memory);
 
 static struct {
     long fail_at, calls, held;
-    bool and_on;
+    bool and_on, forks, sites;
+    int ask, go; /* where it forks */
     const char *report;
 } state;
 
@@ -85,12 +93,99 @@ static void tell_where(void)
     fputc('\n', stderr);
 }
 
+static void must(bool what)
+{
+    if (!what)
+        _exit(99);
+}
+
+/* What a file that is open for writing gets from now on goes to its copy below child/, the folder that this is in now. */
+static void write_to_copy(int file, const char *before)
+{
+    char link[64], path[4096];
+    size_t length = strlen(before);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    int flags = fcntl(file, F_GETFL);
+    if (n < 0 || flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        return;
+    path[n] = '\0';
+    if (strncmp(path, before, length) != 0 || path[length] != '/')
+        return;
+    int copy = open(path + length + 1, flags & (O_ACCMODE | O_APPEND));
+    must(copy >= 0 && lseek(copy, lseek(file, 0, SEEK_CUR), SEEK_SET) >= 0 && dup2(copy, file) == file);
+    close(copy);
+}
+
+static void be_child(long call)
+{
+    char before[4096];
+    close(state.ask);
+    close(state.go);
+    state.forks = false;
+    state.fail_at = call;
+    state.and_on = call % 5 == 0;
+    must(getcwd(before, sizeof before) && chdir("child") == 0);
+    DIR *files = opendir("/proc/self/fd");
+    must(files != NULL);
+    for (struct dirent *entry; (entry = readdir(files));)
+        write_to_copy(atoi(entry->d_name), before);
+    closedir(files);
+    for (int i = 1; i <= 2; i++) {
+        int file = open(i == 1 ? "stdout" : "stderr", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        must(file >= 0 && dup2(file, i) == i);
+        close(file);
+    }
+}
+
+/* True if the chain of calls that leads here, as far as it is the program's own, is seen for the first time. */
+static bool new_site(void)
+{
+    enum { SITES = 1 << 16 };
+    static uint64_t seen[SITES];
+    void *frames[48];
+    uint64_t chain = 14695981039346656037u;
+    int n = backtrace(frames, 48);
+    for (int i = 0; i < n; i++) {
+        if (program_calls(frames[i]))
+            chain = (chain ^ ((uintptr_t)frames[i] - program_low)) * 1099511628211u;
+    }
+    size_t at = (size_t)(chain >> 48);
+    while (seen[at] && seen[at] != chain)
+        at = (at + 1) % SITES;
+    bool fresh = seen[at] == 0;
+    seen[at] = chain;
+    return fresh;
+}
+
+/* True in a child in which this call must fail. */
+static bool fails_in_child(long call)
+{
+    char answer = 0;
+    int status = 0;
+    if (state.sites && !new_site())
+        return false;
+    must(dprintf(state.ask, "%ld\n", call) > 0 && read(state.go, &answer, 1) == 1);
+    if (answer != 'f')
+        return false;
+    pid_t child = fork();
+    must(child >= 0);
+    if (child == 0) {
+        be_child(call);
+        return true;
+    }
+    must(waitpid(child, &status, 0) == child && dprintf(state.ask, "%d\n", status) > 0);
+    return false;
+}
+
 /* True if this call must fail. */
 static bool counts_out(void)
 {
     pthread_mutex_lock(&lock);
     long call = ++state.calls;
     pthread_mutex_unlock(&lock);
+    if (state.forks && !fails_in_child(call))
+        return false;
     bool fails = state.fail_at && (call == state.fail_at || (state.and_on && call > state.fail_at));
     if (fails && call == state.fail_at && getenv("FAILING_MEMORY_TRACE"))
         tell_where();
@@ -169,6 +264,9 @@ __attribute__((constructor)) static void begin(void)
     state.fail_at = at ? atol(at) : 0;
     state.and_on = getenv("FAILING_MEMORY_ON") != NULL;
     state.report = getenv("FAILING_MEMORY_REPORT");
+    state.sites = getenv("FAILING_MEMORY_SITES") != NULL;
+    const char *forks = getenv("FAILING_MEMORY_FORK");
+    state.forks = forks && sscanf(forks, "%d,%d", &state.ask, &state.go) == 2;
     dl_iterate_phdr(program_find, NULL);
 }
 
