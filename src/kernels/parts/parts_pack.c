@@ -77,15 +77,15 @@ static const char *row_of(const attn__parts_pack *t, int64_t r)
 }
 
 /* The pair in place `place` of the rows of tiles of the step that begins at row s. */
-VF_FN row_pair find_pair(const attn__parts_pack *t, int64_t s, int64_t place)
+VF_FN row_pair find_pair(const attn__parts_pack *t, int64_t s, int64_t place, bool along, bool across)
 {
     int64_t first = t->keyed ? place : 2 * place, second = t->keyed ? place + SIDE : first + 1;
     const attn__parts_side *a = &t->along, *b = &t->across;
     row_pair pair = {.from = {row_of(t, s + first), row_of(t, s + second)}};
     int64_t at[] = {first, second};
-    for (int i = 0; i < PATCH_ROWS && a->data; i++)
+    for (int i = 0; i < PATCH_ROWS && along; i++)
         pair.along[i] = a->data + (s + at[i]) / SIDE * a->block + at[i] % SIDE * a->row;
-    if (b->data)
+    if (across)
         pair.across = b->data + s / STEP * b->step + place * b->row;
     return pair;
 }
@@ -93,7 +93,7 @@ VF_FN row_pair find_pair(const attn__parts_pack *t, int64_t s, int64_t place)
 /* Stores keep the machine from looking far enough ahead by itself. */
 VF_FN void fetch_pair(const attn__parts_pack *t, int64_t s, int64_t place)
 {
-    row_pair pair = find_pair(t, s, place);
+    row_pair pair = find_pair(t, s, place, false, false);
     int64_t bytes = t->columns * (t->dtype == ATTN_F32 ? 4 : 2);
     for (int i = 0; i < PATCH_ROWS && pair.from[i]; i++)
         for (int64_t b = 0; b < bytes; b += 64)
@@ -106,7 +106,7 @@ VF_FN bool pack(const attn__parts_pack *t, int64_t from, int64_t end, attn_dtype
     vf odd = vf_zero();
     for (int64_t s = from; s < end; s += STEP)
         for (int64_t i = 0; i < SIDE; i++) {
-            row_pair pair = find_pair(t, s, i);
+            row_pair pair = find_pair(t, s, i, along, across);
             fetch_pair(t, s + (i + EARLY) / SIDE * STEP, (i + EARLY) % SIDE);
             for (int64_t j = 0; j < t->columns; j += PATCH_COLUMNS)
                 pack_patch(t, &pair, j, dtype, parts, along, across, &odd);
@@ -116,9 +116,9 @@ VF_FN bool pack(const attn__parts_pack *t, int64_t from, int64_t end, attn_dtype
 
 VF_FN bool pack_either(const attn__parts_pack *t, int64_t from, int64_t end, attn_dtype dtype, int parts)
 {
-    if (!t->across.data)
-        return pack(t, from, end, dtype, parts, true, false);
-    return t->along.data ? pack(t, from, end, dtype, parts, true, true) : pack(t, from, end, dtype, parts, false, true);
+    if (!t->along.data)
+        return pack(t, from, end, dtype, parts, false, true);
+    return t->across.data ? pack(t, from, end, dtype, parts, true, true) : pack(t, from, end, dtype, parts, true, false);
 }
 
 bool attn__parts_pack_rows(const attn__parts_pack *t, int64_t from, int64_t end)
