@@ -146,6 +146,7 @@ static const shape shapes[] = {
     {2, {40, 33}, {5, 7}, 8, 17, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
     {2, {21, 701}, {3, 9}, 8, 6, 1, 3, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {2, {19, 1201}, {5, 7}, 8, 8, 1, 1, ATTN_BORDER_SHIFT, false, false, ATTN_F32, false, false, true},
+    {2, {21, 341}, {3, 15}, 8, 4, 1, 3, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false}, /* a wide reach */
     {2, {33, 29}, {4, 6}, 1, 7, 1, 1, ATTN_BORDER_ZERO, true, false, ATTN_F32, true, true, true},
     {2, {26, 50}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_ZERO, true, false, ATTN_BF16, false, true, false},
     {2, {23, 44}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},

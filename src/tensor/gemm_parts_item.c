@@ -144,7 +144,7 @@ static void pack_some(const attn__parts_product *p, block *t, int64_t columns)
 static void finish_rows(const attn__parts_product *p, block *t)
 {
     if (p->g->transpose_a)
-        attn__gemm_parts_pack_a(p, t->row, t->height, t->k, t->depth, &t->a);
+        attn__gemm_parts_turn_a(p, t->row, t->height, t->k, t->depth, &t->a);
     while (t->packed < t->rows)
         pack_some(p, t, t->depth);
 }

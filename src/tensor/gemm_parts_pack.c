@@ -21,21 +21,14 @@ static bool split_b(const attn__parts_kernel *kernel, const attn__gemm_args *g, 
     return finite;
 }
 
-void attn__gemm_parts_pack_a(const attn__parts_product *p, int64_t at, int64_t height, int64_t k0, int64_t depth,
+void attn__gemm_parts_turn_a(const attn__parts_product *p, int64_t at, int64_t height, int64_t k0, int64_t depth,
                              const attn__parts_side *to)
 {
     const attn__gemm_args *g = p->g;
-    const attn__parts_kernel *kernel = p->kernel;
-    const float *a = (const float *)g->a + (g->transpose_a ? k0 * g->lda + at : at * g->lda + k0);
-    attn__parts_rows rows = {a, ATTN_F32, NULL, g->lda, height, depth, 1.0f, PARTS};
-    if (!g->transpose_a) {
-        kernel->split_rows(&rows, to);
-        return;
-    }
-    rows.rows = depth;
-    rows.columns = height;
-    kernel->split_pairs(&rows, to);
-    kernel->turn(to->data, attn__pieces(height, SIDE) * to->block / ATTN__PARTS_TILE);
+    const float *a = (const float *)g->a + k0 * g->lda + at;
+    attn__parts_rows rows = {a, ATTN_F32, NULL, g->lda, depth, height, 1.0f, PARTS};
+    p->kernel->split_pairs(&rows, to);
+    p->kernel->turn(to->data, attn__pieces(height, SIDE) * to->block / ATTN__PARTS_TILE);
 }
 
 static void pack_item(void *user, int64_t item, int thread)

@@ -43,8 +43,8 @@ typedef struct attn__parts_product {
 /* B's rows [begin, end), in p->b.  False if some number is not finite. */
 bool attn__gemm_parts_pack_b(int threads, attn__parts_product *p);
 int64_t attn__gemm_parts_pieces_of_b(int64_t n); /* flags that it needs */
-/* Rows [at, at + height) of op(A). */
-void attn__gemm_parts_pack_a(const attn__parts_product *p, int64_t at, int64_t height, int64_t k0, int64_t depth,
+/* Rows [at, at + height) of op(A), where that is transposed. */
+void attn__gemm_parts_turn_a(const attn__parts_product *p, int64_t at, int64_t height, int64_t k0, int64_t depth,
                              const attn__parts_side *to);
 /* For attn__parallel_items, an item a thread: sums, and, where they are complete, what follows them. */
 void attn__gemm_parts_work(void *product, int64_t index, int thread);

@@ -238,7 +238,6 @@ static void run_tile(attn__back_run *run)
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
     if (!plan->matrix) /* whose own loads leave no room for others: what came early came at their cost */
-        if (!plan->matrix) /* whose own loads leave no room for others: what came early came at their cost */
         attn__back_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
         attn__back_strip(run, s, attn__least(plan->strip, run->block_n - s));
@@ -259,7 +258,6 @@ static void run_block(attn__back_run *run, int64_t size)
         if (!packed) {
             pack_keys(run);
             if (!plan->matrix)
-                if (!plan->matrix)
                 attn__back_next_block(run);
         }
         packed = true;

@@ -184,8 +184,8 @@ static void move_recent(attn__local_work *w, attn__local_recent *r, int64_t x)
         return;
     int64_t from = x - keep - r->start;
     for (int64_t t = 0; t < taps; t++) {
-        memcpy(r->p + t * pass->recent, r->p + t * pass->recent + from, (size_t)keep * sizeof(float));
-        memcpy(r->ds + t * pass->recent, r->ds + t * pass->recent + from, (size_t)keep * sizeof(float));
+        memmove(r->p + t * pass->recent, r->p + t * pass->recent + from, (size_t)keep * sizeof(float));
+        memmove(r->ds + t * pass->recent, r->ds + t * pass->recent + from, (size_t)keep * sizeof(float));
     }
     r->start = x - keep;
 }
