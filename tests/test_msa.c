@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAYERS = 2, HEADS = 2, DIM = 8, TOKENS = 9 };
@@ -326,6 +327,50 @@ static void maps_of_one_layer(void **state)
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
 }
 
+/* What a context holds at most while a new model runs once. */
+static void peak_is_planned(int threads, int64_t rows, int64_t cols, const char *isa, bool bounded)
+{
+    attn_context *context;
+    attn_config *config;
+    attn_msa *msa;
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = threads, .isa = isa}), ATTN_OK);
+    assert_int_equal(attn_config_create(&config, context), ATTN_OK);
+    attn_config_set_int(config, "layers", 2);
+    attn_config_set_int(config, "embed_dim", 256);
+    attn_config_set_int(config, "attention_heads", 4);
+    assert_int_equal(attn_msa_create(&msa, context, config, 7), ATTN_OK);
+    int32_t *tokens = malloc((size_t)(rows * cols) * sizeof *tokens);
+    fill(tokens, (int)rows, (int)cols, (int)rows, (int)cols);
+    attn_msa_options wanted = {.layers = &(int64_t){-1}, .nlayers = 1};
+    attn_msa_plan plan;
+    attn_msa_result result;
+    assert_int_equal(attn_msa_plan_run(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
+    assert_true(plan.least <= plan.bytes);
+    wanted.memory = bounded ? plan.least : 0;
+    assert_int_equal(attn_msa_plan_run(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
+    assert_int_equal(attn_msa_run(msa, tokens, 1, rows, cols, &wanted, &result), ATTN_OK);
+    size_t held, peak;
+    uint64_t count;
+    attn_context_memory(context, &held, &peak, &count);
+    if (peak > plan.bytes)
+        fail_msg("%d x %d, %d threads: %zu bytes planned, %zu held", (int)rows, (int)cols, threads, plan.bytes, peak);
+    free(tokens);
+    attn_msa_destroy(msa);
+    attn_config_destroy(config);
+    attn_context_destroy(context);
+}
+
+static void a_run_stays_within_its_plan(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{64, 128}, {16, 40}, {100, 61}, {33, 33}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        peak_is_planned(1, sizes[i][0], sizes[i][1], NULL, false);
+        peak_is_planned(3, sizes[i][0], sizes[i][1], NULL, true);
+    }
+    peak_is_planned(2, 64, 128, "scalar", false);
+}
+
 static void memory_is_planned(void **state)
 {
     fixture *f = *state;
@@ -375,6 +420,7 @@ int main(void)
         TEST(published_models_have_their_size),   TEST(checkpoints_have_rows_and_columns_swapped),
         TEST(saved_models_are_loaded_again),      TEST(contacts_follow_their_formula),
         TEST(padding_and_bounds_change_nothing),  TEST(memory_is_planned),
+        TEST(a_run_stays_within_its_plan),
         TEST(maps_of_one_layer),                  TEST(a_run_that_ends_early_has_the_same_bits),
         TEST(budgets_change_rounding_only),
         TEST(errors_say_what_is_wrong),

@@ -26,8 +26,10 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
 /* Numbers are counted as doubles: sizes come from a caller, and only too large ones lose digits. */
 typedef struct needs {
     double batch, rows, cols, tokens;
-    double at_once; /* tokens of the linear layers' parts */
-    double packed;  /* numbers that a packed weight takes the room of: more in the matrix unit, as three parts */
+    double at_once, hidden; /* tokens of the linear layers' parts, and of hidden channels */
+    double threads;
+    int64_t max_tokens; /* if nothing makes it less; 0: no bound */
+    double packed;      /* numbers that a packed weight takes the room of: more in the matrix unit, as three parts */
     const attn__msa *m;
     const attn_msa_options *o;
 } needs;
@@ -40,6 +42,20 @@ static double results_of(const needs *n)
            (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
+/* The bound in tokens that lets `heads` heads go together. */
+static int64_t tokens_for(const needs *n, int64_t heads)
+{
+    return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
+}
+
+static double hidden_together(const needs *n, int64_t heads)
+{
+    double bound = n->max_tokens > 0 ? (double)n->max_tokens : n->tokens;
+    return fmin(n->hidden, heads < n->m->heads ? fmin(bound, (double)tokens_for(n, heads)) : bound);
+}
+
+enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are packed, tiles of attention */
+
 /* x, and where heads go in groups its normalised copy, since x changes between them; queries, keys, values and context of
  * the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that are packed
  * meanwhile. */
@@ -50,10 +66,12 @@ static double layer_of(const needs *n, int64_t heads)
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
     double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
     double copy = heads < n->m->heads ? number : 0, rounded = n->o->bf16 ? 0.5 * share : 0;
-    double hidden = 2 * part + n->at_once * wide + 2 * n->packed * dim * wide;
+    double together = hidden_together(n, heads), largest = fmax(together * wide, n->packed * dim * wide);
+    double hidden = together * (2 * dim + wide) + 2 * n->packed * dim * wide;
     double projections = 2 * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
-    return n->tokens * dim * (1 + copy) + (attention > hidden ? attention : hidden);
+    bool reused = largest <= n->tokens * dim; /* memory of the other's, which is kept in pieces as large as x */
+    return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) + n->threads * SCRATCH;
 }
 
 static size_t bytes_of(const attn_msa *msa, const needs *n, int64_t heads)
@@ -66,19 +84,22 @@ static size_t bytes_of(const attn_msa *msa, const needs *n, int64_t heads)
     return bytes < 9e18 ? (size_t)bytes : SIZE_MAX;
 }
 
-/* The bound in tokens that lets `heads` heads go together. */
-static int64_t tokens_for(const needs *n, int64_t heads)
+static size_t least_of(const attn_msa *msa, const needs *n)
 {
-    return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
+    size_t least = SIZE_MAX;
+    for (int64_t heads = n->m->heads; heads > 0; heads--) {
+        size_t bytes = bytes_of(msa, n, heads);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
 }
 
 static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *plan)
 {
     int64_t all = n->m->heads;
-    int64_t max_tokens = n->o->max_tokens > 0 ? n->o->max_tokens : n->m->layer[0].max_tokens;
-    plan->heads = attn__msa_heads_at_once(all, (int64_t)n->tokens, max_tokens);
-    plan->max_tokens = max_tokens;
-    plan->least = bytes_of(msa, n, 1);
+    plan->heads = attn__msa_heads_at_once(all, (int64_t)n->tokens, n->max_tokens);
+    plan->max_tokens = n->max_tokens;
+    plan->least = least_of(msa, n);
     if (n->o->memory && n->o->max_tokens <= 0) {
         while (plan->heads > 1 && bytes_of(msa, n, plan->heads) > n->o->memory) {
             plan->max_tokens = tokens_for(n, plan->heads - 1);
@@ -102,11 +123,15 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
     needs n = {.batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m,
                .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
-    n.packed = attn__tokens_packed(msa->context, n.o->bf16);
-    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.o->bf16));
     *plan = (attn_msa_plan){0};
+    n.packed = attn__tokens_packed(msa->context, n.o->bf16);
+    n.threads = msa->context->threads;
+    n.max_tokens = n.o->max_tokens > 0 ? n.o->max_tokens : m->layer[0].max_tokens;
+    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.o->bf16));
     if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
         return ATTN_SHAPE;
+    int64_t wide = attn_tensor_dim(m->layer[0].fc1.weight, 0);
+    n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, n.o->bf16, (int64_t)n.tokens, m->dim, wide));
     if (n.o->contacts && !msa->has_regression)
         return attn__fail(msa->context, ATTN_ARGUMENT,
                           "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "

@@ -20,10 +20,18 @@ double attn__tokens_packed(const attn_context *context, bool bf16)
     return in_parts(context, bf16) ? ATTN__PARTS_F32 * (double)sizeof(uint16_t) / (double)sizeof(float) : 1;
 }
 
+enum { LEAST_AT_ONCE = 1024, MOST_AT_ONCE = 4096 };
+
 /* A thread's last rows in the matrix unit keep the others waiting: at 1,024 for an eighth of the time. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16)
 {
-    return in_parts(context, bf16) ? 4096 : 1024;
+    return in_parts(context, bf16) ? MOST_AT_ONCE : LEAST_AT_ONCE;
+}
+
+int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t tokens, int64_t dim, int64_t wide)
+{
+    int64_t fit = tokens / attn__pieces(wide, dim);
+    return attn__least(attn__most(fit, LEAST_AT_ONCE), attn__tokens_at_once(context, bf16));
 }
 
 static int64_t tokens_of(const attn_tensor *x)
@@ -107,7 +115,8 @@ static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_te
 bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source, const attn_nn_linear *fc1,
                                const attn_nn_linear *fc2, int64_t max_tokens)
 {
-    int64_t tokens = tokens_of(source->x), each = attn__tokens_at_once(tape->context, source->bf16);
+    int64_t tokens = tokens_of(source->x), dim = attn_tensor_dim(source->x, -1);
+    int64_t each = attn__tokens_hidden(tape->context, source->bf16, tokens, dim, attn_tensor_dim(fc1->weight, 0));
     attn_tensor *x = flat(tape, source->x);
     attn__packed packed[2] = {0};
     each = max_tokens > 0 ? attn__least(max_tokens, each) : each;

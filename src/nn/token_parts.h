@@ -22,8 +22,11 @@ typedef struct attn__token_linear {
     attn_tensor *y;
 } attn__token_linear;
 
-/* Tokens of a part: the last cache holds them, and packing pays. */
+/* Tokens that are projected together: the last cache holds them, and packing pays. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16);
+/* Of `tokens` of `dim` channels, those whose `wide` hidden channels are held together: no more memory than all tokens
+ * take, which is there anyway, beyond the least number. */
+int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t tokens, int64_t dim, int64_t wide);
 /* Numbers of f32 whose room a packed weight takes, at most. */
 double attn__tokens_packed(const attn_context *context, bool bf16);
 /* False (noted) without memory. */

@@ -12,7 +12,7 @@
 
 static const float log2_e = 1.44269504088896340736f;
 
-enum { STEP = ATTN__FLASH_ROWS * ATTN__PARTS_SIDE }; /* keys of one call of the product of pairs */
+enum { STEP = 2 * ATTN__PARTS_SIDE }; /* keys of one call of the product of pairs */
 
 void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
                              int64_t *out)

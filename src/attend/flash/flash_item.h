@@ -8,8 +8,6 @@
 #include "attend/flash/flash.h"
 #include "attend/task/ahead.h"
 
-enum { ATTN__FLASH_ROWS = 2 }; /* tiles of keys of one call of the product of scores */
-
 /* Queries as wide as the register tile or a little less. */
 typedef struct attn__flash_subtile {
     int64_t index, lane, width; /* lane: the first; width: lanes with the padding */

@@ -54,11 +54,15 @@ static bool is_one_image(const attn__local *local)
     return local->naxes == 2 && local->free == 1;
 }
 
-/* Many lines under way leave no room for long strips. */
+static int64_t reach(const attn__local_axis *axis)
+{
+    return (axis->last - 1 - axis->first) * axis->window.dilation;
+}
+
+/* Many lines under way leave no room for long strips, nor do strips that are long for the sake of far taps. */
 static bool is_compact(const attn__local *local)
 {
-    const attn__local_axis *axis = &local->axis[0];
-    return (axis->last - 1 - axis->first) * axis->window.dilation < 32;
+    return reach(&local->axis[0]) < 32 && reach(&local->axis[1]) < 1024;
 }
 
 bool attn__local_once_serves(const attn__local *local, const attn__task *task)
