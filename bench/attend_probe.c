@@ -83,8 +83,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: attend_probe THREADS BATCH HEADS TOKENS DIM [causal] [bf16]\n");
         return 2;
     }
-    attn_heads heads = {.batch = atol(argv[2]), .heads = atol(argv[3]), .queries = atol(argv[4]),
-                        .keys = atol(argv[4]), .dim = atol(argv[5])};
+    attn_heads heads = {.batch = atol(argv[2]),
+                        .heads = atol(argv[3]),
+                        .queries = atol(argv[4]),
+                        .keys = atol(argv[4]),
+                        .dim = atol(argv[5])};
     attn_dtype dtype = ATTN_F32;
     for (int i = 6; i < argc; i++) {
         heads.causal = strcmp(argv[i], "causal") == 0 ? ATTN_CAUSAL_TOP_LEFT : heads.causal;

@@ -90,8 +90,9 @@ static void train(int64_t side, int64_t dim, int64_t batch, int64_t depth)
     }
     attn_context_memory(context, NULL, &peak, NULL);
     printf("depth %3lld  %lld x %lld x %lld x %lld  %8.1f ms (fastest %.1f)  %7.1f MiB, %.1f beside parameters and "
-           "gradients\n", (long long)depth, (long long)batch, (long long)dim, (long long)side, (long long)side,
-           1e3 * sum / 3, 1e3 * best, (double)peak / 0x1p20, ((double)peak - 2 * (double)own) / 0x1p20);
+           "gradients\n",
+           (long long)depth, (long long)batch, (long long)dim, (long long)side, (long long)side, 1e3 * sum / 3,
+           1e3 * best, (double)peak / 0x1p20, ((double)peak - 2 * (double)own) / 0x1p20);
     attn_tape_destroy(tape);
     attn_tensor_destroy(x);
     attn_model_destroy(model);
@@ -110,8 +111,14 @@ static void draw_side(int64_t dim, int64_t side)
 {
     attn_context *context = begin();
     attn_model *model = build(context, "axial-transformer", 9,
-                              (setting[]){{"height", side}, {"width", side}, {"channels", 1}, {"levels", 256},
-                                          {"dim", dim}, {"heads", 4}, {"exterior_blocks", 4}, {"outer_blocks", 4},
+                              (setting[]){{"height", side},
+                                          {"width", side},
+                                          {"channels", 1},
+                                          {"levels", 256},
+                                          {"dim", dim},
+                                          {"heads", 4},
+                                          {"exterior_blocks", 4},
+                                          {"outer_blocks", 4},
                                           {"inner_blocks", 4}});
     attn_tensor *x;
     attn_tensor_create(&x, context, ATTN_I32, 4, (int64_t[]){1, 1, side, side});

@@ -161,7 +161,7 @@ typedef enum unfused_pass { FORWARD, KEPT, ANEW } unfused_pass;
 static void run(const problem *p, const arrays *a, unfused_pass pass)
 {
     long size = p->queries * p->keys, shared = p->heads / p->groups;
-    #pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic)
     for (long group = 0; group < p->batch * p->groups; group++)
         for (long i = group * shared; i < (group + 1) * shared; i++) {
             long thread = omp_get_thread_num();
@@ -218,8 +218,16 @@ static bool measure(const char *text)
     }
     long tokens = p.queries > p.keys ? p.queries : p.keys, count = p.batch * tokens * p.tied * p.heads * p.dim;
     long scores = p.batch * p.heads * p.queries * p.keys;
-    arrays a = {fill(count), fill(count), fill(count), fill(count), fill(count), fill(count), fill(count), fill(count),
-                fill(scores), fill(2 * omp_get_max_threads() * p.queries * p.keys),
+    arrays a = {fill(count),
+                fill(count),
+                fill(count),
+                fill(count),
+                fill(count),
+                fill(count),
+                fill(count),
+                fill(count),
+                fill(scores),
+                fill(2 * omp_get_max_threads() * p.queries * p.keys),
                 fill(p.batch * p.heads * p.queries)};
     float *const all[] = {a.q, a.k, a.v, a.o, a.dout, a.dq, a.dk, a.dv, a.p, a.dp, a.lse};
     bool made = true;

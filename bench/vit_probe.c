@@ -113,9 +113,10 @@ static void run(const shape *s, int64_t batch, int train)
     double peak = attn_machine_peak(context, ATTN_F32, attn_context_threads(context));
     size_t most;
     attn_context_memory(context, NULL, &most, &allocations);
-    printf("attn %s, batch %lld: %.1f ms (fastest %.1f), %.2f of the peak of %.0f GFLOP/s, %.0f MiB, %.1f allocations a step\n",
-           train ? "training step" : "forward", (long long)batch, 1e3 * sum / runs, 1e3 * best, rate / peak, peak,
-           (double)most / 0x1p20, (double)(allocations - before) / runs);
+    printf(
+        "attn %s, batch %lld: %.1f ms (fastest %.1f), %.2f of the peak of %.0f GFLOP/s, %.0f MiB, %.1f allocations a step\n",
+        train ? "training step" : "forward", (long long)batch, 1e3 * sum / runs, 1e3 * best, rate / peak, peak,
+        (double)most / 0x1p20, (double)(allocations - before) / runs);
     attn_tape_destroy(tape);
     attn_tensor_destroy(labels);
     attn_tensor_destroy(x);

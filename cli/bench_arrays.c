@@ -10,10 +10,10 @@
 
 static void **slot(attn_arrays *a, int array)
 {
-    const void **const inputs[] = {&a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask,
-                                   (const void **)(void *)&a->lens, &a->w, &a->w2};
-    void **const others[] = {&a->o, &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
-                             &a->dw2};
+    const void **const inputs[] = {
+        &a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask, (const void **)(void *)&a->lens, &a->w, &a->w2};
+    void **const others[] = {&a->o,  &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias,
+                             &a->dw, &a->dw2};
     if (array < ATTN_ARRAY_O)
         return (void **)(void *)inputs[array];
     if (array < ATTN_ARRAY_TABLE)

@@ -8,21 +8,41 @@
 
 const char *const bench_problems_all[] = {
     /* One sentence, long; heads of 64 and 128. */
-    "b1h8q1024k1024d64", "b1h8q2048k2048d64", "b1h8q4096k4096d64",
-    "b1h8q1024k1024d128", "b1h8q2048k2048d128", "b1h8q4096k4096d128",
+    "b1h8q1024k1024d64",
+    "b1h8q2048k2048d64",
+    "b1h8q4096k4096d64",
+    "b1h8q1024k1024d128",
+    "b1h8q2048k2048d128",
+    "b1h8q4096k4096d128",
     /* ViT; causal; one query; small ones of translators; grouped heads. */
-    "b8h12q197k197d64", "b1h8q2048k2048d64:causal", "b8h8q1k2048d64", "b128h4q10k10d64", "b64h8q32k32d64",
+    "b8h12q197k197d64",
+    "b1h8q2048k2048d64:causal",
+    "b8h8q1k2048d64",
+    "b128h4q10k10d64",
+    "b64h8q32k32d64",
     "b1h32q1024k1024d128g8",
     /* bf16. */
-    "b1h8q1024k1024d64:bf16", "b1h8q2048k2048d64:bf16", "b1h8q4096k4096d64:bf16", "b8h12q197k197d64:bf16",
+    "b1h8q1024k1024d64:bf16",
+    "b1h8q2048k2048d64:bf16",
+    "b1h8q4096k4096d64:bf16",
+    "b8h12q197k197d64:bf16",
     /* Images, windows, alignments. */
-    "axis256x256c64h8:row", "axis256x256c64h8:col", "window256x256w7h8d8", "window256x256w7h8d8:zero,rel",
-    "tied128x256h12d64", NULL,
+    "axis256x256c64h8:row",
+    "axis256x256c64h8:col",
+    "window256x256w7h8d8",
+    "window256x256w7h8d8:zero,rel",
+    "tied128x256h12d64",
+    NULL,
 };
 
 const char *const bench_problems_quick[] = {
-    "b1h8q256k256d64", "b2h4q197k197d64:causal", "b16h4q10k10d64:lens", "b1h4q128k128d64:bf16", "axis32x32c64h8:col",
-    "window32x32w5h2d8", "tied8x32h4d16",
+    "b1h8q256k256d64",
+    "b2h4q197k197d64:causal",
+    "b16h4q10k10d64:lens",
+    "b1h4q128k128d64:bf16",
+    "axis32x32c64h8:col",
+    "window32x32w5h2d8",
+    "tied8x32h4d16",
 #define ATTN_X(NAME, name) "b1h2q64k64d16:" #name,
     ATTN_SCORES(ATTN_X) /* every kind of score, also one added later */
 #undef ATTN_X

@@ -110,9 +110,8 @@ static attn_status make_model(bench_run *r)
     const struct {
         const char *key;
         int64_t value;
-    } sizes[] = {{"num_hiddens", s->hiddens},        {"ffn_num_hiddens", s->ffn},
-                 {"num_heads", s->heads},            {"num_blks", s->blocks},
-                 {"src_vocab_size", s->source_vocab}, {"tgt_vocab_size", s->target_vocab}};
+    } sizes[] = {{"num_hiddens", s->hiddens}, {"ffn_num_hiddens", s->ffn},         {"num_heads", s->heads},
+                 {"num_blks", s->blocks},     {"src_vocab_size", s->source_vocab}, {"tgt_vocab_size", s->target_vocab}};
     for (size_t i = 0; status == ATTN_OK && i < sizeof sizes / sizeof *sizes; i++)
         status = attn_config_set_int(config, sizes[i].key, sizes[i].value);
     if (status == ATTN_OK)

@@ -22,7 +22,7 @@ typedef struct bench_step {
     const bench_shape *shape; /* given */
     int threads;
     double ms, fastest_ms, tokens_per_second, gflops, peak_gflops;
-    double allocations;  /* of a step, after the warm-up */
+    double allocations; /* of a step, after the warm-up */
     int64_t steps, parameters;
     size_t context_peak, process_peak;
     double first_loss, last_loss;

@@ -43,7 +43,7 @@ static const char description[] =
     "  dropout=P fill=X scale=X lse over-n kernel-sum; bthd bhtd (layout of the first\n"
     "  two forms); the score:\n"
     " " ATTN_SCORES(WORD) "\n"
-    "attn.h says what each means.";
+                          "attn.h says what each means.";
 #undef WORD
 
 static const char *const examples[] = {
@@ -214,8 +214,9 @@ static int measure(bench *b, const char *name, attn_direction direction, int thr
     if (status == ATTN_OK)
         report(b, &r);
     attn_plan_destroy(plan);
-    return status == ATTN_OK ? CLI_OK : status == ATTN_MEMORY ? cli_fail(CLI_FAILED, "%s: out of memory", name)
-                                                              : cli_failed(b->cli, name);
+    return status == ATTN_OK       ? CLI_OK
+           : status == ATTN_MEMORY ? cli_fail(CLI_FAILED, "%s: out of memory", name)
+                                   : cli_failed(b->cli, name);
 }
 
 static int measure_directions(bench *b, const char *problem, int threads, double *best)
@@ -277,6 +278,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_bench_attend = {
-    "bench attend", "measure attention against the machine's peak", usage, description, CLI_OPTIONS(options), NULL,
-    examples, 0, -1, run,
+    "bench attend",
+    "measure attention against the machine's peak",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    0,
+    -1,
+    run,
 };

@@ -114,6 +114,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_bench_train = {
-    "bench train", "measure a training step against the machine's peak", usage, description, CLI_OPTIONS(options),
-    NULL, examples, 0, BENCH_MOST_SHAPES, run,
+    "bench train",
+    "measure a training step against the machine's peak",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    0,
+    BENCH_MOST_SHAPES,
+    run,
 };

@@ -22,7 +22,8 @@ static const char *const examples[] = {"attn complete clothes half.png -o whole.
 static int tell(const cli_call *cli, const char *path, int64_t rows, int64_t height, double seconds)
 {
     if (!cli->json) {
-        printf("%lld rows kept, %lld drawn in %.2f s: %s\n", (long long)rows, (long long)(height - rows), seconds, path);
+        printf("%lld rows kept, %lld drawn in %.2f s: %s\n", (long long)rows, (long long)(height - rows), seconds,
+               path);
         return CLI_OK;
     }
     attn_json json;
@@ -62,7 +63,7 @@ static int run(cli_call *cli)
     if (attn_generator_load(&generator, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = attn_image_read(&given, cli->context, cli->words[1], NULL) == ATTN_OK ? complete(cli, generator, &given)
-                                                                                    : cli_failed(cli, NULL);
+                                                                                     : cli_failed(cli, NULL);
     attn_image_free(cli->context, &given);
     attn_generator_destroy(generator);
     return code;

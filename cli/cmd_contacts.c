@@ -15,7 +15,8 @@ static const cli_option options[] = {
     CLI_TEXT("structure", 's', "FILE", "",
              "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif beside the alignment, if it is there"),
     CLI_TEXT("chain", 0, "NAME", "", "of the structure; default: its first"),
-    CLI_FLAG("imputed_beta", 0, "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
+    CLI_FLAG("imputed_beta", 0,
+             "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
     CLI_REAL("least", "0.01", 0, 1, "pairs with a lower probability are left out of the table"),
     CLI_INT("top", 0, "0", 0, 1e6, "pairs marked in the picture; 0: as many as there are residues"),
 };
@@ -203,11 +204,8 @@ static int write_picture(const contacts *c, const char *path)
     attn_picture picture;
     snprintf(title, sizeof title, "%.200s: contacts of %lld residues", cli_family_stem(c->family.path, stem),
              (long long)c->n);
-    attn_contact_map map = {.title = title,
-                            .n = c->n,
-                            .probabilities = c->p,
-                            .distances = c->distances,
-                            .top = cli_int(cli, "top")};
+    attn_contact_map map = {
+        .title = title, .n = c->n, .probabilities = c->p, .distances = c->distances, .top = cli_int(cli, "top")};
     attn_status status = attn_contact_map_render(&picture, cli->context, &map, ATTN_PNG);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
@@ -360,6 +358,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_contacts = {
-    "contacts",  "predict which residues of a protein touch", usage, description, CLI_OPTIONS(options), NULL, examples, 1,
-    -1,          run,
+    "contacts",
+    "predict which residues of a protein touch",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    1,
+    -1,
+    run,
 };

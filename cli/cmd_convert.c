@@ -10,10 +10,12 @@
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
-    CLI_TEXT("regression", 0, "FILE", "", "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
+    CLI_TEXT("regression", 0, "FILE", "",
+             "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
     CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: what is taken from its pixels, 0 to 1"),
     CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: what its pixels are divided by after that"),
-    CLI_TEXT("arch", 'a', "NAME", "", "of a checkpoint that says nothing of itself: the architecture; attn list names them"),
+    CLI_TEXT("arch", 'a', "NAME", "",
+             "of a checkpoint that says nothing of itself: the architecture; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
 };
 
@@ -83,7 +85,8 @@ static int convert_vit(const cli_call *cli)
                             cli_text(cli, names[i]));
     }
     if (!cli_given(cli, "mean"))
-        cli_note(cli, "pixels are scaled by (x - 0.5) / 0.5, as google/vit and timm's own do; else give --mean and --std");
+        cli_note(cli,
+                 "pixels are scaled by (x - 0.5) / 0.5, as google/vit and timm's own do; else give --mean and --std");
     return attn_vit_convert(cli->context, cli->words[0], NULL, &scale, cli_text(cli, "out")) == ATTN_OK
                ? CLI_OK
                : cli_failed(cli, NULL);
@@ -131,9 +134,11 @@ static int convert_known(const cli_call *cli)
     if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_OTHER)
-        return cli_fail(CLI_BAD, "%s: neither an MSA Transformer of ESM nor a Vision Transformer of Hugging Face or timm "
+        return cli_fail(CLI_BAD,
+                        "%s: neither an MSA Transformer of ESM nor a Vision Transformer of Hugging Face or timm "
                         "by its names; say what it is with --arch and --config, or take -o NAME.safetensors for its "
-                        "tensors alone", cli->words[0]);
+                        "tensors alone",
+                        cli->words[0]);
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
@@ -152,6 +157,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_convert = {
-    "convert", "bring a checkpoint from elsewhere into attn's own form", usage, description, CLI_OPTIONS(options), NULL,
-    examples,  1, 1, run,
+    "convert",
+    "bring a checkpoint from elsewhere into attn's own form",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    1,
+    1,
+    run,
 };

@@ -157,6 +157,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_embed = {
-    "embed", "turn alignments of proteins into vectors", usage, description, CLI_OPTIONS(options), NULL, examples, 1,
-    -1,      run,
+    "embed",
+    "turn alignments of proteins into vectors",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    1,
+    -1,
+    run,
 };

@@ -197,6 +197,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_eval = {
-    "eval", "measure BLEU, accuracy or bits per dimension of what was trained", usage, description,
-    CLI_OPTIONS(options), NULL, examples, 1, -1, run,
+    "eval",
+    "measure BLEU, accuracy or bits per dimension of what was trained",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    1,
+    -1,
+    run,
 };

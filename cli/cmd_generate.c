@@ -55,7 +55,10 @@ static int draw(const cli_call *cli, attn_generator *generator, attn_image *imag
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = cli_drawing_write(cli, images, n, cli_int(cli, "columns"), cli_int(cli, "gap"),
-                                 zoom ? zoom : height < 96 ? 96 / height : 1, path);
+                                 zoom          ? zoom
+                                 : height < 96 ? 96 / height
+                                               : 1,
+                                 path);
     for (int64_t i = 0; i < n; i++)
         attn_image_free(cli->context, &images[i]);
     return code == CLI_OK ? tell(cli, path, n, seconds) : code;

@@ -19,9 +19,12 @@ static const char description[] =
     "model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 heads, "
     "kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
 
-static const char *const examples[] = {"attn list", "attn list transformer", "attn list --all | less",
+static const char *const examples[] = {"attn list",
+                                       "attn list transformer",
+                                       "attn list --all | less",
                                        "attn list self-attention --config '{\"dim\": 512, \"heads\": 8}'",
-                                       "attn list transformer --json", NULL};
+                                       "attn list transformer --json",
+                                       NULL};
 
 static const char *type_name(attn_value_type type)
 {
@@ -37,8 +40,8 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
 {
     attn_config *config = NULL;
     bool given = cli_given(cli, "config");
-    attn_status status = given ? cli_model_config_read(cli, &config)
-                               : cli_model_config_sample(cli, architecture, &config);
+    attn_status status =
+        given ? cli_model_config_read(cli, &config) : cli_model_config_sample(cli, architecture, &config);
     *model = NULL;
     if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, architecture->name, config,

@@ -40,8 +40,8 @@ typedef struct scoring {
     attn_msa *msa;
     attn_msa_options how;
     const char *query;
-    int64_t n;        /* residues of the query */
-    int64_t *column;  /* of each residue */
+    int64_t n;                    /* residues of the query */
+    int64_t *column;              /* of each residue */
     float (*logp)[ATTN_RESIDUES]; /* log-probabilities where a residue has been hidden */
     bool *known;
     FILE *out; /* standard output, or `text` as it grows */

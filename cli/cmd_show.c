@@ -8,14 +8,18 @@
 #include "attn/msa.h"
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", "attention.png", "the picture: its ending says which kind; .png, .svg, .pdf, or .html for a page to explore"),
-    CLI_TEXT("kinds", 'k', "LIST", "",
-             "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
-    CLI_INT("layer", 0, "0", 0, 1000, "which layer or block of a classifier or an alignment's model, from 1; 0: all (vit: their rollout)"),
+    CLI_TEXT("out", 'o', "FILE", "attention.png",
+             "the picture: its ending says which kind; .png, .svg, .pdf, or .html for a page to explore"),
+    CLI_TEXT(
+        "kinds", 'k', "LIST", "",
+        "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
+    CLI_INT("layer", 0, "0", 0, 1000,
+            "which layer or block of a classifier or an alignment's model, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a classifier: which head of the layer, from 1; 0: all"),
-    CLI_TEXT("query", 0, "ROW,COL", "",
-             "of a classifier: the patch or pixel that asks, from 1,1, in the grid of the layer (without one, of the first); "
-             "default: the class token, or the middle"),
+    CLI_TEXT(
+        "query", 0, "ROW,COL", "",
+        "of a classifier: the patch or pixel that asks, from 1,1, in the grid of the layer (without one, of the first); "
+        "default: the class token, or the middle"),
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
 

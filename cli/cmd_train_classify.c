@@ -6,7 +6,8 @@
 #include "attn/classify.h"
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "FOLDER", "", "labelled images: IDX files, CIFAR-10's records, or folders of images, one a class"),
+    CLI_TEXT("data", 0, "FOLDER", "",
+             "labelled images: IDX files, CIFAR-10's records, or folders of images, one a class"),
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the classifier"),
     CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off"),
 };
@@ -46,9 +47,8 @@ static void begin(void *user, const attn_classifier_plan *plan)
     char train[32], valid[32], test[32];
     training->plan = *plan;
     training->plan.settings = NULL;
-    cli_note(cli, "%s images to train on, %s for validation, %s kept for testing",
-             cli_count(plan->train_images, train), cli_count(plan->valid_images, valid),
-             cli_count(plan->test_images, test));
+    cli_note(cli, "%s images to train on, %s for validation, %s kept for testing", cli_count(plan->train_images, train),
+             cli_count(plan->valid_images, valid), cli_count(plan->test_images, test));
     cli_note(cli, "%lld classes of %lld x %lld pixels, %s", (long long)plan->classes, (long long)plan->shape.width,
              (long long)plan->shape.height, plan->shape.channels == 1 ? "grey" : "in colour");
     cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
@@ -98,8 +98,9 @@ static int train(cli_call *cli, const attn_config *settings)
     cli_training_print(&training.common);
     puts(".");
     if (!cli->quiet)
-        printf("Try:  attn classify %s picture.png\n      attn eval %s\n      attn show %s picture.png -o attention.png\n",
-               directory, directory, directory);
+        printf(
+            "Try:  attn classify %s picture.png\n      attn eval %s\n      attn show %s picture.png -o attention.png\n",
+            directory, directory, directory);
     return CLI_OK;
 }
 

@@ -96,8 +96,7 @@ static int fit(const fitting *f, attn_msa *msa)
     if (code != CLI_OK)
         return code;
     attn_contact_fit how = {.c = cli_real(cli, "strength"), .memory = bounds.memory};
-    if (attn_contacts_fit(msa, f->examples, f->n, &how, &fitted) != ATTN_OK ||
-        attn_msa_save(msa, directory) != ATTN_OK)
+    if (attn_contacts_fit(msa, f->examples, f->n, &how, &fitted) != ATTN_OK || attn_msa_save(msa, directory) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (!cli->json) {
         printf("%lld pairs, %lld contacts; %lld of %lld attention maps are used; the model is in %s\n",
@@ -153,6 +152,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_train_contacts = {
-    "train contacts", "fit contact prediction to known structures", usage, description, CLI_OPTIONS(options), NULL,
-    examples,         1, -1, run,
+    "train contacts",
+    "fit contact prediction to known structures",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    1,
+    -1,
+    run,
 };

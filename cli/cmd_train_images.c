@@ -36,7 +36,7 @@ static const char *const examples[] = {
 };
 
 typedef struct generator_training {
-    cli_training common; /* stands first: cli_training_progress reads it */
+    cli_training common;      /* stands first: cli_training_progress reads it */
     attn_generator_plan plan; /* its settings are not kept */
 } generator_training;
 

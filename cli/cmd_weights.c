@@ -139,6 +139,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_weights = {
-    "weights", "say how much each sequence of an alignment counts", usage, description, CLI_OPTIONS(options), NULL,
-    examples,  1, -1, run,
+    "weights",
+    "say how much each sequence of an alignment counts",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    1,
+    -1,
+    run,
 };

@@ -24,16 +24,20 @@ typedef struct cli_option {
     const char *value; /* what stands for its value in help; NULL: by type */
 } cli_option;
 
+/* clang-format off */
 #define CLI_OPTION(type, name, letter, value, otherwise, least, most, choices, doc)                                    \
     {{name, ATTN_VALUE_##type, otherwise, least, most, choices, doc}, letter, value}
-#define CLI_FLAG(name, letter, doc) CLI_OPTION(BOOL, name, letter, NULL, "false", 0, 0, NULL, doc)
+/* clang-format on */
+#define CLI_FLAG(name, letter, doc)                   CLI_OPTION(BOOL, name, letter, NULL, "false", 0, 0, NULL, doc)
 #define CLI_TEXT(name, letter, value, otherwise, doc) CLI_OPTION(TEXT, name, letter, value, otherwise, 0, 0, NULL, doc)
-#define CLI_CHOICE(name, choices, otherwise, doc) CLI_OPTION(TEXT, name, 0, NULL, otherwise, 0, 0, choices, doc)
-#define CLI_MANY(name, letter, value, doc) CLI_OPTION(TEXTS, name, letter, value, "", 0, 0, NULL, doc)
+#define CLI_CHOICE(name, choices, otherwise, doc)     CLI_OPTION(TEXT, name, 0, NULL, otherwise, 0, 0, choices, doc)
+#define CLI_MANY(name, letter, value, doc)            CLI_OPTION(TEXTS, name, letter, value, "", 0, 0, NULL, doc)
 #define CLI_INT(name, letter, otherwise, least, most, doc)                                                             \
     CLI_OPTION(INT, name, letter, NULL, otherwise, least, most, NULL, doc)
+/* clang-format off */
 #define CLI_REAL(name, otherwise, least, most, doc)                                                                    \
     CLI_OPTION(REAL, name, 0, NULL, otherwise, least, most, NULL, doc)
+/* clang-format on */
 
 typedef struct cli_call cli_call;
 
@@ -162,6 +166,6 @@ void cli_wait_politely(char **argv);
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
 void cli_man_page(FILE *file, const cli_command *command); /* NULL: attn(1) itself */
-bool cli_completion(FILE *file, const char *shell); /* false: no such shell */
+bool cli_completion(FILE *file, const char *shell);        /* false: no such shell */
 
 #endif

@@ -31,9 +31,9 @@ int cli_family_model(const cli_call *cli, attn_msa **msa)
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path)
 {
     attn_bytes bytes = {0};
-    attn_alignment_options options = {
-        .format = (attn_alignment_format)index_of(cli_family_formats, cli_text(cli, "format")),
-        .query_columns = cli_flag(cli, "query_columns")};
+    attn_alignment_options options = {.format =
+                                          (attn_alignment_format)index_of(cli_family_formats, cli_text(cli, "format")),
+                                      .query_columns = cli_flag(cli, "query_columns")};
     *family = (cli_family){.cli = cli, .path = path};
     attn_status status = attn_file_read(&bytes, cli->context, path, 0);
     if (status == ATTN_OK)
@@ -86,7 +86,8 @@ static void tell(const cli_family *family)
              formats[attn_alignment_origin(family->all)], cli_count(attn_alignment_rows(family->all), all),
              (long long)attn_alignment_columns(family->all), effective, cli_count(family->rows, chosen));
     if (looks_like_bases(attn_alignment_row(family->chosen, 0)))
-        cli_note(family->cli, "warning: the first sequence looks like DNA or RNA; the model knows proteins: translate it");
+        cli_note(family->cli,
+                 "warning: the first sequence looks like DNA or RNA; the model knows proteins: translate it");
     if (family->rows == 1)
         cli_note(family->cli,
                  "warning: one sequence alone is no alignment: what the model says of it is little better than chance");

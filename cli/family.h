@@ -16,14 +16,17 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
         CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
 
 /* What of an alignment is used. */
+/* clang-format off */
 #define CLI_FAMILY_CHOICE_OPTIONS(depth)                                                                               \
     CLI_INT("depth", 'd', depth, 1, 1024, "most sequences of an alignment that are used"),                             \
         CLI_CHOICE("select", cli_family_selects, "diverse",                                                            \
                    "which ones: diverse as in ESM's notebook, first, random, weighted (random by attn weights)"),      \
         CLI_INT("seed", 0, "1", 0, 9e15, "of a random choice"),                                                        \
         CLI_FAMILY_FORMAT_OPTIONS
+/* clang-format on */
 
 /* Options that the commands with a --model have. */
+/* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \
     CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
         CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
@@ -31,6 +34,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
         CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, and results by rounding only"),             \
         CLI_FLAG("bf16", 0, "compute products in bf16, about twice as fast where the machine has it"),                 \
         CLI_FLAG("esm_compat", 0, "the original's results where padding changes them (batches only)")
+/* clang-format on */
 
 typedef struct cli_family {
     const cli_call *cli;

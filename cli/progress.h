@@ -9,8 +9,8 @@ typedef struct cli_progress {
     bool quiet, terminal;
     const char *things;  /* what speed is counted in: "tokens" */
     const char *measure; /* what a validation gives beside the loss; NULL: nothing */
-    bool drawn;  /* a bar stands on the current line */
-    double last; /* seconds of the run when it was drawn */
+    bool drawn;          /* a bar stands on the current line */
+    double last;         /* seconds of the run when it was drawn */
 } cli_progress;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure);

@@ -50,13 +50,15 @@ static void make_labels(showing *s)
         s->labels[i] = s->names[i];
 }
 
-static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side, const char **labels,
-                      const float *maps)
+static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side, const char **labels, const float *maps)
 {
     attn_panel_row *row = &s->panel_rows[s->n];
     snprintf(s->titles[s->n], sizeof *s->titles, "%s attention, layer %lld", kind, (long long)layer + 1);
-    *row = (attn_panel_row){.title = s->titles[s->n], .n = s->heads, .panels = s->panels + s->used,
-                            .row_name = "Asking", .col_name = "Asked"};
+    *row = (attn_panel_row){.title = s->titles[s->n],
+                            .n = s->heads,
+                            .panels = s->panels + s->used,
+                            .row_name = "Asking",
+                            .col_name = "Asked"};
     /* A panel with a label at each of some hundred places would not fit a page, with one at every tenth it does; a page
      * to explore has room for all. */
     if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
@@ -154,7 +156,8 @@ static int choose_layers(showing *s)
 
 static int draw(showing *s)
 {
-    attn_msa_options how = {.row_maps = s->rows, .column_maps = s->columns, .map_layer = cli_int(s->family.cli, "layer")};
+    attn_msa_options how = {
+        .row_maps = s->rows, .column_maps = s->columns, .map_layer = cli_int(s->family.cli, "layer")};
     int code = choose_layers(s);
     if (code == CLI_OK && !make_room(s))
         code = cli_fail(CLI_FAILED, "out of memory");

@@ -34,7 +34,7 @@ static int print_guess(const cli_call *cli, const char *path, const char *class_
 }
 
 static int show(const cli_call *cli, attn_classifier *classifier, const attn_classifier_view *view,
-                      attn_picture_format format)
+                attn_picture_format format)
 {
     const char *path = cli_text(cli, "out");
     attn_picture picture = {0};

@@ -62,8 +62,8 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
     attn_ranks_watch(cli->context, is_stop_asked, NULL);
 }
 
-void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters,
-                           int64_t first_epoch, int64_t epochs)
+void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
+                           int64_t epochs)
 {
     char count[32];
     training->parameters = parameters;

@@ -23,8 +23,8 @@ typedef struct cli_training {
 void cli_training_begin(cli_training *training, const cli_call *cli, const char *command, const char *things,
                         const char *measure);
 /* To be called from the library's `begin`, after what is particular to the training has been said. */
-void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters,
-                           int64_t first_epoch, int64_t epochs);
+void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
+                           int64_t epochs);
 /* The library's `progress`; `user` is a cli_training. */
 bool cli_training_progress(void *user, const attn_progress *at);
 /* Errors have been said; returns an exit code. */

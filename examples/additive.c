@@ -27,14 +27,16 @@ int main(void)
 
     /* The dims are those of any attention; the score is another, and has an operand of its own. */
     attn_problem problem;
-    must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 1, .heads = 1, .queries = TQ, .keys = TK,
-                                                             .dim = D, .dim_value = DV, .lens_per = 1}));
+    must(context,
+         attn_problem_heads(
+             &problem,
+             &(attn_heads){
+                 .batch = 1, .heads = 1, .queries = TQ, .keys = TK, .dim = D, .dim_value = DV, .lens_per = 1}));
     problem.score = ATTN_SCORE_ADDITIVE;
     problem.dims[CONTRACT_DIM].w = 1;
     problem.with |= ATTN_WANT_WEIGHTS;
     print_table("additive attention, heads of 16 for the score and 4 for the values", &problem);
-    run(context, &problem,
-        &(attn_arrays){.q = q, .k = k, .v = v, .w = w, .lens = lens, .o = o, .weights = weights});
+    run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .w = w, .lens = lens, .o = o, .weights = weights});
 
     double most = 0;
     for (int i = 0; i < TQ; i++) {

@@ -8,8 +8,17 @@ enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* where attn_problem_heads p
 
 static float q[QUERIES], k[KEYS], v[KEYS], bias[H * TQ * TK], o[QUERIES], lse[H * TQ];
 static float dout[QUERIES], dq[QUERIES], dk[KEYS], dv[KEYS], dbias[H * TQ * TK];
-static attn_arrays arrays = {.q = q, .k = k, .v = v, .bias = bias, .o = o, .lse = lse,
-                             .dout = dout, .dq = dq, .dk = dk, .dv = dv, .dbias = dbias};
+static attn_arrays arrays = {.q = q,
+                             .k = k,
+                             .v = v,
+                             .bias = bias,
+                             .o = o,
+                             .lse = lse,
+                             .dout = dout,
+                             .dq = dq,
+                             .dk = dk,
+                             .dv = dv,
+                             .dbias = dbias};
 
 /* A loss whose gradient with respect to o is dout: sum o * dout. */
 static double loss(attn_context *context, const attn_plan *forward)

@@ -15,8 +15,13 @@ int main(void)
 
     /* Arrays are [B,T,H,D], as linear layers leave them.  A field left at zero means its default. */
     attn_problem problem;
-    must(context, attn_problem_heads(&problem, &(attn_heads){.batch = B, .heads = H, .queries = T, .keys = T, .dim = D,
-                                                             .causal = ATTN_CAUSAL_TOP_LEFT, .lens_per = 1}));
+    must(context, attn_problem_heads(&problem, &(attn_heads){.batch = B,
+                                                             .heads = H,
+                                                             .queries = T,
+                                                             .keys = T,
+                                                             .dim = D,
+                                                             .causal = ATTN_CAUSAL_TOP_LEFT,
+                                                             .lens_per = 1}));
     print_table("multi-head attention", &problem);
 
     attn_plan *plan;

@@ -23,8 +23,8 @@ static attn_model *build(attn_context *context)
     const struct {
         const char *key;
         int64_t value;
-    } keys[] = {{"height", SIDE}, {"width", SIDE}, {"channels", 1}, {"levels", LEVELS}, {"dim", 32}, {"heads", 4},
-                {"exterior_blocks", 2}, {"outer_blocks", 2}, {"inner_blocks", 2}};
+    } keys[] = {{"height", SIDE}, {"width", SIDE},        {"channels", 1},     {"levels", LEVELS}, {"dim", 32},
+                {"heads", 4},     {"exterior_blocks", 2}, {"outer_blocks", 2}, {"inner_blocks", 2}};
     attn_config *config;
     attn_model *model;
     must(context, attn_config_create(&config, context));

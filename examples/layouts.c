@@ -23,8 +23,8 @@ int main(void)
 
     /* Nothing is copied: q, k and v are three pointers into the matrix, and a token's row is 3*H*D elements long. */
     attn_problem problem;
-    attn_heads heads = {.batch = B, .heads = H, .queries = T, .keys = T, .dim = D, .q_row = PACKED, .k_row = PACKED,
-                        .v_row = PACKED};
+    attn_heads heads = {
+        .batch = B, .heads = H, .queries = T, .keys = T, .dim = D, .q_row = PACKED, .k_row = PACKED, .v_row = PACKED};
     must(context, attn_problem_heads(&problem, &heads));
     print_table("inside a packed matrix [B,T,3,H,D]", &problem);
     run(context, &problem, &(attn_arrays){.q = qkv, .k = qkv + H * D, .v = qkv + 2 * H * D, .o = o});

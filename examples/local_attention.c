@@ -14,10 +14,16 @@ static attn_tensor *run_layer(attn_context *context, attn_tape *tape, attn_tenso
     attn_nn_builder builder = {.context = context, .parameters = &parameters, .constants = &constants, .seed = 7};
     attn_nn_image_attention layer;
     attn_nn_image_attention_init(&layer, &builder,
-                                 &(attn_nn_image_attention_options){.in = C, .mid = MID, .out = OUT, .heads = HEADS,
-                                                                    .max_positions = SIDE, .window = window,
-                                                                    .border = ATTN_BORDER_MASK, .relative = true,
-                                                                    .bias = true, .project = true});
+                                 &(attn_nn_image_attention_options){.in = C,
+                                                                    .mid = MID,
+                                                                    .out = OUT,
+                                                                    .heads = HEADS,
+                                                                    .max_positions = SIDE,
+                                                                    .window = window,
+                                                                    .border = ATTN_BORDER_MASK,
+                                                                    .relative = true,
+                                                                    .bias = true,
+                                                                    .project = true});
     attn_tensor *y = attn_nn_image_attention_forward(&layer, tape, image, NULL);
     attn_named_clear(&parameters);
     attn_named_clear(&constants);

@@ -39,8 +39,12 @@ int main(void)
     /* score(i, j) += q_i . table[j - i + T - 1], before scaling: one table for all heads. */
     problem = plain;
     problem.nrelatives = 1;
-    problem.relatives[0] = (attn_relative){.kind = ATTN_RELATIVE_QUERY, .query_dim = QUERY_DIM, .key_dim = KEY_DIM,
-                                           .offset = T - 1, .rows = ROWS, .row_stride = D};
+    problem.relatives[0] = (attn_relative){.kind = ATTN_RELATIVE_QUERY,
+                                           .query_dim = QUERY_DIM,
+                                           .key_dim = KEY_DIM,
+                                           .offset = T - 1,
+                                           .rows = ROWS,
+                                           .row_stride = D};
     problem.relatives[0].stride[CONTRACT_DIM] = 1;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .table = {table}, .o = o});
     for (int i = 0; i < T; i++)

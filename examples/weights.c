@@ -44,8 +44,9 @@ int main(void)
     must(context, attn_problem_heads(&problem, &heads));
     problem.with = ATTN_WANT_LSE;
     for (int i = 0; i < 2; i++)
-        run(context, &problem, &(attn_arrays){.q = q, .k = k + i * T / 2 * ROW, .v = v + i * T / 2 * ROW,
-                                              .o = part_o[i], .lse = part_lse[i]});
+        run(context, &problem,
+            &(attn_arrays){
+                .q = q, .k = k + i * T / 2 * ROW, .v = v + i * T / 2 * ROW, .o = part_o[i], .lse = part_lse[i]});
     double most = 0;
     for (int t = 0; t < T; t++)
         for (int h = 0; h < H; h++) {

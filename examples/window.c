@@ -34,8 +34,13 @@ int main(void)
     double most = 0;
     for (size_t i = 0; i < COUNT(borders); i++) {
         attn_problem problem;
-        must(context, attn_problem_window2d(&problem, &(attn_window2d){.height = Y, .width = X, .heads = 1, .dim = D,
-                                                                       .batch = 1, .window_y = W, .window_x = W,
+        must(context, attn_problem_window2d(&problem, &(attn_window2d){.height = Y,
+                                                                       .width = X,
+                                                                       .heads = 1,
+                                                                       .dim = D,
+                                                                       .batch = 1,
+                                                                       .window_y = W,
+                                                                       .window_x = W,
                                                                        .border = borders[i].border}));
         if (i == 0)
             print_table("a window: KEY dims are 3 taps each, and step by a pixel in k and v", &problem);

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (attn_alignment_select(&some, all, &(attn_selection){.depth = 3}) != ATTN_OK)
             abort();
         for (int64_t i = 0; i < attn_alignment_rows(all); i++) {
-            if ((int64_t)strlen(attn_alignment_row(all, i)) != columns || attn_residue_id(attn_alignment_row(all, i)[0]) < 0)
+            if ((int64_t)strlen(attn_alignment_row(all, i)) != columns ||
+                attn_residue_id(attn_alignment_row(all, i)[0]) < 0)
                 abort();
         }
     }

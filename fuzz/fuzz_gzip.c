@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     /* Small limits too: what comes out may be a thousand times what went in. */
     size_t limit = size & 1 ? 1000 : 1 << 20;
-    if (attn_file_read(&bytes, context, path, limit) == ATTN_OK && (bytes.size > limit || bytes.data[bytes.size] != '\0'))
+    if (attn_file_read(&bytes, context, path, limit) == ATTN_OK &&
+        (bytes.size > limit || bytes.data[bytes.size] != '\0'))
         abort();
     attn_bytes_free(context, &bytes);
     return fuzz_end(context);

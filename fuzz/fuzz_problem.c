@@ -30,21 +30,36 @@ static attn_status make_usual(attn_problem *p, bytes *b)
         n[i] = take(b, 0, i < 2 ? 3 : MOST_LENGTH);
     switch (form) {
     case 0:
-        return attn_problem_heads(p, &(attn_heads){.batch = n[0], .heads = n[1] * (1 + n[2] % 2), .kv_heads = n[1],
-                                                   .queries = n[3], .keys = n[4], .dim = n[5], .dim_value = n[6],
+        return attn_problem_heads(p, &(attn_heads){.batch = n[0],
+                                                   .heads = n[1] * (1 + n[2] % 2),
+                                                   .kv_heads = n[1],
+                                                   .queries = n[3],
+                                                   .keys = n[4],
+                                                   .dim = n[5],
+                                                   .dim_value = n[6],
                                                    .layout = (attn_layout)(n[2] / 2 % 2),
-                                                   .causal = (attn_causal)(n[7] % 3), .lens_per = (int)(n[7] / 3 % 3),
+                                                   .causal = (attn_causal)(n[7] % 3),
+                                                   .lens_per = (int)(n[7] / 3 % 3),
                                                    .key_padding = n[7] > 8});
     case 1:
-        return attn_problem_axis(p, &(attn_axis){.rank = 3, .shape = {n[2], n[3], n[4]}, .axis = (int)(n[5] % 3),
-                                                 .channel_axis = (int)(n[6] % 3), .heads = n[0],
+        return attn_problem_axis(p, &(attn_axis){.rank = 3,
+                                                 .shape = {n[2], n[3], n[4]},
+                                                 .axis = (int)(n[5] % 3),
+                                                 .channel_axis = (int)(n[6] % 3),
+                                                 .heads = n[0],
                                                  .causal = (attn_causal)(n[7] % 3)});
     case 2:
         return attn_problem_tied_rows(p, n[2], n[3], n[0], n[1], n[4]);
     default:
-        return attn_problem_window2d(p, &(attn_window2d){.batch = n[0], .heads = n[1], .height = n[2], .width = n[3],
-                                                         .dim = n[4], .window_y = n[5] % 5, .window_x = n[6] % 5,
-                                                         .step = n[7] % 3, .dilation = n[7] / 3 % 3,
+        return attn_problem_window2d(p, &(attn_window2d){.batch = n[0],
+                                                         .heads = n[1],
+                                                         .height = n[2],
+                                                         .width = n[3],
+                                                         .dim = n[4],
+                                                         .window_y = n[5] % 5,
+                                                         .window_x = n[6] % 5,
+                                                         .step = n[7] % 3,
+                                                         .dilation = n[7] / 3 % 3,
                                                          .border = (attn_border)(n[7] % 3)});
     }
 }
@@ -98,8 +113,8 @@ static void change(attn_problem *p, bytes *b)
         break;
     case 3:
         if (p->nbands < ATTN_MAX_BANDS)
-            p->bands[p->nbands++] = (attn_band){(int)take(b, 0, p->ndims), (int)take(b, 0, p->ndims), take(b, -6, 3),
-                                                take(b, -3, 6)};
+            p->bands[p->nbands++] =
+                (attn_band){(int)take(b, 0, p->ndims), (int)take(b, 0, p->ndims), take(b, -6, 3), take(b, -3, 6)};
         break;
     case 4:
         add_table(p, b);
@@ -175,10 +190,10 @@ typedef struct arrays {
 static void put(arrays *s, int array, void *at)
 {
     attn_arrays *a = &s->a;
-    const void **const slots[] = {&a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask,
-                                  (const void **)(void *)&a->lens, &a->w, &a->w2};
-    void **const others[] = {&a->o, &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
-                             &a->dw2};
+    const void **const slots[] = {
+        &a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask, (const void **)(void *)&a->lens, &a->w, &a->w2};
+    void **const others[] = {&a->o,  &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias,
+                             &a->dw, &a->dw2};
     if (array < ATTN_ARRAY_O)
         *slots[array] = at;
     else if (array < ATTN_ARRAY_TABLE)
@@ -298,8 +313,8 @@ static bool run(attn_context *context, const attn_problem *problem, const char *
 /* Steps and sums of mixed signs have no bound that rounding keeps. */
 static bool comparable(const attn_problem *p)
 {
-    bool nonnegative = p->score == ATTN_SCORE_BOXCAR || p->score == ATTN_SCORE_CONSTANT ||
-                       p->score == ATTN_SCORE_TRIANGULAR;
+    bool nonnegative =
+        p->score == ATTN_SCORE_BOXCAR || p->score == ATTN_SCORE_CONSTANT || p->score == ATTN_SCORE_TRIANGULAR;
     return p->score != ATTN_SCORE_BOXCAR && (p->normalise != ATTN_KERNEL_SUM || nonnegative);
 }
 

@@ -59,10 +59,8 @@ static attn_status read_batch(parity_case *c)
     const struct {
         const char *name;
         attn_tensor **tensor;
-    } files[] = {{"src.npy", &c->src},
-                 {"src_valid_len.npy", &c->lens},
-                 {"tgt_in.npy", &c->tgt},
-                 {"labels.npy", &c->labels}};
+    } files[] = {
+        {"src.npy", &c->src}, {"src_valid_len.npy", &c->lens}, {"tgt_in.npy", &c->tgt}, {"labels.npy", &c->labels}};
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < sizeof files / sizeof *files; i++) {
         char path[1024];
@@ -177,7 +175,8 @@ static attn_status run(parity_case *c)
         return status;
     }
     /* "train" is the case's own key: batch statistics instead of running ones. */
-    attn_tape_reset(c->tape, &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
+    attn_tape_reset(c->tape,
+                    &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
     return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);
 }
 

@@ -104,7 +104,8 @@ static void errors_say_where(void **state)
     check_error("", ATTN_ALIGNMENT_ANY, "f: no sequence");
     check_error("ACD\n", ATTN_ALIGNMENT_ANY, "f:1: neither '>'");
     check_error(">a\n\n>b\nA\n", ATTN_ALIGNMENT_ANY, "f:1: sequence 'a' is empty");
-    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY, "f:3: sequence 'b' has 2 columns, the first one 3: not aligned");
+    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY,
+                "f:3: sequence 'b' has 2 columns, the first one 3: not aligned");
     check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_FASTA, "f:3: sequence 'b' has 2 columns, the first one 3: the seq");
     check_error(">a\nAC\n>b\nA1\n", ATTN_ALIGNMENT_ANY, "f:4: '1' at column 2 is no residue");
     check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");

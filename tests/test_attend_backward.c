@@ -18,15 +18,15 @@ enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
 /* One problem: [B,G,H] items, G times H heads of queries to H of keys. */
 typedef struct kase {
     int64_t b, g, h, tq, tk, d, dv;
-    bool tokens_outside; /* [B,T,H,D], else [B,H,T,D] */
+    bool tokens_outside;   /* [B,T,H,D], else [B,H,T,D] */
     bool channels_outside; /* the channels of q and k are the slowest dim */
-    int causal;          /* 1: hi = 0; 2: hi = tk - tq; 3: a band on both sides */
-    int lens;            /* 1 per b, 2 per b and query */
-    int mask;            /* 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
-    int bias;            /* 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number a head, 6 [Tq] */
+    int causal;            /* 1: hi = 0; 2: hi = tk - tq; 3: a band on both sides */
+    int lens;              /* 1 per b, 2 per b and query */
+    int mask;              /* 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
+    int bias;              /* 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number a head, 6 [Tq] */
     double fill, dropout, spread;
     bool accumulate, bf16, own_strides, holes; /* holes: a third of the bias is -inf */
-    int poison; /* a row of NaN: 1 in k and v, 2 in q and dout */
+    int poison;                                /* a row of NaN: 1 in k and v, 2 in q and dout */
     unsigned want;
     int64_t grid; /* > 0: keys and queries are grids with rows of this length */
 } kase;
@@ -84,15 +84,17 @@ static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
     return (size_t)stride;
 }
 
-#define LAY(field, ...) lay(p, offsetof(attn_dim, field), (int[]){__VA_ARGS__}, \
-                            (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
+#define LAY(field, ...)                                                                                                \
+    lay(p, offsetof(attn_dim, field), (int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
 /* Dims: 0 batch, 1 group, 2 head, 3 and 4 query, 5 and 6 key, 7 contract, 8 value. */
 static void set_strides(bench *t, const kase *c)
 {
     attn_problem *p = &t->problem;
     bool outside = c->tokens_outside;
-    t->n[Q] = c->channels_outside ? LAY(q, 7, 0, 1, 2, 3, 4) : outside ? LAY(q, 0, 3, 4, 2, 1, 7) : LAY(q, 0, 2, 1, 3, 4, 7);
+    t->n[Q] = c->channels_outside ? LAY(q, 7, 0, 1, 2, 3, 4)
+              : outside           ? LAY(q, 0, 3, 4, 2, 1, 7)
+                                  : LAY(q, 0, 2, 1, 3, 4, 7);
     t->n[K] = c->channels_outside ? LAY(k, 7, 0, 2, 5, 6) : outside ? LAY(k, 0, 5, 6, 2, 7) : LAY(k, 0, 2, 5, 6, 7);
     t->n[V] = outside ? LAY(v, 0, 5, 6, 2, 8) : LAY(v, 0, 2, 5, 6, 8);
     t->n[O] = outside ? LAY(o, 0, 3, 4, 2, 1, 8) : LAY(o, 0, 2, 1, 3, 4, 8);
@@ -109,13 +111,26 @@ static void set_strides(bench *t, const kase *c)
         LAY(dout, 3, 4, 0, 2, 1, 8);
     }
     switch (c->bias) {
-    case 1: t->n[BIAS] = LAY(bias, 0, 1, 2, 3, 4, 5, 6); break;
-    case 2: t->n[BIAS] = LAY(bias, 1, 2, 3, 4, 5, 6); break;
-    case 3: t->n[BIAS] = LAY(bias, 3, 4, 5, 6); break;
-    case 4: t->n[BIAS] = LAY(bias, 0, 5, 6); break;
-    case 5: t->n[BIAS] = LAY(bias, 1, 2); break;
-    case 6: t->n[BIAS] = LAY(bias, 3, 4); break;
-    default: t->n[BIAS] = 0;
+    case 1:
+        t->n[BIAS] = LAY(bias, 0, 1, 2, 3, 4, 5, 6);
+        break;
+    case 2:
+        t->n[BIAS] = LAY(bias, 1, 2, 3, 4, 5, 6);
+        break;
+    case 3:
+        t->n[BIAS] = LAY(bias, 3, 4, 5, 6);
+        break;
+    case 4:
+        t->n[BIAS] = LAY(bias, 0, 5, 6);
+        break;
+    case 5:
+        t->n[BIAS] = LAY(bias, 1, 2);
+        break;
+    case 6:
+        t->n[BIAS] = LAY(bias, 3, 4);
+        break;
+    default:
+        t->n[BIAS] = 0;
     }
     for (int i = 0; i < p->ndims && c->own_strides; i++)
         p->dims[i].dbias = p->dims[i].bias;
@@ -127,7 +142,9 @@ static void set_masks(bench *t, const kase *c)
     attn_problem *p = &t->problem;
     size_t masks = 0;
     if (c->mask)
-        masks = c->mask == 1 ? LAY(mask, 0, 5, 6) : c->mask == 2 ? LAY(mask, 3, 4, 5, 6) : LAY(mask, 0, 1, 2, 3, 4, 5, 6);
+        masks = c->mask == 1   ? LAY(mask, 0, 5, 6)
+                : c->mask == 2 ? LAY(mask, 3, 4, 5, 6)
+                               : LAY(mask, 0, 1, 2, 3, 4, 5, 6);
     t->mask = malloc(masks + 1);
     for (size_t i = 0; i < masks; i++)
         t->mask[i] = attn__rng_uniform(&t->rng) < 0.7;
@@ -185,9 +202,20 @@ static void teardown(bench *t)
 
 static attn_arrays arrays_of(const bench *t)
 {
-    return (attn_arrays){.q = t->x[Q], .k = t->x[K], .v = t->x[V], .bias = t->x[BIAS], .mask = t->mask, .lens = t->lens,
-                         .o = t->x[O], .lse = t->x[LSE], .dout = t->x[DOUT], .dq = t->x[DQ], .dk = t->x[DK],
-                         .dv = t->x[DV], .dbias = t->x[DBIAS], .seed_offset = 5};
+    return (attn_arrays){.q = t->x[Q],
+                         .k = t->x[K],
+                         .v = t->x[V],
+                         .bias = t->x[BIAS],
+                         .mask = t->mask,
+                         .lens = t->lens,
+                         .o = t->x[O],
+                         .lse = t->x[LSE],
+                         .dout = t->x[DOUT],
+                         .dq = t->x[DQ],
+                         .dk = t->x[DK],
+                         .dv = t->x[DV],
+                         .dbias = t->x[DBIAS],
+                         .seed_offset = 5};
 }
 
 static void execute(bench *t, const attn_problem *problem, const char *solver, int threads)
@@ -276,8 +304,8 @@ static void check(const kase *c, int number_of_case)
     attn_problem problem = t.problem;
     problem.direction = ATTN_BACKWARD;
     problem.accumulate = c->accumulate;
-    problem.with |= c->want ? c->want
-                            : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | (c->bias ? (unsigned)ATTN_WANT_DBIAS : 0u);
+    problem.with |=
+        c->want ? c->want : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | (c->bias ? (unsigned)ATTN_WANT_DBIAS : 0u);
     fill_gradients(&t);
     execute(&t, &problem, "reference", 2);
     copy_gradients(&t, want);
@@ -314,11 +342,11 @@ static void check_both(const kase *c, int number_of_case)
     check(&wide, 100 + number_of_case);
 }
 
-#define RUN(...)                                                      \
-    do {                                                              \
-        const kase list[] = {__VA_ARGS__};                            \
-        for (size_t i = 0; i < sizeof list / sizeof *list; i++)       \
-            check_both(&list[i], (int)i);                             \
+#define RUN(...)                                                                                                       \
+    do {                                                                                                               \
+        const kase list[] = {__VA_ARGS__};                                                                             \
+        for (size_t i = 0; i < sizeof list / sizeof *list; i++)                                                        \
+            check_both(&list[i], (int)i);                                                                              \
     } while (0)
 
 static void test_sizes(void **state)
@@ -328,15 +356,18 @@ static void test_sizes(void **state)
         {.b = 1, .h = 2, .tq = 63, .tk = 95, .d = 17}, {.b = 1, .h = 1, .tq = 65, .tk = 97, .d = 64},
         {.b = 1, .h = 2, .tq = 64, .tk = 96, .d = 16, .tokens_outside = true},
         {.b = 3, .h = 4, .tq = 10, .tk = 10, .d = 64, .tokens_outside = true},
-        {.b = 1, .h = 1, .tq = 33, .tk = 200, .d = 130, .dv = 512}, {.b = 1, .h = 1, .tq = 129, .tk = 31, .d = 511, .dv = 5},
+        {.b = 1, .h = 1, .tq = 33, .tk = 200, .d = 130, .dv = 512},
+        {.b = 1, .h = 1, .tq = 129, .tk = 31, .d = 511, .dv = 5},
         {.b = 1, .h = 2, .tq = 31, .tk = 40, .d = 24, .channels_outside = true});
 }
 
 static void test_waves(void **state)
 {
     (void)state;
-    RUN({.b = 1, .h = 1, .tq = 270, .tk = 300, .d = 4, .causal = 2}, {.b = 1, .h = 2, .tq = 390, .tk = 260, .d = 4, .bias = 3},
-        {.b = 1, .h = 1, .tq = 260, .tk = 270, .d = 4, .bias = 5}, {.b = 1, .h = 1, .tq = 260, .tk = 270, .d = 4, .bias = 6},
+    RUN({.b = 1, .h = 1, .tq = 270, .tk = 300, .d = 4, .causal = 2},
+        {.b = 1, .h = 2, .tq = 390, .tk = 260, .d = 4, .bias = 3},
+        {.b = 1, .h = 1, .tq = 260, .tk = 270, .d = 4, .bias = 5},
+        {.b = 1, .h = 1, .tq = 260, .tk = 270, .d = 4, .bias = 6},
         {.b = 2, .h = 1, .tq = 260, .tk = 270, .d = 4, .bias = 4, .lens = 1},
         {.b = 1, .h = 1, .tq = 270, .tk = 120, .d = 250, .dv = 9, .bf16 = true});
 }
@@ -344,10 +375,14 @@ static void test_waves(void **state)
 static void test_masks(void **state)
 {
     (void)state;
-    RUN({.b = 2, .h = 2, .tq = 70, .tk = 70, .d = 8, .causal = 1}, {.b = 2, .h = 2, .tq = 70, .tk = 130, .d = 8, .causal = 2},
-        {.b = 2, .h = 2, .tq = 130, .tk = 70, .d = 8, .causal = 2}, {.b = 2, .h = 2, .tq = 130, .tk = 170, .d = 8, .causal = 3},
-        {.b = 9, .h = 2, .tq = 37, .tk = 41, .d = 8, .lens = 1}, {.b = 3, .h = 2, .tq = 37, .tk = 141, .d = 8, .lens = 2},
-        {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 1}, {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 2},
+    RUN({.b = 2, .h = 2, .tq = 70, .tk = 70, .d = 8, .causal = 1},
+        {.b = 2, .h = 2, .tq = 70, .tk = 130, .d = 8, .causal = 2},
+        {.b = 2, .h = 2, .tq = 130, .tk = 70, .d = 8, .causal = 2},
+        {.b = 2, .h = 2, .tq = 130, .tk = 170, .d = 8, .causal = 3},
+        {.b = 9, .h = 2, .tq = 37, .tk = 41, .d = 8, .lens = 1},
+        {.b = 3, .h = 2, .tq = 37, .tk = 141, .d = 8, .lens = 2},
+        {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 1},
+        {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 2},
         {.b = 3, .h = 2, .tq = 37, .tk = 141, .d = 8, .mask = 3, .causal = 1, .lens = 2},
         {.b = 2, .h = 2, .tq = 36, .tk = 42, .d = 8, .causal = 1, .lens = 1, .grid = 6},
         {.b = 2, .h = 2, .tq = 36, .tk = 42, .d = 8, .causal = 1, .lens = 2, .mask = 3, .grid = 6, .bias = 1});
@@ -420,8 +455,8 @@ static void test_too_large(void **state)
     static const struct {
         int array;
         double value;
-    } odd[] = {{DOUT, INFINITY}, {DOUT, -3.4e38}, {DOUT, 3e38}, {V, INFINITY}, {V, (double)NAN}, {Q, -INFINITY},
-               {V, 3.4e38},      {K, (double)NAN}};
+    } odd[] = {{DOUT, INFINITY}, {DOUT, -3.4e38}, {DOUT, 3e38}, {V, INFINITY},
+               {V, (double)NAN}, {Q, -INFINITY},  {V, 3.4e38},  {K, (double)NAN}};
     for (size_t i = 0; i < 2 * sizeof odd / sizeof *odd; i++) {
         kase c = {.b = 1, .h = 2, .tq = 230, .tk = 221, .d = 50, .bf16 = i % 2, .mask = i % 4 / 2};
         bench t;
@@ -496,9 +531,9 @@ static void test_large_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_waves),   cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_fill),   cmocka_unit_test(test_bias),    cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_wanted), cmocka_unit_test(test_large_logits),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_waves),     cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_fill),    cmocka_unit_test(test_bias),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_dropout), cmocka_unit_test(test_wanted),    cmocka_unit_test(test_large_logits),
         cmocka_unit_test(test_nan),     cmocka_unit_test(test_too_large), cmocka_unit_test(test_added_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

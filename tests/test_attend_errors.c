@@ -124,7 +124,7 @@ static void outputs_may_not_overlap(void **state)
     WRONG(OK, "", p.dims[2].lse = 0); /* not wanted */
     WRONG(SHAPE, "weights: the indices of dim 3", p.with = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* inputs may be broadcast */
-    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);     /* and reversed */
+    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* and reversed */
     /* strides 2 and 3 interleave without meeting: {0,2,4} + {0,3} */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
@@ -234,27 +234,25 @@ static void references_to_dims_are_checked(void **state)
 static void tables_are_checked(void **state)
 {
     (void)state;
-    const attn_relative t = {.query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .row_stride = 6,
-                             .stride = {[4] = 1}};
+    const attn_relative t = {
+        .query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .row_stride = 6, .stride = {[4] = 1}};
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t);
     WRONG(SHAPE, "relative table 0 has 7 rows, but positions from -3 to 4 with offset 3", p.nrelatives = 1;
           p.relatives[0] = t; p.relatives[0].rows = 7);
     WRONG(SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
           p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* the past only */
-    WRONG(SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
-          p.relatives[0].stride[5] = 1);
+    WRONG(SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].stride[5] = 1);
     WRONG(SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
           p.relatives[0].end = 7);
     WRONG(ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
-    WRONG(ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
-          p.relatives[0].key_dim = 5);
+    WRONG(ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].key_dim = 5);
     /* A shifted window's reach is known without a walk along its dilation. */
     const int64_t far = INT64_C(1) << 50;
-    WRONG(SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far; p.dims[0].n = 1;
-          p.dims[1].n = 1; p.dims[2].q = p.dims[2].o = 0; p.dims[2].o = 6; p.dims[3].n = 3;
-          add_window(&p, (attn_window){.query_dim = 2, .key_dim = 3, .size = far, .dilation = far / 8,
-                                       .border = ATTN_BORDER_SHIFT}));
+    WRONG(SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far;
+          p.dims[0].n = 1; p.dims[1].n = 1; p.dims[2].q = p.dims[2].o = 0; p.dims[2].o = 6; p.dims[3].n = 3; add_window(
+              &p, (attn_window){
+                      .query_dim = 2, .key_dim = 3, .size = far, .dilation = far / 8, .border = ATTN_BORDER_SHIFT}));
     WRONG(SHAPE, "dtable[0]", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].row_stride = 5;
           p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
 }

@@ -34,7 +34,10 @@ static sample make_sample(int64_t queries, int64_t keys, int64_t dim)
 {
     attn__rng rng = {.seed = 11};
     sample s = {.heads = {.batch = 1, .heads = 1, .queries = queries, .keys = keys, .dim = dim, .key_padding = true},
-                .q = queries * dim, .k = keys * dim, .v = keys * dim, .o = queries * dim};
+                .q = queries * dim,
+                .k = keys * dim,
+                .v = keys * dim,
+                .o = queries * dim};
     assert_int_equal(attn_problem_heads(&s.problem, &s.heads), ATTN_OK);
     s.data[0] = random_numbers(&rng, s.q);
     s.data[1] = random_numbers(&rng, s.k);
@@ -59,8 +62,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     attn_plan *plan;
     char text[1024];
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = isa, .threads = 7}), ATTN_OK);
-    assert_int_equal(attn_plan_create(&plan, c, &s->problem,
-                                      &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
+    assert_int_equal(
+        attn_plan_create(&plan, c, &s->problem, &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
     bool wide = strcmp(solver, "wide") == 0; /* whose channels come in whole steps of the unit */
     bool parts = strcmp(isa, "amx") == 0 && (!wide || s->heads.dim % 32 == 0);
@@ -115,8 +118,8 @@ static void odd_sizes_agree(void **state)
 {
     (void)state;
     need_the_unit();
-    static const int64_t sizes[][3] = {{385, 31, 30}, {211, 65, 64}, {390, 300, 49}, {801, 96, 47}, {193, 520, 129},
-                                      {301, 75, 96}, {210, 531, 160}};
+    static const int64_t sizes[][3] = {{385, 31, 30},   {211, 65, 64}, {390, 300, 49}, {801, 96, 47},
+                                       {193, 520, 129}, {301, 75, 96}, {210, 531, 160}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         sample s = make_sample(sizes[i][0], sizes[i][1], sizes[i][2]);
         s.mask[sizes[i][1] / 2] = 0;

@@ -10,8 +10,8 @@
 static attn_problem causal(int64_t queries, int64_t keys, attn_causal how)
 {
     attn_problem p;
-    attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 3, .queries = queries, .keys = keys, .dim = 8,
-                                         .causal = how});
+    attn_problem_heads(
+        &p, &(attn_heads){.batch = 2, .heads = 3, .queries = queries, .keys = keys, .dim = 8, .causal = how});
     return p;
 }
 
@@ -47,8 +47,8 @@ static void operations_are_counted_where_structure_leaves_pairs(void **state)
     p.direction = ATTN_BACKWARD;
     p.with = ATTN_WANT_DQ;
     assert_true(flops(c, &p) == each * 10 * 2.5);
-    attn_problem_window2d(&p, &(attn_window2d){.batch = 1, .height = 5, .width = 4, .heads = 1, .dim = 8,
-                                               .window_y = 3, .window_x = 3});
+    attn_problem_window2d(
+        &p, &(attn_window2d){.batch = 1, .height = 5, .width = 4, .heads = 1, .dim = 8, .window_y = 3, .window_x = 3});
     assert_true(flops(c, &p) == 32.0 * (5 * 3 - 2) * (4 * 3 - 2));
     attn_context_destroy(c);
 }
@@ -64,7 +64,8 @@ static void a_plan_tells_what_it_is(void **state)
     size_t length = attn_plan_describe(plan, false, text, sizeof text);
     assert_int_equal(length, strlen(text));
     assert_null(strchr(text, '\n'));
-    assert_non_null(strstr(text, "forward f32 batch 2x3 query 4 key 6 contract 8 value 8, 1 band: reference (asked for"));
+    assert_non_null(
+        strstr(text, "forward f32 batch 2x3 query 4 key 6 contract 8 value 8, 1 band: reference (asked for"));
     assert_int_equal(attn_plan_describe(plan, false, cut, sizeof cut), length);
     assert_memory_equal(cut, text, 19);
     assert_int_equal(cut[19], 0);
@@ -156,14 +157,15 @@ static void canonical_form_is_small(void **state)
     attn_context_create(&c, NULL);
     attn_problem p;
     /* One head and one batch vanish; contiguous rows and heads of BHTD merge; grouped heads become queries. */
-    attn_problem_heads(&p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8,
-                                         .layout = ATTN_LAYOUT_BHTD});
+    attn_problem_heads(
+        &p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
     assert_int_equal(plan->task.batch.n, 1);
     assert_int_equal(plan->task.batch.size, 12);
     attn_plan_destroy(plan);
-    attn_problem_heads(&p, &(attn_heads){.batch = 1, .heads = 6, .kv_heads = 2, .queries = 5, .keys = 7, .dim = 8,
-                                         .layout = ATTN_LAYOUT_BHTD});
+    attn_problem_heads(
+        &p, &(attn_heads){
+                .batch = 1, .heads = 6, .kv_heads = 2, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     plan = plan_of(c, &p, (attn_plan_options){0});
     assert_int_equal(plan->task.batch.size, 2);
     assert_int_equal(plan->task.query.n, 1);

@@ -138,8 +138,8 @@ static void reverse_keys(const random_problem *r, array_id id, const attn_heads 
     float *old = copy(r, id);
     for (int64_t b = 0; b < shape->batch; b++)
         for (int64_t j = 0; j < shape->keys; j++)
-            memcpy(floats(r, id) + (b * shape->keys + j) * row,
-                   old + (b * shape->keys + shape->keys - 1 - j) * row, (size_t)row * sizeof(float));
+            memcpy(floats(r, id) + (b * shape->keys + j) * row, old + (b * shape->keys + shape->keys - 1 - j) * row,
+                   (size_t)row * sizeof(float));
     free(old);
 }
 
@@ -282,8 +282,8 @@ static void another_layout_gives_the_same_bits(void **state)
             for (int64_t i = 0; i < r[0].array[ARRAY_O].n; i++) {
                 int64_t D = shape.dim, H = shape.heads, T = shape.queries;
                 int64_t c = i % D, h = i / D % H, t = i / D / H % T, b = i / D / H / T;
-                assert_memory_equal(&floats(&r[0], ARRAY_O)[i],
-                                    &floats(&r[1], ARRAY_O)[((b * H + h) * T + t) * D + c], sizeof(float));
+                assert_memory_equal(&floats(&r[0], ARRAY_O)[i], &floats(&r[1], ARRAY_O)[((b * H + h) * T + t) * D + c],
+                                    sizeof(float));
             }
         random_problem_free(&r[0]);
         random_problem_free(&r[1]);
@@ -388,9 +388,8 @@ static void differentiate(random_problem *r, array_id by, array_id gradient)
         if (t.bound[gradient][r->array[gradient].low + i] < 0)
             continue; /* a gap */
         if (!(fabs((up - down) / (2 * h) - got) <= 1e-6 * (1 + fabs(got))))
-            fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g",
-                     (int)r->forward.score, (int)r->forward.normalise, (int)by, (long long)i, (up - down) / (2 * h),
-                     got);
+            fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g", (int)r->forward.score,
+                     (int)r->forward.normalise, (int)by, (long long)i, (up - down) / (2 * h), got);
     }
     truth_free(&t, r);
     truth_free(&at, r);
@@ -400,7 +399,11 @@ static void make_small(random_problem *r, attn_score score, attn_normalise norma
 {
     *r = (random_problem){0};
     attn_problem *p = &r->forward;
-    attn_heads shape = {.batch = 1, .heads = 2, .queries = 4, .keys = 5, .dim = 3,
+    attn_heads shape = {.batch = 1,
+                        .heads = 2,
+                        .queries = 4,
+                        .keys = 5,
+                        .dim = 3,
                         .causal = variant == 1 ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE};
     attn_problem_heads(p, &shape);
     p->dtype = ATTN_F64;
@@ -414,8 +417,12 @@ static void make_small(random_problem *r, attn_score score, attn_normalise norma
     if (variant == 3)
         p->dropout = 0.3, p->mask_fill = -0.5, p->bands[p->nbands++] = (attn_band){2, 3, -1, 2};
     for (int kind = 0; kind < 3; kind++)
-        p->relatives[p->nrelatives++] = (attn_relative){.kind = (attn_relative_kind)kind, .query_dim = 2, .key_dim = 3,
-                                                        .offset = 5, .rows = 12, .row_stride = 3,
+        p->relatives[p->nrelatives++] = (attn_relative){.kind = (attn_relative_kind)kind,
+                                                        .query_dim = 2,
+                                                        .key_dim = 3,
+                                                        .offset = 5,
+                                                        .rows = 12,
+                                                        .row_stride = 3,
                                                         .stride = {[4] = kind < 2, [5] = kind == 2}};
     p->with = ATTN_WANT_LSE | ATTN_WITH_BIAS;
     r->backward = *p;

@@ -88,8 +88,15 @@ static void packed_rows_are_strides(void **state)
     (void)state;
     enum { B = 2, H = 2, T = 6, D = 4, ROW = 3 * H * D };
     attn_problem p;
-    attn_problem_heads(&p, &(attn_heads){.batch = B, .heads = H, .queries = T, .keys = T, .dim = D, .q_row = ROW,
-                                         .k_row = ROW, .v_row = ROW, .o_row = ROW});
+    attn_problem_heads(&p, &(attn_heads){.batch = B,
+                                         .heads = H,
+                                         .queries = T,
+                                         .keys = T,
+                                         .dim = D,
+                                         .q_row = ROW,
+                                         .k_row = ROW,
+                                         .v_row = ROW,
+                                         .o_row = ROW});
     run(&p);
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
@@ -121,7 +128,7 @@ static void tied_rows_share_one_map(void **state)
     attn_problem p;
     assert_int_equal(attn_problem_tied_rows(&p, R, C, B, H, D), ATTN_OK);
     run(&p);
-#define AT(r, c, b, h, d) (((((r) * C + (c)) * B + (b)) * H + (h)) * D + (d))
+#define AT(r, c, b, h, d) (((((r)*C + (c)) * B + (b)) * H + (h)) * D + (d))
     for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int i = 0; i < C; i++) {
@@ -190,8 +197,15 @@ static void windows_slide_over_images(void **state)
         for (int step = 1; step < 3; step++)
             for (int dilation = 1; dilation < 3; dilation++) {
                 attn_problem p;
-                attn_window2d w = {.batch = 1, .height = HEIGHT, .width = WIDTH, .heads = 1, .dim = CHANNELS,
-                                   .window_y = TAPS, .window_x = TAPS, .step = step, .dilation = dilation,
+                attn_window2d w = {.batch = 1,
+                                   .height = HEIGHT,
+                                   .width = WIDTH,
+                                   .heads = 1,
+                                   .dim = CHANNELS,
+                                   .window_y = TAPS,
+                                   .window_x = TAPS,
+                                   .step = step,
+                                   .dilation = dilation,
                                    .border = (attn_border)border};
                 assert_int_equal(attn_problem_window2d(&p, &w), ATTN_OK);
                 run(&p);

@@ -52,12 +52,13 @@ static void check(random_problem *r, bool backward, void (*change)(random_proble
 static void tied_rows_of_odd_sizes(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{37, 61, 24}, {128, 9, 8}, {3, 50, 65}, {300, 1, 1}, {1, 97, 200}, {17, 33, 7}, {3, 97, 32}, {1, 64, 96}};
+    static const int64_t sizes[][3] = {{37, 61, 24}, {128, 9, 8}, {3, 50, 65}, {300, 1, 1},
+                                       {1, 97, 200}, {17, 33, 7}, {3, 97, 32}, {1, 64, 96}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         static random_problem r;
         memset(&r, 0, sizeof r);
-        assert_int_equal(attn_problem_tied_rows(&r.forward, sizes[i][0], sizes[i][1], 1 + (int64_t)i % 2, 2,
-                                                sizes[i][2]), ATTN_OK);
+        assert_int_equal(
+            attn_problem_tied_rows(&r.forward, sizes[i][0], sizes[i][1], 1 + (int64_t)i % 2, 2, sizes[i][2]), ATTN_OK);
         r.forward.dtype = i % 3 == 2 ? ATTN_BF16 : ATTN_F32;
         if (i % 2) {
             r.forward.with |= ATTN_WITH_MASK;
@@ -89,8 +90,14 @@ static void more_keys_than_a_block(void **state)
     make_heads(&r, &heads);
     r.forward.dtype = ATTN_BF16;
     check(&r, false, NULL);
-    heads = (attn_heads){.batch = 1, .heads = 1, .queries = 90, .keys = 290, .dim = 32, .dim_value = 96,
-                         .causal = ATTN_CAUSAL_BOTTOM_RIGHT, .key_padding = true};
+    heads = (attn_heads){.batch = 1,
+                         .heads = 1,
+                         .queries = 90,
+                         .keys = 290,
+                         .dim = 32,
+                         .dim_value = 96,
+                         .causal = ATTN_CAUSAL_BOTTOM_RIGHT,
+                         .key_padding = true};
     make_heads(&r, &heads);
     r.forward.dropout = 0.2;
     check(&r, true, NULL);
@@ -103,8 +110,8 @@ static void blocks_that_nobody_sees(void **state)
     static random_problem r;
     attn_heads heads = {.batch = 1, .heads = 2, .queries = 530, .keys = 270, .dim = 3, .causal = ATTN_CAUSAL_TOP_LEFT};
     make_heads(&r, &heads);
-    r.forward.bands[0] = (attn_band){.query_dim = r.forward.bands[0].query_dim,
-                                     .key_dim = r.forward.bands[0].key_dim, .lo = -100, .hi = -3};
+    r.forward.bands[0] = (attn_band){
+        .query_dim = r.forward.bands[0].query_dim, .key_dim = r.forward.bands[0].key_dim, .lo = -100, .hi = -3};
     check(&r, true, NULL);
     heads.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
     heads.lens_per = 1;

@@ -33,10 +33,14 @@ static void lay_grid(const shape *s, attn_problem *p)
     int channel = 1 + 2 * s->axes;
     for (int a = s->axes - 1; a >= 0; a--) {
         p->dims[1 + a] = (attn_dim){.role = ATTN_QUERY, .n = s->n[a], .q = q, .o = q, .lse = rows};
-        p->dims[1 + s->axes + a] = (attn_dim){.role = ATTN_KEY, .n = s->taps[a], .k = k, .v = k, .bias = taps,
-                                                  .mask = places};
-        p->windows[a] = (attn_window){.query_dim = 1 + a, .key_dim = 1 + s->axes + a, .size = positions_along(s, a),
-                                      .step = s->step, .dilation = s->dilation, .border = s->border,
+        p->dims[1 + s->axes + a] =
+            (attn_dim){.role = ATTN_KEY, .n = s->taps[a], .k = k, .v = k, .bias = taps, .mask = places};
+        p->windows[a] = (attn_window){.query_dim = 1 + a,
+                                      .key_dim = 1 + s->axes + a,
+                                      .size = positions_along(s, a),
+                                      .step = s->step,
+                                      .dilation = s->dilation,
+                                      .border = s->border,
                                       .offset = -(s->taps[a] / 2) * s->dilation};
         q *= s->n[a];
         k *= positions_along(s, a);
@@ -45,8 +49,14 @@ static void lay_grid(const shape *s, attn_problem *p)
         places *= positions_along(s, a);
     }
     int64_t cq = s->channels_first ? q : 1, ck = s->channels_first ? k : 1;
-    p->dims[0] = (attn_dim){.role = ATTN_BATCH, .n = s->heads, .q = s->channels * cq, .k = s->channels * ck,
-                            .v = s->channels * ck, .o = s->channels * cq, .lse = rows, .bias = taps};
+    p->dims[0] = (attn_dim){.role = ATTN_BATCH,
+                            .n = s->heads,
+                            .q = s->channels * cq,
+                            .k = s->channels * ck,
+                            .v = s->channels * ck,
+                            .o = s->channels * cq,
+                            .lse = rows,
+                            .bias = taps};
     p->dims[channel] = (attn_dim){.role = ATTN_CONTRACT, .n = s->channels, .q = cq, .k = ck};
     p->dims[channel + 1] = (attn_dim){.role = ATTN_VALUE, .n = s->channels, .v = ck, .o = cq};
     p->ndims = channel + 2;
@@ -81,8 +91,8 @@ static void make(const shape *s, random_problem *r)
     r->forward.with = ATTN_WANT_LSE | (s->bias ? ATTN_WITH_BIAS : 0u) | (s->mask ? ATTN_WITH_MASK : 0u);
     r->backward = r->forward;
     r->backward.direction = ATTN_BACKWARD;
-    r->backward.with = (r->forward.with & (ATTN_WITH_BIAS | ATTN_WITH_MASK)) | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV |
-                       (s->bias ? ATTN_WANT_DBIAS : 0u) | (s->tables ? ATTN_WANT_DTABLES : 0u);
+    r->backward.with = (r->forward.with & (ATTN_WITH_BIAS | ATTN_WITH_MASK)) | ATTN_WANT_DQ | ATTN_WANT_DK |
+                       ATTN_WANT_DV | (s->bias ? ATTN_WANT_DBIAS : 0u) | (s->tables ? ATTN_WANT_DTABLES : 0u);
     random_problem_arrays(r, 7);
 }
 
@@ -115,7 +125,8 @@ static void check_direction(attn_context *c, const shape *s, int number, random_
 {
     const char *other = s->dtype == ATTN_BF16 && direction == ATTN_BACKWARD ? "reference" : "rows";
     const attn_problem *p = direction == ATTN_FORWARD ? &r->forward : &r->backward;
-    int first = direction == ATTN_FORWARD ? ARRAY_O : ARRAY_DQ, last = direction == ATTN_FORWARD ? ARRAY_DQ : ARRAY_COUNT;
+    int first = direction == ATTN_FORWARD ? ARRAY_O : ARRAY_DQ,
+        last = direction == ATTN_FORWARD ? ARRAY_DQ : ARRAY_COUNT;
     double *want[ARRAY_COUNT] = {NULL};
     assert_true(solver_run(c, other, 2, p, &r->arrays));
     for (int id = first; id < last; id++)
@@ -183,8 +194,9 @@ static void is_chosen(void **state)
     for (int direction = 0; direction < 2; direction++) {
         attn_problem p;
         attn_plan *plan;
-        attn_problem_window2d(&p, &(attn_window2d){.batch = 1, .height = 64, .width = 64, .heads = 4, .dim = 32,
-                                                   .window_y = 7, .window_x = 7});
+        attn_problem_window2d(
+            &p, &(attn_window2d){
+                    .batch = 1, .height = 64, .width = 64, .heads = 4, .dim = 32, .window_y = 7, .window_x = 7});
         p.direction = (attn_direction)direction;
         p.with = direction ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV : 0;
         assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);

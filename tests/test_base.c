@@ -155,9 +155,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_named_instruction_set_asks_for_no_other),
-        cmocka_unit_test(first_error_stands_until_cleared),   cmocka_unit_test(bad_options_make_no_context),
-        cmocka_unit_test(memory_is_aligned_counted_and_checked), cmocka_unit_test(every_item_runs_once),
-        cmocka_unit_test(philox_gives_its_known_answer),      cmocka_unit_test(numbers_have_their_moments),
+        cmocka_unit_test(first_error_stands_until_cleared),
+        cmocka_unit_test(bad_options_make_no_context),
+        cmocka_unit_test(memory_is_aligned_counted_and_checked),
+        cmocka_unit_test(every_item_runs_once),
+        cmocka_unit_test(philox_gives_its_known_answer),
+        cmocka_unit_test(numbers_have_their_moments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

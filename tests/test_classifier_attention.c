@@ -9,7 +9,8 @@
 
 #include <math.h>
 
-static void place(const attn__block_attention *b, int64_t row, int64_t col, int64_t key, int64_t key_row, int64_t key_col)
+static void place(const attn__block_attention *b, int64_t row, int64_t col, int64_t key, int64_t key_row,
+                  int64_t key_col)
 {
     int64_t r = -7, c = -7;
     bool inside = attn__block_place(b, row, col, key, &r, &c);
@@ -20,7 +21,8 @@ static void place(const attn__block_attention *b, int64_t row, int64_t col, int6
 static void keys_have_places(void **state)
 {
     (void)state;
-    attn__block_attention window = {.heads = 1, .rows = 5, .cols = 6, .where = ATTN_KEYS_WINDOW, .key_rows = 3, .key_cols = 3};
+    attn__block_attention window = {
+        .heads = 1, .rows = 5, .cols = 6, .where = ATTN_KEYS_WINDOW, .key_rows = 3, .key_cols = 3};
     assert_int_equal(attn__block_keys(&window), 9);
     place(&window, 2, 3, 4, 2, 3); /* the middle is the query */
     place(&window, 2, 3, 0, 1, 2);
@@ -65,7 +67,12 @@ static void rollout_is_the_product_over_layers(void **state)
     }
     attn__block_attention blocks[LAYERS];
     for (int l = 0; l < LAYERS; l++)
-        blocks[l] = (attn__block_attention){.heads = HEADS, .before = 1, .rows = 2, .cols = 2, .key_rows = 2, .key_cols = 2,
+        blocks[l] = (attn__block_attention){.heads = HEADS,
+                                            .before = 1,
+                                            .rows = 2,
+                                            .cols = 2,
+                                            .key_rows = 2,
+                                            .key_cols = 2,
                                             .weights = &weights[l][0][0][0]};
     attn__attention attention = {.context = test_context(), .n = LAYERS, .blocks = blocks};
     attn__block_attention rolled;

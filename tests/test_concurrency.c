@@ -28,8 +28,9 @@ static void run_all(int n, void *(*work)(void *), void *tasks, size_t size)
 static attn_problem small_problem(attn_direction direction)
 {
     attn_problem p;
-    attn_problem_heads(&p, &(attn_heads){.batch = 1, .heads = HEADS, .queries = ROWS, .keys = ROWS, .dim = DIM,
-                                         .causal = ATTN_CAUSAL_TOP_LEFT});
+    attn_problem_heads(
+        &p, &(attn_heads){
+                .batch = 1, .heads = HEADS, .queries = ROWS, .keys = ROWS, .dim = DIM, .causal = ATTN_CAUSAL_TOP_LEFT});
     p.direction = direction;
     p.with = direction == ATTN_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     p.dropout = 0.1;
@@ -56,8 +57,15 @@ static void fill(pass *p)
 static void *run_passes(void *user)
 {
     pass *p = user;
-    attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .o = p->o, .lse = p->lse,
-                     .dout = p->dout, .dq = p->dq, .dk = p->dk, .dv = p->dv};
+    attn_arrays a = {.q = p->q,
+                     .k = p->k,
+                     .v = p->v,
+                     .o = p->o,
+                     .lse = p->lse,
+                     .dout = p->dout,
+                     .dq = p->dq,
+                     .dk = p->dk,
+                     .dv = p->dv};
     size_t forward = attn_plan_workspace(p->forward), backward = attn_plan_workspace(p->backward);
     size_t size = ((forward > backward ? forward : backward) + 64) / 64 * 64;
     void *workspace = aligned_alloc(64, size);

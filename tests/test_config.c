@@ -69,7 +69,9 @@ static void values_are_compared(void **state)
         {.type = ATTN_VALUE_BOOL},
         {.type = ATTN_VALUE_INT, .integer = 7, .real = 7},
         {.type = ATTN_VALUE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
-        {.type = ATTN_VALUE_INT, .integer = INT64_C(1) << 60, .real = 0x1p60}, /* differs, though not as a real number */
+        {.type = ATTN_VALUE_INT,
+         .integer = INT64_C(1) << 60,
+         .real = 0x1p60}, /* differs, though not as a real number */
         {.type = ATTN_VALUE_REAL, .real = 7.5},
         {.type = ATTN_VALUE_TEXT, .text = "7"},
         {.type = ATTN_VALUE_TEXT, .text = ""},
@@ -148,10 +150,8 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_keep_their_order),
-        cmocka_unit_test(values_are_typed),
-        cmocka_unit_test(values_are_compared),
-        cmocka_unit_test(lists_are_copied),
+        cmocka_unit_test(keys_keep_their_order),     cmocka_unit_test(values_are_typed),
+        cmocka_unit_test(values_are_compared),       cmocka_unit_test(lists_are_copied),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

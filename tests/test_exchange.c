@@ -181,9 +181,9 @@ typedef struct training {
     model m;
     attn_training *of;
     int saves;
-    int saves_fail_from;  /* 0: none */
-    int64_t stops_at;     /* steps; 0: never */
-    attn_status fails;    /* what the loss of the third step fails with */
+    int saves_fail_from; /* 0: none */
+    int64_t stops_at;    /* steps; 0: never */
+    attn_status fails;   /* what the loss of the third step fails with */
 } training;
 
 static int64_t two_steps(void *user)
@@ -227,8 +227,8 @@ static int64_t two_labels(void *user)
 static attn_status train(training *t)
 {
     attn_training_options options = {.epochs = 2, .schedule = {.peak = 0.01}};
-    attn_job job = {.user = t, .steps = two_steps, .loss = loss_of_step, .save = save, .progress = goes_on,
-                    .whole = two_labels};
+    attn_job job = {
+        .user = t, .steps = two_steps, .loss = loss_of_step, .save = save, .progress = goes_on, .whole = two_labels};
     t->context = two_ranks_joined();
     assert_int_equal(make_model(&t->m, t->context), ATTN_OK);
     assert_int_equal(attn_training_create(&t->of, t->context, &t->m.list, &options), ATTN_OK);

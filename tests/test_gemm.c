@@ -70,7 +70,8 @@ typedef struct arrays {
 
 static arrays make_arrays(const product *p)
 {
-    arrays x = {.lda = (p->ta ? p->m : p->k) + p->apart, .ldb = (p->tb ? p->k : p->n) + p->apart, .ldc = p->n + p->apart};
+    arrays x = {
+        .lda = (p->ta ? p->m : p->k) + p->apart, .ldb = (p->tb ? p->k : p->n) + p->apart, .ldc = p->n + p->apart};
     x.size = p->m * x.ldc;
     x.a = numbers((p->ta ? p->k : p->m) * x.lda);
     x.b = numbers((p->tb ? p->n : p->k) * x.ldb);
@@ -94,7 +95,7 @@ static void free_arrays(arrays *x)
 /* Every element of a few rows: all products there would take longer than all the rest. */
 static void check_product(const product *p, const arrays *x, bool bf16)
 {
-    for (int64_t i = 0; i < p->m; i += p->m > 40 ? p->m / 7 : 1) {
+    for (int64_t i = 0; i<p->m; i += p->m> 40 ? p->m / 7 : 1) {
         for (int64_t j = 0; j < x->ldc; j++) {
             double sum = 0;
             for (int64_t k = 0; k < p->k && j < p->n; k++) {
@@ -106,7 +107,8 @@ static void check_product(const product *p, const arrays *x, bool bf16)
             if (j >= p->n)
                 assert_true(got == old); /* what lies between the rows stays */
             else
-                check(got, activated(sum + (p->bias ? (double)x->bias[j] : 0) + (p->add ? old : 0), p->activation), p->k);
+                check(got, activated(sum + (p->bias ? (double)x->bias[j] : 0) + (p->add ? old : 0), p->activation),
+                      p->k);
         }
     }
 }
@@ -132,9 +134,21 @@ static void end_world(world w)
 
 static attn__gemm_args args_of(const product *p, const arrays *x)
 {
-    return (attn__gemm_args){.dtype = ATTN_F32, .transpose_a = p->ta, .transpose_b = p->tb, .m = p->m, .n = p->n, .k = p->k,
-                             .a = x->a, .lda = x->lda, .b = x->b, .ldb = x->ldb, .c = x->c, .ldc = x->ldc, .add = p->add,
-                             .bias = p->bias ? x->bias : NULL, .activation = p->activation};
+    return (attn__gemm_args){.dtype = ATTN_F32,
+                             .transpose_a = p->ta,
+                             .transpose_b = p->tb,
+                             .m = p->m,
+                             .n = p->n,
+                             .k = p->k,
+                             .a = x->a,
+                             .lda = x->lda,
+                             .b = x->b,
+                             .ldb = x->ldb,
+                             .c = x->c,
+                             .ldc = x->ldc,
+                             .add = p->add,
+                             .bias = p->bias ? x->bias : NULL,
+                             .activation = p->activation};
 }
 
 /* `own`: the engine's tiles, which know neither bias nor activation. */
@@ -154,15 +168,18 @@ static void try_product(world w, const product *wanted, bool own)
 
 static void try_sizes(world w, bool own)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1},      {1, 17, 3},     {7, 5, 13},     {12, 64, 64},    {13, 65, 63},
-                                       {31, 33, 257},  {96, 192, 256}, {97, 193, 255}, {127, 48, 400},  {768, 64, 64},
-                                       {769, 67, 127}, {771, 129, 65}, {767, 64, 129}, {1000, 300, 70},
-                                       {161, 193, 257}, {193, 529, 197}, {389, 129, 1061}};
+    static const int64_t sizes[][3] = {
+        {1, 1, 1},      {1, 17, 3},      {7, 5, 13},      {12, 64, 64},    {13, 65, 63},    {31, 33, 257},
+        {96, 192, 256}, {97, 193, 255},  {127, 48, 400},  {768, 64, 64},   {769, 67, 127},  {771, 129, 65},
+        {767, 64, 129}, {1000, 300, 70}, {161, 193, 257}, {193, 529, 197}, {389, 129, 1061}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int kind = 0; kind < 8; kind++) {
-            product p = {sizes[i][0], sizes[i][1], sizes[i][2], kind & 4 ? 3 : 0, kind & 1, kind & 2, kind % 3 == 1, false, 0};
+            product p = {
+                sizes[i][0], sizes[i][1], sizes[i][2], kind & 4 ? 3 : 0, kind & 1, kind & 2, kind % 3 == 1, false, 0};
             p.bias = kind % 3 != 0;
-            p.activation = p.add ? ATTN_IDENTITY : (attn_activation[]){ATTN_IDENTITY, ATTN_RELU, ATTN_GELU_ERF, ATTN_TANH}[(i + (size_t)kind) % 4];
+            p.activation =
+                p.add ? ATTN_IDENTITY
+                      : (attn_activation[]){ATTN_IDENTITY, ATTN_RELU, ATTN_GELU_ERF, ATTN_TANH}[(i + (size_t)kind) % 4];
             try_product(w, &p, own);
         }
     }
@@ -332,9 +349,19 @@ static bool try_packed(world w, attn_dtype dtype, const product *shape)
     }
     for (p.m = shape->m; p.m > 0 && done; p.m /= 5) {
         memcpy(x.c, x.old, (size_t)x.size * sizeof(float));
-        attn__fused_args args = {.in = dtype, .out = ATTN_F32, .m = p.m, .n = p.n, .k = p.k,
-                                 .a = bf16 ? (const void *)halves : x.a, .b = x.b, .ldb = x.ldb, .packed = &packed,
-                                 .bias = x.bias, .gelu = p.activation == ATTN_GELU_ERF, .add = p.add, .c = x.c};
+        attn__fused_args args = {.in = dtype,
+                                 .out = ATTN_F32,
+                                 .m = p.m,
+                                 .n = p.n,
+                                 .k = p.k,
+                                 .a = bf16 ? (const void *)halves : x.a,
+                                 .b = x.b,
+                                 .ldb = x.ldb,
+                                 .packed = &packed,
+                                 .bias = x.bias,
+                                 .gelu = p.activation == ATTN_GELU_ERF,
+                                 .add = p.add,
+                                 .c = x.c};
         done = attn__gemm_fused(w.tape, &args) == ATTN_OK;
         assert_true(done);
         check_product(&p, &x, bf16);

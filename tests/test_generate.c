@@ -54,10 +54,12 @@ static attn_status train(const world *w, const char *directory, int epochs, cons
 {
     char text[256];
     attn_config *settings;
-    snprintf(text, sizeof text,
-             "{\"levels\": 4, \"dim\": 8, \"heads\": 2, \"exterior_blocks\": 1, \"outer_blocks\": 2, \"inner_blocks\": 1, "
-             "\"valid\": 0, \"test\": 0, \"batch\": 8, \"warmup\": 0, \"schedule\": \"constant\", \"rate\": 0.01, "
-             "\"epochs\": %d%s}", epochs, more);
+    snprintf(
+        text, sizeof text,
+        "{\"levels\": 4, \"dim\": 8, \"heads\": 2, \"exterior_blocks\": 1, \"outer_blocks\": 2, \"inner_blocks\": 1, "
+        "\"valid\": 0, \"test\": 0, \"batch\": 8, \"warmup\": 0, \"schedule\": \"constant\", \"rate\": 0.01, "
+        "\"epochs\": %d%s}",
+        epochs, more);
     assert_int_equal(attn_config_parse(&settings, w->context, text, strlen(text), "test"), ATTN_OK);
     attn_status status = attn_generator_train(
         w->context, &(attn_generator_job){.data = w->data, .directory = directory, .settings = settings});
@@ -180,7 +182,7 @@ static void test_draw(void **state)
     assert_true(apart(&first[0], &first[1]) > DIMS / 4);
     assert_true(apart(&first[0], &other[0]) > DIMS / 4);
     assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* groups have noise of their own */
-    for (int i = 0; i < DIMS; i++) /* 255 k / 3 */
+    for (int i = 0; i < DIMS; i++)                      /* 255 k / 3 */
         assert_int_equal(first[0].pixels[i] % 85, 0);
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);

@@ -131,17 +131,25 @@ static void every_kind_of_png_is_read(void **state)
     } cases[] = {
         {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0}, 0, 0}, 0, {10, 200}},
         {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0}, 0, 0}, 3, {10, 10, 10, 200, 200, 200}},
-        {{2, 1, 16, GREY, 0, {0, 0x80, 0x7f, 0xff, 0xff}, 5, {0}, {0}, 0, 0}, 0, {128, 255}}, /* 32895 / 257 = 127.996 */
+        {{2, 1, 16, GREY, 0, {0, 0x80, 0x7f, 0xff, 0xff}, 5, {0}, {0}, 0, 0},
+         0,
+         {128, 255}}, /* 32895 / 257 = 127.996 */
         {{8, 1, 1, GREY, 0, {0, 0xa5}, 2, {0}, {0}, 0, 0}, 0, {255, 0, 255, 0, 0, 255, 0, 255}},
         {{4, 1, 2, GREY, 0, {0, 0x1b}, 2, {0}, {0}, 0, 0}, 0, {0, 85, 170, 255}},
-        {{1, 2, 8, RGB, 0, {0, 1, 2, 3, 2, 4, 5, 6}, 8, {0}, {0}, 0, 0}, 0, {1, 2, 3, 5, 7, 9}}, /* second line: filter "up" */
-        {{1, 1, 8, RGB, 0, {0, 100, 150, 200}, 4, {0}, {0}, 0, 0}, 1, {141}}, /* (1959500 + 5770500 + 1494200) / 65536 = 140.75 */
+        {{1, 2, 8, RGB, 0, {0, 1, 2, 3, 2, 4, 5, 6}, 8, {0}, {0}, 0, 0},
+         0,
+         {1, 2, 3, 5, 7, 9}}, /* second line: filter "up" */
+        {{1, 1, 8, RGB, 0, {0, 100, 150, 200}, 4, {0}, {0}, 0, 0},
+         1,
+         {141}}, /* (1959500 + 5770500 + 1494200) / 65536 = 140.75 */
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {0}, 6, 0}, 0, {7, 8, 9, 1, 2, 3}},
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {255, 0}, 6, 2}, 0, {255, 255, 255, 1, 2, 3}},
         {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0, 200}, 0, 2}, 0, {10, 255}},
-        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}},       /* 0.2 of 100 and 0.8 of 255 */
+        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}}, /* 0.2 of 100 and 0.8 of 255 */
         {{1, 1, 8, RGB_ALPHA, 0, {0, 0, 100, 255, 51}, 5, {0}, {0}, 0, 0}, 0, {204, 224, 255}},
-        {{2, 2, 8, GREY, 1, {0, 1, 0, 2, 0, 3, 4}, 7, {0}, {0}, 0, 0}, 0, {1, 2, 3, 4}}, /* passes 1, 6 and 7 of Adam7 */
+        {{2, 2, 8, GREY, 1, {0, 1, 0, 2, 0, 3, 4}, 7, {0}, {0}, 0, 0},
+         0,
+         {1, 2, 3, 4}}, /* passes 1, 6 and 7 of Adam7 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         file f = png_file(&cases[i].p);
@@ -152,7 +160,8 @@ static void every_kind_of_png_is_read(void **state)
 static void a_damaged_png_is_refused(void **state)
 {
     (void)state;
-    png small = {.width = 2, .height = 1, .depth = 8, .type = GREY, .data = {0, 10, 200}, .size = 3}, huge = small, wide = small;
+    png small = {.width = 2, .height = 1, .depth = 8, .type = GREY, .data = {0, 10, 200}, .size = 3}, huge = small,
+        wide = small;
     file f = png_file(&small);
     for (size_t size = 0; size < f.size; size++) {
         file cut = f;
@@ -293,7 +302,11 @@ static void a_damaged_jpeg_is_refused(void **state)
 
 /* ------------------------------------------------------------------------------------------------- pnm */
 
-#define PNM(text) &(file){.bytes = text, .size = sizeof text - 1}
+#define PNM(text)                                                                                                      \
+    &(file)                                                                                                            \
+    {                                                                                                                  \
+        .bytes = text, .size = sizeof text - 1                                                                         \
+    }
 
 static void pnm_is_read(void **state)
 {
@@ -343,7 +356,7 @@ static double filtered(const attn_image *from, int64_t width, int64_t height, in
                 if (!bicubic)
                     w *= t < 1 ? 1 - t : 0;
                 else
-                    w *= t < 1 ? 1.5 * t * t * t - 2.5 * t * t + 1
+                    w *= t < 1   ? 1.5 * t * t * t - 2.5 * t * t + 1
                          : t < 2 ? -0.5 * t * t * t + 2.5 * t * t - 4 * t + 2
                                  : 0;
             }

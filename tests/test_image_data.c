@@ -163,8 +163,8 @@ static void statistics_are_mean_and_deviation(void **state)
 static void collect(attn_context *c, const attn_image_set *set, int64_t size, int64_t epoch, float out[N][PIXELS],
                     int64_t order[N])
 {
-    attn_image_batches_options options = {.size = size, .seed = 11, .flip = true, .shift = 2, .mean = {0.25f},
-                                          .std = {0.5f}};
+    attn_image_batches_options options = {
+        .size = size, .seed = 11, .flip = true, .shift = 2, .mean = {0.25f}, .std = {0.5f}};
     attn_image_batches *batches;
     attn_image_batch batch;
     int seen[N] = {0}, n = 0;

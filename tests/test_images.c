@@ -32,9 +32,10 @@ static attn_model *build(attn_context *context, const sizes *s)
     const struct {
         const char *key;
         int64_t value;
-    } keys[] = {{"height", s->height}, {"width", s->width}, {"channels", s->channels}, {"levels", s->levels},
-                {"dim", s->dim}, {"heads", s->heads}, {"exterior_blocks", s->exterior}, {"outer_blocks", s->outer},
-                {"inner_blocks", s->inner}};
+    } keys[] = {
+        {"height", s->height},     {"width", s->width}, {"channels", s->channels},        {"levels", s->levels},
+        {"dim", s->dim},           {"heads", s->heads}, {"exterior_blocks", s->exterior}, {"outer_blocks", s->outer},
+        {"inner_blocks", s->inner}};
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         attn_config_set_int(config, keys[i].key, keys[i].value);
@@ -50,7 +51,8 @@ static attn_model *build(attn_context *context, const sizes *s)
 
 static void begin(world *w, const sizes *s, int64_t batch)
 {
-    *w = (world){.context = test_context(), .levels = s->levels,
+    *w = (world){.context = test_context(),
+                 .levels = s->levels,
                  .shape = {batch, s->channels * (s->frames ? s->frames : 1), s->height, s->width}};
     w->model = build(w->context, s);
     assert_int_equal(attn_tape_create(&w->tape, w->context), ATTN_OK);
@@ -89,8 +91,16 @@ static void stir(world *w)
     }
 }
 
-static const sizes small = {.height = 4, .width = 5, .channels = 3, .levels = 7, .dim = 8, .heads = 2, .exterior = 2,
-                            .outer = 4, .inner = 2, .residual = 1};
+static const sizes small = {.height = 4,
+                            .width = 5,
+                            .channels = 3,
+                            .levels = 7,
+                            .dim = 8,
+                            .heads = 2,
+                            .exterior = 2,
+                            .outer = 4,
+                            .inner = 2,
+                            .residual = 1};
 
 /* ------------------------------------------------------------------------------------------ bits and size */
 
@@ -98,8 +108,17 @@ static void an_untrained_model_costs_eight_bits(void **state)
 {
     (void)state;
     world w;
-    begin(&w, &(sizes){.height = 6, .width = 4, .channels = 3, .levels = 256, .dim = 16, .heads = 2, .exterior = 2,
-                       .outer = 2, .inner = 2}, 2);
+    begin(&w,
+          &(sizes){.height = 6,
+                   .width = 4,
+                   .channels = 3,
+                   .levels = 256,
+                   .dim = 16,
+                   .heads = 2,
+                   .exterior = 2,
+                   .outer = 2,
+                   .inner = 2},
+          2);
     attn_tape_reset(w.tape, NULL);
     attn_tensor *bits = attn_images_bits(w.model, w.tape, w.x, NULL);
     assert_non_null(bits);
@@ -134,11 +153,25 @@ static int64_t expected_parameters(const sizes *s)
 static void parameters_are_as_many_as_published(void **state)
 {
     (void)state;
-    const sizes imagenet32 = {.height = 32, .width = 32, .channels = 3, .levels = 256, .dim = 1536, .heads = 16,
-                              .exterior = 8, .outer = 8, .inner = 8};
+    const sizes imagenet32 = {.height = 32,
+                              .width = 32,
+                              .channels = 3,
+                              .levels = 256,
+                              .dim = 1536,
+                              .heads = 16,
+                              .exterior = 8,
+                              .outer = 8,
+                              .inner = 8};
     assert_int_equal(expected_parameters(&imagenet32), 341178112);
-    const sizes narrow = {.height = 32, .width = 32, .channels = 3, .levels = 256, .dim = 32, .heads = 4, .exterior = 8,
-                          .outer = 8, .inner = 8};
+    const sizes narrow = {.height = 32,
+                          .width = 32,
+                          .channels = 3,
+                          .levels = 256,
+                          .dim = 32,
+                          .heads = 4,
+                          .exterior = 8,
+                          .outer = 8,
+                          .inner = 8};
     assert_int_equal(parameters_of(&narrow), expected_parameters(&narrow));
     assert_int_equal(parameters_of(&small), expected_parameters(&small));
 }
@@ -235,8 +268,17 @@ static void frames_of_a_video_follow_each_other(void **state)
 {
     (void)state;
     enum { FRAME = 2 * 4 * 4, VIDEO = 2 * FRAME };
-    const sizes video = {.height = 4, .width = 4, .channels = 2, .levels = 7, .dim = 8, .heads = 2, .exterior = 2,
-                         .outer = 2, .inner = 2, .residual = 1, .frames = 2};
+    const sizes video = {.height = 4,
+                         .width = 4,
+                         .channels = 2,
+                         .levels = 7,
+                         .dim = 8,
+                         .heads = 2,
+                         .exterior = 2,
+                         .outer = 2,
+                         .inner = 2,
+                         .residual = 1,
+                         .frames = 2};
     world w;
     static double before[VIDEO * 7], after[VIDEO * 7];
     int32_t fast[VIDEO], slow[VIDEO];
@@ -330,8 +372,18 @@ static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
     (void)state;
     enum { DRAWS = 4000, LEVELS = 4 };
     world w;
-    begin(&w, &(sizes){.height = 1, .width = 1, .channels = 1, .levels = LEVELS, .dim = 4, .heads = 1, .exterior = 1,
-                       .outer = 1, .inner = 1, .residual = 1}, DRAWS);
+    begin(&w,
+          &(sizes){.height = 1,
+                   .width = 1,
+                   .channels = 1,
+                   .levels = LEVELS,
+                   .dim = 4,
+                   .heads = 1,
+                   .exterior = 1,
+                   .outer = 1,
+                   .inner = 1,
+                   .residual = 1},
+          DRAWS);
     stir(&w);
     double p[LEVELS], sum = 0, count[LEVELS] = {0};
     attn_tape_reset(w.tape, NULL);

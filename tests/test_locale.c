@@ -41,8 +41,9 @@ static void numbers_are_read(void **state)
         const char *text;
         double value;
         size_t read;
-    } cases[] = {{"0.25", 0.25, 4}, {"2,causal", 2, 1}, {"0.5,lse", 0.5, 3}, {"-1.5e-3x", -1.5e-3, 7}, {"1.5.5", 1.5, 3},
-                 {"x", 0, 0},       {"", 0, 0},         {".5", 0.5, 2},      {"5.", 5, 2},             {"1e4", 1e4, 3}};
+    } cases[] = {{"0.25", 0.25, 4}, {"2,causal", 2, 1}, {"0.5,lse", 0.5, 3}, {"-1.5e-3x", -1.5e-3, 7},
+                 {"1.5.5", 1.5, 3}, {"x", 0, 0},        {"", 0, 0},          {".5", 0.5, 2},
+                 {"5.", 5, 2},      {"1e4", 1e4, 3}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *stop;
@@ -68,7 +69,8 @@ static void problems_are_read(void **state)
     if (strcmp(localeconv()->decimal_point, ".") == 0)
         skip();
     attn_problem p;
-    assert_int_equal(attn_problem_parse(&p, context, "b1h1q4k4d4:dropout=0.25,scale=0.5,causal", ATTN_FORWARD), ATTN_OK);
+    assert_int_equal(attn_problem_parse(&p, context, "b1h1q4k4d4:dropout=0.25,scale=0.5,causal", ATTN_FORWARD),
+                     ATTN_OK);
     assert_true(p.dropout == 0.25 && p.scale == 0.5);
 }
 
@@ -107,10 +109,8 @@ static void defaults_are_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_read),
-        cmocka_unit_test(numbers_are_written),
-        cmocka_unit_test(problems_are_read),
-        cmocka_unit_test(json_goes_there_and_back),
+        cmocka_unit_test(numbers_are_read),  cmocka_unit_test(numbers_are_written),
+        cmocka_unit_test(problems_are_read), cmocka_unit_test(json_goes_there_and_back),
         cmocka_unit_test(defaults_are_read),
     };
     return cmocka_run_group_tests(tests, choose_language, end);

@@ -43,8 +43,8 @@ static void the_minimum_is_one(void **unused)
     int zeros_before = FEATURES + 1;
     for (int c = 0; c < 4; c++) {
         double w[FEATURES] = {0}, b = 0;
-        attn_logistic p = {.rows = ROWS, .features = FEATURES, .x = x, .labels = labels, .c = strengths[c],
-                           .tolerance = 1e-11};
+        attn_logistic p = {
+            .rows = ROWS, .features = FEATURES, .x = x, .labels = labels, .c = strengths[c], .tolerance = 1e-11};
         assert_int_equal(attn_logistic_fit(context, &p, w, &b, NULL), ATTN_OK);
         int zeros = 0;
         for (int j = 0; j <= FEATURES; j++) {

@@ -181,12 +181,12 @@ static void parameters_have_the_originals_names(void **state)
         {"decoder.dense.bias", 1, {13}},
     };
     const expected recurrent[] = {
-        {"encoder.embedding.weight", 2, {11, 6}},      {"encoder.rnn.weight_ih_l0", 2, {24, 6}},
-        {"encoder.rnn.weight_hh_l1", 2, {24, 8}},      {"encoder.rnn.bias_ih_l1", 1, {24}},
-        {"decoder.attention.W_q.weight", 2, {8, 8}},   {"decoder.attention.W_k.weight", 2, {8, 8}},
-        {"decoder.attention.w_v.weight", 2, {1, 8}},   {"decoder.embedding.weight", 2, {13, 6}},
-        {"decoder.rnn.weight_ih_l0", 2, {24, 14}},     {"decoder.rnn.bias_hh_l0", 1, {24}},
-        {"decoder.dense.weight", 2, {13, 8}},          {"decoder.dense.bias", 1, {13}},
+        {"encoder.embedding.weight", 2, {11, 6}},    {"encoder.rnn.weight_ih_l0", 2, {24, 6}},
+        {"encoder.rnn.weight_hh_l1", 2, {24, 8}},    {"encoder.rnn.bias_ih_l1", 1, {24}},
+        {"decoder.attention.W_q.weight", 2, {8, 8}}, {"decoder.attention.W_k.weight", 2, {8, 8}},
+        {"decoder.attention.w_v.weight", 2, {1, 8}}, {"decoder.embedding.weight", 2, {13, 6}},
+        {"decoder.rnn.weight_ih_l0", 2, {24, 14}},   {"decoder.rnn.bias_hh_l0", 1, {24}},
+        {"decoder.dense.weight", 2, {13, 8}},        {"decoder.dense.bias", 1, {13}},
     };
     attn_model *model = small_model(f, "transformer", ATTN_F32);
     check_parameters(model, transformer, sizeof transformer / sizeof *transformer, 2 * 12 + 2 * 18 + 4);
@@ -207,7 +207,8 @@ typedef struct batch {
 
 static batch make_batch(fixture *f)
 {
-    return (batch){.src = test_ids(f->tape, 2, (int64_t[]){B, TS}, 11, 1), .lens = test_lens(f->tape, B, src_lens),
+    return (batch){.src = test_ids(f->tape, 2, (int64_t[]){B, TS}, 11, 1),
+                   .lens = test_lens(f->tape, B, src_lens),
                    .tgt = test_ids(f->tape, 2, (int64_t[]){B, TT}, V, 2)};
 }
 

@@ -72,8 +72,9 @@ static void wide_beams_find_the_best_of_all(void **state)
         int32_t ids[MOST];
         attn_hypothesis result[2];
         try_all(&found, ids, 0, BOS, 0, alpha);
-        search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300,
-                                                  .length_penalty = alpha}, result);
+        search(context,
+               &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
+               result);
         for (int row = 0; row < 2; row++) { /* two equal sentences: both get the same */
             assert_true(result[row].finished);
             assert_int_equal(result[row].n, found.n);

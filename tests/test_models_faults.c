@@ -51,8 +51,7 @@ static attn_status learn(attn_model *model)
         attn_tensor *src = attn_tensor_make(tape, ATTN_I32, 2, shape, ids);
         attn_tensor *tgt = attn_tensor_make(tape, ATTN_I32, 2, shape, ids);
         attn_seq2seq_options options = {.weights = &maps};
-        attn_tensor *logits =
-            src && tgt ? attn_seq2seq_forward(model, tape, src, NULL, tgt, &options) : NULL;
+        attn_tensor *logits = src && tgt ? attn_seq2seq_forward(model, tape, src, NULL, tgt, &options) : NULL;
         attn_tensor *loss = tgt ? attn_cross_entropy(tape, logits, tgt, NULL) : NULL;
         status = loss ? attn_backward(tape, loss) : attn_context_status(context);
     }
@@ -120,8 +119,8 @@ static attn_status go_back(attn_tape *tape, attn_tensor *y)
     attn_tensor *ones = NULL;
     if (!attn_tensor_needs_grad(y))
         return ATTN_OK;
-    attn_status status = attn_tensor_create(&ones, attn_tape_context(tape), ATTN_F32, attn_tensor_rank(y),
-                                            attn_tensor_shape(y));
+    attn_status status =
+        attn_tensor_create(&ones, attn_tape_context(tape), ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y));
     if (status == ATTN_OK)
         status = attn_backward_from(tape, y, ones);
     attn_tensor_destroy(ones);
@@ -179,8 +178,8 @@ static bool find_sizes(whole_life *life)
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 1}), ATTN_OK);
     for (int i = 0; i < 24 && !taken; i++) {
         int64_t n = sizes[i / 4];
-        life->fill = (small_filling){.config = life->config, .batch = 2, .channels = i & 1, .first = n,
-                                     .others = i & 2 ? n : 3};
+        life->fill =
+            (small_filling){.config = life->config, .batch = 2, .channels = i & 1, .first = n, .others = i & 2 ? n : 3};
         taken = whole(context, life) == ATTN_OK;
         attn_context_clear(context);
     }

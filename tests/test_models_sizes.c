@@ -135,8 +135,11 @@ static int try_size(run *r, run *twin, int64_t n)
     int64_t m = n <= 9 || n == 33 ? n : 3; /* 33 each way: nets that halve an image five times */
     for (int variant = 0; variant < 16; variant++) {
         const int64_t batch = variant & 8 ? n % 2 : 2;
-        r->fill = (small_filling){.config = attn_model_config(r->model), .batch = batch, .channels = variant & 1,
-                            .first = variant & 2 ? m : n, .others = variant & 2 ? n : m};
+        r->fill = (small_filling){.config = attn_model_config(r->model),
+                                  .batch = batch,
+                                  .channels = variant & 1,
+                                  .first = variant & 2 ? m : n,
+                                  .others = variant & 2 ? n : m};
         r->optional = variant & 4;
         bool took = try_once(r);
         taken += took;

@@ -58,7 +58,9 @@ static void fill(int32_t *tokens, int64_t rows, int64_t cols, int64_t all_rows, 
     for (int64_t i = 0; i < all_rows * all_cols; i++) {
         int64_t row = i / all_cols, col = i % all_cols;
         bool inside = row < rows && col < cols;
-        tokens[i] = !inside ? ATTN_RESIDUE_PAD : col == 0 ? ATTN_RESIDUE_CLS : (int32_t)(4 + (row * 7 + col * col) % 20);
+        tokens[i] = !inside    ? ATTN_RESIDUE_PAD
+                    : col == 0 ? ATTN_RESIDUE_CLS
+                               : (int32_t)(4 + (row * 7 + col * col) % 20);
     }
 }
 
@@ -111,7 +113,8 @@ static void checkpoints_have_rows_and_columns_swapped(void **state)
     attn_msa *msa = NULL;
     assert_int_equal(attn_msa_load(&msa, f->context, "tests/data/pt/msa_tiny.pt", NULL), ATTN_OK);
     const attn_named_list *list = attn_model_parameters(attn_msa_model(msa));
-    const char *row = "layers.0.row_self_attention.layer.q_proj.weight", *column = "layers.0.column_self_attention.layer_norm.bias";
+    const char *row = "layers.0.row_self_attention.layer.q_proj.weight",
+               *column = "layers.0.column_self_attention.layer_norm.bias";
     assert_true(test_at(attn_named_find(list, row), 0) == 0.25);
     assert_true(test_at(attn_named_find(list, column), 0) == -0.5);
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "embed_dim", 0), 4);
@@ -192,8 +195,9 @@ static void padding_and_bounds_change_nothing(void **state)
     fill(tokens + R * C, ROWS, COLS, R, C);
     fill(single, ROWS, COLS, ROWS, COLS);
     set_regression(f->msa);
-    assert_int_equal(attn_msa_run(f->msa, single, 1, ROWS, COLS, &(attn_msa_options){.logits = true, .contacts = true},
-                                  &result), ATTN_OK);
+    assert_int_equal(
+        attn_msa_run(f->msa, single, 1, ROWS, COLS, &(attn_msa_options){.logits = true, .contacts = true}, &result),
+        ATTN_OK);
     for (int i = 0; i < ROWS * COLS * 33; i++) {
         alone[i] = test_at(result.logits, i);
     }
@@ -223,8 +227,8 @@ static void a_run_that_ends_early_has_the_same_bits(void **state)
     int32_t tokens[R * C];
     float contacts[MAP], first[X], columns[COLUMNS];
     const int64_t one = 1;
-    attn_msa_options all = {.logits = true, .contacts = true, .column_maps = true, .map_layer = LAYERS, .layers = &one,
-                            .nlayers = 1};
+    attn_msa_options all = {
+        .logits = true, .contacts = true, .column_maps = true, .map_layer = LAYERS, .layers = &one, .nlayers = 1};
     attn_msa_result result;
     fill(tokens, R, C, R, C);
     set_regression(f->msa);
@@ -316,7 +320,8 @@ static void maps_of_one_layer(void **state)
     for (wanted.map_layer = 1; wanted.map_layer <= LAYERS; wanted.map_layer++) {
         assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
         assert_int_equal(attn_tensor_dim(result.row_maps, 1), 1);
-        assert_memory_equal(attn_tensor_data(result.row_maps), rows + (wanted.map_layer - 1) * ROW, sizeof(float) * ROW);
+        assert_memory_equal(attn_tensor_data(result.row_maps), rows + (wanted.map_layer - 1) * ROW,
+                            sizeof(float) * ROW);
         assert_memory_equal(attn_tensor_data(result.column_maps), columns + (wanted.map_layer - 1) * COLUMN,
                             sizeof(float) * COLUMN);
     }
@@ -409,7 +414,8 @@ static void errors_say_what_is_wrong(void **state)
     assert_int_equal(attn_msa_load(&none, f->context, "no/such.pt", NULL), ATTN_NOT_FOUND);
     assert_null(none);
     attn_context_clear(f->context);
-    assert_int_equal(attn_msa_load(&none, f->context, "tests/data/pt/msa_tiny-contact-regression.pt", NULL), ATTN_FORMAT);
+    assert_int_equal(attn_msa_load(&none, f->context, "tests/data/pt/msa_tiny-contact-regression.pt", NULL),
+                     ATTN_FORMAT);
     assert_non_null(strstr(attn_context_error(f->context), "args.arch"));
 }
 
@@ -417,11 +423,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(published_models_have_their_size),   TEST(checkpoints_have_rows_and_columns_swapped),
-        TEST(saved_models_are_loaded_again),      TEST(contacts_follow_their_formula),
-        TEST(padding_and_bounds_change_nothing),  TEST(memory_is_planned),
+        TEST(published_models_have_their_size),
+        TEST(checkpoints_have_rows_and_columns_swapped),
+        TEST(saved_models_are_loaded_again),
+        TEST(contacts_follow_their_formula),
+        TEST(padding_and_bounds_change_nothing),
+        TEST(memory_is_planned),
         TEST(a_run_stays_within_its_plan),
-        TEST(maps_of_one_layer),                  TEST(a_run_that_ends_early_has_the_same_bits),
+        TEST(maps_of_one_layer),
+        TEST(a_run_that_ends_early_has_the_same_bits),
         TEST(budgets_change_rounding_only),
         TEST(errors_say_what_is_wrong),
     };

@@ -60,8 +60,8 @@ static attn_tensor *parameter(const attn_msa *msa, const char *name)
 
 /* Two alignments: three rows of six, among them a gap and a masked residue; two rows of four. */
 static const int32_t batch[B * R * C] = {
-    0, 4, 5, 30, 7, 8, 0, 9, 32, 11, 12, 13, 0, 30, 30, 6, 6, 6, /* 30 is a gap, 32 a masked residue */
-    0, 5, 6, 7, PAD, PAD, 0, 8, 30, 10, PAD, PAD, PAD, PAD, PAD, PAD, PAD, PAD,
+    0, 4, 5, 30, 7,   8,   0, 9, 32, 11, 12,  13,  0,   30,  30,  6,   6,   6, /* 30 is a gap, 32 a masked residue */
+    0, 5, 6, 7,  PAD, PAD, 0, 8, 30, 10, PAD, PAD, PAD, PAD, PAD, PAD, PAD, PAD,
 };
 
 /* ---------------------------------------------------------------------------------------------- embedding */
@@ -72,14 +72,16 @@ static void check_embedding(fixture *f, int64_t row_channels)
 {
     attn_config_set_int(f->config, "embed_positions_msa_dim", row_channels);
     attn_msa *msa = make(f);
-    const attn_tensor *tokens = parameter(msa, "embed_tokens.weight"), *places = parameter(msa, "embed_positions.weight"),
+    const attn_tensor *tokens = parameter(msa, "embed_tokens.weight"),
+                      *places = parameter(msa, "embed_positions.weight"),
                       *rows = parameter(msa, "msa_position_embedding");
     assert_int_equal(attn_tensor_dim(rows, 1), 1024);
     assert_int_equal(attn_tensor_dim(rows, 3), row_channels);
     assert_int_equal(attn_tensor_dim(places, 0), C + 2); /* positions from padding_idx + 1 on */
     const int64_t first = 0;
     attn_msa_result result;
-    assert_int_equal(attn_msa_run(msa, batch, B, R, C, &(attn_msa_options){.layers = &first, .nlayers = 1}, &result), ATTN_OK);
+    assert_int_equal(attn_msa_run(msa, batch, B, R, C, &(attn_msa_options){.layers = &first, .nlayers = 1}, &result),
+                     ATTN_OK);
     for (int i = 0; i < B * R * C; i++) {
         double x[DIM], mean = 0, variance = 0;
         for (int d = 0; d < DIM; d++) {
@@ -110,7 +112,8 @@ static void only_the_last_representation_is_normalised(void **state)
     attn_msa *msa = make(f);
     const int64_t layers[] = {LAYERS - 1, LAYERS};
     attn_msa_result result;
-    assert_int_equal(attn_msa_run(msa, batch, 1, R, C, &(attn_msa_options){.layers = layers, .nlayers = 2}, &result), ATTN_OK);
+    assert_int_equal(attn_msa_run(msa, batch, 1, R, C, &(attn_msa_options){.layers = layers, .nlayers = 2}, &result),
+                     ATTN_OK);
     for (int k = 0; k < 2; k++) {
         double off = 0;
         for (int i = 0; i < R * C; i++) {
@@ -132,8 +135,8 @@ static void only_the_last_representation_is_normalised(void **state)
 static attn_nn_msa_attention attention_of(fixture *f, attn_named_list *parameters, double dropout)
 {
     attn_nn_msa_attention layer;
-    attn_nn_builder builder = {.context = f->context, .parameters = parameters, .dtype = ATTN_F64, .seed = 3,
-                               .policy = ATTN_POLICY_TORCH};
+    attn_nn_builder builder = {
+        .context = f->context, .parameters = parameters, .dtype = ATTN_F64, .seed = 3, .policy = ATTN_POLICY_TORCH};
     attn_nn_msa_attention_init(&layer, &builder, DIM, HEADS, dropout, -10000);
     return layer;
 }
@@ -232,7 +235,8 @@ static void maps_of_zeros_have_no_correction(void **state)
     fixture *f = *state;
     const float weights[LAYERS * HEADS] = {1, -2, 3, 0.5f};
     attn_msa *msa = make(f);
-    attn_tensor *places = parameter(msa, "embed_positions.weight"), *norm = parameter(msa, "emb_layer_norm_before.weight");
+    attn_tensor *places = parameter(msa, "embed_positions.weight"),
+                *norm = parameter(msa, "emb_layer_norm_before.weight");
     for (int i = 0; i < 2; i++) { /* sign of channel 0 says <cls> or residue, whatever stands there */
         for (int64_t p = 0; p < attn_tensor_dim(places, 0); p++)
             test_set(places, p * DIM, p == 2 ? 1e4 : -1e4);
@@ -283,9 +287,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(embedding_follows_its_formula),           TEST(only_the_last_representation_is_normalised),
-        TEST(one_sequence_has_nothing_to_attend_to),   TEST(columns_of_padding_alone_stay_finite),
-        TEST(attention_dropout_is_taken_and_not_used), TEST(maps_of_zeros_have_no_correction),
+        TEST(embedding_follows_its_formula),
+        TEST(only_the_last_representation_is_normalised),
+        TEST(one_sequence_has_nothing_to_attend_to),
+        TEST(columns_of_padding_alone_stay_finite),
+        TEST(attention_dropout_is_taken_and_not_used),
+        TEST(maps_of_zeros_have_no_correction),
         TEST(contacts_hold_no_column_maps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

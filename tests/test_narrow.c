@@ -12,8 +12,8 @@
 enum { MOST = 1 << 15 };
 
 static const char *const problems[] = {
-    "b2h3q33k50d5v7", "b1h8q32k32d8", "b5h8q31k65d8", "b40h4q7k9d3", "b1h2q100k70d16", "b3h1q1k1d1", "b2h2q64k33d2v16",
-    "axis9x40c64h8:row", "axis40x9c64h8:col", NULL,
+    "b2h3q33k50d5v7", "b1h8q32k32d8",    "b5h8q31k65d8",      "b40h4q7k9d3",       "b1h2q100k70d16",
+    "b3h1q1k1d1",     "b2h2q64k33d2v16", "axis9x40c64h8:row", "axis40x9c64h8:col", NULL,
 };
 
 typedef struct arrays {
@@ -37,8 +37,8 @@ static arrays *fill(void)
     return a;
 }
 
-static void run(attn_context *c, const char *text, attn_direction direction, const char *solver, int threads,
-                arrays *a, bool accumulate)
+static void run(attn_context *c, const char *text, attn_direction direction, const char *solver, int threads, arrays *a,
+                bool accumulate)
 {
     attn_problem p;
     attn_plan *plan;
@@ -53,8 +53,15 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
         if (attn_plan_span(plan, (attn_array)array, &span))
             assert_true(span.low >= 0 && span.high <= MOST);
     }
-    attn_arrays given = {.q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse, .dout = a->dout, .dq = a->grad[0],
-                         .dk = a->grad[1], .dv = a->grad[2]};
+    attn_arrays given = {.q = a->q,
+                         .k = a->k,
+                         .v = a->v,
+                         .o = a->o,
+                         .lse = a->lse,
+                         .dout = a->dout,
+                         .dq = a->grad[0],
+                         .dk = a->grad[1],
+                         .dv = a->grad[2]};
     assert_int_equal(attn_plan_execute(plan, &given, NULL), ATTN_OK);
     attn_plan_destroy(plan);
 }

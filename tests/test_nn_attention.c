@@ -20,8 +20,12 @@ static int begin(void **state)
     static fixture f;
     f = (fixture){.context = test_context()};
     f.parameters = f.constants = (attn_named_list){.context = f.context, .owns = true};
-    f.builder = (attn_nn_builder){.context = f.context, .parameters = &f.parameters, .constants = &f.constants,
-                                  .dtype = ATTN_F64, .seed = 3, .policy = ATTN_POLICY_TORCH};
+    f.builder = (attn_nn_builder){.context = f.context,
+                                  .parameters = &f.parameters,
+                                  .constants = &f.constants,
+                                  .dtype = ATTN_F64,
+                                  .seed = 3,
+                                  .policy = ATTN_POLICY_TORCH};
     attn_tape_create(&f.tape, f.context);
     attn_tape_reset(f.tape, &(attn_tape_options){0});
     *state = &f;
@@ -116,8 +120,8 @@ static void additive_follows_its_formula(void **state)
         for (int j = 0; j < TK; j++) {
             double sum = 0;
             for (int c = 0; c < 7; c++) {
-                sum += test_at(layer.w_v, c) *
-                       tanh(test_at(pq, row * 7 + c) + test_at(pk, ((row / TQ) * TK + j) * 7 + c));
+                sum +=
+                    test_at(layer.w_v, c) * tanh(test_at(pq, row * 7 + c) + test_at(pk, ((row / TQ) * TK + j) * 7 + c));
             }
             weights[row * TK + j] = sum;
         }
@@ -285,14 +289,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(dot_product_follows_its_formula),
-        TEST(additive_follows_its_formula),
-        TEST(time_major_keys_are_the_same_keys),
-        TEST(multi_head_is_its_heads_side_by_side),
-        TEST(a_length_of_zero_gives_zero_or_the_mean),
-        TEST(lengths_may_differ_by_query),
-        TEST(positions_are_sines_and_cosines),
-        TEST(recurrent_layers_stop_where_sentences_end),
+        TEST(dot_product_follows_its_formula),         TEST(additive_follows_its_formula),
+        TEST(time_major_keys_are_the_same_keys),       TEST(multi_head_is_its_heads_side_by_side),
+        TEST(a_length_of_zero_gives_zero_or_the_mean), TEST(lengths_may_differ_by_query),
+        TEST(positions_are_sines_and_cosines),         TEST(recurrent_layers_stop_where_sentences_end),
         TEST(shapes_that_do_not_fit_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,8 +18,8 @@ static void begin(fixture *f, uint64_t seed)
 {
     *f = (fixture){.context = test_context()};
     f->parameters = f->constants = (attn_named_list){.context = f->context, .owns = true};
-    f->builder = (attn_nn_builder){.context = f->context, .parameters = &f->parameters, .constants = &f->constants,
-                                   .seed = seed};
+    f->builder = (attn_nn_builder){
+        .context = f->context, .parameters = &f->parameters, .constants = &f->constants, .seed = seed};
 }
 
 static void end(fixture *f)

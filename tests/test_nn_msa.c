@@ -23,8 +23,12 @@ static const attn_nn_axial_options small = {.dim = D, .ffn_dim = F, .heads = HEA
 
 static void build(fixture *f, attn_dtype dtype, const attn_nn_axial_options *options)
 {
-    f->builder = (attn_nn_builder){.context = f->context, .parameters = &f->parameters, .constants = &f->constants,
-                                   .dtype = dtype, .seed = 3, .policy = ATTN_POLICY_TORCH};
+    f->builder = (attn_nn_builder){.context = f->context,
+                                   .parameters = &f->parameters,
+                                   .constants = &f->constants,
+                                   .dtype = dtype,
+                                   .seed = 3,
+                                   .policy = ATTN_POLICY_TORCH};
     attn_nn_axial_layer_init(&f->layer, &f->builder, options);
 }
 
@@ -73,7 +77,8 @@ static attn_tensor *build_layer(attn_tape *tape, attn_tensor *const *in, const v
     attn_nn_axial_layer layer = *c->layer;
     attn_nn_msa_attention *attention = c->block == 0 ? &layer.rows : &layer.columns;
     attn_nn_layer_norm *norms[] = {&layer.rows_norm, &layer.columns_norm, &layer.ffn_norm};
-    attn_nn_linear *first = c->block == 2 ? &layer.fc1 : &attention->q, *second = c->block == 2 ? &layer.fc2 : &attention->k;
+    attn_nn_linear *first = c->block == 2 ? &layer.fc1 : &attention->q,
+                   *second = c->block == 2 ? &layer.fc2 : &attention->k;
     norms[c->block]->weight = in[1];
     norms[c->block]->bias = in[2];
     *first = (attn_nn_linear){in[3], in[4]};
@@ -95,8 +100,8 @@ static void gradients_are_differences(void **state)
     for (int64_t i = 0; i < f->parameters.n; i++) { /* those that are not looked at */
         attn_tensor_set_needs_grad(f->parameters.items[i].tensor, false);
     }
-    const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}},    {1, {D}},    {2, {D, D}}, {1, {D}},
-                                         {2, {D, D}},       {1, {D}},    {2, {D, D}}, {2, {D, D}}};
+    const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}},    {2, {D, D}}, {1, {D}},
+                                         {2, {D, D}},       {1, {D}}, {2, {D, D}}, {2, {D, D}}};
     const gradcheck_input ffn[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}}, {2, {F, D}}, {1, {F}}, {2, {D, F}}, {1, {D}}};
     for (int block = 0; block < 3; block++) {
         choice c = {&f->layer, block};

@@ -25,8 +25,12 @@ static int begin(void **state)
     static fixture f;
     f = (fixture){.context = test_context()};
     f.parameters = f.constants = (attn_named_list){.context = f.context, .owns = true};
-    f.builder = (attn_nn_builder){.context = f.context, .parameters = &f.parameters, .constants = &f.constants,
-                                  .dtype = ATTN_F64, .seed = 3, .policy = ATTN_POLICY_TORCH};
+    f.builder = (attn_nn_builder){.context = f.context,
+                                  .parameters = &f.parameters,
+                                  .constants = &f.constants,
+                                  .dtype = ATTN_F64,
+                                  .seed = 3,
+                                  .policy = ATTN_POLICY_TORCH};
     attn_tape_create(&f.tape, f.context);
     attn_tape_reset(f.tape, &(attn_tape_options){0});
     *state = &f;
@@ -78,8 +82,8 @@ static attn_tensor *build_attention(attn_tape *t, tensors in, const void *user)
 static void gradients_of_attention_over_images(void **state)
 {
     (void)state;
-    attn_nn_image_attention_options o = {.in = 2, .mid = 4, .out = 2, .heads = 2, .max_positions = 4, .relative = true,
-                                         .bias = true, .project = true};
+    attn_nn_image_attention_options o = {
+        .in = 2, .mid = 4, .out = 2, .heads = 2, .max_positions = 4, .relative = true, .bias = true, .project = true};
     const gradcheck_input x = {4, {1, 2, 3, 4}}, w = {4, {8, 2, 1, 1}}, out = {4, {2, 8, 1, 1}}, all = {1, {8}};
     gradcheck(2, build_attention, &o, 10, IN(x, w, w, w, out, {2, {7, 2}}, {2, {7, 2}}, all, all, {1, {2}}));
     for (int border = ATTN_BORDER_MASK; border <= ATTN_BORDER_SHIFT; border++) {
@@ -116,8 +120,8 @@ static void gradients_of_non_local_blocks(void **state)
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN) {
             continue; /* has no theta and phi: the next test */
         }
-        attn_nn_non_local layer = {.pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true,
-                                   .batch_norm = true};
+        attn_nn_non_local layer = {
+            .pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true, .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
         gradcheck(2, build_non_local, &layer, n, IN(x, w, w, w, {4, {4, 2, 1, 1}}, c, c, {4, {1, 4, 1, 1}}));
     }
@@ -289,12 +293,12 @@ static void bad_sizes_are_errors(void **state)
 {
     fixture *f = *state;
     attn_nn_image_attention attention;
-    attn_nn_image_attention_options o = {.in = 3, .mid = 4, .out = 2, .heads = 2, .window = 4, .relative = true,
-                                         .project = true};
+    attn_nn_image_attention_options o = {
+        .in = 3, .mid = 4, .out = 2, .heads = 2, .window = 4, .relative = true, .project = true};
     attn_nn_image_attention_init(&attention, &f->builder, &o);
     expect_error(f, ATTN_ARGUMENT, "odd number of taps");
-    o = (attn_nn_image_attention_options){.in = 3, .mid = 3, .out = 2, .heads = 2, .max_positions = 4, .relative = true,
-                                          .project = true};
+    o = (attn_nn_image_attention_options){
+        .in = 3, .mid = 3, .out = 2, .heads = 2, .max_positions = 4, .relative = true, .project = true};
     attn_nn_image_attention_init(&attention, &f->builder, &o);
     expect_error(f, ATTN_ARGUMENT, "even number of channels");
     o.mid = 4;
@@ -305,7 +309,8 @@ static void bad_sizes_are_errors(void **state)
     attn_nn_conv_init(&conv, &f->builder, &(attn_nn_conv_options){.spatial = 2, .in = 3, .out = 4, .groups = 2});
     expect_error(f, ATTN_ARGUMENT, "2 groups do not divide 3 and 4");
     attn_nn_generalized general;
-    attn_nn_generalized_init(&general, &f->builder, &(attn_nn_generalized_options){.dim = 8, .heads = 2, .position_dim = 6});
+    attn_nn_generalized_init(&general, &f->builder,
+                             &(attn_nn_generalized_options){.dim = 8, .heads = 2, .position_dim = 6});
     expect_error(f, ATTN_ARGUMENT, "a multiple of 4");
     attn_nn_push(&f->builder, "patches");
     attn_nn_patches_init(&conv, &f->builder, 3, 5, 4);

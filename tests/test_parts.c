@@ -170,11 +170,19 @@ static void compare(const attn__parts_kernel *kernel, const sample *s, int turne
     for (int64_t i = 0; i < m * 16 * ld; i++)
         c[i] = 8.0f;
     kernel->begin();
-    kernel->run(&(attn__parts_args){.m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c,
-                                    .ldc = ld, .accumulate = accumulate});
+    kernel->run(&(attn__parts_args){.m = m,
+                                    .n = n,
+                                    .k = tiles(s->k, 32),
+                                    .parts = s->parts,
+                                    .a = a,
+                                    .b = b,
+                                    .c = c,
+                                    .ldc = ld,
+                                    .accumulate = accumulate});
     kernel->end();
-    beside_agrees(kernel, &(attn__parts_args){.m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c,
-                                              .ldc = ld});
+    beside_agrees(kernel,
+                  &(attn__parts_args){
+                      .m = m, .n = n, .k = tiles(s->k, 32), .parts = s->parts, .a = a, .b = b, .c = c, .ldc = ld});
     for (int64_t i = 0; i < s->m * s->n; i++) {
         double got = c[i / s->n * ld + i % s->n] - (accumulate ? 8.0 : 0.0),
                extra = accumulate ? ldexp((double)s->k + 8, -21) : 0;
@@ -292,8 +300,15 @@ static void pack_some(attn__rng *rng, int64_t n, int64_t columns, attn_dtype dty
     attn__parts_side across = packed(tiles(columns, 16), tiles(n, 32), parts);
     for (int64_t r = 0; r < n; r++)
         at[r] = (n - 1 - r) * columns;
-    attn__parts_pack t = {.data = x, .dtype = dtype, .parts = parts, .row_at = at, .rows = n, .columns = columns,
-                          .keyed = keyed, .along = along, .across = across};
+    attn__parts_pack t = {.data = x,
+                          .dtype = dtype,
+                          .parts = parts,
+                          .row_at = at,
+                          .rows = n,
+                          .columns = columns,
+                          .keyed = keyed,
+                          .along = along,
+                          .across = across};
     assert_true(attn__parts_pack_rows(&t, 0, tiles(n, 32) * 32));
     look_at_packed(&t);
     static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fffffff, 0xffffffff, 0x7f7fffff};
@@ -421,8 +436,16 @@ static void odd_weights_are_told(void **state)
     static _Alignas(64) uint16_t tiles_of[3][2 * 3 * ATTN__PARTS_TILE];
     for (int parts = 1; parts <= 3; parts += 2) {
         attn__parts_side side = {NULL, (int64_t)parts * ATTN__PARTS_TILE, 0, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
-        attn__parts_weights args = {.rows = ROWS, .keys = KEYS, .ld = KEYS, .s = x[0], .dp = x[1], .factor = 1,
-                                    .parts = parts, .p = side, .across = side, .along = side};
+        attn__parts_weights args = {.rows = ROWS,
+                                    .keys = KEYS,
+                                    .ld = KEYS,
+                                    .s = x[0],
+                                    .dp = x[1],
+                                    .factor = 1,
+                                    .parts = parts,
+                                    .p = side,
+                                    .across = side,
+                                    .along = side};
         args.p.data = tiles_of[0];
         args.across.data = tiles_of[1];
         args.along.data = tiles_of[2];
@@ -461,8 +484,15 @@ static void products_call_what_is_beside_them(void **state)
         memset(c, 0, sizeof c);
         for (int i = 0; i < 80; i++)
             bias[i] = (float)attn__rng_normal(&rng);
-        attn__parts_args args = {.m = s.m / 16, .n = s.n / 16, .k = tiles(s.k, 32), .parts = 3, .a = a, .b = b,
-                                 .c = c[0], .ldc = 80, .column_bias = bias};
+        attn__parts_args args = {.m = s.m / 16,
+                                 .n = s.n / 16,
+                                 .k = tiles(s.k, 32),
+                                 .parts = 3,
+                                 .a = a,
+                                 .b = b,
+                                 .c = c[0],
+                                 .ldc = 80,
+                                 .column_bias = bias};
         counter count = {.beside.portion = count_call};
         kernel->begin();
         kernel->run(&args);
@@ -500,7 +530,8 @@ static void rows_are_split_piece_by_piece(void **state)
     to.data = pieces;
     for (int64_t r = 0; r < 32; r++) {
         for (int64_t at = 0; at < COLUMNS; at += r % 2 ? 32 : 64)
-            assert_true(kernel->split_row(&rows, &to, r, at, at + (r % 2 ? 32 : 64) < COLUMNS ? at + (r % 2 ? 32 : 64) : COLUMNS));
+            assert_true(kernel->split_row(&rows, &to, r, at,
+                                          at + (r % 2 ? 32 : 64) < COLUMNS ? at + (r % 2 ? 32 : 64) : COLUMNS));
     }
     assert_memory_equal(whole, pieces, sizeof whole);
     x[5 * COLUMNS + 97] = INFINITY;

@@ -76,8 +76,12 @@ static bool feed_all(attn__parts_feed *f, int64_t portions)
 
 static void multiply(int64_t m, int64_t n, int64_t k)
 {
-    attn__parts_args args = {.m = (m + SIDE - 1) / SIDE, .n = (n + SIDE - 1) / SIDE, .k = (k + DEPTH - 1) / DEPTH,
-                             .parts = ATTN__PARTS_F32, .c = sums, .ldc = 6 * SIDE};
+    attn__parts_args args = {.m = (m + SIDE - 1) / SIDE,
+                             .n = (n + SIDE - 1) / SIDE,
+                             .k = (k + DEPTH - 1) / DEPTH,
+                             .parts = ATTN__PARTS_F32,
+                             .c = sums,
+                             .ldc = 6 * SIDE};
     args.a = attn__parts_packed(tiles_a, args.k, ATTN__PARTS_F32);
     args.b = attn__parts_packed(tiles_b, args.k, ATTN__PARTS_F32);
     kernel->begin();
@@ -154,7 +158,11 @@ static void weights_by_pairs_and_back(void **state)
         f = (attn__parts_feed){.sides = 1};
         f.side[0] = side_of(&v, ATTN__FEED_PAIRS, tiles_b);
         assert_true(feed_all(&f, 9));
-        attn__parts_rows weights = {.data = p.data, .row_at = p.at, .rows = p.n, .columns = p.columns, .factor = 1.0f,
+        attn__parts_rows weights = {.data = p.data,
+                                    .row_at = p.at,
+                                    .rows = p.n,
+                                    .columns = p.columns,
+                                    .factor = 1.0f,
                                     .parts = ATTN__PARTS_F32};
         attn__parts_side to = attn__parts_packed(tiles_a, (v.n + DEPTH - 1) / DEPTH, ATTN__PARTS_F32);
         assert_true(kernel->split_rows(&weights, &to));
@@ -164,8 +172,13 @@ static void weights_by_pairs_and_back(void **state)
             factor[r] = (float)(r + 1);
             was[r] = r % 3 == 0 ? -1.0f : (float)(r % 3) / 4;
         }
-        f = (attn__parts_feed){.drain = {.from = sums, .ld = 6 * SIDE, .row_at = out.at, .rows = p.n,
-                                         .steps = v.columns / DEPTH, .factor = factor, .was = was}};
+        f = (attn__parts_feed){.drain = {.from = sums,
+                                         .ld = 6 * SIDE,
+                                         .row_at = out.at,
+                                         .rows = p.n,
+                                         .steps = v.columns / DEPTH,
+                                         .factor = factor,
+                                         .was = was}};
         for (int64_t s = 0; s < f.drain.steps; s++)
             f.drain.at[s] = out.data + s * DEPTH;
         assert_true(feed_all(&f, 11));

@@ -11,8 +11,8 @@
 #include <string.h>
 
 static const char *const french[] = {"je", "suis", "chez", "moi", ".", "<eos>"};
-static const char *const english[] = {"i'm", "home", "after", "an extraordinarily-long-token-that-must-be-cut-somewhere",
-                                      ".", "<eos>"};
+static const char *const english[] = {
+    "i'm", "home", "after", "an extraordinarily-long-token-that-must-be-cut-somewhere", ".", "<eos>"};
 
 static void keep(const attn_picture *picture, const char *name)
 {
@@ -117,9 +117,10 @@ static void pictures_are_explored(void **state)
 {
     (void)state;
     static const unsigned char png[] = {
-        0x89, 'P', 'N', 'G', 13, 10, 26, 10, 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0, 0x3a,
-        0x7e, 0x9b, 0x55, 0, 0, 0, 10, 'I', 'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0, 0, 0, 0x82, 0, 0x81, 0x77, 0xcd,
-        0x72, 0xb6, 0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
+        0x89, 'P',  'N',  'G',  13,  10,  26,  10,   0,    0,    0,    13,  'I',  'H',  'D',  'R',  0,
+        0,    0,    1,    0,    0,   0,   1,   8,    0,    0,    0,    0,   0x3a, 0x7e, 0x9b, 0x55, 0,
+        0,    0,    10,   'I',  'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0,   0,    0,    0x82, 0,    0x81,
+        0x77, 0xcd, 0x72, 0xb6, 0,   0,   0,   0,    'I',  'E',  'N',  'D', 0xae, 0x42, 0x60, 0x82};
     attn_context *context;
     attn_context_create(&context, NULL);
     /* Query q of the 12 cells looks at its window's tap k with k / 36; a token and 4 cells at each other; a cross. */
@@ -132,14 +133,36 @@ static void pictures_are_explored(void **state)
         cross[i] = i % 7 == 1 ? 0.9f : i % 7 == 6 ? 0.8f : 0.05f;
     const float *all[] = {window[0], window[1], tokens, cross};
     attn_explorer_map maps[] = {
-        {.name = "Windows", .layers = 1, .heads = 2, .rows = 12, .cols = 9, .weights = all, .first_layer = 3,
-         .key_rows = 3, .key_columns = 3, .where = ATTN_KEYS_WINDOW},
-        {.name = "Tokens", .layers = 1, .heads = 1, .rows = 5, .cols = 5, .weights = all + 2, .query_rows = 2,
-         .query_columns = 2, .before = "class token"},
+        {.name = "Windows",
+         .layers = 1,
+         .heads = 2,
+         .rows = 12,
+         .cols = 9,
+         .weights = all,
+         .first_layer = 3,
+         .key_rows = 3,
+         .key_columns = 3,
+         .where = ATTN_KEYS_WINDOW},
+        {.name = "Tokens",
+         .layers = 1,
+         .heads = 1,
+         .rows = 5,
+         .cols = 5,
+         .weights = all + 2,
+         .query_rows = 2,
+         .query_columns = 2,
+         .before = "class token"},
         {.name = "Cross", .layers = 1, .heads = 1, .rows = 12, .cols = 7, .weights = all + 3, .where = ATTN_KEYS_CROSS},
     };
-    attn_explorer explorer = {.title = "picture", .n = 3, .maps = maps, .png = png, .png_size = sizeof png, .width = 1,
-                              .height = 1, .grid_rows = 3, .grid_columns = 4};
+    attn_explorer explorer = {.title = "picture",
+                              .n = 3,
+                              .maps = maps,
+                              .png = png,
+                              .png_size = sizeof png,
+                              .width = 1,
+                              .height = 1,
+                              .grid_rows = 3,
+                              .grid_columns = 4};
     attn_picture page;
     if (attn_explorer_render(&page, context, &explorer) != ATTN_OK)
         fail_msg("%s", attn_context_error(context));
@@ -151,7 +174,8 @@ static void pictures_are_explored(void **state)
     attn_picture_free(context, &page);
     maps[0].cols = 8; /* no window of 3 x 3 */
     assert_int_equal(attn_explorer_render(&page, context, &explorer), ATTN_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(context), "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys"));
+    assert_non_null(
+        strstr(attn_context_error(context), "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys"));
     attn_context_destroy(context);
 }
 
@@ -164,9 +188,26 @@ static void overlays_render(void **state)
     static const unsigned char grey[4] = {0, 80, 160, 255};
     static const float weights[6] = {0, 0.25f, 0.125f, NAN, 0, 0.0625f};
     attn_overlay panels[] = {
-        {.title = "layer 1", .width = 2, .height = 2, .channels = 1, .pixels = grey, .rows = 2, .cols = 3,
-         .weights = weights, .query_row = 1, .query_col = 1, .query_rows = 4, .query_cols = 4},
-        {.title = "none", .width = 2, .height = 2, .channels = 1, .pixels = grey, .rows = 1, .cols = 1, .query_row = -1},
+        {.title = "layer 1",
+         .width = 2,
+         .height = 2,
+         .channels = 1,
+         .pixels = grey,
+         .rows = 2,
+         .cols = 3,
+         .weights = weights,
+         .query_row = 1,
+         .query_col = 1,
+         .query_rows = 4,
+         .query_cols = 4},
+        {.title = "none",
+         .width = 2,
+         .height = 2,
+         .channels = 1,
+         .pixels = grey,
+         .rows = 1,
+         .cols = 1,
+         .query_row = -1},
     };
     attn_picture picture;
     const attn_overlays overlays = {.title = "overlays", .n = 2, .items = panels};
@@ -226,8 +267,8 @@ static void contacts_render(void **state)
     }
     probabilities[2] = 0.9f;
     probabilities[4] = 0.8f;
-    attn_contact_map map = {.title = "contacts", .n = 5, .probabilities = probabilities, .distances = distances,
-                            .top = 1, .least = 2};
+    attn_contact_map map = {
+        .title = "contacts", .n = 5, .probabilities = probabilities, .distances = distances, .top = 1, .least = 2};
     attn_picture one, two;
     assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_SVG), ATTN_OK);
     map.top = 2;

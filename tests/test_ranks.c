@@ -89,8 +89,8 @@ static void waiting_ends(void **state)
 /* Whether a module is opened is told by what becomes of one that is not there. */
 static attn_status joins(const char *const *variables)
 {
-    static const char *const all[] = {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "FLUX_JOB_SIZE", "PMI_SIZE",
-                                      "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"};
+    static const char *const all[] = {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",       "FLUX_JOB_SIZE",
+                                      "PMI_SIZE",  "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"};
     attn_context *c = test_context();
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         unsetenv(all[i]);
@@ -110,8 +110,9 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK); /* a batch job, not a step */
-    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
-                     ATTN_UNSUPPORTED);
+    assert_int_equal(
+        joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
+        ATTN_UNSUPPORTED);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}), ATTN_UNSUPPORTED); /* nobody says how many */
     assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_UNSUPPORTED);
     joins((const char *const[]){NULL});

@@ -69,7 +69,8 @@ static void begin(stack *s)
         s->branches[i] = (branch){s->w[i], s->b[i]};
     }
     for (int i = 0; i < BLOCKS; i++)
-        s->blocks[i] = (attn_reversible_block){{run_branch, &s->branches[2 * i]}, {run_branch, &s->branches[2 * i + 1]}};
+        s->blocks[i] =
+            (attn_reversible_block){{run_branch, &s->branches[2 * i]}, {run_branch, &s->branches[2 * i + 1]}};
 }
 
 static void end(stack *s)
@@ -95,8 +96,8 @@ static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH 
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true, .train = train, .seed = 7});
     /* A site before and one behind: the counter must stand where it would without the second run of the branches. */
     attn_tensor *x = attn_dropout(s->tape, s->x, 0.1);
-    attn_tensor *y = plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks)
-                             : attn_reversible(s->tape, x, BLOCKS, s->blocks);
+    attn_tensor *y =
+        plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, BLOCKS, s->blocks);
     y = attn_dropout(s->tape, y, 0.1);
     assert_non_null(y);
     for (int64_t i = 0; i < attn_tensor_size(y); i++)
@@ -192,7 +193,7 @@ static void what_branches_may_not_do_is_said(void **state)
 /* ------------------------------------------------------------------------------------------ whole model */
 
 typedef struct figures {
-    size_t peak, model; /* bytes at most, and of the model alone */
+    size_t peak, model;    /* bytes at most, and of the model alone */
     double loss, gradient; /* of the input: sum of squares */
 } figures;
 

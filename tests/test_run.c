@@ -84,11 +84,18 @@ static bool progress(void *user, const attn_progress *p)
 /* `settings` as JSON, or NULL to go on. */
 static attn_status train_in(attn_context *context, const attn__keys *keys, job *of, const char *settings)
 {
-    attn__run_kind kind = {.keys = keys, .no_path = "none", .prepare = prepare, .write = write, .steps = steps, .loss = loss};
+    attn__run_kind kind = {
+        .keys = keys, .no_path = "none", .prepare = prepare, .write = write, .steps = steps, .loss = loss};
     attn_config *given = NULL;
     attn_status status = settings ? attn_config_parse(&given, context, settings, strlen(settings), "test") : ATTN_OK;
-    attn__run run = {.context = context, .kind = &kind, .directory = of->directory, .given = given, .resume = !settings,
-                     .progress = progress, .user = of, .no_validation = true};
+    attn__run run = {.context = context,
+                     .kind = &kind,
+                     .directory = of->directory,
+                     .given = given,
+                     .resume = !settings,
+                     .progress = progress,
+                     .user = of,
+                     .no_validation = true};
     run.self = &run;
     if (status == ATTN_OK)
         status = attn__run_train(&run);
@@ -186,13 +193,16 @@ static void a_setting_that_was_added_since(void **state)
 
 static void a_setting_that_was_changed(void **state)
 {
-    static const char *const changes[][2] = {{"\"seed\": 1", "\"seed\": 2"}, {"\"rate\": 0.01", "\"rate\": 0.03"},
-                                             {"\"straight\"", "\"round\"   "}, {"\"constant\"", "\"cosine\"  "},
+    static const char *const changes[][2] = {{"\"seed\": 1", "\"seed\": 2"},
+                                             {"\"rate\": 0.01", "\"rate\": 0.03"},
+                                             {"\"straight\"", "\"round\"   "},
+                                             {"\"constant\"", "\"cosine\"  "},
                                              {"\"label_smoothing\": 0.2", "\"label_smoothing\": 0.1"}};
     (void)state;
     job jobs[2];
     open_all(jobs, 2);
-    assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL), ATTN_INTERRUPTED);
+    assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
+                     ATTN_INTERRUPTED);
     replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\""); /* this one may change, but not get lost */
     assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");

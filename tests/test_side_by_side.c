@@ -88,8 +88,9 @@ static attn_status execute(worker *w, const attn_plan *plan, const float *in, fl
 /* Planned by rule; and measured, where another solver may be chosen by chance: run, but not summed. */
 static attn_status plan_and_run(worker *w)
 {
-    static const char *const problems[] = {"b1h2q9k11d16:causal", "b1h1q5k7d8:bthd,dropout=0.2", "axis3x5c8h2:col",
-                                           "window5x6w3h1d8:zero", "tied3x4h2d8", "addb1h2q4k5d8"};
+    static const char *const problems[] = {"b1h2q9k11d16:causal", "b1h1q5k7d8:bthd,dropout=0.2",
+                                           "axis3x5c8h2:col",     "window5x6w3h1d8:zero",
+                                           "tied3x4h2d8",         "addb1h2q4k5d8"};
     float in[3000], out[2000];
     attn_status status = ATTN_OK;
     for (int i = 0; i < 3000; i++)
@@ -206,8 +207,10 @@ static attn_status models_of_all_kinds(worker *w)
                                  "{\"layers\": 1, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2}",
                                  "tokens", true, tokens, 3);
     if (status == ATTN_OK)
-        status = build_and_learn(w, "vit", "{\"img_size\": 8, \"patch_size\": 4, \"num_classes\": 3, \"in_channels\": 1, "
-                                 "\"num_hiddens\": 8, \"mlp_num_hiddens\": 8, \"num_blks\": 1, \"num_heads\": 2}", "x", false, image, 4);
+        status = build_and_learn(w, "vit",
+                                 "{\"img_size\": 8, \"patch_size\": 4, \"num_classes\": 3, \"in_channels\": 1, "
+                                 "\"num_hiddens\": 8, \"mlp_num_hiddens\": 8, \"num_blks\": 1, \"num_heads\": 2}",
+                                 "x", false, image, 4);
     return status;
 }
 

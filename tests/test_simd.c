@@ -78,11 +78,11 @@ static void exp2_is_right_at_the_edges(void **state)
     (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
-        float x[16] = {0,    -INFINITY, INFINITY, NAN, 1, -1, 127, 128, -126, -149,
-                       -151, -1e30f, 1e30f, -0.0f, 1e-30f, -3};
+        float x[16] = {0,    -INFINITY, INFINITY, NAN,    1,     -1,    127,    128,
+                       -126, -149,      -151,     -1e30f, 1e30f, -0.0f, 1e-30f, -3};
         float y[16];
-        const float want[16] = {1, 0, INFINITY, NAN, 2, 0.5f, 0x1p127f, INFINITY, 0x1p-126f, 0x1p-149f, 0, 0, INFINITY,
-                                1, 1, 0.125f};
+        const float want[16] = {1,         0,         INFINITY, NAN, 2,        0.5f, 0x1p127f, INFINITY,
+                                0x1p-126f, 0x1p-149f, 0,        0,   INFINITY, 1,    1,        0.125f};
         probe->exp2(x, y, 16);
         for (int j = 0; j < 16; j++) {
             if (!(y[j] == want[j] || (isnan(y[j]) && isnan(want[j]))))
@@ -128,9 +128,9 @@ static void powers_below_a_reference_are_within_their_bound(void **state)
 static void powers_of_anything_are_right_at_the_edges(void **state)
 {
     (void)state;
-    const float x[16] = {5,    4,    -INFINITY, NAN,   -115, -144, -160, -1e30f, 0, 1, 2, 3, -1, -2, -3, -4};
-    const float below[16] = {1,  0.5f, 0, NAN, 0x1p-120f, 0x1p-149f, 0, 0, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-6f,
-                             0x1p-7f, 0x1p-8f, 0x1p-9f};
+    const float x[16] = {5, 4, -INFINITY, NAN, -115, -144, -160, -1e30f, 0, 1, 2, 3, -1, -2, -3, -4};
+    const float below[16] = {1,       0.5f,    0,       NAN,     0x1p-120f, 0x1p-149f, 0,       0,
+                             0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-6f,   0x1p-7f,   0x1p-8f, 0x1p-9f};
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         float y[16], any[16], huge[16], far[16];
@@ -234,11 +234,14 @@ static void integers_wrap_and_compare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp2_is_within_its_bound),     cmocka_unit_test(exp2_is_right_at_the_edges),
+        cmocka_unit_test(exp2_is_within_its_bound),
+        cmocka_unit_test(exp2_is_right_at_the_edges),
         cmocka_unit_test(powers_below_a_reference_are_within_their_bound),
         cmocka_unit_test(powers_of_anything_are_right_at_the_edges),
-        cmocka_unit_test(bf16_rounds_to_nearest_even), cmocka_unit_test(transposes_and_parts),
-        cmocka_unit_test(folds_and_choices),           cmocka_unit_test(integers_wrap_and_compare),
+        cmocka_unit_test(bf16_rounds_to_nearest_even),
+        cmocka_unit_test(transposes_and_parts),
+        cmocka_unit_test(folds_and_choices),
+        cmocka_unit_test(integers_wrap_and_compare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,20 +9,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char pdb[] =
-    "HEADER    TEST\n"
-    "ATOM      1  N   ALA A   1      11.104   6.134  -6.504  1.00  0.00           N\n"
-    "ATOM      2  CA AALA A   1      11.639   6.071  -5.147  1.00  0.00           C\n"
-    "ATOM      2  CA BALA A   1      99.000   6.071  -5.147  1.00  0.00           C\n"
-    "ATOM      3  C   ALA A   1      12.689   4.979  -5.052  1.00  0.00           C\n"
-    "ATOM      4  CB  ALA A   1      12.235   7.420  -4.751  1.00  0.00           C\n"
-    "ATOM      5  CA  GLY A   2      14.000   4.000  -4.000  1.00  0.00           C\n"
-    "HETATM    6  CA  MSE A   3A     17.000   8.000  -4.000  1.00  0.00           C\n"
-    "HETATM    7  CB  MSE A   3A     17.000   4.000  -4.000  1.00  0.00           C\n"
-    "HETATM    8  O   HOH A 101      17.000   4.000  -4.000  1.00  0.00           O\n"
-    "ATOM      9  CA  TRP B   7       0.000   0.000   0.000  1.00  0.00           C\n"
-    "ENDMDL\n"
-    "ATOM     10  CA  TRP A   8       0.000   0.000   0.000  1.00  0.00           C\n";
+static const char pdb[] = "HEADER    TEST\n"
+                          "ATOM      1  N   ALA A   1      11.104   6.134  -6.504  1.00  0.00           N\n"
+                          "ATOM      2  CA AALA A   1      11.639   6.071  -5.147  1.00  0.00           C\n"
+                          "ATOM      2  CA BALA A   1      99.000   6.071  -5.147  1.00  0.00           C\n"
+                          "ATOM      3  C   ALA A   1      12.689   4.979  -5.052  1.00  0.00           C\n"
+                          "ATOM      4  CB  ALA A   1      12.235   7.420  -4.751  1.00  0.00           C\n"
+                          "ATOM      5  CA  GLY A   2      14.000   4.000  -4.000  1.00  0.00           C\n"
+                          "HETATM    6  CA  MSE A   3A     17.000   8.000  -4.000  1.00  0.00           C\n"
+                          "HETATM    7  CB  MSE A   3A     17.000   4.000  -4.000  1.00  0.00           C\n"
+                          "HETATM    8  O   HOH A 101      17.000   4.000  -4.000  1.00  0.00           O\n"
+                          "ATOM      9  CA  TRP B   7       0.000   0.000   0.000  1.00  0.00           C\n"
+                          "ENDMDL\n"
+                          "ATOM     10  CA  TRP A   8       0.000   0.000   0.000  1.00  0.00           C\n";
 
 static const char cif[] =
     "data_TEST\n# a comment\n_entry.id TEST\n_struct.title\n;a text\nwith lines\n;\n"
@@ -109,17 +108,16 @@ static void distances_follow_the_rule_asked_for(void **state)
 static void an_imputed_beta_has_ideal_geometry(void **state)
 {
     (void)state;
-    static const char text[] =
-        "ATOM      1  N   ALA A   1       0.000   1.458   0.000\n"
-        "ATOM      2  CA  ALA A   1       0.000   0.000   0.000\n"
-        "ATOM      3  C   ALA A   1       1.430  -0.530   0.000\n"
-        "ATOM      4  N   GLY A   2       5.000   1.458   0.000\n"
-        "ATOM      5  CA  GLY A   2       5.000   0.000   0.000\n"
-        "ATOM      6  C   GLY A   2       6.430  -0.530   0.000\n"
-        "ATOM      4  CB  TRP A   3       0.000   0.000   0.000\n"
-        "ATOM      7  N   TRP A   3       0.000   0.000   1.458\n"
-        "ATOM      8  CA  TRP A   3       0.000   0.000   0.000\n"
-        "ATOM      9  C   TRP A   3       1.430   0.000  -0.530\n";
+    static const char text[] = "ATOM      1  N   ALA A   1       0.000   1.458   0.000\n"
+                               "ATOM      2  CA  ALA A   1       0.000   0.000   0.000\n"
+                               "ATOM      3  C   ALA A   1       1.430  -0.530   0.000\n"
+                               "ATOM      4  N   GLY A   2       5.000   1.458   0.000\n"
+                               "ATOM      5  CA  GLY A   2       5.000   0.000   0.000\n"
+                               "ATOM      6  C   GLY A   2       6.430  -0.530   0.000\n"
+                               "ATOM      4  CB  TRP A   3       0.000   0.000   0.000\n"
+                               "ATOM      7  N   TRP A   3       0.000   0.000   1.458\n"
+                               "ATOM      8  CA  TRP A   3       0.000   0.000   0.000\n"
+                               "ATOM      9  C   TRP A   3       1.430   0.000  -0.530\n";
     attn_context *c = new_context();
     attn_structure *s = NULL;
     int64_t to[3] = {0, 1, 2};

@@ -170,8 +170,8 @@ static void layers_begin(layers *l)
 {
     *l = (layers){.w = begin(true)};
     l->parameters = l->constants = (attn_named_list){.context = l->w.c, .owns = true};
-    l->builder = (attn_nn_builder){.context = l->w.c, .parameters = &l->parameters, .constants = &l->constants,
-                                   .dtype = ATTN_F32, .seed = 3};
+    l->builder = (attn_nn_builder){
+        .context = l->w.c, .parameters = &l->parameters, .constants = &l->constants, .dtype = ATTN_F32, .seed = 3};
 }
 
 static void layers_end(layers *l)
@@ -250,8 +250,8 @@ typedef struct wrong {
     const char *architecture, *key; /* of integers */
     int64_t value;
     int nshape;
-    int64_t shape[3];  /* of positions */
-    int64_t input[4];  /* 0: building fails already */
+    int64_t shape[3]; /* of positions */
+    int64_t input[4]; /* 0: building fails already */
     const char *said;
 } wrong;
 

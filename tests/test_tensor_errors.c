@@ -133,8 +133,9 @@ typedef struct model {
 } model;
 
 static const int64_t shapes[PARAMETERS][2] = {
-    {WORDS, WIDTH}, {3 * WIDTH, WIDTH}, {3 * WIDTH, 0}, {WIDTH, 0}, {WIDTH, 0}, {4 * WIDTH, WIDTH}, {WIDTH, 4 * WIDTH},
-    {WORDS, WIDTH}, {WORDS, 0}, {3 * WIDTH, WIDTH}, {3 * WIDTH, WIDTH}, {3 * WIDTH, 0}, {3 * WIDTH, 0},
+    {WORDS, WIDTH},     {3 * WIDTH, WIDTH}, {3 * WIDTH, 0}, {WIDTH, 0}, {WIDTH, 0},
+    {4 * WIDTH, WIDTH}, {WIDTH, 4 * WIDTH}, {WORDS, WIDTH}, {WORDS, 0}, {3 * WIDTH, WIDTH},
+    {3 * WIDTH, WIDTH}, {3 * WIDTH, 0},     {3 * WIDTH, 0},
 };
 
 static attn_status make_model(model *m, attn_context *c)
@@ -165,10 +166,19 @@ static attn_tensor *forward(attn_tape *t, model *m)
     attn_tensor *x = attn_dropout(t, attn_embedding(t, p[0], ids, 1, NULL, 0), 0.1);
     attn_scope_begin(t);
     attn_tensor *qkv = attn_linear(t, x, p[1], p[2], ATTN_IDENTITY);
-    attn_attention a = {.q = {qkv, 0}, .k = {qkv, WIDTH}, .v = {qkv, 2 * WIDTH}, .rank = 3,
-                        .shape = {BATCH, TIME, WIDTH}, .dropout = 0.1};
-    attn_problem_heads(&a.problem, &(attn_heads){.batch = BATCH, .heads = 2, .queries = TIME, .keys = TIME,
-                                                 .dim = WIDTH / 2, .q_row = 3 * WIDTH, .k_row = 3 * WIDTH,
+    attn_attention a = {.q = {qkv, 0},
+                        .k = {qkv, WIDTH},
+                        .v = {qkv, 2 * WIDTH},
+                        .rank = 3,
+                        .shape = {BATCH, TIME, WIDTH},
+                        .dropout = 0.1};
+    attn_problem_heads(&a.problem, &(attn_heads){.batch = BATCH,
+                                                 .heads = 2,
+                                                 .queries = TIME,
+                                                 .keys = TIME,
+                                                 .dim = WIDTH / 2,
+                                                 .q_row = 3 * WIDTH,
+                                                 .k_row = 3 * WIDTH,
                                                  .v_row = 3 * WIDTH});
     x = attn_add_layer_norm(t, x, attn_attend(t, &a), 0.1, p[3], p[4], 1e-5);
     x = attn_scope_end(t, x);
@@ -265,8 +275,9 @@ static void every_allocation_may_fail(void **state)
     for (; status != ATTN_OK; n++) {
         failing memory = {.fail_at = n};
         attn_context *c;
-        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory),
-                                                                         .threads = 2}), ATTN_OK);
+        assert_int_equal(
+            attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory), .threads = 2}),
+            ATTN_OK);
         status = two_steps(c);
         if (status != ATTN_OK)
             assert_int_equal(status, ATTN_MEMORY);

@@ -6,7 +6,7 @@
 #include "attn/tensor.h"
 
 typedef attn_tensor *const *tensors;
-#define IN(...) ((const gradcheck_input[]){__VA_ARGS__})
+#define IN(...)      ((const gradcheck_input[]){__VA_ARGS__})
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* ------------------------------------------------------------------------------------------ arithmetic */
@@ -21,9 +21,14 @@ static void sums_and_products_broadcast(void **state)
 {
     (void)state;
     static const gradcheck_input pairs[][2] = {
-        {{2, {3, 5}}, {2, {3, 5}}},          {{2, {3, 5}}, {1, {5}}},          {{1, {1}}, {3, {2, 3, 4}}},
-        {{3, {2, 1, 4}}, {3, {1, 3, 1}}},    {{4, {2, 3, 1, 2}}, {2, {4, 1}}}, {{0, {0}}, {2, {2, 3}}},
-        {{4, {2, 3, 2, 3}}, {4, {1, 3, 1, 3}}}, {{1, {1}}, {1, {1}}},
+        {{2, {3, 5}}, {2, {3, 5}}},
+        {{2, {3, 5}}, {1, {5}}},
+        {{1, {1}}, {3, {2, 3, 4}}},
+        {{3, {2, 1, 4}}, {3, {1, 3, 1}}},
+        {{4, {2, 3, 1, 2}}, {2, {4, 1}}},
+        {{0, {0}}, {2, {2, 3}}},
+        {{4, {2, 3, 2, 3}}, {4, {1, 3, 1, 3}}},
+        {{1, {1}}, {1, {1}}},
     };
     for (int op = 0; op < 3; op++) {
         for (int i = 0; i < COUNT(pairs); i++)
@@ -105,14 +110,14 @@ static void matrix_products_in_every_transposition(void **state)
 static attn_tensor *build_shapes(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
-    attn_tensor *x = attn_permute(t, in[0], (int[]){2, 0, 1});               /* [4,2,3] */
-    attn_tensor *y = attn_reshape(t, in[1], 3, (int64_t[]){4, -1, 3});       /* [4,1,3] */
-    attn_tensor *z = attn_concat(t, (attn_tensor *[]){x, y, x}, 3, 1);       /* [4,5,3] */
-    attn_tensor *s = attn_slice(t, z, 1, 1, 4);                              /* [4,3,3] */
-    attn_tensor *u = attn_slice(t, attn_slice(t, z, 0, 1, 4), 2, 0, 2);      /* [3,5,2] */
+    attn_tensor *x = attn_permute(t, in[0], (int[]){2, 0, 1});          /* [4,2,3] */
+    attn_tensor *y = attn_reshape(t, in[1], 3, (int64_t[]){4, -1, 3});  /* [4,1,3] */
+    attn_tensor *z = attn_concat(t, (attn_tensor *[]){x, y, x}, 3, 1);  /* [4,5,3] */
+    attn_tensor *s = attn_slice(t, z, 1, 1, 4);                         /* [4,3,3] */
+    attn_tensor *u = attn_slice(t, attn_slice(t, z, 0, 1, 4), 2, 0, 2); /* [3,5,2] */
     attn_tensor *v = attn_reshape(t, attn_concat(t, (attn_tensor *[]){s, s}, 2, -1), 2, (int64_t[]){8, 9});
-    return attn_concat(t, (attn_tensor *[]){attn_reshape(t, u, 1, (int64_t[]){-1}), attn_reshape(t, v, 1, (int64_t[]){72})},
-                       2, 0);
+    return attn_concat(
+        t, (attn_tensor *[]){attn_reshape(t, u, 1, (int64_t[]){-1}), attn_reshape(t, v, 1, (int64_t[]){72})}, 2, 0);
 }
 
 static void shapes_change_and_parts_join(void **state)
@@ -233,7 +238,10 @@ static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
 {
     (void)state;
     const attn_cross_entropy_options options[] = {
-        {0}, {.has_ignore = true, .ignore = 1}, {.label_smoothing = 0.2}, {.has_ignore = true, .ignore = -100, .divisor = 7},
+        {0},
+        {.has_ignore = true, .ignore = 1},
+        {.label_smoothing = 0.2},
+        {.has_ignore = true, .ignore = -100, .divisor = 7},
         {.has_ignore = true, .ignore = 1, .label_smoothing = 0.1, .divisor = 3},
     };
     for (int i = 0; i < COUNT(options); i++)
@@ -271,8 +279,14 @@ enum { BATCH = 2, HEADS = 2, TIME = 3, DIM = 4, WIDTH = HEADS * DIM };
 static attn_attention heads_attention(attn_operand q, attn_operand k, attn_operand v, int64_t row, attn_causal causal)
 {
     attn_attention a = {.q = q, .k = k, .v = v, .rank = 3, .shape = {BATCH, TIME, WIDTH}};
-    attn_problem_heads(&a.problem, &(attn_heads){.batch = BATCH, .heads = HEADS, .queries = TIME, .keys = TIME,
-                                                 .dim = DIM, .q_row = row, .k_row = row, .v_row = row,
+    attn_problem_heads(&a.problem, &(attn_heads){.batch = BATCH,
+                                                 .heads = HEADS,
+                                                 .queries = TIME,
+                                                 .keys = TIME,
+                                                 .dim = DIM,
+                                                 .q_row = row,
+                                                 .k_row = row,
+                                                 .v_row = row,
                                                  .causal = causal});
     return a;
 }
@@ -288,7 +302,11 @@ static attn_tensor *build_attend(attn_tape *t, tensors in, const void *user)
                             3 * WIDTH, ATTN_CAUSAL_TOP_LEFT);
     else
         a = heads_attention((attn_operand){in[0], 0}, (attn_operand){in[how == 3 ? 0 : 1], 0},
-                            (attn_operand){in[how == 3 ? 0 : how == 2 ? 1 : 2], 0}, 0, ATTN_CAUSAL_NONE);
+                            (attn_operand){in[how == 3   ? 0
+                                              : how == 2 ? 1
+                                                         : 2],
+                                           0},
+                            0, ATTN_CAUSAL_NONE);
     a.dropout = how == 0 ? 0.3 : 0;
     attn_tensor *y = attn_attend(t, &a);
     return how == 4 ? attn_add(t, y, in[0]) : y;

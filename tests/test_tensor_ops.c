@@ -40,7 +40,7 @@ static attn_tensor *random_tensor(world w, int rank, const int64_t *shape, uint6
 }
 
 #define TENSOR(seed, ...) random_tensor(w, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__}, seed)
-#define NUMBERS(tensor) ((double *)attn_tensor_data(tensor))
+#define NUMBERS(tensor)   ((double *)attn_tensor_data(tensor))
 
 static void assert_near(double got, double expected)
 {
@@ -124,8 +124,8 @@ static void cross_entropy_and_lookups(void **state)
     world w = make_world(NULL, 2);
     attn_tensor *x = TENSOR(1, 3, 4), *table = TENSOR(2, 5, 3), *position = TENSOR(3, 4, 3);
     attn_tensor *ids = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){3}, (int32_t[]){2, 0, 3});
-    attn_tensor *loss = attn_cross_entropy(w.t, x, ids, &(attn_cross_entropy_options){.has_ignore = true, .ignore = 0,
-                                                                                      .label_smoothing = 0.2});
+    attn_tensor *loss = attn_cross_entropy(
+        w.t, x, ids, &(attn_cross_entropy_options){.has_ignore = true, .ignore = 0, .label_smoothing = 0.2});
     double expected = 0;
     for (int r = 0; r < 3; r += 2) {
         double sum = 0, mean = 0;
@@ -189,8 +189,9 @@ static attn_tensor *build_recurrence(attn_tape *t, tensors in, attn_activation a
     x = attn_concat(t, (attn_tensor *[]){x, attn_affine(t, x, -1, 0), x}, 3, 0);
     attn_tensor *y = attn_gru(t, x, NULL, gates, gates, bias, bias);
     int32_t labels[] = {0, 36, 5, 5, 7};
-    attn_tensor *loss = attn_cross_entropy(t, attn_slice(t, y, 0, 2, 3), attn_tensor_make(t, ATTN_I32, 1,
-                                           (int64_t[]){5}, labels), &(attn_cross_entropy_options){.label_smoothing = 0.1});
+    attn_tensor *loss =
+        attn_cross_entropy(t, attn_slice(t, y, 0, 2, 3), attn_tensor_make(t, ATTN_I32, 1, (int64_t[]){5}, labels),
+                           &(attn_cross_entropy_options){.label_smoothing = 0.1});
     return attn_add(t, y, loss);
 }
 
@@ -266,7 +267,8 @@ static void functions_are_accurate(void **state)
             attn_tensor *t = attn_activate(w.t, attn_tensor_make(w.t, ATTN_F32, 1, (int64_t[]){N}, x), a);
             memcpy(y, attn_tensor_data(t), sizeof y);
             for (int i = 0; i < N; i++) {
-                double expected = activated((double)x[i], a), scale = a >= ATTN_TANH ? fabs(expected) : fabs((double)x[i]);
+                double expected = activated((double)x[i], a),
+                       scale = a >= ATTN_TANH ? fabs(expected) : fabs((double)x[i]);
                 if (!(fabs((double)y[i] - expected) <= 4e-7 * scale + 1e-37))
                     fail_msg("%s, activation %d of %g: %.9g instead of %.9g", attn_isa_name(isa), (int)a, (double)x[i],
                              (double)y[i], expected);
@@ -276,7 +278,8 @@ static void functions_are_accurate(void **state)
         attn_tensor *t = attn_tensor_make(w.t, ATTN_F32, 1, (int64_t[]){5}, special);
         for (attn_activation a = ATTN_RELU; a <= ATTN_SIGMOID; a++)
             assert_true(isnan(((float *)attn_tensor_data(attn_activate(w.t, t, a)))[0]));
-        float *s = attn_tensor_data(attn_activate(w.t, t, ATTN_SIGMOID)), *h = attn_tensor_data(attn_activate(w.t, t, ATTN_TANH));
+        float *s = attn_tensor_data(attn_activate(w.t, t, ATTN_SIGMOID)),
+              *h = attn_tensor_data(attn_activate(w.t, t, ATTN_TANH));
         assert_true(s[1] == 1 && s[2] == 0 && s[3] == 1 && s[4] == 0);
         assert_true(h[1] == 1 && h[2] == -1 && h[3] == 1 && h[4] == -1);
         end_world(w);
@@ -292,7 +295,8 @@ static void one_pass_of_adam(void **state)
             continue;
         float p[N], m[N], v[N], g[N];
         for (int i = 0; i < N; i++) {
-            p[i] = (float)i / 7, m[i] = 0.1f * (float)(i % 5), v[i] = 0.01f * (float)(i % 3), g[i] = (float)(i % 4) - 1.5f;
+            p[i] = (float)i / 7, m[i] = 0.1f * (float)(i % 5), v[i] = 0.01f * (float)(i % 3),
+            g[i] = (float)(i % 4) - 1.5f;
         }
         attn__rows_args args = {.x = g, .y = p, .y2 = m, .y3 = v, .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1}};
         attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 0, N);

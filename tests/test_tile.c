@@ -110,8 +110,8 @@ static void check_packed_column(const attn__tile_kernel *kernel, const attn__pac
 {
     int64_t n = t->vectors * kernel->lanes;
     for (int64_t i = 0; i < t->m; i++) {
-        attn__tile_args plain = {.k = t->k, .a = t->a + i / kernel->group * t->group + i % kernel->group,
-                                 .ak = t->ak, .b = t->b, .ldb = n};
+        attn__tile_args plain = {
+            .k = t->k, .a = t->a + i / kernel->group * t->group + i % kernel->group, .ak = t->ak, .b = t->b, .ldb = n};
         float want = element(&plain, kernel->isa, 0, column, 0.0f);
         if (t->accumulate)
             want += before[i * n + column];

@@ -25,11 +25,12 @@ static void bleu_of_a_sentence(void **state)
 static void bleu_of_a_corpus(void **state)
 {
     (void)state;
-    const char *predictions[] = {"Il est calme .", "J'ai perdu 1,000 euros, hier...",
-                                 "“Bonjour” &quot;dit-il&quot;, à 3-4 heures!", "", "va !",
-                                 "the cat the cat on the mat\xE2\x80\xAF!"};
-    const char *references[] = {"Il est très calme .", "J'ai perdu 1,000 euros hier.",
-                                "« Bonjour », dit-il à 3-4 heures !", "rien", "va !", "the cat sat on the mat !"};
+    const char *predictions[] = {
+        "Il est calme .", "J'ai perdu 1,000 euros, hier...",        "“Bonjour” &quot;dit-il&quot;, à 3-4 heures!", "",
+        "va !",           "the cat the cat on the mat\xE2\x80\xAF!"};
+    const char *references[] = {
+        "Il est très calme .",     "J'ai perdu 1,000 euros hier.", "« Bonjour », dit-il à 3-4 heures !", "rien", "va !",
+        "the cat sat on the mat !"};
     attn_context *context;
     attn_bleu bleu;
     attn_context_create(&context, NULL);

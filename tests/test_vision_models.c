@@ -40,8 +40,10 @@ static int64_t count(const char *architecture, const char *json)
 static void networks_have_the_published_sizes(void **state)
 {
     (void)state;
-    assert_int_equal(count("vit", "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
-                                  "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"), 86567656);
+    assert_int_equal(count("vit",
+                           "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
+                           "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"),
+                     86567656);
     assert_int_equal(count("vit", "{\"in_channels\": 1}"), 6457866); /* Dive into Deep Learning's, 96 x 96 */
     assert_int_equal(count("sasa-resnet", "{\"depth\": 26}"), 10342632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
@@ -67,8 +69,8 @@ static void depths_are_some_numbers(void **state)
         snprintf(json, sizeof json, "{\"depth\": %s}", wrong[i]);
         assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
         assert_int_equal(attn_model_create(&model, context, "sasa-resnet", config, NULL), ATTN_ARGUMENT);
-        assert_non_null(strstr(attn_context_error(context), i < 2 ? "depth is 27; allowed: 26, 38, 50"
-                                                                  : "depth must be an integer"));
+        assert_non_null(strstr(attn_context_error(context),
+                               i < 2 ? "depth is 27; allowed: 26, 38, 50" : "depth must be an integer"));
         attn_config_destroy(config);
         attn_context_clear(context);
     }
@@ -99,10 +101,11 @@ static void windows_of_a_residual_network(void **state)
         attn_context *context = test_context();
         attn_tape *tape;
         attn_tape_create(&tape, context);
-        attn_model *model = make(context, "sasa-resnet", d ? "{\"depth\": 38, \"stem\": \"small\", \"width\": 4, "
-                                 "\"num_heads\": 2, \"kernel_size\": 3, \"in_channels\": 1, \"num_classes\": 3}"
-                                 : "{\"stem\": \"small\", \"width\": 4, \"num_heads\": 2, \"kernel_size\": 3, "
-                                 "\"in_channels\": 1, \"num_classes\": 3, \"padding\": \"mask\"}");
+        attn_model *model = make(context, "sasa-resnet",
+                                 d ? "{\"depth\": 38, \"stem\": \"small\", \"width\": 4, "
+                                     "\"num_heads\": 2, \"kernel_size\": 3, \"in_channels\": 1, \"num_classes\": 3}"
+                                   : "{\"stem\": \"small\", \"width\": 4, \"num_heads\": 2, \"kernel_size\": 3, "
+                                     "\"in_channels\": 1, \"num_classes\": 3, \"padding\": \"mask\"}");
         attn_tensor *x = test_random(tape, ATTN_F32, 4, (int64_t[]){1, 1, 11, 11}, 3);
         for (int g = 0; g < 4; g++) {
             char name[16];
@@ -142,8 +145,8 @@ static double loss_of(attn_model *model, attn_tape *tape, attn_tensor *x)
 }
 
 /* Every number of `p`, at 1e-6 of its largest gradient, or of 1e-3 where that is smaller still. */
-static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p, const char *name,
-                                     const double *gradient)
+static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p,
+                                     const char *name, const double *gradient)
 {
     const double step = 1e-5;
     double largest = 1e-3, off = 0;
@@ -175,7 +178,8 @@ static void gradients_of_an_axial_classifier(void **state)
                                "\"mlp_num_hiddens\": 5, \"num_heads\": 2, \"num_blks\": 1, \"num_classes\": 3}";
     assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
     assert_int_equal(attn_model_create(&model, context, "axial-classifier", config,
-                                       &(attn_model_options){.seed = 9, .dtype = ATTN_F64}), ATTN_OK);
+                                       &(attn_model_options){.seed = 9, .dtype = ATTN_F64}),
+                     ATTN_OK);
     attn_config_destroy(config);
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     assert_int_equal(attn_tensor_create(&x, context, ATTN_F64, 4, (int64_t[]){2, 2, 6, 6}), ATTN_OK);
@@ -312,8 +316,8 @@ static int begin(void **state)
     f.model = make(f.context, "vit", small);
     attn_named_list *own = attn_model_parameters(f.model);
     for (int64_t i = 0; i < own->n; i++) { /* biases are zero at first: everything must matter */
-        attn_tensor *t = own->items[i].tensor, *r = test_random(f.tape, ATTN_F32, attn_tensor_rank(t), attn_tensor_shape(t),
-                                                               (uint64_t)i + 50);
+        attn_tensor *t = own->items[i].tensor,
+                    *r = test_random(f.tape, ATTN_F32, attn_tensor_rank(t), attn_tensor_shape(t), (uint64_t)i + 50);
         for (int64_t j = 0; j < attn_tensor_size(t); j++)
             test_set(t, j, test_at(t, j) + 0.1 * test_at(r, j));
     }
@@ -397,7 +401,8 @@ static void timm_checkpoints_load(void **state)
 static void checkpoints_become_classifiers(void **state)
 {
     fixture *f = *state;
-    static const char labels[] = "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"id2label\": {\"1\": \"tench\"}}";
+    static const char labels[] =
+        "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"id2label\": {\"1\": \"tench\"}}";
     char path[128], made[64];
     attn_checkpoint_kind kind;
     attn_classifier *classifier = NULL;

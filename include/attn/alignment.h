@@ -55,7 +55,7 @@ typedef struct attn_alignment attn_alignment;
  * that cannot be told.  ATTN_MEMORY. */
 ATTN_API attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text,
                                           size_t size, const char *name, const attn_alignment_options *options);
-ATTN_API void attn_alignment_destroy(attn_alignment *alignment); /* NULL is allowed */
+ATTN_API void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
 ATTN_API attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* what it was read as */
 ATTN_API int64_t attn_alignment_rows(const attn_alignment *alignment);
 ATTN_API int64_t attn_alignment_columns(const attn_alignment *alignment);
@@ -70,8 +70,8 @@ typedef enum attn_select {
     ATTN_SELECT_DIVERSE = 0, /* greedily the row with the largest mean Hamming distance to those chosen, ties to the
                               * first; the same rows as the notebook of facebookresearch/esm gives */
     ATTN_SELECT_FIRST,
-    ATTN_SELECT_RANDOM,      /* by seed, each row with the same chance */
-    ATTN_SELECT_WEIGHTED     /* by seed, each row with a chance in proportion to its attn_alignment_weights at 0.8: many
+    ATTN_SELECT_RANDOM,  /* by seed, each row with the same chance */
+    ATTN_SELECT_WEIGHTED /* by seed, each row with a chance in proportion to its attn_alignment_weights at 0.8: many
                               * copies of one sequence are drawn about as often as one */
 } attn_select;
 
@@ -103,8 +103,15 @@ ATTN_API attn_status attn_alignment_position_weights(const attn_alignment *align
 /* ------------------------------------------------------------------------------------------- residue ids */
 
 /* The 33 symbols of the ESM models (Rives et al. 2021, doi:10.1073/pnas.2016239118). */
-enum { ATTN_RESIDUES = 33, ATTN_RESIDUE_CLS = 0, ATTN_RESIDUE_PAD = 1, ATTN_RESIDUE_EOS = 2, ATTN_RESIDUE_UNKNOWN = 3,
-       ATTN_RESIDUE_GAP = 30, ATTN_RESIDUE_MASK = 32 };
+enum {
+    ATTN_RESIDUES = 33,
+    ATTN_RESIDUE_CLS = 0,
+    ATTN_RESIDUE_PAD = 1,
+    ATTN_RESIDUE_EOS = 2,
+    ATTN_RESIDUE_UNKNOWN = 3,
+    ATTN_RESIDUE_GAP = 30,
+    ATTN_RESIDUE_MASK = 32
+};
 /* The id of a letter, '-' or '.'; 'J' (leucine or isoleucine, not among the 33) is X.  -1: no residue. */
 ATTN_API int32_t attn_residue_id(char residue);
 /* "A", "<mask>" and so on; NULL if there is none. */
@@ -125,9 +132,9 @@ ATTN_API int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int3
 /* -------------------------------------------------------------------------------------------- structures */
 
 typedef struct attn_residue {
-    char letter;       /* one-letter code; 'X' if it has none */
-    char insertion;    /* the PDB's insertion code; ' ' if none */
-    int64_t number;    /* as the file numbers it */
+    char letter;    /* one-letter code; 'X' if it has none */
+    char insertion; /* the PDB's insertion code; ' ' if none */
+    int64_t number; /* as the file numbers it */
     bool has_n, has_ca, has_c, has_cb;
     double n[3], ca[3], c[3], cb[3]; /* angstrom */
 } attn_residue;

@@ -44,6 +44,7 @@ ATTN_API const char *attn_version(void);
 /* ---------------------------------------------------------------------------------------------- errors */
 
 /* The one table of errors: X(NAME, code, text). */
+/* clang-format off */
 #define ATTN_STATUS_MAP(X)                                                                                   \
     X(OK, 0, "success")                                                                                      \
     X(ARGUMENT, 1, "invalid argument")                                                                       \
@@ -56,6 +57,7 @@ ATTN_API const char *attn_version(void);
     X(NOT_FOUND, 8, "not found")                                                                             \
     X(INTERRUPTED, 9, "interrupted")                                                                         \
     X(INTERNAL, 10, "internal error")
+/* clang-format on */
 
 typedef enum attn_status {
 #define ATTN_X(name, code, text) ATTN_##name = code,
@@ -78,12 +80,12 @@ typedef struct attn_allocator {
 
 /* Zero means the default in each field. */
 typedef struct attn_context_options {
-    attn_allocator allocator;                    /* default: aligned memory from libc */
-    int threads;                                 /* default: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores */
-    const char *isa;                             /* default: ATTN_ISA, else the best of the machine; see attn_isa_name */
-    void (*log)(void *user, const char *line);   /* default: none; gets one line for each plan made */
+    attn_allocator allocator;                  /* default: aligned memory from libc */
+    int threads;                               /* default: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores */
+    const char *isa;                           /* default: ATTN_ISA, else the best of the machine; see attn_isa_name */
+    void (*log)(void *user, const char *line); /* default: none; gets one line for each plan made */
     void *log_user;
-    int verbose;                                 /* 0, or 1: the log also says why each other solver was not chosen */
+    int verbose; /* 0, or 1: the log also says why each other solver was not chosen */
 } attn_context_options;
 
 /* A context holds the allocator, the number of threads, the chosen instruction set and the last error.
@@ -115,11 +117,11 @@ ATTN_API const char *attn_isa_name(int i);
 
 /* --------------------------------------------------------------------------------------------- problem */
 
-#define ATTN_MAX_DIMS 16
-#define ATTN_MAX_BANDS 3
-#define ATTN_MAX_WINDOWS 3
+#define ATTN_MAX_DIMS     16
+#define ATTN_MAX_BANDS    3
+#define ATTN_MAX_WINDOWS  3
 #define ATTN_MAX_RELATIVE 6
-#define ATTN_MAX_PICKS 4
+#define ATTN_MAX_PICKS    4
 
 typedef enum attn_role {
     ATTN_BATCH,    /* runs along with everything: batch, head, the other axes of an image */
@@ -155,7 +157,7 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a
     X(TRIANGULAR, triangular) /* max(0, 1 - |q-k| / width); called Epanechnikov in seeds of the literature */          \
     /* a new row goes above this line */
 #define ATTN_SCORE_VALUE(NAME, name) ATTN_SCORE_##NAME,
-#define ATTN_SCORE_ONE(NAME, name) +1
+#define ATTN_SCORE_ONE(NAME, name)   +1
 typedef enum attn_score { ATTN_SCORES(ATTN_SCORE_VALUE) } attn_score;
 enum { ATTN_SCORE_KINDS = ATTN_SCORES(ATTN_SCORE_ONE) }; /* how many there are */
 
@@ -226,7 +228,7 @@ typedef struct attn_relative {
     attn_relative_kind kind;
     int query_dim, key_dim;
     int64_t offset;
-    int64_t rows;                  /* of the table; every reachable d must lie in [0, rows) */
+    int64_t rows; /* of the table; every reachable d must lie in [0, rows) */
     int64_t row_stride;
     int64_t stride[ATTN_MAX_DIMS]; /* per dim of the problem: BATCH and CONTRACT (VALUE for kind VALUE) */
     int64_t begin, end;            /* the range of the innermost (last) CONTRACT or VALUE dim that the table
@@ -284,8 +286,8 @@ typedef struct attn_problem {
     double dropout; /* probability, 0 <= p < 1, on the normalised weights; scaled by 1/(1-p) */
     uint64_t seed;  /* dropout's; together with `stream` it fixes every dropped position, in any solver */
     uint64_t stream;
-    bool weights_dropped;   /* weights are written after dropout */
-    bool accumulate;        /* backward: add to the gradients instead of overwriting them */
+    bool weights_dropped; /* weights are written after dropout */
+    bool accumulate;      /* backward: add to the gradients instead of overwriting them */
     bool own_grad_strides;
 } attn_problem;
 
@@ -326,7 +328,7 @@ typedef enum attn_effort {
 } attn_effort;
 
 typedef struct attn_plan_options {
-    int threads;        /* the most, fewer run what is too small to gain; with a `solver`, exactly these.  0: the context's */
+    int threads; /* the most, fewer run what is too small to gain; with a `solver`, exactly these.  0: the context's */
     attn_effort effort;
     const char *solver; /* NULL: the best; else this one by name, or ATTN_UNSUPPORTED with its reason */
 } attn_plan_options;
@@ -423,8 +425,8 @@ typedef struct attn_heads {
     attn_layout layout;
     int64_t q_row, k_row, v_row, o_row;
     attn_causal causal;
-    int lens_per;      /* 0 none, 1 lens[B], 2 lens[B,Tq] */
-    bool key_padding;  /* mask[B,Tk], nonzero = attend */
+    int lens_per;     /* 0 none, 1 lens[B], 2 lens[B,Tq] */
+    bool key_padding; /* mask[B,Tk], nonzero = attend */
 } attn_heads;
 /* Dims in order: batch, (kv) head, [group], query, key, contract, value; lse and weights are [B,H,Tq] and
  * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_SHAPE: kv_heads does not
@@ -434,10 +436,10 @@ ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads 
 /* Attention along one axis of a contiguous array: x is [n0, ..., n(rank-1)] with the channels (heads * dim)
  * along `channel_axis`; every other axis but `axis` is batch.  Axial attention (Ho et al. 2019). */
 typedef struct attn_axis {
-    int rank;                /* <= 8 */
+    int rank; /* <= 8 */
     int64_t shape[8];
     int axis, channel_axis;
-    int64_t heads;           /* divides shape[channel_axis]; head-major channels */
+    int64_t heads; /* divides shape[channel_axis]; head-major channels */
     attn_causal causal;
 } attn_axis;
 /* ATTN_SHAPE: heads does not divide the channels.  ATTN_ARGUMENT: rank not 2 to 8, an axis that is not one of them or

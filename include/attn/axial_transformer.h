@@ -33,11 +33,11 @@ ATTN_API attn_tensor *attn_images_bits(attn_model *model, attn_tape *tape, const
 
 /* Zero means the default. */
 typedef struct attn_images_options {
-    uint64_t seed;             /* of the noise; the numbers of an image do not depend on how many others are drawn */
-    double temperature;        /* the logits are divided by it; 0: 1 */
-    const attn_tensor *noise;  /* f32 or f64 [B,S,Y,X,K], standard Gumbel numbers, in place of the seed's; NULL: none */
-    const attn_tensor *known;  /* U8 of x's shape, nonzero where x is given and stays; NULL: nowhere */
-    bool slow;                 /* the whole model for every pixel: for tests, the same image at many times the cost */
+    uint64_t seed;            /* of the noise; the numbers of an image do not depend on how many others are drawn */
+    double temperature;       /* the logits are divided by it; 0: 1 */
+    const attn_tensor *noise; /* f32 or f64 [B,S,Y,X,K], standard Gumbel numbers, in place of the seed's; NULL: none */
+    const attn_tensor *known; /* U8 of x's shape, nonzero where x is given and stays; NULL: nowhere */
+    bool slow;                /* the whole model for every pixel: for tests, the same image at many times the cost */
     /* If not NULL, called after each row with the rows done and all there are; false stops with ATTN_INTERRUPTED. */
     bool (*progress)(void *user, int64_t done, int64_t total);
     void *user;

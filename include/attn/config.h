@@ -20,8 +20,8 @@ typedef enum attn_value_type {
     ATTN_VALUE_INT,
     ATTN_VALUE_REAL,
     ATTN_VALUE_TEXT,
-    ATTN_VALUE_INTS,  /* a list of integers: shapes */
-    ATTN_VALUE_TEXTS  /* a list of texts: factors, class names */
+    ATTN_VALUE_INTS, /* a list of integers: shapes */
+    ATTN_VALUE_TEXTS /* a list of texts: factors, class names */
 } attn_value_type;
 
 typedef struct attn_value {

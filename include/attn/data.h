@@ -165,13 +165,13 @@ ATTN_API int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side);
  * overwritten by its next batch. */
 typedef struct attn_batch {
     int64_t size, source_steps, target_steps; /* B, S, T */
-    const int32_t *source;      /* [B,S] */
-    const int32_t *source_lens; /* [B] */
-    const int32_t *input;       /* [B,T] */
-    const int32_t *labels;      /* [B,T] */
-    const int32_t *target_lens; /* [B]; of labels, <eos> included */
-    const int64_t *indices;     /* [B]; of the pairs in the corpus */
-    int64_t source_tokens, target_tokens; /* sums of the lengths */
+    const int32_t *source;                    /* [B,S] */
+    const int32_t *source_lens;               /* [B] */
+    const int32_t *input;                     /* [B,T] */
+    const int32_t *labels;                    /* [B,T] */
+    const int32_t *target_lens;               /* [B]; of labels, <eos> included */
+    const int64_t *indices;                   /* [B]; of the pairs in the corpus */
+    int64_t source_tokens, target_tokens;     /* sums of the lengths */
     /* Of a batch that is divided (attn_batches_divide): it has `whole` sentences with `whole_tokens` target tokens, of
      * which these begin at `first`.  Undivided: 0, B and target_tokens. */
     int64_t first, whole, whole_tokens;
@@ -180,11 +180,11 @@ typedef struct attn_batch {
 
 typedef struct attn_batches attn_batches;
 typedef struct attn_batches_options {
-    int64_t size;       /* sentences in a batch; 0: 64 */
+    int64_t size; /* sentences in a batch; 0: 64 */
     uint64_t seed;
-    bool in_order;      /* not shuffled: the corpus's order (validation) */
-    bool mixed_lengths; /* default: sentences of like length share a batch, so that little is padding */
-    int64_t multiple;   /* S and T are rounded up to a multiple of it, so that few different shapes occur; 0: 1 */
+    bool in_order;       /* not shuffled: the corpus's order (validation) */
+    bool mixed_lengths;  /* default: sentences of like length share a batch, so that little is padding */
+    int64_t multiple;    /* S and T are rounded up to a multiple of it, so that few different shapes occur; 0: 1 */
     int64_t fixed_steps; /* S and T are this (d2l's way: encode and batch with the same steps); 0: as needed.
                           * Must not be less than the longest sentence of the corpus */
 } attn_batches_options;

@@ -82,8 +82,8 @@ ATTN_API attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *c
 
 /* Adds the records of CIFAR-10's binary version (cs.toronto.edu/~kriz/cifar.html) to a set of 32 x 32 x 3: a label, then
  * 1024 bytes red, 1024 green, 1024 blue.  Keys go on from the set's size.  Errors as above. */
-ATTN_API attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
-                                              const attn_named_bytes *file, int64_t classes);
+ATTN_API attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
+                                              int64_t classes);
 
 /* ------------------------------------------------------------------------------------------- batches */
 

@@ -88,7 +88,7 @@ typedef struct attn_json {
 ATTN_API void attn_json_begin(attn_json *json, attn_context *context, bool pretty);
 ATTN_API void attn_json_object(attn_json *json, const char *key);
 ATTN_API void attn_json_array(attn_json *json, const char *key);
-ATTN_API void attn_json_end(attn_json *json); /* the object or array begun last */
+ATTN_API void attn_json_end(attn_json *json);                                      /* the object or array begun last */
 ATTN_API void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL gives null */
 ATTN_API void attn_json_int(attn_json *json, const char *key, int64_t value);
 ATTN_API void attn_json_real(attn_json *json, const char *key, double value);
@@ -115,10 +115,10 @@ ATTN_API attn_status attn_config_write(attn_context *context, const attn_config 
 
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
-    bool strict;       /* bytes after the last tensor are an error; default: a note in the report */
-    bool keep_types;   /* tensors keep the file's type; default: reals become `reals`, integers I32, U8 and
+    bool strict;        /* bytes after the last tensor are an error; default: a note in the report */
+    bool keep_types;    /* tensors keep the file's type; default: reals become `reals`, integers I32, U8 and
                         * BOOL stay (an integer that does not fit is an error) */
-    attn_dtype reals;  /* ATTN_F32 (the default) or ATTN_F64 */
+    attn_dtype reals;   /* ATTN_F32 (the default) or ATTN_F64 */
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
     bool allow_extra;   /* attn_weights_load: tensors of the file that nothing wants are passed over */
     size_t limit;       /* most bytes of tensors made; 0 means 64 GiB */
@@ -139,16 +139,14 @@ ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, 
 /* The same from memory.  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read),
  * ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
-                                        const attn_weights_options *options, attn_config *metadata,
-                                        attn_bytes *report);
+                                        const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 /* Fills the tensors that are in `parameters` already (a model's) from a file, without a second copy of them in
  * memory.  ATTN_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
  * and names the first ones, and `report` (may be NULL) lists all with expected and found shapes, one a line.
  * Reals are converted to the parameter's own type.  An extra name for the memory of a tensor that is taken (a tied
  * parameter, as PyTorch saves it) is not extra. */
 ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *path,
-                                       const attn_weights_options *options, attn_config *metadata,
-                                       attn_bytes *report);
+                                       const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 /* The same from tensors in memory.  ATTN_SHAPE: missing, extra or misshapen ones, all of them listed; ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                          const attn_weights_options *options, attn_bytes *report);
@@ -161,8 +159,7 @@ ATTN_API attn_status attn_safetensors_parse(attn_named_list *list, const void *d
                                             attn_bytes *report);
 /* Writes the tensors in the order given, in their own types, data aligned to 64 bytes.  `metadata` (may be
  * NULL) becomes __metadata__: its values as texts.  ATTN_ARGUMENT: two tensors of one name. */
-ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const char *path,
-                                            const attn_config *metadata);
+ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const char *path, const attn_config *metadata);
 
 /* PyTorch's torch.save: the zip form (since 1.6) and the older form of pickles one after the other.  Dicts
  * inside dicts and lists give names joined by dots ("model.encoder.weight", "states.0").  The pickle is

@@ -107,8 +107,8 @@ ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, c
 typedef struct attn_decoding attn_decoding;
 
 typedef struct attn_decoding_options {
-    int64_t max_len;  /* most steps; 0: 64 */
-    int64_t width;    /* hypotheses a sentence; 0: 1 */
+    int64_t max_len;     /* most steps; 0: 64 */
+    int64_t width;       /* hypotheses a sentence; 0: 1 */
     bool first_position; /* quirk of Dive into Deep Learning: every decoded token stands at position 0 */
 } attn_decoding_options;
 

@@ -70,28 +70,28 @@ typedef struct attn_msa_options {
     const int64_t *layers; /* representations wanted: 0 the embedding, L (normalised) the last layer; negative: counted
                             * from behind, -1 being L */
     int64_t nlayers;
-    size_t memory;         /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
+    size_t memory;      /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
                             * little, and results by rounding only */
-    int64_t max_tokens;    /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
-    bool bf16;             /* products of numbers rounded to bf16, summed in f32: about twice as fast */
-    int64_t map_layer;     /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
+    int64_t max_tokens; /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
+    bool bf16;          /* products of numbers rounded to bf16, summed in f32: about twice as fast */
+    int64_t map_layer;  /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
 } attn_msa_options;
 
 /* The model's tensors, valid until its next run, F32; NULL where not wanted. */
 typedef struct attn_msa_result {
-    const attn_tensor *logits;      /* [B,R,C,V] */
-    const attn_tensor *contacts;    /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
-    const attn_tensor *row_maps;    /* [B,L,H,C,C] */
-    const attn_tensor *column_maps; /* [B,L,H,C,R,R] */
+    const attn_tensor *logits;   /* [B,R,C,V] */
+    const attn_tensor *contacts; /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
+    const attn_tensor *row_maps; /* [B,L,H,C,C] */
+    const attn_tensor *column_maps;         /* [B,L,H,C,R,R] */
     const attn_tensor *representations[65]; /* [B,R,C,D], in the order of options.layers */
 } attn_msa_result;
 
 /* What a run takes, known before it starts. */
 typedef struct attn_msa_plan {
-    size_t bytes;        /* planned, parameters and results included; the process needs a little more */
-    size_t least;        /* the same with the strictest max_tokens */
-    int64_t max_tokens;  /* that the run will use */
-    int64_t heads;       /* taken together, of H */
+    size_t bytes;       /* planned, parameters and results included; the process needs a little more */
+    size_t least;       /* the same with the strictest max_tokens */
+    int64_t max_tokens; /* that the run will use */
+    int64_t heads;      /* taken together, of H */
 } attn_msa_plan;
 /* ATTN_SHAPE: sizes that the model has no positions for; ATTN_ARGUMENT: a layer out of range, more memory needed than
  * allowed (plan->least says how much), contacts without a regression. */

@@ -37,7 +37,7 @@ typedef struct attn_msa_training_job {
     const char *directory;       /* made if it is not there */
     const attn_config *settings; /* may be NULL; when resuming only "epochs", "patience" and "save_every" count */
     bool resume;
-    bool (*progress)(void *user, const attn_progress *progress); /* may be NULL; false stops the run */
+    bool (*progress)(void *user, const attn_progress *progress);   /* may be NULL; false stops the run */
     void (*begin)(void *user, const attn_msa_training_plan *plan); /* may be NULL */
     void *user;
 } attn_msa_training_job;

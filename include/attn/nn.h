@@ -188,9 +188,8 @@ ATTN_API attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, co
 
 /* softmax(q k^T / sqrt(D)) v: queries [B,Tq,D], keys [B,Tk,D], values [B,Tk,Dv] -> [B,Tq,Dv].  mask and weights
  * may be NULL; *weights gets [B,Tq,Tk], before dropout. */
-ATTN_API attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_tensor *keys,
-                                          attn_tensor *values, const attn_nn_mask *mask, double dropout,
-                                          attn_tensor **weights);
+ATTN_API attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
+                                          const attn_nn_mask *mask, double dropout, attn_tensor **weights);
 
 /* Scores sum_c w_v[c] tanh(W_q q + W_k k)[c] (Bahdanau et al. 2014, arXiv:1409.0473).  Parameters W_q.weight
  * [h,Dq], W_k.weight [h,Dk], w_v.weight [1,h].  Memory grows with Tq + Tk: the [B,Tq,Tk,h] array of the formula
@@ -220,7 +219,7 @@ typedef struct attn_nn_multi_head {
     double dropout;
 } attn_nn_multi_head;
 typedef struct attn_nn_multi_head_options {
-    int64_t hidden, heads;                     /* heads divides hidden, else ATTN_ARGUMENT */
+    int64_t hidden, heads;                    /* heads divides hidden, else ATTN_ARGUMENT */
     int64_t query_size, key_size, value_size; /* 0: hidden */
     bool bias;
     double dropout;
@@ -228,9 +227,9 @@ typedef struct attn_nn_multi_head_options {
 ATTN_API void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,
                                       const attn_nn_multi_head_options *options);
 /* queries [B,Tq,.], keys and values [B,Tk,.] -> [B,Tq,D]; *weights (weights may be NULL) gets [B,H,Tq,Tk]. */
-ATTN_API attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape,
-                                                 attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
-                                                 const attn_nn_mask *mask, attn_tensor **weights);
+ATTN_API attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                                 attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
+                                                 attn_tensor **weights);
 
 /* Keys and values that were projected and kept: k and v [rows,capacity,D], the first `length` rows of each are
  * valid. */
@@ -266,8 +265,8 @@ ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attentio
 /* Along `axis` of x, whose channels D stand at `channel_axis`; the other axes are batch.  Nothing is permuted or copied:
  * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE.  x [...] -> the same
  * shape. */
-ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape,
-                                                  attn_tensor *x, int axis, int channel_axis);
+ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
+                                                  int axis, int channel_axis);
 
 /* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
  * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in
@@ -304,8 +303,8 @@ typedef struct attn_nn_encoder_block {
 ATTN_API void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
                                          const attn_nn_block_options *options);
 /* x [B,T,D] -> the same; *weights [B,H,T,T]. */
-ATTN_API attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape,
-                                                    attn_tensor *x, const attn_nn_mask *mask, attn_tensor **weights);
+ATTN_API attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
+                                                    const attn_nn_mask *mask, attn_tensor **weights);
 
 /* Self-attention (attention1), attention to the encoder (attention2), FFN, each with its add & norm. */
 typedef struct attn_nn_decoder_block {
@@ -316,8 +315,8 @@ typedef struct attn_nn_decoder_block {
 ATTN_API void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
                                          const attn_nn_block_options *options);
 /* x [B,T,D], encoded [B,Ts,D]; self_weights [B,H,T,T] and cross_weights [B,H,T,Ts] may be NULL. */
-ATTN_API attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape,
-                                                    attn_tensor *x, attn_tensor *encoded, const attn_nn_mask *self_mask,
+ATTN_API attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
+                                                    attn_tensor *encoded, const attn_nn_mask *self_mask,
                                                     const attn_nn_mask *cross_mask, attn_tensor **self_weights,
                                                     attn_tensor **cross_weights);
 /* One token a row: x [rows,1,D].  `self` [rows] gets the token's keys and values; `cross` [B] holds the encoder's,

@@ -56,8 +56,8 @@ ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positi
 
 /* Multi-head attention of x [...,D] to itself along `axis`, the axes before the last but that one being batch; with a
  * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_SHAPE. */
-ATTN_API attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, int axis,
-                                              attn_causal causal);
+ATTN_API attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
+                                              int axis, attn_causal causal);
 
 /* A pre-norm block along one axis: x += attention(ln1(x)), x += dense2(gelu(dense1(ln2(x)))), every projection with a
  * bias, the hidden width as wide as the rest, and GELU as x sigmoid(1.702 x) (Ho et al. 2019). */
@@ -70,7 +70,8 @@ typedef struct attn_nn_axial_block {
 typedef struct attn_nn_axial_block_options {
     int64_t dim, heads;
     double dropout;
-    double residual_scale; /* W_o and dense2 start that much smaller than usual: near 0 a block begins as the identity */
+    double
+        residual_scale; /* W_o and dense2 start that much smaller than usual: near 0 a block begins as the identity */
 } attn_nn_axial_block_options;
 ATTN_API void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
                                        const attn_nn_axial_block_options *options);

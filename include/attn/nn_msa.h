@@ -34,8 +34,8 @@ ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_b
 ATTN_API attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                                  const attn_tensor *keep, attn_tensor **weights);
 /* *weights [H,C,B,R,R].  One row alone: out_proj(v_proj(x)). */
-ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape,
-                                                    attn_tensor *x, const attn_tensor *keep, attn_tensor **weights);
+ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                                    const attn_tensor *keep, attn_tensor **weights);
 
 /* Three residual blocks x + dropout(f(layer_norm(x))), f being tied row attention, column attention and
  * fc2(dropout(gelu(fc1 x))) with GELU's exact form: parameters row_self_attention.{layer_norm,layer}.*,
@@ -78,7 +78,7 @@ typedef struct attn_nn_axial_run {
      * feed-forward block takes at most max_tokens tokens.  The result is the same up to rounding: the masks are applied
      * once, to whole sums. */
     int64_t max_tokens;
-    bool bf16;               /* products of rounded numbers, summed in f32; x stays f32 */
+    bool bf16;                       /* products of rounded numbers, summed in f32; x stays f32 */
     attn_nn_take_maps rows, columns; /* NULL: the maps are not wanted, and never computed */
     void *user;
     attn_nn_axial_end end;

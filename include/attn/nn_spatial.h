@@ -60,10 +60,10 @@ typedef struct attn_nn_image_attention_options {
     int64_t window;              /* taps along each axis, odd; 0: every pixel attends every pixel */
     int64_t stride;              /* of the windows' centres; 0: 1 */
     attn_border border;
-    bool relative;    /* score += q . r, r the relative position's vector: row half, then column half */
-    bool whole;       /* the halves are of all channels together, so that the first heads see rows only */
-    bool head_major;  /* channel = head * mid + c; default c * heads + head */
-    bool per_channel; /* each channel is a head of its own */
+    bool relative;      /* score += q . r, r the relative position's vector: row half, then column half */
+    bool whole;         /* the halves are of all channels together, so that the first heads see rows only */
+    bool head_major;    /* channel = head * mid + c; default c * heads + head */
+    bool per_channel;   /* each channel is a head of its own */
     bool bias, project; /* of the four projections; whether there is a `wout` (else out must be heads * mid) */
     double scale;       /* of the scores; 0: 1 / sqrt(in) */
 } attn_nn_image_attention_options;
@@ -132,10 +132,10 @@ ATTN_API attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, 
 /* ------------------------------------------------------------------------------- generalised attention */
 
 enum { /* bits, each on its own */
-    ATTN_FACTOR_QUERY_KEY = 1,
-    ATTN_FACTOR_QUERY_RELPOS = 2,
-    ATTN_FACTOR_KEY_ONLY = 4,
-    ATTN_FACTOR_RELPOS_ONLY = 8
+       ATTN_FACTOR_QUERY_KEY = 1,
+       ATTN_FACTOR_QUERY_RELPOS = 2,
+       ATTN_FACTOR_KEY_ONLY = 4,
+       ATTN_FACTOR_RELPOS_ONLY = 8
 };
 /* x + gamma * proj(attention), scores q.k + q.R + u.k + v.R (Zhu et al. 2019, arXiv:1904.05873) with those terms that
  * `factors` has.  R is (fc_x(sines of the column distance) + fc_y(of the row distance)) / sqrt(2).  Parameters as in
@@ -165,7 +165,7 @@ ATTN_API attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *lay
 /* Sines of rows and columns (Carion et al. 2020, arXiv:2005.12872, appendix): the first `feats` channels are the
  * ROW's, then the column's; a position is the count of unpadded pixels up to it, from 1. */
 typedef struct attn_nn_sine_positions {
-    int64_t feats; /* even */
+    int64_t feats;             /* even */
     double temperature, scale; /* scale 0: positions are not normalised; else divided by the last one, times scale */
 } attn_nn_sine_positions;
 /* -> [B,Y,X,2*feats] of `dtype`; padding U8 [B,Y,X], nonzero where there is no image, or NULL. */

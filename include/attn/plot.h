@@ -43,10 +43,10 @@ typedef struct attn_panel {
 
 /* Maps side by side that share their labels: the heads of one layer. */
 typedef struct attn_panel_row {
-    const char *title;                           /* above the row; NULL: none */
+    const char *title;                                 /* above the row; NULL: none */
     const char *const *row_labels, *const *col_labels; /* queries and keys; NULL: none.  rows and cols of them; ""
                                                        * leaves a place without: panels grow to fit the others */
-    const char *row_name, *col_name;             /* of the axes; NULL: "Queries", "Keys" */
+    const char *row_name, *col_name;                   /* of the axes; NULL: "Queries", "Keys" */
     int64_t n;
     const attn_panel *panels;
 } attn_panel_row;
@@ -55,8 +55,8 @@ typedef struct attn_heatmaps {
     const char *title; /* NULL: none */
     int64_t n;
     const attn_panel_row *rows;
-    double low, high;   /* the one colour scale of all panels; both 0: from 0 to the largest value there is */
-    int64_t per_line;   /* panels side by side before a row wraps; 0: 8 */
+    double low, high; /* the one colour scale of all panels; both 0: from 0 to the largest value there is */
+    int64_t per_line; /* panels side by side before a row wraps; 0: 8 */
 } attn_heatmaps;
 
 /* As ATTN_HTML it is a page to explore (attn_explorer_render below), in which rows of panels with the same labels are
@@ -82,18 +82,18 @@ ATTN_API attn_status attn_contact_map_render(attn_picture *picture, attn_context
 /* Where the keys of a map lie on a picture. */
 typedef enum attn_explorer_keys {
     ATTN_KEYS_PLACES = 0, /* the last key_rows * key_columns keys are cells of a grid over the whole picture */
-    ATTN_KEYS_WINDOW,     /* key_rows x key_columns cells of the queries' grid, of which the one in the middle is the query */
-    ATTN_KEYS_CROSS       /* the query_columns cells of the query's row, then the query_rows cells of its column */
+    ATTN_KEYS_WINDOW, /* key_rows x key_columns cells of the queries' grid, of which the one in the middle is the query */
+    ATTN_KEYS_CROSS   /* the query_columns cells of the query's row, then the query_rows cells of its column */
 } attn_explorer_keys;
 
 /* Maps of the same queries and keys: all layers and heads of one attention. */
 typedef struct attn_explorer_map {
-    const char *name;                   /* "Encoder self-attention"; NULL: "Attention" */
-    bool contacts;                      /* probabilities of pairs instead of weights that sum to 1 */
-    int64_t layers, heads, rows, cols;  /* queries are rows, keys columns */
+    const char *name;                         /* "Encoder self-attention"; NULL: "Attention" */
+    bool contacts;                            /* probabilities of pairs instead of weights that sum to 1 */
+    int64_t layers, heads, rows, cols;        /* queries are rows, keys columns */
     const char *const *queries, *const *keys; /* labels; NULL: counted from 1 */
-    const float *const *weights;        /* [layers * heads] pointers to [rows, cols]; NaN is not there */
-    int64_t first_layer;                /* its number; 0: 1 */
+    const float *const *weights;              /* [layers * heads] pointers to [rows, cols]; NaN is not there */
+    int64_t first_layer;                      /* its number; 0: 1 */
     /* Over a picture: the grids that queries and keys lie on, 0: the explorer's; what those before the grid are called
      * (NULL: "token"); whether windows at the border are pushed inwards. */
     int64_t query_rows, query_columns, key_rows, key_columns;
@@ -124,8 +124,8 @@ typedef struct attn_overlay {
     int channels;                /* 1: grey, 3: red, green, blue */
     const unsigned char *pixels; /* [height][width][channels]; drawn grey */
     int64_t rows, cols;
-    const float *weights;         /* drawn from 0 to the map's largest; NaN and 0 leave the picture as it is; NULL: no map */
-    int64_t query_row, query_col; /* the cell that asks, framed; negative: none */
+    const float *weights; /* drawn from 0 to the map's largest; NaN and 0 leave the picture as it is; NULL: no map */
+    int64_t query_row, query_col;   /* the cell that asks, framed; negative: none */
     int64_t query_rows, query_cols; /* of the grid that it is counted in; 0: rows, cols */
 } attn_overlay;
 typedef struct attn_overlays {

@@ -171,7 +171,7 @@ ATTN_API attn_tensor *attn_add(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_sub(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_mul(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift); /* x*scale + shift */
-ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);  /* the axis goes */
+ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);                      /* the axis goes */
 ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 
 typedef enum attn_activation {

@@ -53,7 +53,7 @@ ATTN_API const attn_named_list *attn_optimiser_state(const attn_optimiser *optim
 
 typedef enum attn_schedule_kind {
     ATTN_CONSTANT_RATE = 0,
-    ATTN_COSINE,             /* down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
+    ATTN_COSINE, /* down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
     ATTN_INVERSE_SQUARE_ROOT /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
 } attn_schedule_kind;
 
@@ -71,18 +71,18 @@ ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
 /* ------------------------------------------------------------------------------------------------ loop */
 
 typedef struct attn_progress {
-    int64_t epoch, epochs;         /* epoch counts from 1 */
-    int64_t step, steps;           /* within the epoch, from 1 */
-    int64_t all_steps;             /* since the training began, resumed parts included */
-    double loss;                   /* mean of this epoch so far, per token */
-    double valid_loss, best_loss;  /* NaN before the first validation */
+    int64_t epoch, epochs;        /* epoch counts from 1 */
+    int64_t step, steps;          /* within the epoch, from 1 */
+    int64_t all_steps;            /* since the training began, resumed parts included */
+    double loss;                  /* mean of this epoch so far, per token */
+    double valid_loss, best_loss; /* NaN before the first validation */
     double rate, grad_norm;
-    double tokens_per_second;      /* of this run so far */
-    double seconds, seconds_left;  /* of this run; left: an estimate, NaN at first */
-    bool epoch_ends;               /* sent once after each epoch's validation */
-    double exchange_seconds;       /* of `seconds`: waiting for the gradients of other processes */
-    double measure;                /* beside the loss at the last validation: an accuracy; NaN: there is none */
-    bool improved;                 /* with epoch_ends: the best validation loss yet */
+    double tokens_per_second;     /* of this run so far */
+    double seconds, seconds_left; /* of this run; left: an estimate, NaN at first */
+    bool epoch_ends;              /* sent once after each epoch's validation */
+    double exchange_seconds;      /* of `seconds`: waiting for the gradients of other processes */
+    double measure;               /* beside the loss at the last validation: an accuracy; NaN: there is none */
+    bool improved;                /* with epoch_ends: the best validation loss yet */
 } attn_progress;
 
 /* What the loop asks for.  Every function gets `user`. */
@@ -111,7 +111,7 @@ typedef struct attn_training_options {
     attn_schedule schedule;
     attn_optimiser_options optimiser;
     uint64_t seed;
-    int64_t patience; /* epochs without improvement before stopping; 0: never */
+    int64_t patience;   /* epochs without improvement before stopping; 0: never */
     int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
 } attn_training_options;
 
@@ -140,11 +140,11 @@ ATTN_API attn_status attn_training_run(attn_training *training, const attn_job *
  * Newton steps along one coordinate after the other (Yuan, Ho and Lin 2010, JMLR 11:3183). */
 typedef struct attn_logistic {
     int64_t rows, features;
-    const float *x;         /* [features, rows]: a feature lies together */
-    const uint8_t *labels;  /* [rows], 0 or 1 */
-    double c;               /* 0: 1 */
-    double tolerance;       /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
-    int64_t most;           /* sweeps over the coordinates; 0: 1000 */
+    const float *x;        /* [features, rows]: a feature lies together */
+    const uint8_t *labels; /* [rows], 0 or 1 */
+    double c;              /* 0: 1 */
+    double tolerance;      /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
+    int64_t most;          /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
 /* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
  * sizes, labels that are all equal, features that are not finite; ATTN_MEMORY. */

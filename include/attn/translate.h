@@ -48,13 +48,13 @@ typedef struct attn_translator_plan {
 } attn_translator_plan;
 
 typedef struct attn_translator_job {
-    const char *data;        /* path of the sentence pairs; NULL: `text` */
-    const char *text;        /* or the pairs themselves */
+    const char *data; /* path of the sentence pairs; NULL: `text` */
+    const char *text; /* or the pairs themselves */
     size_t text_size;
-    const char *directory;   /* made if it is not there */
+    const char *directory;       /* made if it is not there */
     const attn_config *settings; /* as attn_translator_settings takes them; when resuming only "epochs", "patience"
                                   * and "save_every" count, the others stay what they were */
-    bool resume;             /* go on from the directory's checkpoint; data may be left out */
+    bool resume;                 /* go on from the directory's checkpoint; data may be left out */
     /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with what was read.  May be NULL. */
@@ -88,9 +88,9 @@ typedef struct attn_translator_options {
 } attn_translator_options;
 
 typedef struct attn_translation {
-    char *text;    /* as a reader wants it; "" for an empty line */
-    char *tokens;  /* as the model said it: words joined by spaces */
-    double score;  /* log-probability after the length penalty */
+    char *text;             /* as a reader wants it; "" for an empty line */
+    char *tokens;           /* as the model said it: words joined by spaces */
+    double score;           /* log-probability after the length penalty */
     int64_t words, unknown; /* of the source sentence, and those of them that the vocabulary lacks */
     char *unknown_words;    /* these, joined by ", "; "" if there are none */
     bool truncated;         /* the sentence was longer than the model takes */
@@ -104,9 +104,9 @@ ATTN_API void attn_translations_free(attn_context *context, attn_translation *re
 
 typedef struct attn_translator_score {
     int64_t sentences;
-    double loss;       /* nats per target token */
-    double bleu_d2l;   /* mean over the sentences of attn_bleu_d2l with k = 2 */
-    attn_bleu corpus;  /* sacreBLEU's, of detokenised text */
+    double loss;              /* nats per target token */
+    double bleu_d2l;          /* mean over the sentences of attn_bleu_d2l with k = 2 */
+    attn_bleu corpus;         /* sacreBLEU's, of detokenised text */
     double tokens_per_second; /* decoded */
 } attn_translator_score;
 
@@ -116,8 +116,7 @@ typedef enum attn_part { ATTN_PART_ALL = 0, ATTN_PART_TRAIN, ATTN_PART_VALID, AT
 /* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence.
  * ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
 ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,
-                                              size_t text_size, attn_part part,
-                                              const attn_translator_options *options,
+                                              size_t text_size, attn_part part, const attn_translator_options *options,
                                               void (*sample)(void *user, const char *source, const char *reference,
                                                              const char *prediction),
                                               void *user, attn_translator_score *score);

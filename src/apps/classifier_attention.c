@@ -78,7 +78,11 @@ static attn_status add_tokens(attn__attention *a, const attn_tensor *weights)
         attn__block_attention *b = add(a);
         if (!b)
             return ATTN_MEMORY;
-        *b = (attn__block_attention){.heads = heads, .before = 1, .rows = side, .cols = side, .key_rows = side,
+        *b = (attn__block_attention){.heads = heads,
+                                     .before = 1,
+                                     .rows = side,
+                                     .cols = side,
+                                     .key_rows = side,
                                      .key_cols = side,
                                      .weights = (const float *)attn_tensor_data(weights) + i * heads * t * t};
     }
@@ -92,8 +96,8 @@ static attn_status add_map(attn__attention *a, const attn_tensor *map)
     attn__block_attention *b = add(a);
     if (!b)
         return ATTN_MEMORY;
-    *b = (attn__block_attention){.heads = 1, .rows = side, .cols = side, .key_rows = keys, .key_cols = keys,
-                                 .weights = attn_tensor_data(map)};
+    *b = (attn__block_attention){
+        .heads = 1, .rows = side, .cols = side, .key_rows = keys, .key_cols = keys, .weights = attn_tensor_data(map)};
     return ATTN_OK;
 }
 
@@ -106,8 +110,13 @@ static attn_status add_windows(attn__attention *a, const attn_tensor *windows, b
         attn__block_attention *b = add(a);
         if (!b)
             return ATTN_MEMORY;
-        *b = (attn__block_attention){.heads = heads, .rows = rows, .cols = cols, .where = ATTN_KEYS_WINDOW,
-                                     .key_rows = taps, .key_cols = taps, .shifted = shifted,
+        *b = (attn__block_attention){.heads = heads,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .where = ATTN_KEYS_WINDOW,
+                                     .key_rows = taps,
+                                     .key_cols = taps,
+                                     .shifted = shifted,
                                      .weights = (const float *)attn_tensor_data(windows) + i * size};
     }
     return ATTN_OK;

@@ -90,8 +90,9 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
         c->mean[i] = (float)attn_config_real(checked, mean, 0);
         c->std[i] = (float)attn_config_real(checked, std, 1);
     }
-    c->shape = (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
-                                  attn_config_int(checked, "input.channels", 1)};
+    c->shape =
+        (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
+                           attn_config_int(checked, "input.channels", 1)};
     attn_config_destroy(checked);
     const attn_value *names = attn_config_get(c->config, "class_names");
     c->classes = names->texts;
@@ -125,8 +126,7 @@ static attn_status load_parts(attn_classifier *c, const char *directory)
     if (status == ATTN_OK)
         status = make_model(c, config);
     attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
-    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, &whole, NULL, NULL)
-                             : status;
+    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, &whole, NULL, NULL) : status;
 }
 
 attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory)

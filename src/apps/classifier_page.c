@@ -28,8 +28,8 @@ static void name_map(char *name, size_t size, const attn__block_attention *b)
     static const char *const kinds[] = {"Attention", "Windows", "Row and column"};
     snprintf(name, size, "%s, %lld x %lld", kinds[b->where], (long long)b->rows, (long long)b->cols);
     if (b->where == ATTN_KEYS_PLACES && b->key_rows != b->rows)
-        snprintf(name, size, "%lld x %lld to %lld x %lld", (long long)b->rows, (long long)b->cols, (long long)b->key_rows,
-                 (long long)b->key_cols);
+        snprintf(name, size, "%lld x %lld to %lld x %lld", (long long)b->rows, (long long)b->cols,
+                 (long long)b->key_rows, (long long)b->key_cols);
 }
 
 static attn_explorer_map *begin_map(gathering *g, const attn__block_attention *b, int64_t layer)

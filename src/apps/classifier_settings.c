@@ -12,9 +12,10 @@
 static const char *const models[] = {"vit", "sasa", "nonlocal", "axial", NULL};
 
 static const attn_key keys[] = {
-    ATTN__TEXT("model", "vit", models,
-               "vit: Vision Transformer; sasa: a residual network of local attention windows; nonlocal: convolutions with "
-               "non-local blocks; axial: attention along rows and columns"),
+    ATTN__TEXT(
+        "model", "vit", models,
+        "vit: Vision Transformer; sasa: a residual network of local attention windows; nonlocal: convolutions with "
+        "non-local blocks; axial: attention along rows and columns"),
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */
     ATTN__INT("size", "0", 0, 4096, "height and width that images are brought to; 0: as they are"),
@@ -40,10 +41,10 @@ static const attn_key keys[] = {
  * there are steps enough.  Small models in few epochs gain less from moving pictures far than they lose: axial and sasa
  * move them by one pixel. */
 static const attn__preset presets[] = {
-    {{"sasa", NULL}, "width", "16"},       {{"sasa", NULL}, "depth", "26"},      {{"sasa", NULL}, "rate", "0.002"},
-    {{"sasa", NULL}, "epochs", "3"},       {{"sasa", NULL}, "batch", "64"},      {{"sasa", NULL}, "shift", "1"},
+    {{"sasa", NULL}, "width", "16"},        {{"sasa", NULL}, "depth", "26"},     {{"sasa", NULL}, "rate", "0.002"},
+    {{"sasa", NULL}, "epochs", "3"},        {{"sasa", NULL}, "batch", "64"},     {{"sasa", NULL}, "shift", "1"},
     {{"nonlocal", NULL}, "dropout", "0.5"}, {{"nonlocal", NULL}, "epochs", "8"}, {{"axial", NULL}, "width", "64"},
-    {{"axial", NULL}, "depth", "4"},       {{"axial", NULL}, "shift", "1"},
+    {{"axial", NULL}, "depth", "4"},        {{"axial", NULL}, "shift", "1"},
 };
 
 const attn__keys attn__classifier_keys = {.keys = keys,
@@ -69,8 +70,8 @@ attn_status attn_classifier_settings(attn_config **settings, attn_context *conte
 static const struct name {
     const char *setting, *key;
 } names[] = {
-    {"patch", "patch_size"},   {"width", "num_hiddens"}, {"width", "dim"},         {"width", "width"},
-    {"depth", "num_blks"},     {"depth", "depth"},       {"heads", "num_heads"},   {"heads", "heads"},
+    {"patch", "patch_size"},   {"width", "num_hiddens"},   {"width", "dim"},           {"width", "width"},
+    {"depth", "num_blks"},     {"depth", "depth"},         {"heads", "num_heads"},     {"heads", "heads"},
     {"window", "kernel_size"}, {"dropout", "emb_dropout"}, {"dropout", "blk_dropout"}, {"dropout", "dropout"},
 };
 
@@ -104,10 +105,15 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     const struct number {
         const char *key;
         int64_t value;
-    } numbers[] = {{"mlp_num_hiddens", mlp ? mlp : 2 * width}, {"num_classes", classes}, {"classes", classes},
-                   {"in_channels", shape.channels},            {"channels", shape.channels},
-                   {"img_size", shape.height},                 {"image_size", shape.height},
-                   {"height", shape.height},                   {"image_width", shape.width}};
+    } numbers[] = {{"mlp_num_hiddens", mlp ? mlp : 2 * width},
+                   {"num_classes", classes},
+                   {"classes", classes},
+                   {"in_channels", shape.channels},
+                   {"channels", shape.channels},
+                   {"img_size", shape.height},
+                   {"image_size", shape.height},
+                   {"height", shape.height},
+                   {"image_width", shape.width}};
     for (size_t i = 0; status == ATTN_OK && i < sizeof numbers / sizeof *numbers; i++)
         status = set_if_known(config, a, numbers[i].key, numbers[i].value);
     return status;
@@ -134,8 +140,10 @@ attn_status attn__classifier_model(attn_model **model, attn_context *context, co
     if (!architecture)
         return attn__fail(context, ATTN_UNSUPPORTED, "there is no architecture \"%s\"", name);
     if (shape.width != shape.height)
-        return attn__fail(context, ATTN_UNSUPPORTED, "images of %lld x %lld pixels are not square; --size says what they "
-                          "become", (long long)shape.width, (long long)shape.height);
+        return attn__fail(context, ATTN_UNSUPPORTED,
+                          "images of %lld x %lld pixels are not square; --size says what they "
+                          "become",
+                          (long long)shape.width, (long long)shape.height);
     attn_status status = attn_config_create(&config, context);
     if (status == ATTN_OK)
         status = fill(config, architecture, settings, shape, classes);

@@ -46,8 +46,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     training *t = user;
     int64_t right = 0;
-    attn_status status = attn__classifier_measure(t->run.model, tape, t->data.shape, t->data.source.nclasses, t->data.valid_batches,
-                                                  loss, &right, NULL);
+    attn_status status = attn__classifier_measure(t->run.model, tape, t->data.shape, t->data.source.nclasses,
+                                                  t->data.valid_batches, loss, &right, NULL);
     t->run.measure = (double)right / (double)attn_image_set_size(t->data.valid);
     return status;
 }
@@ -59,7 +59,8 @@ static attn_status run_prepare(attn__run *run)
     training *t = run->self;
     attn_status status = prepare_data(t);
     if (status == ATTN_OK)
-        status = attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, t->data.source.nclasses);
+        status =
+            attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, t->data.source.nclasses);
     run->no_validation = !t->data.valid_batches;
     return status;
 }

@@ -112,8 +112,7 @@ static attn_status choose(attn_classifier *c, const attn__image_source *source, 
     return status;
 }
 
-attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_part part,
-                                     attn_classifier_score *score)
+attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_part part, attn_classifier_score *score)
 {
     attn__image_wish wish = {.shape = c->shape, .classes = c->classes, .nclasses = c->nclasses};
     attn__image_source source;

@@ -153,8 +153,10 @@ attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *example
         f.pairs += count_pairs(&f, &examples[i]);
     *fitted = (attn_contact_fitted){.pairs = f.pairs, .features = f.features};
     if (f.pairs == 0)
-        return attn__fail(f.context, ATTN_ARGUMENT, "no pair of residues to fit contacts to: %lld examples, none with "
-                          "two resolved residues %lld apart", (long long)n, (long long)f.options.least);
+        return attn__fail(f.context, ATTN_ARGUMENT,
+                          "no pair of residues to fit contacts to: %lld examples, none with "
+                          "two resolved residues %lld apart",
+                          (long long)n, (long long)f.options.least);
     attn_status status = fit(&f, examples, n, fitted);
     attn__free(f.context, f.rows);
     attn__free(f.context, f.labels);

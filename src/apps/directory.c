@@ -47,8 +47,7 @@ static void remove_leftovers(attn_context *context, const char *directory, const
         closedir(entries);
 }
 
-attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files,
-                                 int *lock)
+attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files, int *lock)
 {
     char path[ATTN__PATH];
     attn_status status = attn__path(context, path, directory, ".lock");

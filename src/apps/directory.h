@@ -12,8 +12,7 @@ attn_status attn__path(attn_context *context, char *path, const char *directory,
 /* Takes the directory for this process, until *lock is given to attn__directory_unlock or the process ends, however
  * it ends; then removes what a killed process may have left half written of the files that a training writes and of
  * `own_files` (NULL-terminated; NULL: none).  ATTN_BUSY: another process has it; ATTN_IO. */
-attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files,
-                                 int *lock);
+attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files, int *lock);
 void attn__directory_unlock(int lock); /* -1 is allowed */
 
 #endif

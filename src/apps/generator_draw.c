@@ -83,8 +83,7 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n, 
     return status;
 }
 
-attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n,
-                                const attn_generator_options *options)
+attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n, const attn_generator_options *options)
 {
     attn_generator_options plain = {0};
     int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;

@@ -34,10 +34,8 @@ static const attn_key keys[] = {
 /* The loss is a number of bits: smoothed labels would make it that of another distribution. */
 static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
 
-const attn__keys attn__generator_keys = {.keys = keys,
-                                         .n = sizeof keys / sizeof *keys,
-                                         .presets = presets,
-                                         .npresets = sizeof presets / sizeof *presets};
+const attn__keys attn__generator_keys = {
+    .keys = keys, .n = sizeof keys / sizeof *keys, .presets = presets, .npresets = sizeof presets / sizeof *presets};
 
 const attn_key *attn_generator_keys(int *n)
 {
@@ -52,8 +50,8 @@ attn_status attn_generator_settings(attn_config **settings, attn_context *contex
 
 static attn_status fill(attn_config *config, const attn_config *settings, attn_image_shape shape)
 {
-    static const char *const same[] = {"levels", "dim", "heads", "exterior_blocks", "outer_blocks", "inner_blocks",
-                                       "dropout"};
+    static const char *const same[] = {"levels",       "dim",          "heads",  "exterior_blocks",
+                                       "outer_blocks", "inner_blocks", "dropout"};
     attn_status status = attn_config_set_int(config, "height", shape.height);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "width", shape.width);

@@ -40,7 +40,8 @@ static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn
     attn_tensor *slices = attn_tensor_make(tape, ATTN_I32, 1, &batch->size, NULL);
     attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
                      .stream = (uint64_t)step};
-    for (int64_t i = 0; slices && i < batch->first + batch->size; i++) { /* those of other ranks' images are passed over */
+    for (int64_t i = 0; slices && i < batch->first + batch->size;
+         i++) { /* those of other ranks' images are passed over */
         int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)t->data.shape.channels);
         if (i >= batch->first)
             ((int32_t *)attn_tensor_data(slices))[i - batch->first] = drawn;

@@ -45,8 +45,8 @@ static attn_status add_file(walk *w, const char *folder, const char *name, const
     attn_image_options options = {.channels = (int)w->wish->shape.channels};
     attn_status status = attn_image_read(&image, context, path, &options);
     if (status == ATTN_OK)
-        status = attn__image_source_add(w->source, w->set, w->wish, &image, label, key_of(class_name, name), path,
-                                        w->first);
+        status =
+            attn__image_source_add(w->source, w->set, w->wish, &image, label, key_of(class_name, name), path, w->first);
     attn_image_free(context, &image);
     if (status == ATTN_OK && !w->first)
         w->first = path;
@@ -154,8 +154,8 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     if (status == ATTN_OK && attn__is_directory(folder))
         status = classes_of(&inside, s->context, folder, false);
     if (status == ATTN_OK && inside.n > 0)
-        status = attn__fail(s->context, ATTN_FORMAT, "%s: there is %s/ with class folders in it, but no train/ beside it",
-                            path, name);
+        status = attn__fail(s->context, ATTN_FORMAT,
+                            "%s: there is %s/ with class folders in it, but no train/ beside it", path, name);
     attn__names_free(&inside, s->context);
     attn__free(s->context, folder);
     return status;

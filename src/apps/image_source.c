@@ -89,10 +89,9 @@ static attn_status refuse_shape(attn__image_source *source, const attn_image *im
         return attn__fail(source->context, ATTN_FORMAT, "%s is %s, %s is %s; --channels 1 or 3 says what all become",
                           name, image->channels == 1 ? "grey" : "in colour", first,
                           shape->channels == 1 ? "grey" : "in colour");
-    return attn__fail(source->context, ATTN_FORMAT,
-                      "%s has %lld x %lld pixels, %s %lld x %lld; --size says what all become", name,
-                      (long long)image->width, (long long)image->height, first, (long long)shape->width,
-                      (long long)shape->height);
+    return attn__fail(
+        source->context, ATTN_FORMAT, "%s has %lld x %lld pixels, %s %lld x %lld; --size says what all become", name,
+        (long long)image->width, (long long)image->height, first, (long long)shape->width, (long long)shape->height);
 }
 
 attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
@@ -105,13 +104,13 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
         use = &fitted;
     }
     if (status == ATTN_OK && !*set)
-        status = attn_image_set_create(set, source->context,
-                                       (attn_image_shape){use->width, use->height, use->channels});
+        status =
+            attn_image_set_create(set, source->context, (attn_image_shape){use->width, use->height, use->channels});
     if (status == ATTN_OK) {
         attn_image_shape shape = attn_image_set_shape(*set);
         bool alike = shape.width == use->width && shape.height == use->height && shape.channels == use->channels;
-        status = alike ? attn_image_set_add(*set, use->pixels, label, key)
-                       : refuse_shape(source, use, &shape, name, first);
+        status =
+            alike ? attn_image_set_add(*set, use->pixels, label, key) : refuse_shape(source, use, &shape, name, first);
     }
     attn_image_free(source->context, &fitted);
     return status;
@@ -144,8 +143,10 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
                           (long long)s->nclasses, (long long)wish->nclasses);
     for (int64_t i = 0; wish->classes && i < s->nclasses; i++) {
         if (strcmp(s->classes[i], wish->classes[i]) != 0)
-            return attn__fail(s->context, ATTN_FORMAT, "%s: class %lld is \"%.80s\"; the classifier knows it as "
-                              "\"%.80s\"", path, (long long)i, s->classes[i], wish->classes[i]);
+            return attn__fail(s->context, ATTN_FORMAT,
+                              "%s: class %lld is \"%.80s\"; the classifier knows it as "
+                              "\"%.80s\"",
+                              path, (long long)i, s->classes[i], wish->classes[i]);
     }
     return ATTN_OK;
 }
@@ -154,8 +155,8 @@ attn_status attn__image_source_read(attn__image_source *source, attn_context *co
                                     const attn__image_wish *wish)
 {
     static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,
-                                        const attn__image_wish *, bool *) = {attn__read_idx, attn__read_cifar,
-                                                                             attn__read_folders};
+                                        const attn__image_wish *,
+                                        bool *) = {attn__read_idx, attn__read_cifar, attn__read_folders};
     attn__names names;
     bool found = false;
     *source = (attn__image_source){.context = context};
@@ -193,8 +194,8 @@ attn_status attn__image_source_split(const attn__image_source *source, const att
     uint64_t seed = (uint64_t)attn_config_int(settings, "seed", 1);
     double valid_share = attn_config_real(settings, "valid", 0), test_share = attn_config_real(settings, "test", 0);
     attn_image_set *all = NULL;
-    attn_status status = attn_image_set_split(source->train, seed, valid_share, source->test ? 0 : test_share, train,
-                                              valid, test);
+    attn_status status =
+        attn_image_set_split(source->train, seed, valid_share, source->test ? 0 : test_share, train, valid, test);
     if (status == ATTN_OK && test && source->test) {
         status = attn_image_set_split(source->test, seed, 0, 0, &all, NULL, NULL);
         attn_image_set_destroy(*test);

@@ -48,8 +48,7 @@ attn_status attn__class_add(attn__image_source *source, const char *name, size_t
 /* Adds an image to *set, brought to the wish; the first one makes the set and its shape.  `first` names the file that
  * did, for messages. */
 attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
-                                   attn_image *image, int32_t label, uint64_t key, const char *name,
-                                   const char *first);
+                                   attn_image *image, int32_t label, uint64_t key, const char *name, const char *first);
 
 /* The three kinds; *found is false where the folder is of another. */
 attn_status attn__read_idx(attn__image_source *source, const char *path, const attn__names *names,

@@ -17,7 +17,8 @@ static bool swap_axes(const char *name, char *to, size_t size)
 {
     const char *row = strstr(name, "row"), *column = strstr(name, "column"), *found = row ? row : column;
     const char *instead = row ? "column" : "row";
-    int n = found ? snprintf(to, size, "%.*s%s%s", (int)(found - name), name, instead, found + strlen(row ? "row" : "column"))
+    int n = found ? snprintf(to, size, "%.*s%s%s", (int)(found - name), name, instead,
+                             found + strlen(row ? "row" : "column"))
                   : snprintf(to, size, "%s", name);
     return n >= 0 && (size_t)n < size;
 }
@@ -78,12 +79,15 @@ static attn_status check_architecture(attn_context *context, const char *path, c
     const char *name = attn_config_text(arguments, "args.arch", NULL);
     size_t length = strlen(path), ending = sizeof regression_ending - 1;
     if (!name && length > ending && strcmp(path + length - ending, regression_ending) == 0)
-        return attn__fail(context, ATTN_FORMAT, "%s: no args.arch in it: the contact regression alone; the model is the "
-                          "other file, without %s in its name", path, regression_ending);
+        return attn__fail(context, ATTN_FORMAT,
+                          "%s: no args.arch in it: the contact regression alone; the model is the "
+                          "other file, without %s in its name",
+                          path, regression_ending);
     if (!name)
         return attn__fail(context, ATTN_FORMAT, "%s: no args.arch in it: not one of ESM's checkpoints", path);
     if (strcmp(name, "msa_transformer") != 0)
-        return attn__fail(context, ATTN_UNSUPPORTED, "%s: a checkpoint of \"%.60s\", not of msa_transformer", path, name);
+        return attn__fail(context, ATTN_UNSUPPORTED, "%s: a checkpoint of \"%.60s\", not of msa_transformer", path,
+                          name);
     return ATTN_OK;
 }
 

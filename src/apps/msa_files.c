@@ -147,8 +147,11 @@ static attn_status find_files(attn_context *context, const char *path, char *wei
     memcpy(directory, length ? path : ".", length ? length : 1);
     directory[length ? length : 1] = 0;
     attn_status status = attn__path(context, config, directory, "config.json");
-    return status == ATTN_OK ? attn__path(context, weights, directory, file && slash ? slash + 1
-                                          : file ? path : "model.safetensors") : status;
+    return status == ATTN_OK ? attn__path(context, weights, directory,
+                                          file && slash ? slash + 1
+                                          : file        ? path
+                                                        : "model.safetensors")
+                             : status;
 }
 
 static attn_status build_from(attn_msa *msa, const attn_config *file, const attn_msa_load_options *options)
@@ -172,8 +175,10 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
     attn_named_list rest = {.context = msa->context};
     attn_status status = find_files(msa->context, path, weights, config);
     if (status == ATTN_OK && !attn_file_exists(config))
-        status = attn__fail(msa->context, ATTN_FORMAT, "%s is no model: a published checkpoint's name ends in .pt, and a "
-                            "directory that attn made has config.json and model.safetensors in it", path);
+        status = attn__fail(msa->context, ATTN_FORMAT,
+                            "%s is no model: a published checkpoint's name ends in .pt, and a "
+                            "directory that attn made has config.json and model.safetensors in it",
+                            path);
     if (status == ATTN_OK)
         status = attn_config_read(&file, msa->context, config);
     if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)
@@ -187,8 +192,7 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
     if (status == ATTN_OK)
         status = attn__msa_without_regression(msa, &rest);
     if (status == ATTN_OK)
-        status = attn_weights_load(stored ? attn_model_parameters(msa->model) : &rest, weights, NULL, NULL,
-                                   NULL);
+        status = attn_weights_load(stored ? attn_model_parameters(msa->model) : &rest, weights, NULL, NULL, NULL);
     attn_config_destroy(file);
     attn_named_clear(&rest);
     return status;

@@ -37,9 +37,9 @@ typedef struct needs {
 static double results_of(const needs *n)
 {
     double maps = n->batch * (double)((n->o->map_layer ? 1 : n->m->layers) * n->m->heads) * n->cols;
-    return (n->o->logits ? 2 * n->tokens * (double)n->m->vocabulary : 0) + (n->o->contacts ? n->batch * n->cols * n->cols : 0) +
-           (n->o->row_maps ? maps * n->cols : 0) + (n->o->column_maps ? maps * n->rows * n->rows : 0) +
-           (double)n->o->nlayers * n->tokens * (double)n->m->dim;
+    return (n->o->logits ? 2 * n->tokens * (double)n->m->vocabulary : 0) +
+           (n->o->contacts ? n->batch * n->cols * n->cols : 0) + (n->o->row_maps ? maps * n->cols : 0) +
+           (n->o->column_maps ? maps * n->rows * n->rows : 0) + (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
 /* The bound in tokens that lets `heads` heads go together. */
@@ -71,7 +71,8 @@ static double layer_of(const needs *n, int64_t heads)
     double projections = 2 * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
     bool reused = largest <= n->tokens * dim; /* memory of the other's, which is kept in pieces as large as x */
-    return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) + n->threads * SCRATCH;
+    return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
+           n->threads * SCRATCH;
 }
 
 static size_t bytes_of(const attn_msa *msa, const needs *n, int64_t heads)
@@ -110,8 +111,9 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *pl
     if (n->o->memory && plan->bytes > n->o->memory)
         return attn__fail(msa->context, ATTN_ARGUMENT,
                           "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, %zu at least; "
-                          "allowed: %zu", n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens,
-                          plan->least, n->o->memory);
+                          "allowed: %zu",
+                          n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->least,
+                          n->o->memory);
     return ATTN_OK;
 }
 
@@ -120,8 +122,8 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
 {
     const attn__msa *m = attn__msa_of(msa->model);
     attn_msa_options none = {0};
-    needs n = {.batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m,
-               .o = options ? options : &none};
+    needs n = {
+        .batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m, .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
     *plan = (attn_msa_plan){0};
     n.packed = attn__tokens_packed(msa->context, n.o->bf16);
@@ -163,8 +165,13 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
         status = attn_msa_plan_run(msa, batch, rows, cols, &o, &plan);
     if (status != ATTN_OK)
         return status;
-    attn__msa_wishes wishes = {.logits = o.logits, .contacts = o.contacts, .row_maps = o.row_maps,
-                               .column_maps = o.column_maps, .map_layer = o.map_layer, .max_tokens = plan.max_tokens, .bf16 = o.bf16};
+    attn__msa_wishes wishes = {.logits = o.logits,
+                               .contacts = o.contacts,
+                               .row_maps = o.row_maps,
+                               .column_maps = o.column_maps,
+                               .map_layer = o.map_layer,
+                               .max_tokens = plan.max_tokens,
+                               .bf16 = o.bf16};
     for (int64_t i = 0; i < o.nlayers; i++)
         wishes.hidden[layer_at(msa, &o, i)] = true;
     attn_tape_reset(msa->tape, &(attn_tape_options){0});
@@ -172,8 +179,8 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
     attn_tensor *ids = attn_tensor_make(msa->tape, ATTN_I32, 3, (int64_t[]){batch, rows, cols}, tokens);
     if (!ids || !attn__msa_run(attn__msa_of(msa->model), msa->tape, ids, &wishes, &made))
         return attn_context_status(msa->context);
-    *result = (attn_msa_result){.logits = made.logits, .contacts = made.contacts, .row_maps = made.row_maps,
-                                .column_maps = made.column_maps};
+    *result = (attn_msa_result){
+        .logits = made.logits, .contacts = made.contacts, .row_maps = made.row_maps, .column_maps = made.column_maps};
     for (int64_t i = 0; i < o.nlayers; i++)
         result->representations[i] = made.hidden[layer_at(msa, &o, i)];
     return ATTN_OK;

@@ -7,9 +7,9 @@
 #include "attn/tensor.h"
 
 typedef struct attn__msa_sampling {
-    int64_t max_tokens;  /* of one alignment: rows times (1 + columns) */
+    int64_t max_tokens; /* of one alignment: rows times (1 + columns) */
     int64_t max_columns;
-    double share;        /* of the residues that are hidden */
+    double share; /* of the residues that are hidden */
     uint64_t seed;
 } attn__msa_sampling;
 

@@ -39,10 +39,8 @@ static const attn_key keys[] = {
 /* A hidden residue has one right answer. */
 static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
 
-static const attn__keys all_keys = {.keys = keys,
-                                    .n = sizeof keys / sizeof *keys,
-                                    .presets = presets,
-                                    .npresets = sizeof presets / sizeof *presets};
+static const attn__keys all_keys = {
+    .keys = keys, .n = sizeof keys / sizeof *keys, .presets = presets, .npresets = sizeof presets / sizeof *presets};
 
 const attn_key *attn_msa_training_keys(int *n)
 {
@@ -74,7 +72,8 @@ static attn_status read_one(training *t, const char *name)
     if (status == ATTN_OK)
         status = attn_alignment_parse(&t->alignments[t->n], context, bytes.data, bytes.size, path, NULL);
     if (status == ATTN_OK) {
-        t->run.fingerprint = attn__hash_bytes(attn__hash_bytes(t->run.fingerprint, name, strlen(name)), bytes.data, bytes.size);
+        t->run.fingerprint =
+            attn__hash_bytes(attn__hash_bytes(t->run.fingerprint, name, strlen(name)), bytes.data, bytes.size);
         t->sequences += attn_alignment_rows(t->alignments[t->n++]);
     }
     attn_bytes_free(context, &bytes);
@@ -186,8 +185,7 @@ static attn_tensor *batch_loss(training *t, attn_tape *tape, int64_t n, int64_t 
     attn_cross_entropy_options options = {
         .has_ignore = true,
         .ignore = -1,
-        .label_smoothing =
-            attn_tape_mode(tape).train ? attn_config_real(t->run.settings, "label_smoothing", 0) : 0};
+        .label_smoothing = attn_tape_mode(tape).train ? attn_config_real(t->run.settings, "label_smoothing", 0) : 0};
     return attn_cross_entropy(tape, *logits, batch.labels, &options);
 }
 
@@ -212,8 +210,8 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
     bool stands_in = taken == 0; /* more ranks than alignments: one that does not count keeps step with the others */
     attn__run_share(&t->run, tape, (attn_share){stands_in ? 0 : begin, taken, t->batch}, 0);
-    attn_tensor *loss = batch_loss(t, tape, t->batch, stands_in ? 0 : begin, stands_in ? 1 : taken, counted, &logits,
-                                   &labels);
+    attn_tensor *loss =
+        batch_loss(t, tape, t->batch, stands_in ? 0 : begin, stands_in ? 1 : taken, counted, &logits, &labels);
     *counted = stands_in ? 0 : *counted;
     return loss;
 }
@@ -249,7 +247,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
             attn_tensor *logits;
             const attn_tensor *labels;
             attn_tape_reset(tape, NULL);
-            t->parts[0] = attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * PARTS + part);
+            t->parts[0] =
+                attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * PARTS + part);
             attn_tensor *mean = batch_loss(t, tape, 1, 0, 1, &hidden, &logits, &labels);
             if (!mean)
                 return attn_context_status(t->run.context);

@@ -86,7 +86,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
      * sooner that is seen the better. */
     if (status == ATTN_OK && attn__ranks_many(run->context))
-        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)), "has come to other parameters than rank 0");
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
+                                  "has come to other parameters than rank 0");
     return status;
 }
 
@@ -126,9 +127,9 @@ int64_t attn__run_parameters(const attn__run *run)
 
 static attn_status prepare(attn__run *run)
 {
-    attn_status status = run->resume ? attn__run_read_settings(run)
-                                     : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given,
-                                                          NULL);
+    attn_status status = run->resume
+                             ? attn__run_read_settings(run)
+                             : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
     if (status != ATTN_OK)
@@ -139,7 +140,7 @@ static attn_status prepare(attn__run *run)
     if (status == ATTN_OK)
         status = attn__run_average_begin(run);
     if (status == ATTN_OK)
-        status = run->resume                        ? attn__run_restore(run)
+        status = run->resume                       ? attn__run_restore(run)
                  : attn__ranks_first(run->context) ? attn__run_begin_directory(run)
                                                    : ATTN_OK;
     return status;
@@ -155,7 +156,8 @@ static attn_status compare_ranks(const attn__run *run)
     if (status == ATTN_OK)
         status = attn__ranks_same(run->context, run->fingerprint, "reads other data than rank 0");
     if (status == ATTN_OK)
-        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)), "begins with other parameters than rank 0");
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
+                                  "begins with other parameters than rank 0");
     return status;
 }
 

@@ -79,7 +79,7 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t 
 
 /* ATTN_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);
-int64_t attn__run_epoch(const attn__run *run); /* epochs done */
+int64_t attn__run_epoch(const attn__run *run);      /* epochs done */
 int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */
 
 /* Optimiser, schedule and length of a training, from settings that have the keys of ATTN__RUN_KEYS. */
@@ -87,10 +87,22 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 
 /* ------------------------------------------------------------------------------------- tables of settings */
 
-#define ATTN__TEXT(name, otherwise, choices, doc) {name, ATTN_VALUE_TEXT, otherwise, 0, 0, choices, doc}
-#define ATTN__INT(name, otherwise, least, most, doc) {name, ATTN_VALUE_INT, otherwise, least, most, NULL, doc}
-#define ATTN__REAL(name, otherwise, least, most, doc) {name, ATTN_VALUE_REAL, otherwise, least, most, NULL, doc}
-#define ATTN__BOOL(name, otherwise, doc) {name, ATTN_VALUE_BOOL, otherwise, 0, 0, NULL, doc}
+#define ATTN__TEXT(name, otherwise, choices, doc)                                                                      \
+    {                                                                                                                  \
+        name, ATTN_VALUE_TEXT, otherwise, 0, 0, choices, doc                                                           \
+    }
+#define ATTN__INT(name, otherwise, least, most, doc)                                                                   \
+    {                                                                                                                  \
+        name, ATTN_VALUE_INT, otherwise, least, most, NULL, doc                                                        \
+    }
+#define ATTN__REAL(name, otherwise, least, most, doc)                                                                  \
+    {                                                                                                                  \
+        name, ATTN_VALUE_REAL, otherwise, least, most, NULL, doc                                                       \
+    }
+#define ATTN__BOOL(name, otherwise, doc)                                                                               \
+    {                                                                                                                  \
+        name, ATTN_VALUE_BOOL, otherwise, 0, 0, NULL, doc                                                              \
+    }
 
 extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *const attn__run_keeps[];
 

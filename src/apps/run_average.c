@@ -17,8 +17,8 @@ attn_status attn__run_average_begin(attn__run *run)
     for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
         const attn_tensor *p = parameters->items[i].tensor;
         attn_tensor *copy = NULL;
-        status = attn_tensor_create(&copy, run->context, attn_tensor_dtype(p), attn_tensor_rank(p),
-                                    attn_tensor_shape(p));
+        status =
+            attn_tensor_create(&copy, run->context, attn_tensor_dtype(p), attn_tensor_rank(p), attn_tensor_shape(p));
         if (status == ATTN_OK)
             memcpy(attn_tensor_data(copy), attn_tensor_data(p), attn__tensor_bytes(p));
         if (status == ATTN_OK && (status = attn_named_add(&run->average, parameters->items[i].name, copy)) != ATTN_OK)

@@ -130,8 +130,8 @@ static attn_status check_names(const attn__run *run, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
         const char *key = attn_config_key(run->stored, i);
-        bool known = strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 ||
-                     attn__key_find(run->kind->keys, key);
+        bool known =
+            strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 || attn__key_find(run->kind->keys, key);
         if (!known)
             return attn__fail(run->context, ATTN_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path, key);
     }
@@ -227,11 +227,15 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
         const char *key = attn_config_key(then, i);
         const attn_value *now = attn_config_get(run->settings, key);
         if (!now)
-            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with a setting \"%.60s\", which is not among "
-                              "those of training.json, or not known to this attn", path, key);
+            return attn__fail(run->context, ATTN_FORMAT,
+                              "%s: it was made with a setting \"%.60s\", which is not among "
+                              "those of training.json, or not known to this attn",
+                              path, key);
         if (!attn_value_same(attn_config_get(then, key), now))
-            return attn__fail(run->context, ATTN_FORMAT, "%s: it was made with another \"%.60s\" than training.json "
-                              "says", path, key);
+            return attn__fail(run->context, ATTN_FORMAT,
+                              "%s: it was made with another \"%.60s\" than training.json "
+                              "says",
+                              path, key);
     }
     return ATTN_OK;
 }
@@ -247,8 +251,10 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
     snprintf(hex, sizeof hex, "%016" PRIx64, sum);
     if (strcmp(hex, attn_config_text(metadata, "sum", "")) == 0)
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_FORMAT, "%s: its sum is not that of what it holds and of the files beside it: one "
-                      "of them was damaged or changed", path);
+    return attn__fail(run->context, ATTN_FORMAT,
+                      "%s: its sum is not that of what it holds and of the files beside it: one "
+                      "of them was damaged or changed",
+                      path);
 }
 
 /* Checkpoints of earlier versions carry no settings: of those nothing is checked (docs/formats.md). */
@@ -398,8 +404,8 @@ attn_status attn__run_save(attn__run *run, bool improved)
     /* Until the first validation there is no best: the model is what there is. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
     if (status == ATTN_OK && (improved || latest))
-        status = attn_safetensors_write(run->average.n > 0 ? &run->average : attn_model_parameters(run->model), model,
-                                        NULL);
+        status =
+            attn_safetensors_write(run->average.n > 0 ? &run->average : attn_model_parameters(run->model), model, NULL);
     /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);

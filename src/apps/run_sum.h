@@ -16,7 +16,8 @@ attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json 
 /* Of all that a checkpoint must fit to: settings and counters as its metadata has them, config.json and the
  * application's own files as they lie in the directory, the tensors.  ATTN_NOT_FOUND, ATTN_IO, ATTN_MEMORY: a file
  * cannot be read. */
-attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list, uint64_t *sum);
+attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
+                          uint64_t *sum);
 
 /* The settings that a resumed run may be told anew: how long to go on, and how often to save; NULL-terminated. */
 extern const char *const attn__run_open_settings[];

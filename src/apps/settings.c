@@ -14,7 +14,8 @@ static const char *const models[] = {"transformer", "bahdanau", NULL};
 static const char *const compats[] = {"none", "d2l", NULL};
 static const attn_key keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
-    ATTN__TEXT("compat", "none", compats, "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
+    ATTN__TEXT("compat", "none", compats,
+               "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),
     /* data */
     ATTN__INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),
@@ -38,22 +39,14 @@ static const attn_key keys[] = {
 };
 /* What a model or a compat mode changes of the defaults. */
 static const attn__preset presets[] = {
-    {{"bahdanau", NULL}, "dropout", "0.2"},
-    {{"bahdanau", NULL}, "rate", "0.001"},
-    {{"bahdanau", NULL}, "warmup", "200"},
-    {{NULL, "d2l"}, "max_examples", "640"},
-    {{NULL, "d2l"}, "max_tokens", "9"},
-    {{NULL, "d2l"}, "ffn_num_hiddens", "64"},
-    {{NULL, "d2l"}, "num_blks", "2"},
-    {{NULL, "d2l"}, "dropout", "0.2"},
-    {{NULL, "d2l"}, "epochs", "30"},
-    {{NULL, "d2l"}, "batch", "128"},
-    {{NULL, "d2l"}, "rate", "0.0015"},
-    {{NULL, "d2l"}, "schedule", "constant"},
-    {{NULL, "d2l"}, "warmup", "0"},
-    {{NULL, "d2l"}, "label_smoothing", "0"},
-    {{NULL, "d2l"}, "keep", "last"},
-    {{"bahdanau", "d2l"}, "rate", "0.005"},
+    {{"bahdanau", NULL}, "dropout", "0.2"}, {{"bahdanau", NULL}, "rate", "0.001"},
+    {{"bahdanau", NULL}, "warmup", "200"},  {{NULL, "d2l"}, "max_examples", "640"},
+    {{NULL, "d2l"}, "max_tokens", "9"},     {{NULL, "d2l"}, "ffn_num_hiddens", "64"},
+    {{NULL, "d2l"}, "num_blks", "2"},       {{NULL, "d2l"}, "dropout", "0.2"},
+    {{NULL, "d2l"}, "epochs", "30"},        {{NULL, "d2l"}, "batch", "128"},
+    {{NULL, "d2l"}, "rate", "0.0015"},      {{NULL, "d2l"}, "schedule", "constant"},
+    {{NULL, "d2l"}, "warmup", "0"},         {{NULL, "d2l"}, "label_smoothing", "0"},
+    {{NULL, "d2l"}, "keep", "last"},        {{"bahdanau", "d2l"}, "rate", "0.005"},
 };
 
 const attn__keys attn__translator_keys = {.keys = keys,

@@ -10,7 +10,7 @@ struct attn_translator {
     attn_model *model;
     attn_vocab *source, *target;
     attn_compat compat;
-    int64_t max_tokens; /* of a sentence, <eos> included */
+    int64_t max_tokens;  /* of a sentence, <eos> included */
     attn_config *config; /* config.json as it is */
 };
 
@@ -32,8 +32,8 @@ attn_status attn__normalised(const attn_translator *translator, const char *line
 char *attn__detokenised(const attn_translator *translator, const char *tokens);
 
 /* All pairs of a file (or of `text` where `path` is NULL). */
-attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text,
-                             size_t size, const attn_pairs_options *options, uint64_t *fingerprint);
+attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text, size_t size,
+                             const attn_pairs_options *options, uint64_t *fingerprint);
 
 /* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,

@@ -123,8 +123,7 @@ attn_status attn_translator_evaluate(attn_translator *t, const char *data, const
 {
     *score = (attn_translator_score){0};
     attn_pairs *all, *chosen = NULL;
-    attn_pairs_options reading = {.compat = t->compat,
-                                  .max_examples = attn_config_int(t->config, "max_examples", 0)};
+    attn_pairs_options reading = {.compat = t->compat, .max_examples = attn_config_int(t->config, "max_examples", 0)};
     attn_status status = attn__pairs_read(&all, t->context, data, text, text_size, &reading, NULL);
     if (status == ATTN_OK)
         status = choose_part(t, all, part, &chosen);

@@ -25,8 +25,8 @@ attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const ch
 }
 
 /* Settings of the training that the translator needs ever after: how text is prepared and how pairs were divided. */
-static const char *const kept[] = {"compat",       "max_tokens", "space_before_marks", "seed", "valid", "test",
-                                   "max_examples", NULL};
+static const char *const kept[] = {"compat", "max_tokens", "space_before_marks", "seed",
+                                   "valid",  "test",       "max_examples",       NULL};
 
 static attn_status write_config(const attn_model *model, const attn_config *settings, const char *directory)
 {
@@ -98,7 +98,8 @@ static attn_status model_of_config(attn_translator *t, const char *path)
     const char *name = attn_config_text(t->config, "architecture", "");
     const attn_architecture *architecture = attn_architecture_find(name);
     if (!architecture || !architecture->seq2seq)
-        return attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator", path, name);
+        return attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator", path,
+                          name);
     return attn__model_of_config(&t->model, t->context, architecture, t->config, NULL);
 }
 
@@ -239,8 +240,8 @@ static uint64_t fingerprint_of(const char *text, size_t size)
     return hash;
 }
 
-attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text,
-                             size_t size, const attn_pairs_options *options, uint64_t *fingerprint)
+attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text, size_t size,
+                             const attn_pairs_options *options, uint64_t *fingerprint)
 {
     attn_bytes bytes = {0};
     *pairs = NULL;

@@ -36,8 +36,7 @@ typedef struct picture {
     int64_t n;
 } picture;
 
-static attn_status make_labels(attn_context *context, labels *l, const attn_vocab *vocab, int64_t n,
-                               const int32_t *ids)
+static attn_status make_labels(attn_context *context, labels *l, const attn_vocab *vocab, int64_t n, const int32_t *ids)
 {
     l->n = n;
     l->text = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->text));
@@ -146,7 +145,7 @@ static attn_status collect(picture *p, const int32_t *source, int64_t n, const i
         return status;
     attn_seq2seq_options options = {.weights = weights};
     return attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options) ? ATTN_OK
-                                                                              : attn_context_status(t->context);
+                                                                               : attn_context_status(t->context);
 }
 
 static attn_status encode_ids(const attn_translator *t, const char *text, int32_t **ids, int64_t *n)

@@ -44,9 +44,8 @@ static attn_status make_vocabularies(training *t)
 {
     if (t->run.resume) {
         attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, "source.vocab");
-        return status != ATTN_OK
-                   ? status
-                   : attn__vocab_read(&t->target, t->run.context, t->run.directory, "target.vocab");
+        return status != ATTN_OK ? status
+                                 : attn__vocab_read(&t->target, t->run.context, t->run.directory, "target.vocab");
     }
     attn_vocab_options options = {
         .compat = t->compat,
@@ -84,8 +83,8 @@ static attn_status prepare_data(training *t)
 {
     attn_pairs_options options = {.compat = t->compat,
                                   .max_examples = attn_config_int(t->run.settings, "max_examples", 0)};
-    attn_status status = attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options,
-                                          &t->run.fingerprint);
+    attn_status status =
+        attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options, &t->run.fingerprint);
     if (status == ATTN_OK)
         status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
     if (status == ATTN_OK)

@@ -51,13 +51,16 @@ static attn_status read_files(checkpoint *c)
     if (status == ATTN_OK)
         status = attn_weights_read(&c->tensors, c->weights, NULL, NULL, NULL);
     if (status == ATTN_OK && !attn__vit_family_of(&c->tensors, &c->family))
-        status = attn__fail(c->context, ATTN_FORMAT, "%s: no Vision Transformer by the names of Hugging Face "
-                                                     "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
+        status = attn__fail(c->context, ATTN_FORMAT,
+                            "%s: no Vision Transformer by the names of Hugging Face "
+                            "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
                             c->weights);
     bool named_here = status == ATTN_OK && c->family != ATTN__VIT_TIMM;
     if (named_here && !attn_file_exists(c->config))
-        status = attn__fail(c->context, ATTN_NOT_FOUND, "%s: config.json is needed beside it, for the number of heads, "
-                                                        "the norms' eps and the activation", c->weights);
+        status = attn__fail(c->context, ATTN_NOT_FOUND,
+                            "%s: config.json is needed beside it, for the number of heads, "
+                            "the norms' eps and the activation",
+                            c->weights);
     if (status != ATTN_OK)
         return status;
     return named_here ? attn_config_read(&c->settings, c->context, c->config)
@@ -114,19 +117,27 @@ static attn_status set_sizes(checkpoint *c, const attn_vit_options *o, attn_conf
         return missing(c, "blks.0.mlp.dense1.weight");
     c->grid = (int64_t)sqrt((double)(attn_tensor_dim(places, 1) - 1) + 0.5);
     if (c->grid < 1 || c->grid * c->grid != attn_tensor_dim(places, 1) - 1)
-        return attn__fail(c->context, ATTN_UNSUPPORTED, "%s: %" PRId64 " positions are no class token and a square of "
-                                                        "patches", c->weights, attn_tensor_dim(places, 1));
-    c->has_head = head && attn_tensor_rank(head) == 2 && (!o->num_classes || o->num_classes == attn_tensor_dim(head, 0));
+        return attn__fail(c->context, ATTN_UNSUPPORTED,
+                          "%s: %" PRId64 " positions are no class token and a square of "
+                          "patches",
+                          c->weights, attn_tensor_dim(places, 1));
+    c->has_head =
+        head && attn_tensor_rank(head) == 2 && (!o->num_classes || o->num_classes == attn_tensor_dim(head, 0));
     if ((!head || attn_tensor_rank(head) != 2) && !o->num_classes)
         return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->weights);
     int64_t width = attn_tensor_dim(patch, 0), side = attn_tensor_dim(patch, 2), heads = o->num_heads;
     heads = heads ? heads : attn_config_int(c->settings, "num_attention_heads", heads_of(width));
     if (heads < 1)
-        return attn__fail(c->context, ATTN_ARGUMENT, "%s: %" PRId64 " channels could be any number of heads; num_heads "
-                                                     "is needed", c->weights, width);
-    const size sizes[] = {{"img_size", o->img_size ? o->img_size : c->grid * side}, {"patch_size", side},
-                          {"num_hiddens", width}, {"mlp_num_hiddens", attn_tensor_dim(hidden, 0)},
-                          {"num_heads", heads}, {"num_blks", count_blocks(c)},
+        return attn__fail(c->context, ATTN_ARGUMENT,
+                          "%s: %" PRId64 " channels could be any number of heads; num_heads "
+                          "is needed",
+                          c->weights, width);
+    const size sizes[] = {{"img_size", o->img_size ? o->img_size : c->grid * side},
+                          {"patch_size", side},
+                          {"num_hiddens", width},
+                          {"mlp_num_hiddens", attn_tensor_dim(hidden, 0)},
+                          {"num_heads", heads},
+                          {"num_blks", count_blocks(c)},
                           {"num_classes", c->has_head || !o->num_classes ? attn_tensor_dim(head, 0) : o->num_classes},
                           {"in_channels", attn_tensor_dim(patch, 1)}};
     attn_status status = ATTN_OK;

@@ -152,8 +152,7 @@ static bool has_room(attn_config *config)
     if (config->n < config->capacity)
         return true;
     int64_t capacity = config->capacity ? 2 * config->capacity : 16;
-    entry *entries =
-        attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
+    entry *entries = attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
     if (!entries)
         return false;
     config->entries = entries;

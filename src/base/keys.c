@@ -68,16 +68,17 @@ static attn_status check_choice(const work *w, const attn_key *key, const char *
             return ATTN_OK;
         append(&allowed, ", ", key->choices[i]);
     }
-    return key->choices ? attn__fail(w->context, w->options.refusal, "%s%s is %s%.60s%s; allowed: %s",
-                                     w->prefix, key->name, quote, text, quote, allowed.text)
+    return key->choices ? attn__fail(w->context, w->options.refusal, "%s%s is %s%.60s%s; allowed: %s", w->prefix,
+                                     key->name, quote, text, quote, allowed.text)
                         : ATTN_OK;
 }
 
 static attn_status check_type(const work *w, const attn_key *key, const attn_value *value)
 {
     static const char *const names[] = {
-        [ATTN_VALUE_NULL] = "nothing", [ATTN_VALUE_BOOL] = "true or false", [ATTN_VALUE_INT] = "an integer",
-        [ATTN_VALUE_REAL] = "a number", [ATTN_VALUE_TEXT] = "a text", [ATTN_VALUE_INTS] = "a list of integers",
+        [ATTN_VALUE_NULL] = "nothing",          [ATTN_VALUE_BOOL] = "true or false",
+        [ATTN_VALUE_INT] = "an integer",        [ATTN_VALUE_REAL] = "a number",
+        [ATTN_VALUE_TEXT] = "a text",           [ATTN_VALUE_INTS] = "a list of integers",
         [ATTN_VALUE_TEXTS] = "a list of texts",
     };
     if (value->type == key->type || (key->type == ATTN_VALUE_REAL && value->type == ATTN_VALUE_INT))
@@ -85,8 +86,8 @@ static attn_status check_type(const work *w, const attn_key *key, const attn_val
     /* Numbers of which only some are allowed were written as texts once ("26"): such files are still read. */
     if (key->type == ATTN_VALUE_INT && key->choices && value->type == ATTN_VALUE_TEXT)
         return ATTN_OK;
-    return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s", w->prefix, key->name,
-                      names[key->type], names[value->type]);
+    return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s", w->prefix, key->name, names[key->type],
+                      names[value->type]);
 }
 
 static attn_status check_value(const work *w, const attn_key *key, const attn_value *value)

@@ -16,9 +16,9 @@ typedef struct kept {
 struct attn__ranks {
     const attn__ranks_ops *ops;
     int rank, size;
-    attn_status broken;  /* ATTN_OK: all sums that were begun can be finished */
-    bool agreed;         /* the failure is known to all */
-    bool left;           /* rank 0 said that it is done */
+    attn_status broken; /* ATTN_OK: all sums that were begun can be finished */
+    bool agreed;        /* the failure is known to all */
+    bool left;          /* rank 0 said that it is done */
     kept *kept;
     bool (*stop)(void *user);
     void *user;

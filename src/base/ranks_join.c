@@ -115,6 +115,7 @@ attn_status attn_ranks_join(attn_context *context)
     /* Each process for itself, all training into the same directory: what comes of mixing two MPIs. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
-    return attn__fail(context, ATTN_UNSUPPORTED, "mpirun started %ld processes, of which %s finds %d: it is not of that MPI",
-                      size, ops->name, found);
+    return attn__fail(context, ATTN_UNSUPPORTED,
+                      "mpirun started %ld processes, of which %s finds %d: it is not of that MPI", size, ops->name,
+                      found);
 }

@@ -60,7 +60,8 @@ static int sum(void *data, int64_t n, attn__ranks_sum_kind kind, attn__ranks_req
 {
     MPI_Request made = MPI_REQUEST_NULL;
     MPI_Datatype type = kind == ATTN__SUM_F32 ? MPI_FLOAT : kind == ATTN__SUM_F64 ? MPI_DOUBLE : MPI_UINT64_T;
-    int error = MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, type, kind == ATTN__MAX_U64 ? MPI_MAX : MPI_SUM, work, &made);
+    int error =
+        MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, type, kind == ATTN__MAX_U64 ? MPI_MAX : MPI_SUM, work, &made);
     return keep(error, made, request);
 }
 

@@ -19,11 +19,7 @@ typedef struct attn__ranks_request {
     void *room[2];
 } attn__ranks_request;
 
-typedef enum attn__ranks_sum {
-    ATTN__SUM_F32 = 0,
-    ATTN__SUM_F64,
-    ATTN__MAX_U64
-} attn__ranks_sum_kind;
+typedef enum attn__ranks_sum { ATTN__SUM_F32 = 0, ATTN__SUM_F64, ATTN__MAX_U64 } attn__ranks_sum_kind;
 
 /* Raised with each change here, so that a module of another build is refused. */
 enum { ATTN__RANKS_VERSION = 1, ATTN__RANKS_NOTICE = 600 };

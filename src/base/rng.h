@@ -19,9 +19,9 @@ typedef struct attn__rng {
 } attn__rng;
 
 uint32_t attn__rng_u32(attn__rng *rng);
-uint64_t attn__rng_below(attn__rng *rng, uint64_t n);         /* uniform in [0, n), n >= 1, without bias */
-double attn__rng_uniform(attn__rng *rng);                     /* [0, 1), 53 bits */
-double attn__rng_normal(attn__rng *rng);                      /* mean 0, variance 1 (Box-Muller, one per call) */
+uint64_t attn__rng_below(attn__rng *rng, uint64_t n);          /* uniform in [0, n), n >= 1, without bias */
+double attn__rng_uniform(attn__rng *rng);                      /* [0, 1), 53 bits */
+double attn__rng_normal(attn__rng *rng);                       /* mean 0, variance 1 (Box-Muller, one per call) */
 void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n); /* Fisher-Yates */
 
 /* SplitMix64's finaliser (Steele et al. 2014): every output bit depends on every input bit. */

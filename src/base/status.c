@@ -2,7 +2,7 @@
  * The table of errors and the version, as text. */
 #include "attn/attn.h"
 
-#define TEXT_OF(x) #x
+#define TEXT_OF(x)      #x
 #define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
 const char *attn_version(void)

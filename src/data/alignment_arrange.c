@@ -90,8 +90,10 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
         const attn__record *r = &records->items[i];
         if (r->length == 0 && format == ATTN_ALIGNMENT_A3M && r->capacity > 0)
             return attn__fail(records->context, ATTN_FORMAT,
-                              "%s:%" PRId64 ": sequence '%.60s' has lower case alone, which a3m takes for insertions; read "
-                              "as FASTA they would be columns", records->source, r->line, r->name);
+                              "%s:%" PRId64
+                              ": sequence '%.60s' has lower case alone, which a3m takes for insertions; read "
+                              "as FASTA they would be columns",
+                              records->source, r->line, r->name);
         if (r->length == 0)
             return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": sequence '%.60s' is empty",
                               records->source, r->line, r->name);
@@ -99,8 +101,9 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
             return attn__fail(records->context, ATTN_FORMAT,
                               "%s:%" PRId64 ": sequence '%.60s' has %zu columns, the first one %zu%s", records->source,
                               r->line, r->name, r->length, first->length,
-                              format == ATTN_ALIGNMENT_A3M ? ": not aligned (in a3m lower case, '.' and '*' are insertions and do not count)"
-                                                           : ": the sequences are not aligned");
+                              format == ATTN_ALIGNMENT_A3M
+                                  ? ": not aligned (in a3m lower case, '.' and '*' are insertions and do not count)"
+                                  : ": the sequences are not aligned");
     }
     return ATTN_OK;
 }
@@ -112,9 +115,12 @@ static bool is_column(const attn__records *records, attn_alignment_format format
     if (query_columns && is_gap(query))
         return false;
     switch (format) {
-    case ATTN_ALIGNMENT_A2M: return query != '.';
-    case ATTN_ALIGNMENT_STOCKHOLM: return records->marks.length ? records->marks.text[c] == 'X' : !is_gap(query);
-    default: return true;
+    case ATTN_ALIGNMENT_A2M:
+        return query != '.';
+    case ATTN_ALIGNMENT_STOCKHOLM:
+        return records->marks.length ? records->marks.text[c] == 'X' : !is_gap(query);
+    default:
+        return true;
     }
 }
 

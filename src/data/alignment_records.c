@@ -103,8 +103,8 @@ static bool begins(const char *text, size_t length, const char *with)
 /* HH-suite writes predicted structure, confidences and a consensus as records among the sequences. */
 static bool is_extra(const char *name, size_t length)
 {
-    static const char *const kinds[] = {"ss_pred", "ss_conf", "ss_dssp", "ss_prob", "sa_dssp",
-                                        "sa_pred", "aa_dssp", "aa_pred"};
+    static const char *const kinds[] = {"ss_pred", "ss_conf", "ss_dssp", "ss_prob",
+                                        "sa_dssp", "sa_pred", "aa_dssp", "aa_pred"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (begins(name, length, kinds[i]))
             return true;
@@ -144,8 +144,10 @@ static attn_status take_line(reading *r, const char *line, size_t length)
         return take_header(r, line, length);
     if (!r->began)
         return attn__fail(r->records->context, ATTN_FORMAT,
-                          "%s:%" PRId64 ": neither '>' nor \"# STOCKHOLM\" before the first sequence; a3m, FASTA, a2m and "
-                          "Stockholm are read", r->records->source, r->line);
+                          "%s:%" PRId64
+                          ": neither '>' nor \"# STOCKHOLM\" before the first sequence; a3m, FASTA, a2m and "
+                          "Stockholm are read",
+                          r->records->source, r->line);
     return r->record ? attn__record_extend(r->records, r->record, line, length, r->line) : ATTN_OK;
 }
 

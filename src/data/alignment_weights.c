@@ -75,7 +75,8 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     int64_t rows = alignment->rows;
     identity = identity == 0 ? 0.8 : identity;
     if (!(identity > 0 && identity <= 1))
-        return attn__fail(alignment->context, ATTN_ARGUMENT, "identity %g: a share between 0 and 1 is wanted", identity);
+        return attn__fail(alignment->context, ATTN_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
+                          identity);
     double least = identity * (double)alignment->columns;
     int64_t agreeing = (int64_t)least;
     agreeing += (double)agreeing < least; /* rounded up: 0.8 of 7 columns are 6 */
@@ -137,8 +138,8 @@ static double weight_of(const attn_alignment *a, int64_t r, const double *shares
 attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights)
 {
     attn_context *context = alignment->context;
-    double *shares = attn__alloc_zero(
-        context, attn__size_mul(attn__size_mul((size_t)alignment->columns, LETTERS), sizeof *shares));
+    double *shares =
+        attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)alignment->columns, LETTERS), sizeof *shares));
     double all = 0;
     if (!shares)
         return ATTN_MEMORY;

@@ -24,7 +24,7 @@ struct attn_batches {
     attn_batches_options options;
     bool divided;
     int64_t count, epoch, position;
-    int64_t steps[2];  /* most places a sentence may take, by side */
+    int64_t steps[2];   /* most places a sentence may take, by side */
     int64_t *sentences; /* [n] in the epoch's order */
     int64_t *batches;   /* [count] the order in which runs of `size` sentences are taken */
     sortable *window;
@@ -133,8 +133,7 @@ static attn_status allocate(attn_batches *b)
     return whole ? ATTN_OK : ATTN_MEMORY;
 }
 
-attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus,
-                                const attn_batches_options *options)
+attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options)
 {
     static const attn_batches_options defaults;
     *batches = NULL;

@@ -39,8 +39,8 @@ static attn_status encode_side(attn_corpus *c, const attn_pairs *pairs, attn_sid
     if (!e->ids)
         return ATTN_MEMORY;
     for (int64_t i = 0; i < c->n && status == ATTN_OK; i++)
-        status = attn_vocab_encode(vocab, attn__pairs_side(pairs, i, side), options, e->ids + e->begin[i], 1024, NULL,
-                                   NULL);
+        status =
+            attn_vocab_encode(vocab, attn__pairs_side(pairs, i, side), options, e->ids + e->begin[i], 1024, NULL, NULL);
     return status;
 }
 

@@ -173,7 +173,12 @@ bool attn_image_batches_next(attn_image_batches *b, attn_image_batch *batch)
         fill_image(b, index, b->x + (size_t)i * image);
     }
     b->position++;
-    *batch = (attn_image_batch){.size = size, .x = b->x, .labels = b->labels, .indices = b->order + begin + first,
-                                .first = first, .whole = whole, .stands_in = stands_in};
+    *batch = (attn_image_batch){.size = size,
+                                .x = b->x,
+                                .labels = b->labels,
+                                .indices = b->order + begin + first,
+                                .first = first,
+                                .whole = whole,
+                                .stands_in = stands_in};
     return true;
 }

@@ -29,7 +29,7 @@ struct attn_image_set {
     attn_image_shape shape;
     item *items;
     int64_t n, capacity, classes;
-    block *blocks;  /* the newest first; NULL of a part */
+    block *blocks; /* the newest first; NULL of a part */
     bool is_a_part;
 };
 

@@ -10,7 +10,7 @@
 
 struct attn_pairs {
     attn_context *context;
-    char *text;       /* all sentences, each ended by 0; NULL in a part, which borrows them */
+    char *text; /* all sentences, each ended by 0; NULL in a part, which borrows them */
     attn_pair *items;
     int64_t n, capacity;
 };

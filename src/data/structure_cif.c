@@ -103,9 +103,9 @@ bool attn__is_cif(const char *text, size_t size)
 
 enum { GROUP, ATOM, RESIDUE, CHAIN, CHAIN_LABEL, NUMBER, NUMBER_LABEL, INSERTION, X, Y, Z, MODEL, FIELDS };
 static const char *const fields[FIELDS] = {
-    "_atom_site.group_PDB",     "_atom_site.label_atom_id", "_atom_site.label_comp_id",      "_atom_site.auth_asym_id",
-    "_atom_site.label_asym_id", "_atom_site.auth_seq_id",   "_atom_site.label_seq_id",       "_atom_site.pdbx_PDB_ins_code",
-    "_atom_site.Cartn_x",       "_atom_site.Cartn_y",       "_atom_site.Cartn_z",            "_atom_site.pdbx_PDB_model_num",
+    "_atom_site.group_PDB",     "_atom_site.label_atom_id", "_atom_site.label_comp_id", "_atom_site.auth_asym_id",
+    "_atom_site.label_asym_id", "_atom_site.auth_seq_id",   "_atom_site.label_seq_id",  "_atom_site.pdbx_PDB_ins_code",
+    "_atom_site.Cartn_x",       "_atom_site.Cartn_y",       "_atom_site.Cartn_z",       "_atom_site.pdbx_PDB_model_num",
 };
 
 /* The columns of the loop that were met: which field each one holds, or FIELDS. */

@@ -134,8 +134,7 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
     return status;
 }
 
-attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
-                             const char *name)
+attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size, const char *name)
 {
     *vocab = NULL;
     reader r = {context, name, {0}};

@@ -29,8 +29,7 @@ static size_t slot_of(const attn__words *words, const char *text, size_t length)
 static attn_status resize(attn__words *words, int64_t capacity)
 {
     size_t slots = 2 * (size_t)capacity;
-    attn__word *items = attn__realloc(words->context, words->items,
-                                      attn__size_mul((size_t)capacity, sizeof *items));
+    attn__word *items = attn__realloc(words->context, words->items, attn__size_mul((size_t)capacity, sizeof *items));
     if (!items)
         return ATTN_MEMORY;
     words->items = items;

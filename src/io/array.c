@@ -11,8 +11,8 @@ attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array)
 {
     if (arrays->n == arrays->capacity) {
         int64_t capacity = arrays->capacity ? 2 * arrays->capacity : 64;
-        attn__array *items = attn__realloc(arrays->context, arrays->items,
-                                           attn__size_mul((size_t)capacity, sizeof *items));
+        attn__array *items =
+            attn__realloc(arrays->context, arrays->items, attn__size_mul((size_t)capacity, sizeof *items));
         if (!items) {
             attn__free(arrays->context, array->name);
             return ATTN_MEMORY;
@@ -78,10 +78,10 @@ attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_option
     static const struct {
         attn_dtype kept, usual;
     } types[ATTN__ELEMENTS] = {
-        [ATTN__F32] = {ATTN_F32, ATTN_F32},   [ATTN__F64] = {ATTN_F64, ATTN_F32},  [ATTN__F16] = {ATTN_F16, ATTN_F32},
-        [ATTN__BF16] = {ATTN_BF16, ATTN_F32}, [ATTN__I8] = {ATTN_I32, ATTN_I32},   [ATTN__I16] = {ATTN_I32, ATTN_I32},
-        [ATTN__I32] = {ATTN_I32, ATTN_I32},   [ATTN__I64] = {ATTN_I64, ATTN_I32},  [ATTN__U8] = {ATTN_U8, ATTN_U8},
-        [ATTN__U16] = {ATTN_I32, ATTN_I32},   [ATTN__U32] = {ATTN_I64, ATTN_I32},  [ATTN__U64] = {ATTN_I64, ATTN_I32},
+        [ATTN__F32] = {ATTN_F32, ATTN_F32},    [ATTN__F64] = {ATTN_F64, ATTN_F32}, [ATTN__F16] = {ATTN_F16, ATTN_F32},
+        [ATTN__BF16] = {ATTN_BF16, ATTN_F32},  [ATTN__I8] = {ATTN_I32, ATTN_I32},  [ATTN__I16] = {ATTN_I32, ATTN_I32},
+        [ATTN__I32] = {ATTN_I32, ATTN_I32},    [ATTN__I64] = {ATTN_I64, ATTN_I32}, [ATTN__U8] = {ATTN_U8, ATTN_U8},
+        [ATTN__U16] = {ATTN_I32, ATTN_I32},    [ATTN__U32] = {ATTN_I64, ATTN_I32}, [ATTN__U64] = {ATTN_I64, ATTN_I32},
         [ATTN__BOOL] = {ATTN_BOOL, ATTN_BOOL},
     };
     if (options && options->keep_types)
@@ -143,8 +143,7 @@ static void shorten(attn_named_list *list, int64_t n)
     list->n = n;
 }
 
-attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
-                                 const attn_weights_options *options)
+attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list, const attn_weights_options *options)
 {
     int64_t before = list->n;
     attn_status status = check_total(arrays, options);

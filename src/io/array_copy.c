@@ -6,11 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-
 static const uint8_t element_sizes[ATTN__ELEMENTS] = {
-    [ATTN__F32] = 4, [ATTN__F64] = 8, [ATTN__F16] = 2, [ATTN__BF16] = 2, [ATTN__I8] = 1,  [ATTN__I16] = 2,
-    [ATTN__I32] = 4, [ATTN__I64] = 8, [ATTN__U8] = 1,  [ATTN__U16] = 2,  [ATTN__U32] = 4, [ATTN__U64] = 8,
-    [ATTN__BOOL] = 1,
+    [ATTN__F32] = 4, [ATTN__F64] = 8, [ATTN__F16] = 2,  [ATTN__BF16] = 2, [ATTN__I8] = 1,
+    [ATTN__I16] = 2, [ATTN__I32] = 4, [ATTN__I64] = 8,  [ATTN__U8] = 1,   [ATTN__U16] = 2,
+    [ATTN__U32] = 4, [ATTN__U64] = 8, [ATTN__BOOL] = 1,
 };
 
 size_t attn__element_size(attn__element element)
@@ -123,7 +122,7 @@ typedef struct copy {
     const attn__array *array;
     attn_dtype dtype;
     size_t element; /* bytes of one */
-    bool same; /* the bits stay as they are */
+    bool same;      /* the bits stay as they are */
     uint8_t *out;
     int64_t done;
 } copy;
@@ -253,8 +252,12 @@ attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *arra
 {
     if (attn__array_count(array) == 0)
         return ATTN_OK;
-    copy c = {.arrays = arrays, .array = array, .dtype = dtype, .element = attn__element_size(array->element),
-              .same = same_type(array->element, dtype), .out = out};
+    copy c = {.arrays = arrays,
+              .array = array,
+              .dtype = dtype,
+              .element = attn__element_size(array->element),
+              .same = same_type(array->element, dtype),
+              .out = out};
     if (!attn__array_converts(array, dtype))
         return attn__fail(arrays->context, ATTN_UNSUPPORTED, "%s: tensor \"%.100s\" cannot be converted to %s",
                           arrays->file, array->name, attn_dtype_name(dtype));

@@ -106,8 +106,7 @@ static attn_status load(complaints *c, attn_named_list *parameters, const attn_w
     const attn__arrays *arrays = c->arrays;
     const attn__array **sorted = attn__arrays_sorted(arrays);
     bool *used = attn__alloc_zero(arrays->context, (size_t)arrays->n + 1);
-    const attn__array **matched =
-        attn__alloc(arrays->context, attn__size_mul((size_t)parameters->n, sizeof *matched));
+    const attn__array **matched = attn__alloc(arrays->context, attn__size_mul((size_t)parameters->n, sizeof *matched));
     attn_status status = sorted && used && matched ? ATTN_OK : ATTN_MEMORY;
     if (status == ATTN_OK) {
         match(c, parameters, sorted, used, matched, options);

@@ -152,8 +152,8 @@ attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_im
     return status;
 }
 
-attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
-                           int64_t height, attn_image_filter filter)
+attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width, int64_t height,
+                           attn_image_filter filter)
 {
     *to = (attn_image){0};
     /* Which side is filled exactly; the other one is at least as long as it must be. */

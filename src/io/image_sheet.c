@@ -15,9 +15,8 @@ static attn_status check(attn_context *context, const attn_image *images, int64_
             images[i].channels != images[0].channels)
             return attn__fail(context, ATTN_ARGUMENT,
                               "a sheet's images are alike: image %lld is %lld x %lld x %d, the first %lld x %lld x %d",
-                              (long long)i, (long long)images[i].width, (long long)images[i].height,
-                              images[i].channels, (long long)images[0].width, (long long)images[0].height,
-                              images[0].channels);
+                              (long long)i, (long long)images[i].width, (long long)images[i].height, images[i].channels,
+                              (long long)images[0].width, (long long)images[0].height, images[0].channels);
     }
     return ATTN_OK;
 }

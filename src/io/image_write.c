@@ -80,8 +80,9 @@ attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_im
     png_destroy_write_struct(&w.png, &w.info);
     if (!done) {
         attn_bytes_free(context, &w.out);
-        return attn_context_status(context) != ATTN_OK ? attn_context_status(context)
-                                                       : attn__fail(context, ATTN_INTERNAL, "png: libpng does not start");
+        return attn_context_status(context) != ATTN_OK
+                   ? attn_context_status(context)
+                   : attn__fail(context, ATTN_INTERNAL, "png: libpng does not start");
     }
     *png = w.out;
     return ATTN_OK;
@@ -95,8 +96,7 @@ static attn_status write_pnm(attn_context *context, const attn_image *image, con
                           (long long)image->width, (long long)image->height);
     attn__output_begin(&output, context, path);
     attn__output_write(&output, head, (size_t)length);
-    attn__output_write(&output, image->pixels,
-                       (size_t)image->width * (size_t)image->height * (size_t)image->channels);
+    attn__output_write(&output, image->pixels, (size_t)image->width * (size_t)image->height * (size_t)image->channels);
     return attn__output_end(&output);
 }
 

@@ -99,7 +99,7 @@ static void read_header(reader *r)
     if (r->status != ATTN_OK)
         longjmp(r->jump, 1);
     J_COLOR_SPACE from = r->jpeg.jpeg_color_space;
-    r->jpeg.out_color_space = from == JCS_GRAYSCALE                   ? JCS_GRAYSCALE
+    r->jpeg.out_color_space = from == JCS_GRAYSCALE                  ? JCS_GRAYSCALE
                               : from == JCS_CMYK || from == JCS_YCCK ? JCS_CMYK
                                                                      : JCS_RGB;
     (void)jpeg_start_decompress(&r->jpeg);

@@ -25,7 +25,9 @@ static size_t make_header(const attn_tensor *tensor, char *header, size_t size)
                              type_name(attn_tensor_dtype(tensor)));
     for (int i = 0; i < rank; i++)
         used += (size_t)snprintf(header + used, size - used, "%" PRId64 "%s", attn_tensor_dim(tensor, i),
-                                 i + 1 < rank ? ", " : rank == 1 ? "," : "");
+                                 i + 1 < rank ? ", "
+                                 : rank == 1  ? ","
+                                              : "");
     used += (size_t)snprintf(header + used, size - used, "), }");
     while ((used + 1) % ALIGN != 0)
         header[used++] = ' ';

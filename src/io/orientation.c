@@ -38,8 +38,7 @@ static size_t source(const attn__raster *from, int orientation, int64_t y, int64
 {
     static const struct way {
         bool transposed, rows, columns; /* mirrored: of the picture as it is stored */
-    } ways[9] = {{0},           {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0},
-                 {1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {1, 0, 1}};
+    } ways[9] = {{0}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0}, {1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {1, 0, 1}};
     struct way way = ways[orientation];
     int64_t row = way.transposed ? x : y, column = way.transposed ? y : x;
     row = way.rows ? from->height - 1 - row : row;

@@ -356,8 +356,8 @@ static attn_status extend(machine *m, size_t begin, size_t each)
         return fail(m, "adds items to nothing");
     uint32_t container = m->stack.items[begin - 1];
     attn__node_type type = m->pickle->nodes[container].type;
-    bool fits = type == ATTN__NODE_CALL || (each == 2 ? type == ATTN__NODE_DICT
-                                                      : type == ATTN__NODE_LIST || type == ATTN__NODE_SET);
+    bool fits = type == ATTN__NODE_CALL ||
+                (each == 2 ? type == ATTN__NODE_DICT : type == ATTN__NODE_LIST || type == ATTN__NODE_SET);
     if (!fits || (m->stack.n - begin) % each != 0)
         return fail(m, "adds items to an object that takes none such");
     return append_from(m, container, begin);
@@ -403,8 +403,10 @@ static attn_status run_setitems(machine *m, const argument *a)
 
 static attn_status run_global(machine *m, const argument *a)
 {
-    return push_node(m, &(attn__node){.type = ATTN__NODE_GLOBAL, .text = a->text, .size = a->size, .name = a->name,
-                                      .name_size = a->name_size});
+    return push_node(
+        m,
+        &(attn__node){
+            .type = ATTN__NODE_GLOBAL, .text = a->text, .size = a->size, .name = a->name, .name_size = a->name_size});
 }
 
 static attn_status run_stack_global(machine *m, const argument *a)
@@ -419,8 +421,8 @@ static attn_status run_stack_global(machine *m, const argument *a)
     const attn__node *x = &m->pickle->nodes[module], *y = &m->pickle->nodes[name];
     if (x->type != ATTN__NODE_TEXT || y->type != ATTN__NODE_TEXT)
         return fail(m, "the name of a class is not a text");
-    attn__node node = {.type = ATTN__NODE_GLOBAL, .text = x->text, .size = x->size, .name = y->text,
-                       .name_size = y->size};
+    attn__node node = {
+        .type = ATTN__NODE_GLOBAL, .text = x->text, .size = x->size, .name = y->text, .name_size = y->size};
     return push_node(m, &node);
 }
 
@@ -614,8 +616,8 @@ static attn_status take_line(machine *m, const char **text, size_t *size)
 
 static attn_status take_argument(machine *m, format kind, argument *a)
 {
-    static const size_t bytes[] = {[BYTES1] = 1, [BYTES2] = 2, [BYTES4] = 4, [BYTES8] = 8,
-                                   [TEXT1] = 1,  [TEXT4] = 4,  [TEXT8] = 8};
+    static const size_t bytes[] = {
+        [BYTES1] = 1, [BYTES2] = 2, [BYTES4] = 4, [BYTES8] = 8, [TEXT1] = 1, [TEXT4] = 4, [TEXT8] = 8};
     *a = (argument){0};
     if (kind == NO_ARGUMENT)
         return ATTN_OK;

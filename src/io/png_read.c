@@ -33,9 +33,10 @@ static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
     /* Memory is said by the allocator, in its own words. */
-    r->status = attn_context_status(r->input->context) == ATTN_MEMORY
-                    ? ATTN_MEMORY
-                    : attn__fail(r->input->context, ATTN_FORMAT, "%s: byte %zu: png: %s", r->input->name, r->at, message);
+    r->status =
+        attn_context_status(r->input->context) == ATTN_MEMORY
+            ? ATTN_MEMORY
+            : attn__fail(r->input->context, ATTN_FORMAT, "%s: byte %zu: png: %s", r->input->name, r->at, message);
     longjmp(r->jump, 1);
 }
 

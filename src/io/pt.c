@@ -25,8 +25,8 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
         bool packed = entry->method != 0;
         uint8_t *out = NULL;
         if (packed && entry->size > a->limit - a->inflated)
-            return attn__input_fail(a->input, ATTN_FORMAT, entry->data,
-                                    "zip: more than %zu bytes when decompressed", a->limit);
+            return attn__input_fail(a->input, ATTN_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
+                                    a->limit);
         if (packed) {
             out = attn__findings_memory(a->findings, entry->size);
             if (!out)

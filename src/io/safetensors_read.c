@@ -45,8 +45,7 @@ static attn_status read_type(const reader *r, const char *tensor, const json_t *
                             tensor, type);
 }
 
-static attn_status read_shape(const reader *r, const char *tensor, const json_t *info, attn__array *array,
-                              size_t *size)
+static attn_status read_shape(const reader *r, const char *tensor, const json_t *info, attn__array *array, size_t *size)
 {
     const json_t *shape = json_object_get(info, "shape");
     if (!json_is_array(shape))
@@ -111,7 +110,8 @@ static attn_status read_metadata(reader *r, const json_t *metadata)
     json_t *value;
     if (!json_is_object(metadata))
         return attn__input_fail(r->input, ATTN_FORMAT, 8, "header: __metadata__ is not an object");
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
+    {
         if (!json_is_string(value))
             return attn__input_fail(r->input, ATTN_FORMAT, 8, "header: __metadata__ \"%.100s\" is not a text", key);
         attn_status status = ATTN_OK;
@@ -136,7 +136,8 @@ static attn_status read_header(reader *r, size_t size)
     attn_status status = attn__json_parse(&root, &text, 4, MAX_VALUES, 8);
     const char *name;
     json_t *info;
-    json_object_foreach(root, name, info) {
+    json_object_foreach(root, name, info)
+    {
         if (status != ATTN_OK)
             break;
         status = strcmp(name, "__metadata__") == 0 ? read_metadata(r, info) : read_tensor(r, name, info);
@@ -187,9 +188,9 @@ attn_status attn__safetensors_find(attn__findings *findings, const attn__input *
         return attn__input_fail(input, ATTN_FORMAT, 0, "not a safetensors file: shorter than 8 bytes");
     uint64_t header = attn__read_u64(input->data);
     if (header > MAX_HEADER)
-        return attn__input_fail(input, ATTN_FORMAT, 0,
-                                "neither PyTorch's .pt nor safetensors: a header of %" PRIu64 " bytes, more than 100000000",
-                                header);
+        return attn__input_fail(
+            input, ATTN_FORMAT, 0,
+            "neither PyTorch's .pt nor safetensors: a header of %" PRIu64 " bytes, more than 100000000", header);
     if (header > input->size - 8)
         return attn__input_fail(input, ATTN_FORMAT, 0,
                                 "the header should have %" PRIu64 " bytes, the file ends after %zu", header,

@@ -83,7 +83,8 @@ static attn_status find(attn__findings *findings, find_function finder, const at
                         const attn_weights_options *options, attn_config *metadata)
 {
     *findings = (attn__findings){.arrays = {.context = input->context, .file = input->name, .backing = input->size},
-                                 .metadata = metadata, .strict = options && options->strict};
+                                 .metadata = metadata,
+                                 .strict = options && options->strict};
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
         return attn__fail(input->context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));

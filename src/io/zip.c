@@ -142,8 +142,8 @@ static attn_status read_entry(const attn__input *input, const directory *d, size
     uint64_t packed = attn__read_u32(p + 20), size = attn__read_u32(p + 24), header = attn__read_u32(p + 42);
     if (!read_extra64(p + CENTRAL_SIZE + name, extra, (uint64_t *[]){&size, &packed, &header}))
         return attn__input_fail(input, ATTN_FORMAT, *at, "zip: a damaged extra field");
-    *entry = (attn__zip_entry){(const char *)p + CENTRAL_SIZE, name, attn__read_u16(p + 10), attn__read_u32(p + 16),
-                               packed, size, header, 0};
+    *entry = (attn__zip_entry){
+        (const char *)p + CENTRAL_SIZE, name, attn__read_u16(p + 10), attn__read_u32(p + 16), packed, size, header, 0};
     attn_status status = check_method(input, *at, attn__read_u16(p + 8), entry);
     *at += CENTRAL_SIZE + name + extra + comment;
     return status == ATTN_OK ? locate_data(input, (size_t)d->offset, entry) : status;

@@ -24,7 +24,8 @@ typedef struct operands {
 
 static operands read_inputs(const attn__call *call, double fill)
 {
-    return (operands){.queries = attn__input(call, "queries"), .keys = attn__input(call, "keys"),
+    return (operands){.queries = attn__input(call, "queries"),
+                      .keys = attn__input(call, "keys"),
                       .values = attn__input(call, "values"),
                       .mask = {.valid_lens = attn__input(call, "valid_lens"), .fill = fill}};
 }
@@ -55,8 +56,7 @@ static void dot_forward(const void *self, const attn__call *call)
     const dot_product *layer = self;
     operands o = read_inputs(call, layer->fill);
     attn_tensor **wanted = attn__wanted(call, "weights", &o.weights);
-    attn_tensor *out =
-        attn_nn_dot_product(call->tape, o.queries, o.keys, o.values, &o.mask, layer->dropout, wanted);
+    attn_tensor *out = attn_nn_dot_product(call->tape, o.queries, o.keys, o.values, &o.mask, layer->dropout, wanted);
     write_outputs(call, out, o.weights);
 }
 
@@ -76,7 +76,9 @@ static const attn_key additive_keys[] = {
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels in which query and key are added"),
     ATTN__KEY_COUNT("query_size", "", "channels of the queries; default num_hiddens"),
     ATTN__KEY_COUNT("key_size", "", "channels of the keys; default num_hiddens"),
-    ATTN__KEY_DROPOUT, ATTN__KEY_FILL, ATTN__KEY_INIT};
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_FILL,
+    ATTN__KEY_INIT};
 
 typedef struct additive {
     attn_nn_additive layer;
@@ -121,7 +123,8 @@ static const attn_key multi_head_keys[] = {
     ATTN__KEY_COUNT("query_size", "", "channels of the queries; default num_hiddens"),
     ATTN__KEY_COUNT("key_size", "", "channels of the keys; default num_hiddens"),
     ATTN__KEY_COUNT("value_size", "", "channels of the values; default num_hiddens"),
-    ATTN__KEY_FILL, ATTN__KEY_INIT};
+    ATTN__KEY_FILL,
+    ATTN__KEY_INIT};
 
 typedef struct multi_head {
     attn_nn_multi_head layer;

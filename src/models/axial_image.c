@@ -39,8 +39,8 @@ static attn_tensor *run_line(const void *self, attn_tape *tape, attn_tensor *x)
 {
     const line_branch *b = self;
     attn_scope_begin(tape);
-    attn_tensor *y = attn_channel_norm(tape, x, CHANNELS, b->norm.weight, b->norm.bias, b->norm.eps,
-                                       ATTN_NORM_VARIANCE);
+    attn_tensor *y =
+        attn_channel_norm(tape, x, CHANNELS, b->norm.weight, b->norm.bias, b->norm.eps, ATTN_NORM_VARIANCE);
     y = attn_nn_self_attention_axis(&b->attention, tape, y, b->axis, CHANNELS);
     return attn_scope_end(tape, attn_dropout(tape, y, b->dropout));
 }
@@ -72,8 +72,8 @@ static void build_line(line_branch *b, attn_nn_builder *builder, const attn_conf
 static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_config *config)
 {
     int64_t dim = attn_config_int(config, "dim", 0), wide = 4 * dim;
-    attn_nn_conv_options options = {.spatial = 2, .in = dim, .out = wide, .kernel = {3, 3}, .padding = {1, 1},
-                                    .bias = true};
+    attn_nn_conv_options options = {
+        .spatial = 2, .in = dim, .out = wide, .kernel = {3, 3}, .padding = {1, 1}, .bias = true};
     b->dropout = attn_config_real(config, "dropout", 0);
     attn_nn_push(builder, "0");
     attn_nn_channel_norm_init(&b->norm, builder, dim, 0);
@@ -151,8 +151,10 @@ static void forward(const void *self, const attn__call *call)
     attn_reversible_block blocks[MOST_BLOCKS];
     attn_tensor *x = attn__input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
-        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE, "axial-image-transformer: x (b,dim,h,w) wanted, %d axes "
-                   "found", attn_tensor_rank(x));
+        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
+                   "axial-image-transformer: x (b,dim,h,w) wanted, %d axes "
+                   "found",
+                   attn_tensor_rank(x));
         return;
     }
     if (m->has_positions) {

@@ -9,10 +9,12 @@
 
 extern const char *const attn__resize_choices[];
 
+/* clang-format off */
 #define ATTN__KEY_RESIZE                                                                                               \
     {"resize", ATTN_VALUE_TEXT, "none", 0, 0, attn__resize_choices,                                                    \
      "positions for another size than `shape`: none (an error, as in the original), slice (the first ones), linear or " \
      "cubic (interpolated)"}
+/* clang-format on */
 
 /* What the key `resize` says. */
 attn_nn_positions_fit attn__positions_fit(const attn_config *config);

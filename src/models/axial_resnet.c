@@ -86,12 +86,16 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     int64_t in = (int64_t)(64 * s), size = attn_config_int(config, "img_size", 224), length = size / 4;
     int depth = attn_config_int(config, "depth", 26) == 50;
     if (size % 32 != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "axial-resnet: img_size %lld is no multiple of 32", (long long)size);
+        attn__fail(builder->context, ATTN_ARGUMENT, "axial-resnet: img_size %lld is no multiple of 32",
+                   (long long)size);
         return;
     }
     conv_init(&r->stem, builder, "conv1",
-              (attn_nn_conv_options){.in = attn_config_int(config, "in_channels", 3), .out = in, .kernel = {7, 7},
-                                     .stride = {2, 2}, .padding = {3, 3}});
+              (attn_nn_conv_options){.in = attn_config_int(config, "in_channels", 3),
+                                     .out = in,
+                                     .kernel = {7, 7},
+                                     .stride = {2, 2},
+                                     .padding = {3, 3}});
     norm_init(&r->norm, builder, "bn1", in, false);
     for (int stage = 0; stage < STAGES; stage++) {
         int64_t planes = (int64_t)((128 << stage) * s);

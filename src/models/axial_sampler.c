@@ -84,8 +84,8 @@ static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 {
     const attn__axial_transformer *m = s->m;
-    attn_tensor *h = attn_reshape(s->tape, attn_slice(s->tape, input, 2, p.x, p.x + 1), 3,
-                                  (int64_t[]){s->batch, 1, m->dim});
+    attn_tensor *h =
+        attn_reshape(s->tape, attn_slice(s->tape, input, 2, p.x, p.x + 1), 3, (int64_t[]){s->batch, 1, m->dim});
     if (p.x > 0) {
         place left = {p.slice, p.y, p.x - 1};
         h = attn_add(s->tape, h, attn_nn_embedding_forward(&m->embedding, s->tape, numbers(s, left, 1)));
@@ -144,8 +144,7 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
 static bool report(sampler *s)
 {
     s->rows_done++;
-    if (!s->options.progress ||
-        s->options.progress(s->options.user, s->rows_done, s->m->slices * s->m->height)) {
+    if (!s->options.progress || s->options.progress(s->options.user, s->rows_done, s->m->slices * s->m->height)) {
         return true;
     }
     attn__fail(s->context, ATTN_INTERRUPTED, "drawing images was stopped");

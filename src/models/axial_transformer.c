@@ -43,8 +43,10 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
 {
     attn_nn_push(builder, "exterior");
     attn_nn_push(builder, "conv");
-    attn_nn_conv_init(&m->conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = 2 * m->slices, .out = m->dim,
-                                                                 .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
+    attn_nn_conv_init(
+        &m->conv, builder,
+        &(attn_nn_conv_options){
+            .spatial = 2, .in = 2 * m->slices, .out = m->dim, .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
     attn_nn_pop(builder);
     build_positions(&m->exterior_positions, builder, m);
     build_blocks(m->exterior, m->nexterior, builder, "blocks", options);
@@ -58,8 +60,9 @@ static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, dou
     attn_nn_layer_norm_init(&m->norm, builder, m->dim, 0);
     attn_nn_pop(builder);
     attn_nn_push(builder, "head");
-    m->head.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){m->levels, m->dim},
-                                       (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = scale / sqrt((double)m->dim)});
+    m->head.weight =
+        attn_nn_parameter(builder, "weight", 2, (int64_t[]){m->levels, m->dim},
+                          (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = scale / sqrt((double)m->dim)});
     m->head.bias = attn_nn_parameter(builder, "bias", 1, &m->levels, (attn_nn_fill){.start = ATTN_START_ZEROS});
     attn_nn_pop(builder);
 }
@@ -115,8 +118,10 @@ bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_contex
     const int32_t *data = attn_tensor_data(x);
     for (int64_t i = 0; values && i < attn_tensor_size(x); i++) {
         if (data[i] < 0 || data[i] >= m->levels) {
-            attn__fail(context, ATTN_ARGUMENT, "axial-transformer: number %" PRId64 " of the images is %d; allowed: 0 "
-                       "to %" PRId64, i, (int)data[i], m->levels - 1);
+            attn__fail(context, ATTN_ARGUMENT,
+                       "axial-transformer: number %" PRId64 " of the images is %d; allowed: 0 "
+                       "to %" PRId64,
+                       i, (int)data[i], m->levels - 1);
             return false;
         }
     }
@@ -130,8 +135,8 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
     if (!slices) {
         return true;
     }
-    bool fits = attn_tensor_dtype(slices) == ATTN_I32 && attn_tensor_rank(slices) == 1 &&
-                attn_tensor_dim(slices, 0) == batch;
+    bool fits =
+        attn_tensor_dtype(slices) == ATTN_I32 && attn_tensor_rank(slices) == 1 && attn_tensor_dim(slices, 0) == batch;
     for (int64_t i = 0; fits && i < batch; i++) {
         int32_t slice = ((const int32_t *)attn_tensor_data(slices))[i];
         fits = slice >= 0 && slice < m->slices;
@@ -205,7 +210,8 @@ static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *
     attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 3, (int64_t[]){n, m->height, m->width}, NULL);
     for (int64_t i = 0; ids && i < n; i++) {
         memcpy((int32_t *)attn_tensor_data(ids) + i * plane,
-               (const int32_t *)attn_tensor_data(x) + active_slice(m, slices, i) * plane, (size_t)plane * sizeof(int32_t));
+               (const int32_t *)attn_tensor_data(x) + active_slice(m, slices, i) * plane,
+               (size_t)plane * sizeof(int32_t));
     }
     return ids;
 }
@@ -308,7 +314,8 @@ static const attn_key keys[] = {
     ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
     {"exterior_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
      "blocks over earlier channels and frames, rows and columns in turn"},
-    {"outer_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the rows above, rows and columns in turn"},
+    {"outer_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
+     "blocks over the rows above, rows and columns in turn"},
     {"inner_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the pixels to the left"},
     {"residual_init", ATTN_VALUE_REAL, "1e-10", 1e-30, 1, NULL,
      "how large logits and what blocks add start, beside an ordinary start"},

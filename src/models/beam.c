@@ -60,8 +60,9 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 
 void attn__beam_destroy(attn__beam *beam)
 {
-    void *all[] = {beam->log_prob, beam->ids, beam->old_ids, beam->rows, beam->tokens, beam->candidates,
-                   beam->best_score, beam->best_log_prob, beam->best_n, beam->finished, beam->best_ids, beam->done};
+    void *all[] = {beam->log_prob, beam->ids,        beam->old_ids,    beam->rows,
+                   beam->tokens,   beam->candidates, beam->best_score, beam->best_log_prob,
+                   beam->best_n,   beam->finished,   beam->best_ids,   beam->done};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         attn__free(beam->context, all[i]);
     }

@@ -66,7 +66,9 @@ static void sine_build(void *self, attn_nn_builder *builder, const attn_config *
     bool normalise = attn_config_bool(config, "normalize", false);
     *layer = (attn_nn_sine_positions){.feats = attn_config_int(config, "num_pos_feats", 64),
                                       .temperature = attn_config_real(config, "temperature", 10000),
-                                      .scale = !normalise ? 0 : scale > 0 ? scale : two_pi};
+                                      .scale = !normalise  ? 0
+                                               : scale > 0 ? scale
+                                                           : two_pi};
     if (scale > 0 && !normalise) {
         attn__fail(builder->context, ATTN_ARGUMENT, "sine-position-encoding: scale %g without normalize", scale);
     }
@@ -99,14 +101,14 @@ static void learned_build(void *self, attn_nn_builder *builder, const attn_confi
 static void learned_forward(const void *self, const attn__call *call)
 {
     int64_t shape[3];
-    attn_tensor *one = size_of(call, shape) ? attn_nn_learned_positions_forward(self, call->tape, shape[1], shape[2])
-                                            : NULL;
+    attn_tensor *one =
+        size_of(call, shape) ? attn_nn_learned_positions_forward(self, call->tape, shape[1], shape[2]) : NULL;
     if (!one) {
         return;
     }
     int64_t wide = attn_tensor_dim(one, 2);
-    attn_tensor *zeros = attn_tensor_make(call->tape, call->model->dtype, 4,
-                                          (int64_t[]){shape[0], shape[1], shape[2], wide}, NULL);
+    attn_tensor *zeros =
+        attn_tensor_make(call->tape, call->model->dtype, 4, (int64_t[]){shape[0], shape[1], shape[2], wide}, NULL);
     give(call, attn_add(call->tape, zeros, one));
 }
 

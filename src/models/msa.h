@@ -34,10 +34,10 @@ typedef struct attn__msa_wishes {
 
 /* The tape's tensors; NULL where not wanted. */
 typedef struct attn__msa_results {
-    attn_tensor *logits;                        /* [B,R,C,V] */
-    attn_tensor *contacts;                      /* [B,C-1,C-1], probabilities */
-    attn_tensor *row_maps;                      /* [B,L,H,C,C]; of one layer alone L is 1 */
-    attn_tensor *column_maps;                   /* [B,L,H,C,R,R]; the same */
+    attn_tensor *logits;                       /* [B,R,C,V] */
+    attn_tensor *contacts;                     /* [B,C-1,C-1], probabilities */
+    attn_tensor *row_maps;                     /* [B,L,H,C,C]; of one layer alone L is 1 */
+    attn_tensor *column_maps;                  /* [B,L,H,C,R,R]; the same */
     attn_tensor *hidden[ATTN__MAX_BLOCKS + 1]; /* [B,R,C,D] */
 } attn__msa_results;
 
@@ -51,8 +51,8 @@ const attn__msa *attn__msa_of(const attn_model *model);
 
 /* Tokens, checked, and what follows from them. */
 typedef struct attn__msa_tokens {
-    const attn_tensor *ids;  /* I32 [B,R,C] */
-    attn_tensor *keep;       /* U8 [B,R,C], zero for padding; NULL: there is none */
+    const attn_tensor *ids; /* I32 [B,R,C] */
+    attn_tensor *keep;      /* U8 [B,R,C], zero for padding; NULL: there is none */
     int64_t batch, rows, cols;
 } attn__msa_tokens;
 bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, attn__msa_tokens *tokens);

@@ -21,7 +21,7 @@ typedef struct feature {
     bool wide;              /* both are f64, not f32 */
     int64_t cols, residues; /* of the map; of the alignment */
     double weight, total;
-    double *row_sums;       /* of S, [residues]; those of its columns are the same */
+    double *row_sums; /* of S, [residues]; those of its columns are the same */
 } feature;
 
 /* Rows that go together: what is read down the map's columns then uses whole lines of the cache. */
@@ -61,7 +61,8 @@ static void sum_rows(void *user, int64_t begin, int64_t end)
         int64_t rows = rows_at(f, i, end);
         for (int64_t first = 0; first < f->residues; first += TOGETHER) {
             int64_t n = rows_at(f, first, f->residues);
-            f->wide ? symmetric(f, true, i, rows, first, first + n, s) : symmetric(f, false, i, rows, first, first + n, s);
+            f->wide ? symmetric(f, true, i, rows, first, first + n, s)
+                    : symmetric(f, false, i, rows, first, first + n, s);
             for (int64_t j = 0; j < n; j++)
                 for (int64_t r = 0; r < rows; r++)
                     sums[r] += s[j][r];
@@ -94,7 +95,8 @@ static void add_rows(void *user, int64_t begin, int64_t end)
         int64_t rows = rows_at(f, i, end);
         for (int64_t first = 0; first < f->residues; first += TOGETHER) {
             int64_t n = rows_at(f, first, f->residues);
-            f->wide ? symmetric(f, true, i, rows, first, first + n, s) : symmetric(f, false, i, rows, first, first + n, s);
+            f->wide ? symmetric(f, true, i, rows, first, first + n, s)
+                    : symmetric(f, false, i, rows, first, first + n, s);
             add_block(f, i, rows, first, n, s);
         }
     }
@@ -118,8 +120,10 @@ bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__m
         int64_t head = first + i / tokens->batch, b = i % tokens->batch;
         feature f = {.map = (const char *)attn_tensor_data(maps) + (size_t)(i * cols * cols) * element,
                      .sums = (char *)attn_tensor_data(sums) + (size_t)(b * wide * wide) * element,
-                     .wide = attn_tensor_dtype(maps) == ATTN_F64, .cols = cols,
-                     .residues = residues(msa, tokens, b), .row_sums = attn_tensor_data(row_sums),
+                     .wide = attn_tensor_dtype(maps) == ATTN_F64,
+                     .cols = cols,
+                     .residues = residues(msa, tokens, b),
+                     .row_sums = attn_tensor_data(row_sums),
                      .weight = attn__number(msa->regression.weight, layer * msa->heads + head)};
         attn__parallel_range(threads, f.residues, GRAIN, sum_rows, &f);
         for (int64_t r = 0; r < f.residues; r++) {

@@ -35,8 +35,10 @@ bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t ba
         attn__fail(context, ATTN_SHAPE, "%lld tokens a row; the model has positions for %lld, <cls> and %lld residues",
                    (long long)cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
     } else if (msa->msa_positions && rows > attn_tensor_dim(msa->msa_positions, 1)) {
-        attn__fail(context, ATTN_SHAPE, "%lld rows; the model was trained on, and has positions for, at most %lld: "
-                   "take a part of the alignment", (long long)rows, (long long)attn_tensor_dim(msa->msa_positions, 1));
+        attn__fail(context, ATTN_SHAPE,
+                   "%lld rows; the model was trained on, and has positions for, at most %lld: "
+                   "take a part of the alignment",
+                   (long long)rows, (long long)attn_tensor_dim(msa->msa_positions, 1));
     } else {
         return true;
     }

@@ -104,8 +104,7 @@ static void axial_forward(const void *self, const attn__call *call)
     attn_tensor *rows = NULL, **wanted_rows = attn__wanted(call, "row_attention", &rows);
     attn_tensor *columns = NULL, **wanted_columns = attn__wanted(call, "column_attention", &columns);
     attn_tensor *x = attn__input(call, "x"), *keep = kept(call);
-    attn__output(call, "out",
-                 attn_nn_axial_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
+    attn__output(call, "out", attn_nn_axial_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
     attn__output(call, "row_attention", rows);
     attn__output(call, "column_attention", columns);
 }

@@ -115,8 +115,8 @@ static attn_tensor *layer_recorded(run *r, attn_tensor *x)
 
 static attn_tensor *layer_in_place(run *r, attn_tensor *x)
 {
-    attn_nn_axial_run how = {.keep = r->tokens.keep, .max_tokens = r->wishes->max_tokens, .bf16 = r->wishes->bf16,
-                             .user = r};
+    attn_nn_axial_run how = {
+        .keep = r->tokens.keep, .max_tokens = r->wishes->max_tokens, .bf16 = r->wishes->bf16, .user = r};
     how.rows = (r->results->row_maps && keeps_maps(r)) || r->results->contacts ? take_rows : NULL;
     how.columns = r->results->column_maps && keeps_maps(r) ? take_columns : NULL;
     int64_t left = r->last - r->layer * THIRDS;
@@ -179,8 +179,8 @@ static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
 /* Row by row where nothing is recorded: hidden channels take as much memory as x. */
 static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 {
-    int64_t rows = attn_tensor_dim(x, 0), shape[] = {rows, attn_tensor_dim(x, 1), attn_tensor_dim(x, 2),
-                                                     r->msa->vocabulary};
+    int64_t rows = attn_tensor_dim(x, 0),
+            shape[] = {rows, attn_tensor_dim(x, 1), attn_tensor_dim(x, 2), r->msa->vocabulary};
     attn_tensor *logits = attn_tensor_make(r->tape, attn_tensor_dtype(x), 4, shape, NULL);
     bool fine = logits != NULL;
     for (int64_t row = 0; row < rows && fine; row++) {

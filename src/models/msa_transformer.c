@@ -129,8 +129,10 @@ static void forward(const void *self, const attn__call *call)
 {
     const attn__msa *m = self;
     bool every = wanted(call, "hidden");
-    attn__msa_wishes wishes = {.logits = true, .contacts = wanted(call, "contacts"),
-                               .row_maps = wanted(call, "row_attentions"), .column_maps = wanted(call, "col_attentions")};
+    attn__msa_wishes wishes = {.logits = true,
+                               .contacts = wanted(call, "contacts"),
+                               .row_maps = wanted(call, "row_attentions"),
+                               .column_maps = wanted(call, "col_attentions")};
     for (int64_t i = 0; i <= m->layers; i++) {
         wishes.hidden[i] = every || (i == m->layers && wanted(call, "representations"));
     }

@@ -12,8 +12,7 @@
 #include <string.h>
 
 static const char *const kernels[] = {"gaussian", "boxcar", "constant", "epanechnikov", NULL};
-static const attn_score scores[] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT,
-                                    ATTN_SCORE_TRIANGULAR};
+static const attn_score scores[] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT, ATTN_SCORE_TRIANGULAR};
 static const char *const tasks[] = {"regression", "classification", NULL};
 static const char *const empties[] = {"error", "nan", "zero", NULL};
 
@@ -78,7 +77,9 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
 /* Softmax of the Gaussian's logarithm; the other kernels are divided by their sum. */
 static void describe(attn_problem *p, const regression *r, int64_t train, int64_t val, int64_t d, int64_t c)
 {
-    *p = (attn_problem){.ndims = 4, .score = scores[r->kernel], .width = r->sigma,
+    *p = (attn_problem){.ndims = 4,
+                        .score = scores[r->kernel],
+                        .width = r->sigma,
                         .normalise = r->kernel == 0 ? ATTN_SOFTMAX : ATTN_KERNEL_SUM};
     p->dims[0] = (attn_dim){.role = ATTN_QUERY, .n = val, .q = d, .o = c, .lse = 1, .weights = 1};
     p->dims[1] = (attn_dim){.role = ATTN_KEY, .n = train, .k = d, .v = c, .weights = val};
@@ -104,8 +105,7 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
 }
 
 /* Finds queries that no training point reaches; their estimate is zero so far. */
-static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y,
-                                const attn_tensor *weights)
+static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *weights)
 {
     int64_t c = y && attn_tensor_rank(y) == 2 ? attn_tensor_dim(y, 1) : 1;
     for (int64_t i = 0; y && i < attn_tensor_dim(y, 0); i++) {
@@ -115,7 +115,8 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
         if (strcmp(empties[r->empty], "error") == 0) {
             attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT,
                        "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %g); a larger sigma, "
-                       "or empty=nan or zero", i, kernels[r->kernel], r->sigma);
+                       "or empty=nan or zero",
+                       i, kernels[r->kernel], r->sigma);
             return NULL;
         }
         set_nan(y, i * c, (i + 1) * c);
@@ -164,11 +165,18 @@ static void forward(const void *self, const attn__call *call)
     if (d != d_val || attn_tensor_dim(y, 0) != train) {
         attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
                    "x_train has %" PRId64 " points of %" PRId64 " numbers, y_train %" PRId64 " labels, x_val points of "
-                   "%" PRId64 " numbers", train, d, attn_tensor_dim(y, 0), d_val);
+                   "%" PRId64 " numbers",
+                   train, d, attn_tensor_dim(y, 0), d_val);
         return;
     }
-    attn_attention a = {.q = {at, 0}, .k = {x, 0}, .v = {y, 0}, .rank = attn_tensor_rank(y), .shape = {val, c},
-                        .weights = &weights, .weights_rank = 2, .weights_shape = {train, val}};
+    attn_attention a = {.q = {at, 0},
+                        .k = {x, 0},
+                        .v = {y, 0},
+                        .rank = attn_tensor_rank(y),
+                        .shape = {val, c},
+                        .weights = &weights,
+                        .weights_rank = 2,
+                        .weights_shape = {train, val}};
     describe(&a.problem, r, train, val, d, c);
     a.problem.dtype = attn_tensor_dtype(at);
     attn_tensor *estimate = attn_attend(call->tape, &a);

@@ -35,9 +35,9 @@ static void build_stage(network *n, attn_nn_builder *builder, int i, int64_t in)
 {
     int64_t out = 32 << i;
     attn_nn_push(builder, "conv_%d.0", i + 1);
-    attn_nn_conv_init(&n->conv[i], builder,
-                      &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out, .kernel = {3, 3}, .padding = {1, 1},
-                                              .bias = true});
+    attn_nn_conv_init(
+        &n->conv[i], builder,
+        &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out, .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
     attn_nn_pop(builder);
     attn_nn_push(builder, "conv_%d.1", i + 1);
     attn_nn_batch_norm_init(&n->norm[i], builder, out, false);
@@ -57,7 +57,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         }
         attn_nn_push(builder, "nl_%d", i + 1);
         attn_nn_non_local_init(&n->block[i], builder, in, 0, 2, attn__pairwise_of(config),
-                               attn_config_bool(config, "sub_sample", true), attn_config_bool(config, "bn_layer", true));
+                               attn_config_bool(config, "sub_sample", true),
+                               attn_config_bool(config, "bn_layer", true));
         attn_nn_pop(builder);
     }
     attn_nn_push(builder, "fc.0");

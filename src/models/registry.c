@@ -30,7 +30,7 @@
     X(detr_ffn)                                                                                                        \
     X(key_content_attention)                                                                                           \
     X(stand_alone_self_attention)                                                                                      \
-    X(local_self_attention)                                                                                           \
+    X(local_self_attention)                                                                                            \
     X(non_local)                                                                                                       \
     X(generalized_attention)                                                                                           \
     X(sine_position_encoding)                                                                                          \

@@ -108,12 +108,19 @@ static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *
         return;
     }
     attn_nn_push(builder, "conv2.0");
-    attn_nn_image_attention_init(attention, builder,
-                                 &(attn_nn_image_attention_options){
-                                     .in = width, .mid = width / heads, .out = width, .heads = heads,
-                                     .window = attn_config_int(config, "kernel_size", 7), .relative = true,
-                                     .whole = true, .head_major = true, .scale = 1,
-                                     .border = borders[index_of(paddings, attn_config_text(config, "padding", "zero"))]});
+    attn_nn_image_attention_init(
+        attention, builder,
+        &(attn_nn_image_attention_options){
+            .in = width,
+            .mid = width / heads,
+            .out = width,
+            .heads = heads,
+            .window = attn_config_int(config, "kernel_size", 7),
+            .relative = true,
+            .whole = true,
+            .head_major = true,
+            .scale = 1,
+            .border = borders[index_of(paddings, attn_config_text(config, "padding", "zero"))]});
     attn_nn_pop(builder);
 }
 
@@ -147,8 +154,8 @@ static void stem_init(resnet *r, attn_nn_builder *builder, const attn_config *co
     } else {
         int64_t k = r->stem_kind == STEM_CONV ? 7 : 3, step = r->stem_kind == STEM_CONV ? 2 : 1;
         conv_init(&r->stem, builder, "init.0",
-                  (attn_nn_conv_options){.in = in, .out = width, .kernel = {k, k}, .stride = {step, step},
-                                         .padding = {k / 2, k / 2}});
+                  (attn_nn_conv_options){
+                      .in = in, .out = width, .kernel = {k, k}, .stride = {step, step}, .padding = {k / 2, k / 2}});
     }
     norm_init(&r->stem_norm, builder, "init.1", width);
 }
@@ -209,8 +216,9 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
         attn_tensor *y = attn_nn_attention_stem_forward(&r->attention_stem, tape, x);
         y = attn_nn_batch_norm_forward(&r->stem_norm, tape, y);
         y = attn_max_pool(tape, y, 2, (int64_t[]){1, side * side}, NULL);
-        return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_dim(y, 0), attn_tensor_dim(y, 1),
-                                                        attn_tensor_dim(x, 2) / side, attn_tensor_dim(x, 3) / side})
+        return y ? attn_reshape(tape, y, 4,
+                                (int64_t[]){attn_tensor_dim(y, 0), attn_tensor_dim(y, 1), attn_tensor_dim(x, 2) / side,
+                                            attn_tensor_dim(x, 3) / side})
                  : NULL;
     }
     x = attn_activate(tape, normed(&r->stem, &r->stem_norm, tape, x), ATTN_RELU);

@@ -32,8 +32,8 @@ int64_t attn__vocabulary_size(attn_context *context, const attn_config *config, 
 attn_tensor *attn__tensor_keep(attn_context *context, const attn_tensor *x)
 {
     attn_tensor *y = NULL;
-    if (x && attn_tensor_create(&y, context, attn_tensor_dtype(x), attn_tensor_rank(x), attn_tensor_shape(x)) ==
-                 ATTN_OK) {
+    if (x &&
+        attn_tensor_create(&y, context, attn_tensor_dtype(x), attn_tensor_rank(x), attn_tensor_shape(x)) == ATTN_OK) {
         memcpy(attn_tensor_data(y), attn_tensor_data(x),
                (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x)));
     }
@@ -96,8 +96,7 @@ void attn__seq2seq_run(const void *self, const attn__call *call)
     for (int i = 1; i < 4; i++) {
         wanted = wanted || attn__wanted(call, attn__seq2seq_outputs[i].name, &slot);
     }
-    if (!sources_fit(context, src, lens) ||
-        !is_ids(context, tgt, 2, attn_tensor_dim(src, 0), "target tokens")) {
+    if (!sources_fit(context, src, lens) || !is_ids(context, tgt, 2, attn_tensor_dim(src, 0), "target tokens")) {
         return;
     }
     attn_seq2seq_options options = {.weights = wanted ? &maps : NULL};

@@ -5,7 +5,6 @@
  * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
 #include "models/seq2seq.h"
 
-
 #include <string.h>
 
 typedef struct bahdanau {
@@ -156,8 +155,8 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
     size_t bytes = (size_t)attn_tensor_dim(to, 1) * attn_dtype_size(attn_tensor_dtype(to));
     for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
         size_t source = (size_t)(rows ? rows[i] : i / width);
-        memcpy((char *)attn_tensor_data(to) + (size_t)i * bytes,
-               (const char *)attn_tensor_data(from) + source * bytes, bytes);
+        memcpy((char *)attn_tensor_data(to) + (size_t)i * bytes, (const char *)attn_tensor_data(from) + source * bytes,
+               bytes);
     }
 }
 

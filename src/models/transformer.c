@@ -4,7 +4,6 @@
 #include "models/seq2seq.h"
 #include "models/transformer_parts.h"
 
-
 typedef struct transformer {
     attn__transformer_encoder encoder;
     attn__transformer_decoder decoder;
@@ -57,8 +56,8 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
         int64_t dim = attn_tensor_dim(encoded, 2);
         status = attn_nn_kv_cache_create(&s->own[i], context, dtype, rows, n, dim);
         if (status == ATTN_OK) {
-            status = attn_nn_kv_cache_create(&s->cross[i], context, dtype, decoding->batch,
-                                             attn_tensor_dim(encoded, 1), dim);
+            status = attn_nn_kv_cache_create(&s->cross[i], context, dtype, decoding->batch, attn_tensor_dim(encoded, 1),
+                                             dim);
         }
         if (status == ATTN_OK) {
             status = attn_nn_multi_head_append(&t->decoder.block[i].attention2, tape, encoded, &s->cross[i]);

@@ -24,8 +24,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
                                       const attn_tensor *tokens, attn_tensor *encoded, const attn_tensor *lens,
                                       const attn_seq2seq_options *options)
 {
-    attn_nn_mask own = {.causal = options->see_future ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_TOP_LEFT,
-                        .fill = decoder->fill};
+    attn_nn_mask own = {.causal = options->see_future ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_TOP_LEFT, .fill = decoder->fill};
     attn_nn_mask cross = {.valid_lens = lens, .fill = decoder->fill};
     attn_tensor *x = attn__transformer_front_forward(&decoder->front, tape, tokens, 0);
     for (int i = 0; i < decoder->blocks; i++) {

@@ -34,10 +34,10 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
 {
     attn_decoding *decoding = NULL;
     attn__beam beam = {.context = model->context};
-    attn_decoding_options o = {.max_len = options->max_len, .width = options->beam,
-                               .first_position = options->first_position};
-    int64_t vocabulary = attn_config_int(model->config, "tgt_vocab_size",
-                                         attn_config_int(model->config, "vocab_size", 0));
+    attn_decoding_options o = {
+        .max_len = options->max_len, .width = options->beam, .first_position = options->first_position};
+    int64_t vocabulary =
+        attn_config_int(model->config, "tgt_vocab_size", attn_config_int(model->config, "vocab_size", 0));
     attn_status status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     if (status == ATTN_OK) {
         status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options);

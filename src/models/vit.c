@@ -115,9 +115,10 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
         return v->positions;
     }
     if (!v->interpolate) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "vit: images of %lld x %lld patches, positions for %lld x %lld "
-                   "(interpolate_positions=true would fit them)", (long long)rows, (long long)cols, (long long)v->grid,
-                   (long long)v->grid);
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "vit: images of %lld x %lld patches, positions for %lld x %lld "
+                   "(interpolate_positions=true would fit them)",
+                   (long long)rows, (long long)cols, (long long)v->grid, (long long)v->grid);
         return NULL;
     }
     int64_t hidden = attn_tensor_dim(v->positions, 2);

@@ -21,7 +21,8 @@ void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder 
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
     /* Positions times mixing vectors are scores of a softmax: numbers of about 1, so that all matrices take part. */
-    attn_nn_fill place = {.start = ATTN_START_NORMAL}, mix = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)out)};
+    attn_nn_fill place = {.start = ATTN_START_NORMAL},
+                 mix = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)out)};
     layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
     layer->columns = attn_nn_parameter(builder, "emb_b", 2, (int64_t[]){out, side}, place);
     layer->mix = attn_nn_parameter(builder, "emb_mix", 2, (int64_t[]){mixed, out}, mix);
@@ -39,7 +40,7 @@ void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder 
 static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
-    attn_tensor *a = attn_matmul(tape, layer->rows, layer->mix, true, true);    /* [side,mixed] */
+    attn_tensor *a = attn_matmul(tape, layer->rows, layer->mix, true, true); /* [side,mixed] */
     attn_tensor *b = attn_matmul(tape, layer->columns, layer->mix, true, true);
     if (!a || !b) {
         return NULL;
@@ -90,8 +91,10 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     }
     int64_t batch = attn_tensor_dim(x, 0), rows = attn_tensor_dim(x, 2), cols = attn_tensor_dim(x, 3);
     if (rows < side || cols < side) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention stem: pictures of at least %lld x %lld wanted, %lld x "
-                   "%lld found", (long long)side, (long long)side, (long long)rows, (long long)cols);
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "attention stem: pictures of at least %lld x %lld wanted, %lld x "
+                   "%lld found",
+                   (long long)side, (long long)side, (long long)rows, (long long)cols);
         return NULL;
     }
     attn_tensor *blocks = blocks_of(tape, x);

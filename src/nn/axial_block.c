@@ -57,8 +57,8 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
         return NULL;
     }
     int rank = attn_tensor_rank(q);
-    attn_axis description = {.rank = rank, .axis = axis, .channel_axis = rank - 1, .heads = layer->heads,
-                             .causal = causal};
+    attn_axis description = {
+        .rank = rank, .axis = axis, .channel_axis = rank - 1, .heads = layer->heads, .causal = causal};
     attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = rank, .dropout = layer->dropout};
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));

@@ -46,7 +46,8 @@ static void linear_init(attn_nn_linear *linear, attn_nn_builder *builder, const 
 void attn_nn_axial_layer_init(attn_nn_axial_layer *layer, attn_nn_builder *builder,
                               const attn_nn_axial_options *options)
 {
-    *layer = (attn_nn_axial_layer){.dropout = options->dropout, .activation_dropout = options->activation_dropout,
+    *layer = (attn_nn_axial_layer){.dropout = options->dropout,
+                                   .activation_dropout = options->activation_dropout,
                                    .max_tokens = options->max_tokens};
     attention_init(&layer->rows, &layer->rows_norm, builder, "row_self_attention", options);
     attention_init(&layer->columns, &layer->columns_norm, builder, "column_self_attention", options);
@@ -107,8 +108,8 @@ typedef struct attention_part {
 } attention_part;
 
 /* The maps of these heads and nothing else. */
-static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h, const attn__head_range *range,
-                      const attn_nn_axial_run *run)
+static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h,
+                      const attn__head_range *range, const attn_nn_axial_run *run)
 {
     attn_tensor *maps = attn__msa_maps(p->attention, tape, h, run->keep, p->columns, range);
     if (maps)
@@ -128,8 +129,12 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
         p->take(run->user, range->first, maps);
     }
     o = run->bf16 && o && attn_tensor_dtype(o) == ATTN_F32 ? attn__rounded(tape, o) : o;
-    return attn__linear_part_run(tape, &(attn__linear_part){.x = o, .w = out->weight, .column = range->first * dim,
-                                                            .b = range->first ? NULL : out->bias, .add = true, .y = x});
+    return attn__linear_part_run(tape, &(attn__linear_part){.x = o,
+                                                            .w = out->weight,
+                                                            .column = range->first * dim,
+                                                            .b = range->first ? NULL : out->bias,
+                                                            .add = true,
+                                                            .y = x});
 }
 
 static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_axial_run *run,

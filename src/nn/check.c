@@ -36,9 +36,10 @@ bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch,
     }
     if (rank < 1 || rank > 2 || attn_tensor_dim(lens, 0) != batch ||
         (rank == 2 && attn_tensor_dim(lens, 1) != queries)) {
-        attn__fail(context, ATTN_SHAPE, "valid_lens: shape [%" PRId64 "] or [%" PRId64 ",%" PRId64 "] wanted, found "
-                   "%d axes, the first %" PRId64 " long", batch, batch, queries, rank,
-                   rank > 0 ? attn_tensor_dim(lens, 0) : 0);
+        attn__fail(context, ATTN_SHAPE,
+                   "valid_lens: shape [%" PRId64 "] or [%" PRId64 ",%" PRId64 "] wanted, found "
+                   "%d axes, the first %" PRId64 " long",
+                   batch, batch, queries, rank, rank > 0 ? attn_tensor_dim(lens, 0) : 0);
         return false;
     }
     return true;
@@ -55,7 +56,8 @@ bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const 
     if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1]) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE,
                    "queries [%" PRId64 ",%" PRId64 ",.], keys [%" PRId64 ",%" PRId64 ",.], values [%" PRId64 ",%" PRId64
-                   ",.] do not fit together", q[0], q[1], k[0], k[1], v[0], v[1]);
+                   ",.] do not fit together",
+                   q[0], q[1], k[0], k[1], v[0], v[1]);
         return false;
     }
     return attn__nn_lens_fit(tape, mask, q[0], q[1]);

@@ -60,10 +60,13 @@ static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape,
         return NULL;
     }
     int64_t batch = attn_tensor_dim(k, 0);
-    attn_heads heads = {.batch = batch, .heads = layer->heads, .queries = queries, .keys = attn_tensor_dim(k, 1),
+    attn_heads heads = {.batch = batch,
+                        .heads = layer->heads,
+                        .queries = queries,
+                        .keys = attn_tensor_dim(k, 1),
                         .dim = layer->dim_head};
-    attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = 3,
-                        .shape = {batch, queries, layer->heads * layer->dim_head}};
+    attn_attention a = {
+        .q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = 3, .shape = {batch, queries, layer->heads * layer->dim_head}};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention of heads apart: sizes out of range");
         return NULL;

@@ -27,11 +27,24 @@ attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_ten
                    (long long)attn_tensor_dim(keys, 2));
         return NULL;
     }
-    attn_heads heads = {.batch = batch, .heads = 1, .queries = tq, .keys = tk, .dim = dim, .dim_value = dim_value,
-                        .causal = mask ? mask->causal : ATTN_CAUSAL_NONE, .lens_per = attn__nn_lens_per(mask)};
-    attn_attention a = {.q = {queries, 0}, .k = {keys, 0}, .v = {values, 0}, .lens = mask ? mask->valid_lens : NULL,
-                        .rank = 3, .shape = {batch, tq, dim_value}, .weights = weights, .weights_rank = 3,
-                        .weights_shape = {batch, tq, tk}, .dropout = dropout};
+    attn_heads heads = {.batch = batch,
+                        .heads = 1,
+                        .queries = tq,
+                        .keys = tk,
+                        .dim = dim,
+                        .dim_value = dim_value,
+                        .causal = mask ? mask->causal : ATTN_CAUSAL_NONE,
+                        .lens_per = attn__nn_lens_per(mask)};
+    attn_attention a = {.q = {queries, 0},
+                        .k = {keys, 0},
+                        .v = {values, 0},
+                        .lens = mask ? mask->valid_lens : NULL,
+                        .rank = 3,
+                        .shape = {batch, tq, dim_value},
+                        .weights = weights,
+                        .weights_rank = 3,
+                        .weights_shape = {batch, tq, tk},
+                        .dropout = dropout};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE, "dot-product attention: sizes out of range");
         return NULL;

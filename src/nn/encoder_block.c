@@ -7,9 +7,10 @@ void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder
                              const attn_nn_block_options *options)
 {
     attn_nn_push(builder, "%s", name);
-    attn_nn_multi_head_init(layer, builder,
-                            &(attn_nn_multi_head_options){.hidden = options->hidden, .heads = options->heads,
-                                                          .bias = options->bias, .dropout = options->dropout});
+    attn_nn_multi_head_init(
+        layer, builder,
+        &(attn_nn_multi_head_options){
+            .hidden = options->hidden, .heads = options->heads, .bias = options->bias, .dropout = options->dropout});
     attn_nn_pop(builder);
 }
 

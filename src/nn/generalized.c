@@ -13,9 +13,11 @@
 
 #include <math.h>
 
-enum { CONTENT = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_KEY_ONLY,
-       PLACE = ATTN_FACTOR_QUERY_RELPOS | ATTN_FACTOR_RELPOS_ONLY,
-       WITH_QUERY = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_QUERY_RELPOS };
+enum {
+    CONTENT = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_KEY_ONLY,
+    PLACE = ATTN_FACTOR_QUERY_RELPOS | ATTN_FACTOR_RELPOS_ONLY,
+    WITH_QUERY = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_QUERY_RELPOS
+};
 
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                       bool bias)
@@ -62,15 +64,18 @@ void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *build
                               const attn_nn_generalized_options *options)
 {
     const attn_nn_generalized_options *o = options;
-    *layer = (attn_nn_generalized){.heads = o->heads, .factors = o->factors ? o->factors : CONTENT | PLACE,
+    *layer = (attn_nn_generalized){.heads = o->heads,
+                                   .factors = o->factors ? o->factors : CONTENT | PLACE,
                                    .magnitude = o->magnitude > 0 ? o->magnitude : 1};
     layer->dim_head = o->dim_head ? o->dim_head : o->heads > 0 ? o->dim / o->heads : 0;
     layer->position_dim = o->position_dim ? o->position_dim : o->dim - o->dim % 4;
     bool places = !(layer->factors & PLACE) || (layer->position_dim > 0 && layer->position_dim % 4 == 0);
     if (o->dim < 1 || o->heads < 1 || layer->dim_head < 1 || !places) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%sgeneralised attention: %lld channels, %lld heads of %lld, sines "
-                   "of %lld channels (a multiple of 4): impossible", builder->prefix, (long long)o->dim,
-                   (long long)o->heads, (long long)layer->dim_head, (long long)layer->position_dim);
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "%sgeneralised attention: %lld channels, %lld heads of %lld, sines "
+                   "of %lld channels (a multiple of 4): impossible",
+                   builder->prefix, (long long)o->dim, (long long)o->heads, (long long)layer->dim_head,
+                   (long long)layer->position_dim);
         return;
     }
     parameters_init(layer, builder, o->dim);
@@ -145,7 +150,8 @@ static attn_tensor *both_queries(attn_tape *tape, attn_tensor *content, attn_ten
     return attn_concat(tape, (attn_tensor *[]){content, place}, 2, 2);
 }
 
-static attn_tensor *heads_of(const attn_nn_generalized *layer, attn_tape *tape, const attn_nn_conv *conv, attn_tensor *x)
+static attn_tensor *heads_of(const attn_nn_generalized *layer, attn_tape *tape, const attn_nn_conv *conv,
+                             attn_tensor *x)
 {
     attn_tensor *y = attn_nn_conv_forward(conv, tape, x);
     return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_dim(x, 0), layer->heads, layer->dim_head, -1}) : NULL;
@@ -187,12 +193,17 @@ static void describe(attn_problem *p, const attn_nn_generalized *layer, const op
     bool spread = attn_tensor_dim(a->q, 3) == 1 && n > 1, has_keys = layer->factors & CONTENT;
     int64_t qn = spread ? 1 : n, kn = has_keys ? n : 0, key = has_keys ? 1 : 0;
     *p = (attn_problem){.ndims = DIMS, .scale = 1};
-    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH, .n = shape[0], .q = attn_tensor_dim(a->q, 0) == 1 ? 0 : h * c * qn,
-                                .k = h * c * kn, .v = h * d * n, .o = h * d * asked, .lse = h * asked};
-    p->dims[HEAD] = (attn_dim){.role = ATTN_BATCH, .n = h, .q = c * qn, .k = c * kn, .v = d * n, .o = d * asked,
-                               .lse = asked};
-    p->dims[QUERY_Y] = (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : shape[2], .q = spread ? 0 : width, .o = width,
-                                  .lse = width};
+    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH,
+                                .n = shape[0],
+                                .q = attn_tensor_dim(a->q, 0) == 1 ? 0 : h * c * qn,
+                                .k = h * c * kn,
+                                .v = h * d * n,
+                                .o = h * d * asked,
+                                .lse = h * asked};
+    p->dims[HEAD] =
+        (attn_dim){.role = ATTN_BATCH, .n = h, .q = c * qn, .k = c * kn, .v = d * n, .o = d * asked, .lse = asked};
+    p->dims[QUERY_Y] =
+        (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : shape[2], .q = spread ? 0 : width, .o = width, .lse = width};
     p->dims[QUERY_X] = (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : width, .q = spread ? 0 : 1, .o = 1, .lse = 1};
     p->dims[KEY_Y] = (attn_dim){.role = ATTN_KEY, .n = shape[2], .k = key * width, .v = width};
     p->dims[KEY_X] = (attn_dim){.role = ATTN_KEY, .n = width, .k = key, .v = 1};
@@ -211,7 +222,10 @@ static bool add_tables(attn_attention *a, const attn_nn_generalized *layer, attn
         }
         int i = a->problem.nrelatives++;
         attn_relative *r = &a->problem.relatives[i];
-        *r = (attn_relative){.query_dim = QUERY_Y + axis, .key_dim = KEY_Y + axis, .offset = n - 1, .rows = 2 * n - 1,
+        *r = (attn_relative){.query_dim = QUERY_Y + axis,
+                             .key_dim = KEY_Y + axis,
+                             .offset = n - 1,
+                             .rows = 2 * n - 1,
                              .row_stride = layer->heads * layer->dim_head};
         r->stride[HEAD] = layer->dim_head;
         r->stride[CHANNEL] = 1;
@@ -231,8 +245,12 @@ static attn_tensor *attend(const attn_nn_generalized *layer, attn_tape *tape, at
 {
     const int64_t *shape = attn_tensor_shape(x);
     bool alone = layer->factors == ATTN_FACTOR_KEY_ONLY;
-    attn_attention a = {.q = {o->q, 0}, .k = {o->k, 0}, .v = {o->v, 0}, .rank = 4,
-                        .shape = {shape[0], layer->heads * layer->dim_head, alone ? 1 : shape[2], alone ? 1 : shape[3]}};
+    attn_attention a = {
+        .q = {o->q, 0},
+        .k = {o->k, 0},
+        .v = {o->v, 0},
+        .rank = 4,
+        .shape = {shape[0], layer->heads * layer->dim_head, alone ? 1 : shape[2], alone ? 1 : shape[3]}};
     describe(&a.problem, layer, o, shape, alone);
     a.problem.dtype = attn_tensor_dtype(x);
     if ((layer->factors & PLACE) && !add_tables(&a, layer, tape, o, shape)) {
@@ -254,6 +272,7 @@ attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_
     }
     /* gamma once for each channel: its gradient, a sum of products of any sign, is then taken in two steps, which
      * rounds less than one over all of them. */
-    attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_dim(y, 1), 1, 1}, NULL);
+    attn_tensor *zeros =
+        attn_tensor_make(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_dim(y, 1), 1, 1}, NULL);
     return attn_add(tape, x, attn_mul(tape, y, attn_add(tape, zeros, layer->gamma)));
 }

@@ -69,10 +69,11 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
     const char *wrong = complaint(options);
     *layer = (attn_nn_image_attention){.options = *options};
     if (wrong) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%sself-attention over an image: %s (%lld heads of %lld channels, "
-                   "window %lld, %lld in, %lld out)", builder->prefix, wrong, (long long)options->heads,
-                   (long long)options->mid, (long long)options->window, (long long)options->in,
-                   (long long)options->out);
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "%sself-attention over an image: %s (%lld heads of %lld channels, "
+                   "window %lld, %lld in, %lld out)",
+                   builder->prefix, wrong, (long long)options->heads, (long long)options->mid,
+                   (long long)options->window, (long long)options->in, (long long)options->out);
         return;
     }
     project_init(&layer->query, builder, "query", options->in, channels(options), options->bias);
@@ -124,21 +125,40 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
     head_layout l = layout_of(o);
     int64_t all = channels(o), in = s->y * s->x, out = s->out_y * s->out_x, taps = s->taps_y * s->taps_x;
     *p = (attn_problem){.ndims = DIMS};
-    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH, .n = s->batch, .q = all * in, .k = all * in, .v = all * in,
-                                .o = all * out, .lse = l.heads * out, .weights = l.heads * out * taps};
-    p->dims[HEAD] = (attn_dim){.role = ATTN_BATCH, .n = l.heads, .q = l.head_step * in, .k = l.head_step * in,
-                               .v = l.head_step * in, .o = l.head_step * out, .lse = out, .weights = out * taps};
-    p->dims[QUERY_Y] = (attn_dim){.role = ATTN_QUERY, .n = s->out_y, .q = s->step * s->x, .o = s->out_x,
-                                  .lse = s->out_x, .weights = s->out_x * taps};
+    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH,
+                                .n = s->batch,
+                                .q = all * in,
+                                .k = all * in,
+                                .v = all * in,
+                                .o = all * out,
+                                .lse = l.heads * out,
+                                .weights = l.heads * out * taps};
+    p->dims[HEAD] = (attn_dim){.role = ATTN_BATCH,
+                               .n = l.heads,
+                               .q = l.head_step * in,
+                               .k = l.head_step * in,
+                               .v = l.head_step * in,
+                               .o = l.head_step * out,
+                               .lse = out,
+                               .weights = out * taps};
+    p->dims[QUERY_Y] = (attn_dim){.role = ATTN_QUERY,
+                                  .n = s->out_y,
+                                  .q = s->step * s->x,
+                                  .o = s->out_x,
+                                  .lse = s->out_x,
+                                  .weights = s->out_x * taps};
     p->dims[QUERY_X] = (attn_dim){.role = ATTN_QUERY, .n = s->out_x, .q = s->step, .o = 1, .lse = 1, .weights = taps};
     p->dims[KEY_Y] = (attn_dim){.role = ATTN_KEY, .n = s->taps_y, .k = s->x, .v = s->x, .weights = s->taps_x};
     p->dims[KEY_X] = (attn_dim){.role = ATTN_KEY, .n = s->taps_x, .k = 1, .v = 1, .weights = 1};
     p->dims[CONTRACT] = (attn_dim){.role = ATTN_CONTRACT, .n = l.dim, .q = l.dim_step * in, .k = l.dim_step * in};
     p->dims[VALUE] = (attn_dim){.role = ATTN_VALUE, .n = l.dim, .v = l.dim_step * in, .o = l.dim_step * out};
     for (int axis = 0; o->window && axis < 2; axis++) {
-        p->windows[p->nwindows++] = (attn_window){.query_dim = QUERY_Y + axis, .key_dim = KEY_Y + axis,
-                                                  .size = axis ? s->x : s->y, .step = s->step,
-                                                  .offset = -(o->window / 2), .border = o->border};
+        p->windows[p->nwindows++] = (attn_window){.query_dim = QUERY_Y + axis,
+                                                  .key_dim = KEY_Y + axis,
+                                                  .size = axis ? s->x : s->y,
+                                                  .step = s->step,
+                                                  .offset = -(o->window / 2),
+                                                  .border = o->border};
     }
 }
 
@@ -147,8 +167,12 @@ static void describe_halves(attn_problem *p, const options_of *o)
 {
     for (int axis = 0; axis < 2; axis++) {
         attn_relative *r = &p->relatives[p->nrelatives++];
-        *r = (attn_relative){.query_dim = QUERY_Y + axis, .key_dim = KEY_Y + axis, .offset = table_rows(o) / 2,
-                             .rows = table_rows(o), .row_stride = o->mid / 2, .begin = axis * (o->mid / 2),
+        *r = (attn_relative){.query_dim = QUERY_Y + axis,
+                             .key_dim = KEY_Y + axis,
+                             .offset = table_rows(o) / 2,
+                             .rows = table_rows(o),
+                             .row_stride = o->mid / 2,
+                             .begin = axis * (o->mid / 2),
                              .end = (axis + 1) * (o->mid / 2)};
         r->stride[CONTRACT] = 1;
     }
@@ -160,8 +184,11 @@ static void describe_whole(attn_problem *p, const options_of *o)
     head_layout l = layout_of(o);
     for (int axis = 0; axis < 2; axis++) {
         attn_relative *r = &p->relatives[p->nrelatives++];
-        *r = (attn_relative){.query_dim = QUERY_Y + axis, .key_dim = KEY_Y + axis, .offset = table_rows(o) / 2,
-                             .rows = table_rows(o), .row_stride = channels(o)};
+        *r = (attn_relative){.query_dim = QUERY_Y + axis,
+                             .key_dim = KEY_Y + axis,
+                             .offset = table_rows(o) / 2,
+                             .rows = table_rows(o),
+                             .row_stride = channels(o)};
         r->stride[HEAD] = l.head_step;
         r->stride[CONTRACT] = l.dim_step;
     }
@@ -193,9 +220,10 @@ static bool accepts(const options_of *o, attn_tape *tape, const attn_tensor *x)
     }
     int64_t y = attn_tensor_dim(x, 2), width = attn_tensor_dim(x, 3);
     if (!o->window && o->relative && (y > o->max_positions || width > o->max_positions)) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "self-attention over an image of %lld x %lld: there are "
-                   "relative positions for sides of at most %lld (max_pos_embedding)", (long long)y, (long long)width,
-                   (long long)o->max_positions);
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "self-attention over an image of %lld x %lld: there are "
+                   "relative positions for sides of at most %lld (max_pos_embedding)",
+                   (long long)y, (long long)width, (long long)o->max_positions);
         return false;
     }
     return true;
@@ -237,8 +265,13 @@ attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *laye
     if (!q || !k || !v) {
         return NULL;
     }
-    attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = 4,
-                        .shape = {s.batch, channels(o), s.out_y, s.out_x}, .weights = weights, .weights_rank = 6,
+    attn_attention a = {.q = {q, 0},
+                        .k = {k, 0},
+                        .v = {v, 0},
+                        .rank = 4,
+                        .shape = {s.batch, channels(o), s.out_y, s.out_x},
+                        .weights = weights,
+                        .weights_rank = 6,
                         .weights_shape = {s.batch, layout_of(o).heads, s.out_y, s.out_x, s.taps_y, s.taps_x}};
     describe(&a.problem, o, &s);
     a.problem.scale = o->scale > 0 ? o->scale : 1 / sqrt((double)o->in);

@@ -45,8 +45,10 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
                     const attn_tensor *padding)
 {
     if (layer->feats < 2 || layer->feats % 2 != 0 || !(layer->temperature > 0)) {
-        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT, "sines of positions: %lld channels an axis (an even number "
-                   "wanted), temperature %g", (long long)layer->feats, layer->temperature);
+        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
+                   "sines of positions: %lld channels an axis (an even number "
+                   "wanted), temperature %g",
+                   (long long)layer->feats, layer->temperature);
         return false;
     }
     bool fits = !padding || (attn_tensor_rank(padding) == 3 && attn_tensor_dtype(padding) == ATTN_U8);
@@ -115,8 +117,10 @@ attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *
     }
     int64_t most = attn_tensor_dim(layer->row, 0);
     if (rows < 1 || cols < 1 || rows > most || cols > most) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "learned positions: an image of %lld x %lld; sides of 1 to %lld "
-                   "have positions", (long long)rows, (long long)cols, (long long)most);
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "learned positions: an image of %lld x %lld; sides of 1 to %lld "
+                   "have positions",
+                   (long long)rows, (long long)cols, (long long)most);
         return NULL;
     }
     attn_tensor *col = spread(tape, layer->col, rows, cols, false), *row = spread(tape, layer->row, rows, cols, true);

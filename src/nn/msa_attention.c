@@ -48,8 +48,8 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
                  attn_tensor_dim(x, 3) / heads};
     if (keep && (attn_tensor_dtype(keep) != ATTN_U8 || attn_tensor_dim(keep, 0) != s->batch ||
                  attn_tensor_dim(keep, 1) != s->rows || attn_tensor_dim(keep, 2) != s->cols)) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "padding mask: u8 [%lld,%lld,%lld] wanted",
-                   (long long)s->batch, (long long)s->rows, (long long)s->cols);
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "padding mask: u8 [%lld,%lld,%lld] wanted", (long long)s->batch,
+                   (long long)s->rows, (long long)s->cols);
         return false;
     }
     return true;
@@ -106,12 +106,32 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
 {
     int64_t token = s->heads * s->dim, col = s->batch * token, row = s->cols * col, map = s->rows * s->rows;
     const attn_dim dims[] = {
-        {.role = ATTN_BATCH, .n = s->heads, .q = s->dim, .k = s->dim, .v = s->dim, .o = s->dim,
-         .lse = s->cols * s->batch * s->rows, .weights = s->cols * s->batch * map},
-        {.role = ATTN_BATCH, .n = s->cols, .q = col, .k = col, .v = col, .o = col, .lse = s->batch * s->rows,
-         .weights = s->batch * map, .mask = masked},
-        {.role = ATTN_BATCH, .n = s->batch, .q = token, .k = token, .v = token, .o = token, .lse = s->rows,
-         .weights = map, .mask = masked ? s->rows * s->cols : 0},
+        {.role = ATTN_BATCH,
+         .n = s->heads,
+         .q = s->dim,
+         .k = s->dim,
+         .v = s->dim,
+         .o = s->dim,
+         .lse = s->cols * s->batch * s->rows,
+         .weights = s->cols * s->batch * map},
+        {.role = ATTN_BATCH,
+         .n = s->cols,
+         .q = col,
+         .k = col,
+         .v = col,
+         .o = col,
+         .lse = s->batch * s->rows,
+         .weights = s->batch * map,
+         .mask = masked},
+        {.role = ATTN_BATCH,
+         .n = s->batch,
+         .q = token,
+         .k = token,
+         .v = token,
+         .o = token,
+         .lse = s->rows,
+         .weights = map,
+         .mask = masked ? s->rows * s->cols : 0},
         {.role = ATTN_QUERY, .n = s->rows, .q = row, .o = row, .lse = 1, .weights = s->rows},
         {.role = ATTN_KEY, .n = s->rows, .k = row, .v = row, .weights = 1, .mask = masked ? s->cols : 0},
         {.role = ATTN_CONTRACT, .n = s->dim, .q = 1, .k = 1},
@@ -201,18 +221,21 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
 }
 
 /* Queries and keys of the heads, values too where wanted, and what is asked of them. */
-static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
-                const attn_tensor *keep, bool columns, const sizes *s, const attn__head_range *range, bool maps,
-                bool values)
+static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape,
+                const attn__token_source *source, const attn_tensor *keep, bool columns, const sizes *s,
+                const attn__head_range *range, bool maps, bool values)
 {
     const int64_t row_maps[] = {s->heads, s->batch, s->cols, s->cols};
     const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
     bool scaled = !columns && keep; /* attn_mul knows no bf16 */
     attn_dtype dtype = number_of(source, maps || scaled);
-    const projection wanted[] = {
-        {&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
-    *a = (attn_attention){.mask = keep, .rank = 4, .shape = {s->rows, s->cols, s->batch, s->heads * s->dim},
-                          .weights_rank = columns ? 5 : 4, .dropout = layer->dropout, .examples = columns ? 2 : 1};
+    const projection wanted[] = {{&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
+    *a = (attn_attention){.mask = keep,
+                          .rank = 4,
+                          .shape = {s->rows, s->cols, s->batch, s->heads * s->dim},
+                          .weights_rank = columns ? 5 : 4,
+                          .dropout = layer->dropout,
+                          .examples = columns ? 2 : 1};
     memcpy(a->weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
     if (columns)
         describe_columns(&a->problem, s, keep != NULL);
@@ -240,7 +263,8 @@ attn_tensor *attn__msa_maps(const attn_nn_msa_attention *layer, attn_tape *tape,
     if (columns && s.rows == 1)
         return ones(tape, number_of(source, true), 5, (int64_t[]){s.heads, s.cols, s.batch, 1, 1});
     return ask(&a, layer, tape, source, keep, columns, &s, range, true, false)
-               ? maps_of(tape, &a, columns ? s.rows : s.cols) : NULL;
+               ? maps_of(tape, &a, columns ? s.rows : s.cols)
+               : NULL;
 }
 
 attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,

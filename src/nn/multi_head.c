@@ -36,12 +36,24 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
 {
     int64_t batch = attn_tensor_dim(q, 0), tq = attn_tensor_dim(q, 1), capacity = attn_tensor_dim(k, 1);
-    attn_heads heads = {.batch = batch, .heads = layer->heads, .queries = tq, .keys = keys,
-                        .dim = layer->hidden / layer->heads, .layout = ATTN_LAYOUT_BTHD,
-                        .causal = mask ? mask->causal : ATTN_CAUSAL_NONE, .lens_per = attn__nn_lens_per(mask)};
-    attn_attention a = {.q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .lens = mask ? mask->valid_lens : NULL, .rank = 3,
-                        .shape = {batch, tq, layer->hidden}, .weights = weights, .weights_rank = 4,
-                        .weights_shape = {batch, layer->heads, tq, keys}, .dropout = layer->dropout};
+    attn_heads heads = {.batch = batch,
+                        .heads = layer->heads,
+                        .queries = tq,
+                        .keys = keys,
+                        .dim = layer->hidden / layer->heads,
+                        .layout = ATTN_LAYOUT_BTHD,
+                        .causal = mask ? mask->causal : ATTN_CAUSAL_NONE,
+                        .lens_per = attn__nn_lens_per(mask)};
+    attn_attention a = {.q = {q, 0},
+                        .k = {k, 0},
+                        .v = {v, 0},
+                        .lens = mask ? mask->valid_lens : NULL,
+                        .rank = 3,
+                        .shape = {batch, tq, layer->hidden},
+                        .weights = weights,
+                        .weights_rank = 4,
+                        .weights_shape = {batch, layer->heads, tq, keys},
+                        .dropout = layer->dropout};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE, "multi-head attention: sizes out of range");
         return NULL;

@@ -30,8 +30,8 @@ void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, 
                             attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm)
 {
     inter = inter > 0 ? inter : in > 1 ? in / 2 : 1;
-    *layer = (attn_nn_non_local){.pairwise = pairwise, .spatial = spatial, .inter = inter, .sub_sample = sub_sample,
-                                 .batch_norm = batch_norm};
+    *layer = (attn_nn_non_local){
+        .pairwise = pairwise, .spatial = spatial, .inter = inter, .sub_sample = sub_sample, .batch_norm = batch_norm};
     conv_init(&layer->g, builder, sub_sample ? "g.0" : "g", spatial, in, inter, false);
     out_init(layer, builder, in);
     if (pairwise != ATTN_PAIRWISE_GAUSSIAN) {
@@ -69,10 +69,18 @@ static void describe(attn_problem *p, const attn_nn_non_local *layer, int64_t ba
 {
     static const attn_normalise normalise[] = {ATTN_SOFTMAX, ATTN_SOFTMAX, ATTN_ONE_OVER_N, ATTN_ONE_OVER_N};
     int64_t ci = layer->inter;
-    *p = (attn_problem){.ndims = 5, .scale = 1, .normalise = normalise[layer->pairwise],
+    *p = (attn_problem){.ndims = 5,
+                        .scale = 1,
+                        .normalise = normalise[layer->pairwise],
                         .score = layer->concat ? ATTN_SCORE_CONCAT : ATTN_SCORE_DOT};
-    p->dims[0] = (attn_dim){.role = ATTN_BATCH, .n = batch, .q = channels * n, .k = channels * nk, .v = ci * nk,
-                            .o = ci * n, .lse = n, .weights = n * nk};
+    p->dims[0] = (attn_dim){.role = ATTN_BATCH,
+                            .n = batch,
+                            .q = channels * n,
+                            .k = channels * nk,
+                            .v = ci * nk,
+                            .o = ci * n,
+                            .lse = n,
+                            .weights = n * nk};
     p->dims[1] = (attn_dim){.role = ATTN_QUERY, .n = n, .q = 1, .o = 1, .lse = 1, .weights = nk};
     p->dims[2] = (attn_dim){.role = ATTN_KEY, .n = nk, .k = 1, .v = 1, .weights = 1};
     p->dims[3] = (attn_dim){.role = ATTN_CONTRACT, .n = channels, .q = n, .k = nk, .w = layer->concat ? 1 : 0};
@@ -98,8 +106,13 @@ static attn_tensor *attend(const attn_nn_non_local *layer, attn_tape *tape, attn
         return NULL;
     }
     int64_t batch = attn_tensor_dim(x, 0), n = positions(x), nk = positions(g);
-    attn_attention a = {.q = {theta, 0}, .k = {phi, 0}, .v = {g, 0}, .rank = attn_tensor_rank(x),
-                        .shape = {batch, layer->inter}, .weights = weights, .weights_rank = 3,
+    attn_attention a = {.q = {theta, 0},
+                        .k = {phi, 0},
+                        .v = {g, 0},
+                        .rank = attn_tensor_rank(x),
+                        .shape = {batch, layer->inter},
+                        .weights = weights,
+                        .weights_rank = 3,
                         .weights_shape = {batch, n, nk}};
     for (int i = 2; i < a.rank; i++) {
         a.shape[i] = attn_tensor_dim(x, i);

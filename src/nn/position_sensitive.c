@@ -23,8 +23,7 @@ static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const 
 static void index_init(attn_nn_builder *builder, int64_t length)
 {
     int64_t n = length * length;
-    attn_tensor *index =
-        attn_nn_buffer(builder, "flatten_index", 1, &n, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    attn_tensor *index = attn_nn_buffer(builder, "flatten_index", 1, &n, (attn_nn_fill){.start = ATTN_START_ZEROS});
     for (int64_t i = 0; index && i < n; i++) {
         int64_t column = i / length - i % length + length - 1;
         attn__set_number(index, i, (double)column);
@@ -36,15 +35,18 @@ void attn_nn_position_sensitive_init(attn_nn_position_sensitive *layer, attn_nn_
 {
     *layer = (attn_nn_position_sensitive){.groups = groups, .length = length, .axis = axis};
     if (groups < 1 || length < 1 || in < 1 || out < 1 || out % (2 * groups) != 0 || (axis != 2 && axis != 3)) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%sposition-sensitive attention: %lld groups want an even number of "
-                   "channels each, %lld found; length %lld, axis %d", builder->prefix, (long long)groups,
-                   (long long)out, (long long)length, axis);
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "%sposition-sensitive attention: %lld groups want an even number of "
+                   "channels each, %lld found; length %lld, axis %d",
+                   builder->prefix, (long long)groups, (long long)out, (long long)length, axis);
         return;
     }
     int64_t each = out / groups;
     attn_nn_push(builder, "qkv_transform");
     attn_nn_conv_init(&layer->qkv, builder,
-                      &(attn_nn_conv_options){.spatial = 1, .in = in, .out = 2 * out,
+                      &(attn_nn_conv_options){.spatial = 1,
+                                              .in = in,
+                                              .out = 2 * out,
                                               .fill = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)in)}});
     attn_nn_pop(builder);
     norm_init(&layer->norm_qkv, builder, "bn_qkv", 2 * out);
@@ -132,9 +134,10 @@ attn_tensor *attn_nn_position_sensitive_forward(const attn_nn_position_sensitive
     }
     bool across = layer->axis == 3;
     if (attn_tensor_dim(x, layer->axis) != layer->length) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "position-sensitive attention: lines of %lld wanted, %lld found "
-                   "(the table of positions is of one size)", (long long)layer->length,
-                   (long long)attn_tensor_dim(x, layer->axis));
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "position-sensitive attention: lines of %lld wanted, %lld found "
+                   "(the table of positions is of one size)",
+                   (long long)layer->length, (long long)attn_tensor_dim(x, layer->axis));
         return NULL;
     }
     attn_tensor *lines = attn_permute(tape, x, across ? (int[]){0, 2, 1, 3} : (int[]){0, 3, 1, 2});

@@ -43,8 +43,7 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
     return true;
 }
 
-attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
-                                        int64_t first)
+attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x, int64_t first)
 {
     if (!attn__nn_has_rank(tape, x, 3, "positional encoding's input") ||
         !positions_fit(layer, tape, first, attn_tensor_dim(x, 1))) {

@@ -42,10 +42,20 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
     int64_t hidden = layer->heads * layer->dim_head;
     attn_tensor *q = attn_nn_linear_forward(&layer->to_q, tape, x);
     attn_tensor *both = attn_nn_linear_forward(&layer->to_kv, tape, kv);
-    attn_heads heads = {.batch = batch, .heads = layer->heads, .queries = queries, .keys = keys,
-                        .dim = layer->dim_head, .k_row = 2 * hidden, .v_row = 2 * hidden};
-    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = 3,
-                        .shape = {batch, queries, hidden}, .weights = weights, .weights_rank = 4,
+    attn_heads heads = {.batch = batch,
+                        .heads = layer->heads,
+                        .queries = queries,
+                        .keys = keys,
+                        .dim = layer->dim_head,
+                        .k_row = 2 * hidden,
+                        .v_row = 2 * hidden};
+    attn_attention a = {.q = {q, 0},
+                        .k = {both, 0},
+                        .v = {both, hidden},
+                        .rank = 3,
+                        .shape = {batch, queries, hidden},
+                        .weights = weights,
+                        .weights_rank = 4,
                         .weights_shape = {batch, layer->heads, queries, keys}};
     if (!q || !both || attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
         return NULL;
@@ -70,8 +80,8 @@ static void widen(attn_problem *problem, int64_t block)
     }
 }
 
-attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
-                                         int axis, int channel_axis)
+attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
+                                         int channel_axis)
 {
     attn_tensor *q = attn_linear_axis(tape, x, channel_axis, layer->to_q.weight, NULL);
     attn_tensor *both = attn_linear_axis(tape, x, channel_axis, layer->to_kv.weight, NULL);

@@ -63,8 +63,8 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
     const attn_tensor *w = linear->weight;
     int64_t in = attn_tensor_dim(w, 1);
     return attn_tensor_dtype(w) != ATTN_F32 ||
-           attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)attn_tensor_data(w) + row * in, in, rows, in,
-                           packed) != ATTN_MEMORY;
+           attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)attn_tensor_data(w) + row * in, in, rows,
+                           in, packed) != ATTN_MEMORY;
 }
 
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,
@@ -73,8 +73,12 @@ static bool project_part(attn_tape *tape, const attn__token_source *source, attn
     attn_tensor *h = normalised(source, tape, attn__part_of(tape, x, begin, end));
     bool fine = h != NULL;
     for (int i = 0; i < n && fine; i++) {
-        attn__linear_part part = {.x = h, .w = linears[i].linear->weight, .b = linears[i].linear->bias,
-                                  .row = linears[i].row, .packed = &packed[i], .y = attn__part_of(tape, y[i], begin, end)};
+        attn__linear_part part = {.x = h,
+                                  .w = linears[i].linear->weight,
+                                  .b = linears[i].linear->bias,
+                                  .row = linears[i].row,
+                                  .packed = &packed[i],
+                                  .y = attn__part_of(tape, y[i], begin, end)};
         fine = attn__linear_part_run(tape, &part);
     }
     return fine;
@@ -89,7 +93,7 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
     for (int i = 0; i < n && fine; i++) {
         y[i] = flat(tape, linears[i].y);
         fine = y[i] && ((tokens <= FEW && !source->bf16) || pack(tape, linears[i].linear, linears[i].row,
-                                                              attn_tensor_dim(y[i], 1), source->bf16, &packed[i]));
+                                                                 attn_tensor_dim(y[i], 1), source->bf16, &packed[i]));
     }
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
@@ -106,10 +110,12 @@ static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_te
                       const attn_nn_linear *fc2, const attn__packed packed[2])
 {
     attn_tensor *h = normalised(source, tape, x);
-    attn__linear_part wide = {.x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_GELU_ERF};
+    attn__linear_part wide = {
+        .x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_GELU_ERF};
     h = attn__linear_new(tape, &wide, attn_tensor_dim(fc1->weight, 0), source->bf16 ? ATTN_BF16 : attn_tensor_dtype(x));
-    return attn__linear_part_run(tape, &(attn__linear_part){.x = h, .w = fc2->weight, .b = fc2->bias,
-                                                            .packed = &packed[1], .add = true, .y = x});
+    return attn__linear_part_run(
+        tape,
+        &(attn__linear_part){.x = h, .w = fc2->weight, .b = fc2->bias, .packed = &packed[1], .add = true, .y = x});
 }
 
 bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source, const attn_nn_linear *fc1,

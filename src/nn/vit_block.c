@@ -20,15 +20,16 @@ static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const ch
     attn_nn_pop(builder);
 }
 
-void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder, const attn_nn_vit_block_options *options)
+void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
+                            const attn_nn_vit_block_options *options)
 {
     const attn_nn_vit_block_options *o = options;
     *block = (attn_nn_vit_block){.activation = o->activation, .dropout = o->dropout};
     norm_init(&block->ln1, builder, "ln1", o->hidden, o->eps);
     attn_nn_push(builder, "attention");
-    attn_nn_multi_head_init(&block->attention, builder,
-                            &(attn_nn_multi_head_options){.hidden = o->hidden, .heads = o->heads, .bias = o->bias,
-                                                          .dropout = o->dropout});
+    attn_nn_multi_head_init(
+        &block->attention, builder,
+        &(attn_nn_multi_head_options){.hidden = o->hidden, .heads = o->heads, .bias = o->bias, .dropout = o->dropout});
     attn_nn_pop(builder);
     norm_init(&block->ln2, builder, "ln2", o->hidden, o->eps);
     attn_nn_push(builder, "mlp");
@@ -54,8 +55,12 @@ void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t 
 {
     attn_nn_push(builder, "conv");
     attn_nn_conv_init(conv, builder,
-                      &(attn_nn_conv_options){.spatial = 2, .in = channels, .out = hidden, .kernel = {patch, patch},
-                                              .stride = {patch, patch}, .bias = true});
+                      &(attn_nn_conv_options){.spatial = 2,
+                                              .in = channels,
+                                              .out = hidden,
+                                              .kernel = {patch, patch},
+                                              .stride = {patch, patch},
+                                              .bias = true});
     attn_nn_pop(builder);
 }
 
@@ -67,10 +72,11 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
     int64_t batch = attn_tensor_dim(x, 0), c = attn_tensor_dim(x, 1), patch = attn_tensor_dim(conv->weight, 2);
     int64_t rows = attn_tensor_dim(x, 2) / patch, cols = attn_tensor_dim(x, 3) / patch;
     if (c != attn_tensor_dim(conv->weight, 1) || rows < 1 || cols < 1) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "patches: an image of %lld channels, at least %lld x %lld, "
-                   "wanted; found [%lld,%lld,%lld,%lld]", (long long)attn_tensor_dim(conv->weight, 1), (long long)patch,
-                   (long long)patch, (long long)batch, (long long)c, (long long)attn_tensor_dim(x, 2),
-                   (long long)attn_tensor_dim(x, 3));
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "patches: an image of %lld channels, at least %lld x %lld, "
+                   "wanted; found [%lld,%lld,%lld,%lld]",
+                   (long long)attn_tensor_dim(conv->weight, 1), (long long)patch, (long long)patch, (long long)batch,
+                   (long long)c, (long long)attn_tensor_dim(x, 2), (long long)attn_tensor_dim(x, 3));
         return NULL;
     }
     x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * patch), 3, 0, cols * patch);

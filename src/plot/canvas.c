@@ -20,8 +20,8 @@ const attn__colour attn__ink = {0.13, 0.13, 0.15}, attn__grey = {0.45, 0.45, 0.4
 attn__colour attn__colour_of(double share)
 {
     static const attn__colour stops[] = {
-        {1.00, 0.98, 0.95}, {0.99, 0.83, 0.68}, {0.96, 0.60, 0.42}, {0.84, 0.33, 0.26}, {0.62, 0.12, 0.20},
-        {0.33, 0.02, 0.14},
+        {1.00, 0.98, 0.95}, {0.99, 0.83, 0.68}, {0.96, 0.60, 0.42},
+        {0.84, 0.33, 0.26}, {0.62, 0.12, 0.20}, {0.33, 0.02, 0.14},
     };
     enum { LAST = sizeof stops / sizeof *stops - 1 };
     double at = fmin(fmax(share, 0), 1) * LAST;
@@ -99,7 +99,8 @@ attn_status attn__canvas_render(attn_picture *picture, attn_context *context, at
 {
     *picture = (attn_picture){0};
     if (format == ATTN_HTML)
-        return attn__fail(context, ATTN_UNSUPPORTED, "there is no page to explore of this picture: take .png, .svg or .pdf");
+        return attn__fail(context, ATTN_UNSUPPORTED,
+                          "there is no page to explore of this picture: take .png, .svg or .pdf");
     attn__sink out = {.context = context, .picture = picture};
     cairo_surface_t *surface = make_surface(&out, format, width, height);
     cairo_status_t status = draw_on(surface, &out, format, draw, user);

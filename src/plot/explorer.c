@@ -75,9 +75,11 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
     bool fits = g.query_rows <= MOST && g.query_cols <= MOST && g.key_rows <= MOST && g.key_cols <= MOST;
     if (m->where == ATTN_KEYS_PLACES || (fits && m->cols == keys && m->rows >= g.query_rows * g.query_cols))
         return ATTN_OK;
-    return attn__fail(context, ATTN_ARGUMENT, "explorer: %lld x %lld weights for queries on a grid of %lld x %lld, each with "
-                      "%lld keys", (long long)m->rows, (long long)m->cols, (long long)g.query_rows,
-                      (long long)g.query_cols, (long long)keys);
+    return attn__fail(context, ATTN_ARGUMENT,
+                      "explorer: %lld x %lld weights for queries on a grid of %lld x %lld, each with "
+                      "%lld keys",
+                      (long long)m->rows, (long long)m->cols, (long long)g.query_rows, (long long)g.query_cols,
+                      (long long)keys);
 }
 
 static attn_status check(attn_context *context, const attn_explorer *e)

@@ -175,8 +175,10 @@ attn_status attn_overlays_render(attn_picture *picture, attn_context *context, c
     l.per_line = l.per_line < overlays->n ? l.per_line : overlays->n;
     l.lines = (overlays->n + l.per_line - 1) / l.per_line;
     for (int64_t i = 0; i < overlays->n; i++)
-        l.panel_height = fmax(l.panel_height, PANEL * (double)overlays->items[i].height / (double)overlays->items[i].width);
+        l.panel_height =
+            fmax(l.panel_height, PANEL * (double)overlays->items[i].height / (double)overlays->items[i].width);
     l.width = 2 * MARGIN + (double)l.per_line * (PANEL + GAP) - GAP;
-    l.height = 2 * MARGIN + (overlays->title ? HEAD + GAP : 0) + (double)l.lines * (l.panel_height + TITLE + 6 + GAP) - GAP + LEGEND - 4;
+    l.height = 2 * MARGIN + (overlays->title ? HEAD + GAP : 0) + (double)l.lines * (l.panel_height + TITLE + 6 + GAP) -
+               GAP + LEGEND - 4;
     return attn__canvas_render(picture, context, format, l.width, l.height, draw, &l);
 }

@@ -14,15 +14,16 @@
 
 #define VF_REGION
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))),                   \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #endif
 
-#define VF_LANES 16
-#define VF_REGISTERS 32
-#define VF_ISA ATTN_ISA_AVX512
+#define VF_LANES      16
+#define VF_REGISTERS  32
+#define VF_ISA        ATTN_ISA_AVX512
 #define VF_NAME(name) name##_avx512
 typedef __m512 vf;
 typedef __m512i vi;
@@ -30,44 +31,115 @@ typedef __mmask16 vm;
 
 #define VF_FN static inline __attribute__((always_inline))
 
-VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+VF_FN vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
 VF_FN vf vf_load_once(const float *p)
 {
     vf x = vf_load(p);
     __asm__("" : "+v"(x));
     return x;
 }
-VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
-VF_FN void vf_stream_end(void) { _mm_sfence(); }
-VF_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
-VF_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
-VF_FN vm vm_first(int n) { return (vm)((1u << n) - 1u); }
-VF_FN vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
-VF_FN void vf_store_part(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vm_first(n), x); }
+VF_FN void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+VF_FN void vf_stream(float *p, vf x)
+{
+    _mm512_stream_ps(p, x);
+}
+VF_FN void vf_stream_end(void)
+{
+    _mm_sfence();
+}
+VF_FN vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+VF_FN vf vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+VF_FN vm vm_first(int n)
+{
+    return (vm)((1u << n) - 1u);
+}
+VF_FN vf vf_load_part(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps(vm_first(n), p);
+}
+VF_FN void vf_store_part(float *p, vf x, int n)
+{
+    _mm512_mask_storeu_ps(p, vm_first(n), x);
+}
 
-VF_FN vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-VF_FN vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-VF_FN vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-VF_FN vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-VF_FN vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
-VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
-VF_FN vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-VF_FN vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-VF_FN vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
-VF_FN vf vf_abs(vf x) { return _mm512_abs_ps(x); }
+VF_FN vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+VF_FN vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+VF_FN vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+VF_FN vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+VF_FN vf vf_sqrt(vf x)
+{
+    return _mm512_sqrt_ps(x);
+}
+VF_FN vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+VF_FN vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+VF_FN vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+VF_FN vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+VF_FN vf vf_floor(vf x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+VF_FN vf vf_abs(vf x)
+{
+    return _mm512_abs_ps(x);
+}
 /* One instruction each, and right at both infinities: the fraction of -inf is 0, 2^floor(-inf) is 0. */
-VF_FN vf vf_fraction(vf x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
-VF_FN vf vf_scale2(vf p, vf x) { return _mm512_scalef_ps(p, x); }
+VF_FN vf vf_fraction(vf x)
+{
+    return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+VF_FN vf vf_scale2(vf p, vf x)
+{
+    return _mm512_scalef_ps(p, x);
+}
 
 /* Lane by lane element i % 32 of a table in two registers; the other sets have nothing as quick. */
 #define VF_TABLE
-VF_FN vf vf_pick(vf low, vf high, vi i) { return _mm512_permutex2var_ps(low, i, high); }
+VF_FN vf vf_pick(vf low, vf high, vi i)
+{
+    return _mm512_permutex2var_ps(low, i, high);
+}
 
 /* Elements n to n + 15 of two vectors one after the other, n a constant from 0 to 7. */
 #define VF_SHIFT
-#define VF_ALIGN(n) case n: return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
+#define VF_ALIGN(n)                                                                                                    \
+    case n:                                                                                                            \
+        return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
 VF_FN vf vf_shift(vf a, vf b, int n)
 {
     switch (n) {
@@ -84,29 +156,89 @@ VF_FN vf vf_shift(vf a, vf b, int n)
 }
 #undef VF_ALIGN
 
-VF_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
-VF_FN vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-VF_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
-VF_FN bool vm_any(vm m) { return m != 0; }
-VF_FN vm vm_and(vm a, vm b) { return (vm)(a & b); }
-VF_FN vm vm_or(vm a, vm b) { return (vm)(a | b); }
-VF_FN vm vm_not(vm a) { return (vm)~a; }
+VF_FN vm vf_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+VF_FN vm vf_eq(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+VF_FN vf vf_select(vm m, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(m, b, a);
+}
+VF_FN bool vm_any(vm m)
+{
+    return m != 0;
+}
+VF_FN vm vm_and(vm a, vm b)
+{
+    return (vm)(a & b);
+}
+VF_FN vm vm_or(vm a, vm b)
+{
+    return (vm)(a | b);
+}
+VF_FN vm vm_not(vm a)
+{
+    return (vm)~a;
+}
 
-VF_FN vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
-VF_FN void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
-VF_FN vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
-VF_FN vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
-VF_FN vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
-VF_FN vi vi_mul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
-VF_FN vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
-VF_FN vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+VF_FN vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+VF_FN void vi_store(void *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
+VF_FN vi vi_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+VF_FN vi vi_add(vi a, vi b)
+{
+    return _mm512_add_epi32(a, b);
+}
+VF_FN vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+VF_FN vi vi_mul(vi a, vi b)
+{
+    return _mm512_mullo_epi32(a, b);
+}
+VF_FN vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+VF_FN vi vi_xor(vi a, vi b)
+{
+    return _mm512_xor_si512(a, b);
+}
 #define vi_shr(x, n) _mm512_srli_epi32(x, n)
 #define vi_shl(x, n) _mm512_slli_epi32(x, n)
-VF_FN vm vi_lt(vi a, vi b) { return _mm512_cmplt_epi32_mask(a, b); }
-VF_FN vm vi_ltu(vi a, vi b) { return _mm512_cmplt_epu32_mask(a, b); }
-VF_FN vi vf_bits(vf x) { return _mm512_castps_si512(x); }
-VF_FN vf vf_from_bits(vi x) { return _mm512_castsi512_ps(x); }
-VF_FN vf vf_from_int(vi x) { return _mm512_cvtepi32_ps(x); }
+VF_FN vm vi_lt(vi a, vi b)
+{
+    return _mm512_cmplt_epi32_mask(a, b);
+}
+VF_FN vm vi_ltu(vi a, vi b)
+{
+    return _mm512_cmplt_epu32_mask(a, b);
+}
+VF_FN vi vf_bits(vf x)
+{
+    return _mm512_castps_si512(x);
+}
+VF_FN vf vf_from_bits(vi x)
+{
+    return _mm512_castsi512_ps(x);
+}
+VF_FN vf vf_from_int(vi x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
 
 VF_FN vf vf_load_bf16(const uint16_t *p)
 {
@@ -127,8 +259,14 @@ VF_FN __m256i vf_round_bf16(vf x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-VF_FN void vf_store_bf16(uint16_t *p, vf x) { _mm256_storeu_si256((void *)p, vf_round_bf16(x)); }
-VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n) { _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x)); }
+VF_FN void vf_store_bf16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((void *)p, vf_round_bf16(x));
+}
+VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
+{
+    _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x));
+}
 
 /* Pairs of bf16 numbers in 32 bits, which only the products of such pairs want: (0, 16, 1, 17, ...), the order that makes
  * pairs of two vectors that were converted one after the other; whether any number has all exponent bits set; the
@@ -157,8 +295,14 @@ VF_FN vf vf_without_upper(vf x)
     return _mm512_sub_ps(x, _mm512_castsi512_ps(upper));
 }
 
-VF_FN float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
-VF_FN float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
+VF_FN float vf_sum(vf x)
+{
+    return _mm512_reduce_add_ps(x);
+}
+VF_FN float vf_largest(vf x)
+{
+    return _mm512_reduce_max_ps(x);
+}
 
 /* Halves of vectors: two from memory side by side, and the squares of both turned round on their own. */
 #define VF_HALVES

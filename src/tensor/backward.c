@@ -191,7 +191,8 @@ static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor 
 
 attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results, const attn_tensor *const *grads)
 {
-    attn_status status = n < 1 ? attn__fail(tape->context, ATTN_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
+    attn_status status =
+        n < 1 ? attn__fail(tape->context, ATTN_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
     for (int i = 0; i < n && status == ATTN_OK; i++) {
         status = check_result(tape, results[i]);
         if (status == ATTN_OK &&

@@ -25,8 +25,8 @@ int attn__dnnl_use_threads(int threads)
 static bool product_rows(const attn__gemm_args *g, int64_t begin, int64_t m)
 {
     const float *a = (const float *)g->a + begin * (g->transpose_a ? 1 : g->lda);
-    return dnnl_sgemm(g->transpose_a ? 'T' : 'N', g->transpose_b ? 'T' : 'N', m, g->n, g->k, 1.0f, a, g->lda, g->b, g->ldb,
-                      g->add ? 1.0f : 0.0f, (float *)g->c + begin * g->ldc, g->ldc) == dnnl_success;
+    return dnnl_sgemm(g->transpose_a ? 'T' : 'N', g->transpose_b ? 'T' : 'N', m, g->n, g->k, 1.0f, a, g->lda, g->b,
+                      g->ldb, g->add ? 1.0f : 0.0f, (float *)g->c + begin * g->ldc, g->ldc) == dnnl_success;
 }
 
 /* From some sixteen rows on oneDNN copies a transposed B first, which costs more than it gains while there
@@ -67,9 +67,9 @@ typedef struct conv_run {
     dnnl_stream_t stream;
     dnnl_primitive_desc_t description;
     dnnl_primitive_t primitive;
-    dnnl_memory_desc_t plain[ARRAYS];     /* as the library has it */
-    dnnl_memory_t memory[ARRAYS];         /* as oneDNN wants it */
-    dnnl_memory_t outside[ARRAYS];        /* where that differs: the library's array */
+    dnnl_memory_desc_t plain[ARRAYS]; /* as the library has it */
+    dnnl_memory_t memory[ARRAYS];     /* as oneDNN wants it */
+    dnnl_memory_t outside[ARRAYS];    /* where that differs: the library's array */
     attn__hold copies[ARRAYS];
 } conv_run;
 
@@ -163,7 +163,8 @@ static bool copy_between(conv_run *r, int array, bool to_library)
 /* An array as oneDNN wants it: the library's own memory where the layouts agree, else a copy. */
 static bool bring(conv_run *r, int array, float *data, dnnl_query_t what, bool is_result)
 {
-    const dnnl_memory_desc_t *wanted = array == BIAS ? &r->plain[BIAS] : dnnl_primitive_desc_query_md(r->description, what, 0);
+    const dnnl_memory_desc_t *wanted =
+        array == BIAS ? &r->plain[BIAS] : dnnl_primitive_desc_query_md(r->description, what, 0);
     if (!wanted)
         return false;
     if (dnnl_memory_desc_equal(wanted, &r->plain[array]))
@@ -180,11 +181,14 @@ static const struct {
     int argument[ARRAYS], result;
     dnnl_query_t layout[ARRAYS];
 } passes[] = {
-    [ATTN__CONV_FORWARD] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST}, DST,
+    [ATTN__CONV_FORWARD] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
+                            DST,
                             {dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_undef, dnnl_query_dst_md}},
-    [ATTN__CONV_INPUT] = {{DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_DST}, SRC,
+    [ATTN__CONV_INPUT] = {{DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_DST},
+                          SRC,
                           {dnnl_query_diff_src_md, dnnl_query_weights_md, dnnl_query_undef, dnnl_query_diff_dst_md}},
-    [ATTN__CONV_WEIGHTS] = {{DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, 0, DNNL_ARG_DIFF_DST}, WEIGHTS,
+    [ATTN__CONV_WEIGHTS] = {{DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, 0, DNNL_ARG_DIFF_DST},
+                            WEIGHTS,
                             {dnnl_query_src_md, dnnl_query_diff_weights_md, dnnl_query_undef, dnnl_query_diff_dst_md}},
 };
 

@@ -27,7 +27,7 @@ typedef enum attn__conv_pass { ATTN__CONV_FORWARD, ATTN__CONV_INPUT, ATTN__CONV_
 typedef struct attn__conv_args {
     attn__conv_pass pass;
     int spatial;
-    attn__window_grid grid; /* missing axes in front, of length 1 */
+    attn__window_grid grid;         /* missing axes in front, of length 1 */
     int64_t batch, groups, in, out; /* channels of one group */
     float *x, *w, *bias, *y;        /* or their gradients */
 } attn__conv_args;

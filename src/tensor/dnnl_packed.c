@@ -48,7 +48,8 @@ static bool describe_shapes(matmul *m, const attn__fused_args *g)
     dnnl_dims_t dims = {g->k, g->n};
     return describe(&m->shape[MM_A], g->in, g->m, g->k, g->k, 1) &&
            fine(dnnl_memory_desc_init_by_tag(&m->shape[MM_B], 2, dims, type_of(g->in), dnnl_format_tag_any)) &&
-           describe(&m->shape[MM_C], g->out, g->m, g->n, g->n, 1) && describe(&m->shape[MM_BIAS], ATTN_F32, 1, g->n, g->n, 1);
+           describe(&m->shape[MM_C], g->out, g->m, g->n, g->n, 1) &&
+           describe(&m->shape[MM_BIAS], ATTN_F32, 1, g->n, g->n, 1);
 }
 
 /* What follows the product while its result is still in registers. */
@@ -94,11 +95,12 @@ static bool copy_packed(matmul *m, const attn__fused_args *g, const dnnl_memory_
     dnnl_memory_t from = NULL, to = NULL;
     dnnl_primitive_desc_t description = NULL;
     dnnl_primitive_t copy = NULL;
-    bool done = describe(&plain, ATTN_F32, g->k, g->n, 1, g->ldb) &&
-                fine(dnnl_memory_create(&from, &plain, m->engine, (void *)(uintptr_t)g->b)) &&
-                fine(dnnl_memory_create(&to, packed_shape, m->engine, data)) &&
-                fine(dnnl_reorder_primitive_desc_create(&description, &plain, m->engine, packed_shape, m->engine, NULL)) &&
-                fine(dnnl_primitive_create(&copy, description));
+    bool done =
+        describe(&plain, ATTN_F32, g->k, g->n, 1, g->ldb) &&
+        fine(dnnl_memory_create(&from, &plain, m->engine, (void *)(uintptr_t)g->b)) &&
+        fine(dnnl_memory_create(&to, packed_shape, m->engine, data)) &&
+        fine(dnnl_reorder_primitive_desc_create(&description, &plain, m->engine, packed_shape, m->engine, NULL)) &&
+        fine(dnnl_primitive_create(&copy, description));
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     done = done && fine(dnnl_primitive_execute(copy, m->stream, 2, args)) && fine(dnnl_stream_wait(m->stream));
     dnnl_primitive_destroy(copy);

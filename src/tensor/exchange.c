@@ -11,15 +11,15 @@
 typedef struct slot {
     attn_tensor *parameter;
     int64_t bucket;
-    int64_t flag;  /* where the bucket tells whether any rank has a gradient of it */
-    int64_t uses;  /* operations on the tape that have not gone backwards yet */
+    int64_t flag; /* where the bucket tells whether any rank has a gradient of it */
+    int64_t uses; /* operations on the tape that have not gone backwards yet */
 } slot;
 
 typedef struct bucket {
-    int64_t first, n;    /* slots, in the order of places */
-    int64_t open;        /* slots that are not final yet */
-    float *data;         /* gradients one behind the other, then a flag for each */
-    int64_t size;        /* of both, in elements */
+    int64_t first, n; /* slots, in the order of places */
+    int64_t open;     /* slots that are not final yet */
+    float *data;      /* gradients one behind the other, then a flag for each */
+    int64_t size;     /* of both, in elements */
     attn__ranks_request request;
     bool done;
 } bucket;
@@ -27,16 +27,16 @@ typedef struct bucket {
 struct attn__exchange {
     attn_context *context;
     size_t bytes;
-    slot *slots;         /* in the order in which they become final, once `ordered` */
+    slot *slots; /* in the order in which they become final, once `ordered` */
     int64_t nslots;
     bool ordered;
     bucket *buckets;
     int64_t nbuckets;
     int64_t started, finished; /* buckets of this step; they start and are asked for in their order */
-    int64_t hidden;      /* operations not gone backwards yet that use parameters unseen */
-    float *memory;       /* of all buckets */
-    attn_named_list still; /* copies of what a forward pass changes that is no trained parameter */
-    bool open;             /* a step was begun and not finished: `still` is what stood before it */
+    int64_t hidden;            /* operations not gone backwards yet that use parameters unseen */
+    float *memory;             /* of all buckets */
+    attn_named_list still;     /* copies of what a forward pass changes that is no trained parameter */
+    bool open;                 /* a step was begun and not finished: `still` is what stood before it */
     const attn_named_list *parameters;
     double totals[ATTN__EXCHANGE_TOTALS];
     attn__ranks_request totals_request;

@@ -51,8 +51,18 @@ static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
         g->n < COLUMNS || g->k < COLUMNS)
         return ATTN_UNSUPPORTED;
     bool gelu = g->activation == ATTN_GELU_ERF; /* oneDNN's ReLU of NaN is 0, and the rest has other formulas there */
-    attn__fused_args args = {.in = ATTN_F32, .out = ATTN_F32, .m = g->m, .n = g->n, .k = g->k, .a = g->a, .b = g->b,
-                             .ldb = g->ldb, .bias = g->bias, .gelu = gelu, .add = g->add, .c = g->c};
+    attn__fused_args args = {.in = ATTN_F32,
+                             .out = ATTN_F32,
+                             .m = g->m,
+                             .n = g->n,
+                             .k = g->k,
+                             .a = g->a,
+                             .b = g->b,
+                             .ldb = g->ldb,
+                             .bias = g->bias,
+                             .gelu = gelu,
+                             .add = g->add,
+                             .c = g->c};
     attn_status status = attn__dnnl_fused(tape, &args);
     if (status != ATTN_OK)
         return status;
@@ -107,9 +117,20 @@ void attn__gemm_unpack(attn__packed *packed)
 /* In the matrix unit if the weights are there for it, or if the product is worth packing them. */
 static attn_status fused_parts(attn_tape *tape, const attn__fused_args *g)
 {
-    attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .m = g->m, .n = g->n, .k = g->k, .a = g->a,
-                            .lda = g->k, .b = g->b, .ldb = g->ldb, .c = g->c, .ldc = g->n, .add = g->add,
-                            .bias = g->bias, .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
+    attn__gemm_args args = {.dtype = ATTN_F32,
+                            .transpose_b = true,
+                            .m = g->m,
+                            .n = g->n,
+                            .k = g->k,
+                            .a = g->a,
+                            .lda = g->k,
+                            .b = g->b,
+                            .ldb = g->ldb,
+                            .c = g->c,
+                            .ldc = g->n,
+                            .add = g->add,
+                            .bias = g->bias,
+                            .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
     bool f32 = g->in == ATTN_F32 && g->out == ATTN_F32;
     return f32 ? attn__gemm_parts(tape, &args, g->packed && g->packed->parts ? g->packed : NULL) : ATTN_UNSUPPORTED;
 }

@@ -49,7 +49,7 @@ void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
 typedef struct attn__fused_args {
     attn_dtype in, out; /* of A, and of C; F32 or BF16.  B is F32, and rounded to A's type */
     int64_t m, n, k;
-    const void *a;              /* contiguous, as C is */
+    const void *a; /* contiguous, as C is */
     const float *b;
     int64_t ldb;
     const attn__packed *packed; /* B, or NULL: it is packed for this product */

@@ -26,6 +26,6 @@ void attn__gemm_double(attn_tape *tape, const attn__gemm_args *args)
     enum { WORTH_A_THREAD = 16384 };
     int64_t row = args->n * args->k;
     attn__gemm_args copy = *args;
-    attn__parallel_range(tape->context->threads, args->m, WORTH_A_THREAD / (row < WORTH_A_THREAD ? row : WORTH_A_THREAD),
-                         product_rows, &copy);
+    attn__parallel_range(tape->context->threads, args->m,
+                         WORTH_A_THREAD / (row < WORTH_A_THREAD ? row : WORTH_A_THREAD), product_rows, &copy);
 }

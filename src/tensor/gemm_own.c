@@ -66,8 +66,16 @@ static void product_block(void *user, int64_t item, int thread)
     for (int64_t k0 = 0; k0 < g->k; k0 += DEPTH) {
         int64_t depth = attn__least(g->k - k0, DEPTH);
         pack_b(g, packed, k0, depth, n0, n, width);
-        p->tile->run(&(attn__tile_args){.m = m, .n = width, .k = depth, .a = (const float *)g->a + m0 * am + k0 * ak,
-                                        .am = am, .ak = ak, .b = packed, .ldb = COLUMNS, .c = block, .ldc = COLUMNS,
+        p->tile->run(&(attn__tile_args){.m = m,
+                                        .n = width,
+                                        .k = depth,
+                                        .a = (const float *)g->a + m0 * am + k0 * ak,
+                                        .am = am,
+                                        .ak = ak,
+                                        .b = packed,
+                                        .ldb = COLUMNS,
+                                        .c = block,
+                                        .ldc = COLUMNS,
                                         .accumulate = k0 > 0});
     }
     store_c(g, block, m0, m, n0, n);

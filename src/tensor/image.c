@@ -9,13 +9,13 @@ int64_t attn__volume(const int64_t size[3])
     return size[0] * size[1] * size[2];
 }
 
-#define REAL float
+#define REAL       float
 #define NAME(name) name##_float
 #include "tensor/image_tmpl.h"
 #undef REAL
 #undef NAME
 
-#define REAL double
+#define REAL       double
 #define NAME(name) name##_double
 #include "tensor/image_tmpl.h"
 

@@ -20,8 +20,8 @@ typedef struct attn__image_args {
     attn__window_grid grid;
     const void *x, *x2;
     void *y, *y2, *y3;
-    int32_t *index;                      /* of the largest element of each window */
-    int64_t batch, channels, plane;      /* batch normalisation: x [batch, channels, plane] */
+    int32_t *index;                           /* of the largest element of each window */
+    int64_t batch, channels, plane;           /* batch normalisation: x [batch, channels, plane] */
     const void *mean, *inverse, *gain, *bias; /* [channels] */
     double eps;
     double whole; /* batch normalisation: elements of a channel, in all the processes that divide the batch */
@@ -31,21 +31,22 @@ typedef struct attn__image_args {
 
 /* All: run(args, begin, end), a part of the range said. */
 typedef struct attn__image_loops {
-    void (*unfold)(void *args, int64_t begin, int64_t end);        /* rows (channel, tap): y [rows, out] from x [channels, in] */
-    void (*fold)(void *args, int64_t begin, int64_t end);          /* channels: y [channels, in] += x [channels, taps, out] */
-    void (*max_pool)(void *args, int64_t begin, int64_t end);      /* planes: y, index from x */
-    void (*max_backward)(void *args, int64_t begin, int64_t end);  /* planes: y [in] += x [out] at index */
-    void (*avg_pool)(void *args, int64_t begin, int64_t end);      /* planes */
-    void (*avg_backward)(void *args, int64_t begin, int64_t end);  /* planes */
-    void (*statistics)(void *args, int64_t begin, int64_t end);    /* channels: y = mean, y2 = variance of x */
-    void (*normalise)(void *args, int64_t begin, int64_t end);     /* channels: y from x */
+    void (*unfold)(void *args, int64_t begin,
+                   int64_t end);                          /* rows (channel, tap): y [rows, out] from x [channels, in] */
+    void (*fold)(void *args, int64_t begin, int64_t end); /* channels: y [channels, in] += x [channels, taps, out] */
+    void (*max_pool)(void *args, int64_t begin, int64_t end);     /* planes: y, index from x */
+    void (*max_backward)(void *args, int64_t begin, int64_t end); /* planes: y [in] += x [out] at index */
+    void (*avg_pool)(void *args, int64_t begin, int64_t end);     /* planes */
+    void (*avg_backward)(void *args, int64_t begin, int64_t end); /* planes */
+    void (*statistics)(void *args, int64_t begin, int64_t end);   /* channels: y = mean, y2 = variance of x */
+    void (*normalise)(void *args, int64_t begin, int64_t end);    /* channels: y from x */
     /* channels: sums = those over x = gradient, and over it times x2 = input normalised; y2, y3 = gradients of the gain
      * and the bias; any may be NULL */
     void (*normalise_sums)(void *args, int64_t begin, int64_t end);
     /* channels: x = gradient, x2 = input; y = its gradient, by sums */
     void (*normalise_backward)(void *args, int64_t begin, int64_t end);
-    void (*add_channels)(void *args, int64_t begin, int64_t end);  /* channels: y [batch, channels, plane] += bias */
-    void (*sum_channels)(void *args, int64_t begin, int64_t end);  /* channels: y3 (+)= sum of x */
+    void (*add_channels)(void *args, int64_t begin, int64_t end); /* channels: y [batch, channels, plane] += bias */
+    void (*sum_channels)(void *args, int64_t begin, int64_t end); /* channels: y3 (+)= sum of x */
 } attn__image_loops;
 
 const attn__image_loops *attn__image_loops_for(bool is_double);

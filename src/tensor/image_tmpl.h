@@ -91,10 +91,11 @@ static void NAME(max_pool)(void *user, int64_t begin, int64_t end)
         for (int64_t i = 0; i < out; i++)
             index[i] = -1; /* nothing found yet: the first taps of a window may be outside */
         for (int64_t tap = 0; tap < taps; tap++) {
-            FOR_TAPS_INSIDE(g, tap, if (inside && (index[at_out] < 0 || from[at_in] > to[at_out] || from[at_in] != from[at_in])) {
-                to[at_out] = from[at_in];
-                index[at_out] = (int32_t)at_in;
-            });
+            FOR_TAPS_INSIDE(
+                g, tap, if (inside && (index[at_out] < 0 || from[at_in] > to[at_out] || from[at_in] != from[at_in])) {
+                    to[at_out] = from[at_in];
+                    index[at_out] = (int32_t)at_in;
+                });
         }
     }
 }

@@ -18,11 +18,19 @@ static const char *weights_of(const attn__linear_part *p)
 /* In one pass, f32 or bf16. */
 static attn_status fused(attn_tape *tape, const attn__linear_part *p)
 {
-    attn__fused_args args = {.in = p->x->dtype, .out = p->y->dtype, .m = attn__row_count(p->x),
-                             .n = p->y->shape[p->y->rank - 1], .k = p->x->shape[p->x->rank - 1], .a = p->x->data,
-                             .b = (const float *)(const void *)weights_of(p), .ldb = p->w->shape[1], .packed = p->packed,
-                             .bias = p->b ? (const float *)p->b->data + p->row : NULL, .gelu = p->activation == ATTN_GELU_ERF,
-                             .add = p->add, .c = p->y->data};
+    attn__fused_args args = {.in = p->x->dtype,
+                             .out = p->y->dtype,
+                             .m = attn__row_count(p->x),
+                             .n = p->y->shape[p->y->rank - 1],
+                             .k = p->x->shape[p->x->rank - 1],
+                             .a = p->x->data,
+                             .b = (const float *)(const void *)weights_of(p),
+                             .ldb = p->w->shape[1],
+                             .packed = p->packed,
+                             .bias = p->b ? (const float *)p->b->data + p->row : NULL,
+                             .gelu = p->activation == ATTN_GELU_ERF,
+                             .add = p->add,
+                             .c = p->y->data};
     bool known = p->activation == ATTN_IDENTITY || p->activation == ATTN_GELU_ERF;
     return known && args.m > 0 && args.n > 0 && args.k > 0 ? attn__gemm_fused(tape, &args) : ATTN_UNSUPPORTED;
 }
@@ -31,9 +39,18 @@ static bool in_steps(attn_tape *tape, const attn__linear_part *p)
 {
     int64_t in = p->x->shape[p->x->rank - 1], out = p->y->shape[p->y->rank - 1];
     size_t element = attn_dtype_size(p->w->dtype);
-    attn__gemm_args args = {.dtype = p->x->dtype, .transpose_b = true, .m = attn__row_count(p->x), .n = out, .k = in,
-                            .a = p->x->data, .lda = in, .b = weights_of(p), .ldb = p->w->shape[1], .c = p->y->data,
-                            .ldc = out, .add = p->add,
+    attn__gemm_args args = {.dtype = p->x->dtype,
+                            .transpose_b = true,
+                            .m = attn__row_count(p->x),
+                            .n = out,
+                            .k = in,
+                            .a = p->x->data,
+                            .lda = in,
+                            .b = weights_of(p),
+                            .ldb = p->w->shape[1],
+                            .c = p->y->data,
+                            .ldc = out,
+                            .add = p->add,
                             .bias = p->b ? (const char *)p->b->data + (size_t)p->row * element : NULL,
                             .activation = p->activation};
     return attn__gemm(tape, &args);

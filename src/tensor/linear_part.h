@@ -13,9 +13,9 @@
 typedef struct attn__linear_part {
     const attn_tensor *x, *w, *b; /* b NULL: none */
     int64_t row, column;
-    attn_activation activation;   /* IDENTITY where `add`; with bf16 GELU_ERF else */
+    attn_activation activation; /* IDENTITY where `add`; with bf16 GELU_ERF else */
     bool add;
-    const attn__packed *packed;   /* w's rows and columns, packed before; NULL or empty: packed here */
+    const attn__packed *packed; /* w's rows and columns, packed before; NULL or empty: packed here */
     attn_tensor *y;
 } attn__linear_part;
 

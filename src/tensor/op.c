@@ -25,8 +25,8 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
             fine = attn__fail(tape->context, ATTN_ARGUMENT, "%s: operand %d was freed by the end of a scope", op, i) ==
                    ATTN_OK;
         else if (x->dtype != first->dtype || (x->dtype != ATTN_F32 && x->dtype != ATTN_F64))
-            fine = attn__fail(tape->context, ATTN_ARGUMENT, "%s: operand %d is %s, operand 0 is %s; f32 or f64 wanted", op,
-                              i, attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
+            fine = attn__fail(tape->context, ATTN_ARGUMENT, "%s: operand %d is %s, operand 0 is %s; f32 or f64 wanted",
+                              op, i, attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
     }
     va_end(list);
     return fine;
@@ -122,8 +122,15 @@ bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)
     if (!made || !inputs || !saved || !own)
         return false;
     memcpy(inputs, x, (size_t)nx * sizeof(attn_tensor *));
-    *made = (attn__node){.previous = tape->nodes, .backward = backward, .y = y, .x = inputs, .nx = nx,
-                         .saved = saved, .nsaved = nsaved, .hidden = true, .detail = own};
+    *made = (attn__node){.previous = tape->nodes,
+                         .backward = backward,
+                         .y = y,
+                         .x = inputs,
+                         .nx = nx,
+                         .saved = saved,
+                         .nsaved = nsaved,
+                         .hidden = true,
+                         .detail = own};
     tape->nodes = made;
     y->needs_grad = y->computed = true;
     *node = made;

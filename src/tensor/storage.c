@@ -79,8 +79,12 @@ static void split(attn__storage *block, size_t size)
     if (rest < HEADER + least)
         return;
     attn__storage *above = neighbour_above(block), *made = (attn__storage *)(uintptr_t)((char *)block + HEADER + size);
-    *made = (attn__storage){.context = block->context, .pool = block->pool, .before = block, .size = rest - HEADER,
-                            .last = block->last, .small = block->small};
+    *made = (attn__storage){.context = block->context,
+                            .pool = block->pool,
+                            .before = block,
+                            .size = rest - HEADER,
+                            .last = block->last,
+                            .small = block->small};
     if (above)
         above->before = made;
     block->size = size;

@@ -18,11 +18,11 @@ typedef struct attn__pool attn__pool;
 /* A block; its data follow it.  A pool cuts chunks of memory into blocks, each of which knows its neighbours. */
 typedef struct attn__storage {
     attn_context *context;
-    attn__pool *pool;                       /* where it goes when nobody refers to it; NULL: back to the context */
-    struct attn__storage *next, *previous;  /* while idle: in the list of its size */
-    struct attn__storage *before;           /* the neighbour below; NULL: the first of its chunk */
-    size_t size;                            /* of the data */
-    int refs;                               /* 0: idle */
+    attn__pool *pool;                      /* where it goes when nobody refers to it; NULL: back to the context */
+    struct attn__storage *next, *previous; /* while idle: in the list of its size */
+    struct attn__storage *before;          /* the neighbour below; NULL: the first of its chunk */
+    size_t size;                           /* of the data */
+    int refs;                              /* 0: idle */
     unsigned saves : 30; /* of these, those of nodes that wait for the backward pass: the data must not change */
     unsigned last : 1;   /* of its chunk */
     unsigned small : 1;  /* of a chunk for small blocks */

@@ -176,7 +176,7 @@ attn_tape_options attn_tape_mode(const attn_tape *tape)
 
 attn__section attn__section_begin(attn_tape *tape)
 {
-    attn__section outer = {tape->tensors, tape->idle,  tape->nodes, tape->arena.current, tape->arena.used,
+    attn__section outer = {tape->tensors, tape->idle,  tape->nodes,          tape->arena.current, tape->arena.used,
                            tape->section, tape->depth, tape->options.record, tape->again};
     tape->idle = NULL; /* what becomes idle inside lies in memory that the end takes back */
     tape->nodes = NULL;

@@ -193,8 +193,8 @@ const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TE
 {
     int used = snprintf(text, ATTN__SHAPE_TEXT, "[");
     for (int i = 0; i < tensor->rank && used < ATTN__SHAPE_TEXT - 24; i++)
-        used += snprintf(text + used, (size_t)(ATTN__SHAPE_TEXT - used), i ? ",%lld" : "%lld",
-                         (long long)tensor->shape[i]);
+        used +=
+            snprintf(text + used, (size_t)(ATTN__SHAPE_TEXT - used), i ? ",%lld" : "%lld", (long long)tensor->shape[i]);
     snprintf(text + used, (size_t)(ATTN__SHAPE_TEXT - used), "]");
     return text;
 }

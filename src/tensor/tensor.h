@@ -67,17 +67,17 @@ struct attn_tape {
     attn_tape_options options;
     attn__pool *pool;
     attn__arena arena;
-    attn_tensor *tensors; /* newest first */
-    attn_tensor *idle;    /* handles to use again */
-    attn__node *nodes;    /* newest first */
+    attn_tensor *tensors;                  /* newest first */
+    attn_tensor *idle;                     /* handles to use again */
+    attn__node *nodes;                     /* newest first */
     attn_tensor *scopes[ATTN__MAX_SCOPES]; /* the newest tensor when each scope began */
     int depth;
     uint64_t stream; /* dropout sites so far */
     uint64_t moved;  /* bytes, see attn_tape_moved */
     /* Branches of reversible blocks run in sections of their own, numbered from 1; 0: outside of all. */
     unsigned section, sections;
-    bool again; /* a branch runs for the second time: what it changed outside has changed already */
-    bool failed;     /* in the backward pass */
+    bool again;               /* a branch runs for the second time: what it changed outside has changed already */
+    bool failed;              /* in the backward pass */
     attn_share share;         /* whole 0: the batch is not divided */
     int examples;             /* the axis of activations that runs over the examples of a batch */
     attn__exchange *exchange; /* of gradients with other processes; NULL: none */

@@ -42,8 +42,10 @@ attn_status attn_training_create(attn_training **training, attn_context *context
 {
     *training = NULL;
     if (options->epochs < 0 || !(options->schedule.peak > 0))
-        return attn__fail(context, ATTN_ARGUMENT, "training: %lld epochs at rate %g; epochs must not be negative and "
-                          "the rate must be positive", (long long)options->epochs, options->schedule.peak);
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "training: %lld epochs at rate %g; epochs must not be negative and "
+                          "the rate must be positive",
+                          (long long)options->epochs, options->schedule.peak);
     attn_training *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_MEMORY;
@@ -81,10 +83,12 @@ int64_t attn_training_epoch(const attn_training *training)
 /* ----------------------------------------------------------------------------------------- checkpoints */
 
 /* The one list of what a checkpoint holds, so that storing and restoring cannot drift apart. */
+/* clang-format off */
 #define COUNTERS(INT, REAL)                                                                                            \
     INT("epoch", at.epoch) INT("step", at.step) INT("all_steps", at.all_steps) INT("stale", at.stale)                  \
     REAL("loss_sum", at.loss_sum) REAL("loss_tokens", at.loss_tokens) REAL("best", at.best)                            \
     REAL("last_valid", at.last_valid)
+/* clang-format on */
 
 attn_status attn_training_store(const attn_training *training, attn_config *config)
 {
@@ -166,8 +170,8 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
         *sum = 0;
     int64_t whole = job->whole(job->user);
     double totals[] = {*sum, *tokens};
-    attn_status status = attn__exchange_backward(training->exchange, tape, loss,
-                                                 whole > 0 ? *tokens / (double)whole : 0, totals, 2);
+    attn_status status =
+        attn__exchange_backward(training->exchange, tape, loss, whole > 0 ? *tokens / (double)whole : 0, totals, 2);
     *sum = totals[0];
     *tokens = totals[1];
     return status;

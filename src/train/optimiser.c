@@ -57,8 +57,8 @@ static attn_status add_moment(attn_optimiser *optimiser, const char *prefix, con
     snprintf(name, sizeof name, "%s.%s", prefix, parameter->name);
     const attn_tensor *like = parameter->tensor;
     attn_tensor *moment;
-    attn_status status = attn_tensor_create(&moment, optimiser->context, ATTN_F32, attn_tensor_rank(like),
-                                            attn_tensor_shape(like));
+    attn_status status =
+        attn_tensor_create(&moment, optimiser->context, ATTN_F32, attn_tensor_rank(like), attn_tensor_shape(like));
     if (status == ATTN_OK) {
         status = attn_named_add(&optimiser->state, name, moment);
         if (status != ATTN_OK)
@@ -225,11 +225,13 @@ static step_job prepare(const attn_optimiser *optimiser, double rate, double cli
 {
     const attn_optimiser_options *o = &optimiser->options;
     double steps = (double)optimiser->steps;
-    return (step_job){
-        .o = o, .clip = (float)clip, .rate = (float)rate, .adam = optimiser->rows->run[ATTN__ROWS_ADAM],
-        .args = {.s = {o->kind == ATTN_SGD ? 0 : rate / (1 - pow(o->beta1, steps)), o->beta1, o->beta2, o->eps, clip,
-                       o->kind == ATTN_ADAMW ? rate * o->weight_decay : 0, 1 / (1 - pow(o->beta2, steps)),
-                       o->kind == ATTN_ADAM ? o->weight_decay : 0}}};
+    return (step_job){.o = o,
+                      .clip = (float)clip,
+                      .rate = (float)rate,
+                      .adam = optimiser->rows->run[ATTN__ROWS_ADAM],
+                      .args = {.s = {o->kind == ATTN_SGD ? 0 : rate / (1 - pow(o->beta1, steps)), o->beta1, o->beta2,
+                                     o->eps, clip, o->kind == ATTN_ADAMW ? rate * o->weight_decay : 0,
+                                     1 / (1 - pow(o->beta2, steps)), o->kind == ATTN_ADAM ? o->weight_decay : 0}}};
 }
 
 static void update(attn_optimiser *optimiser, double rate, double clip)
@@ -246,8 +248,8 @@ static void update(attn_optimiser *optimiser, double rate, double clip)
             job.args.x = job.g = attn_tensor_data(grad);
             job.args.y2 = job.m = moment(optimiser, index, 0);
             job.args.y3 = moment(optimiser, index, 1);
-            attn__parallel_range(optimiser->context->threads, block_count(job.n), GRAIN,
-                                 sgd ? sgd_blocks : adam_blocks, &job);
+            attn__parallel_range(optimiser->context->threads, block_count(job.n), GRAIN, sgd ? sgd_blocks : adam_blocks,
+                                 &job);
         }
         index++;
     }

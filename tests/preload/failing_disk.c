@@ -38,7 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 #define REAL(type, name, ...)                                                                                          \
     static type (*real)(__VA_ARGS__);                                                                                  \
     if (!real)                                                                                                         \
-        *(void **)(void *)&real = dlsym(RTLD_NEXT, name)
+    *(void **)(void *)&real = dlsym(RTLD_NEXT, name)
 
 /* True if this call must fail; errno says how. */
 static bool counts_out(bool ours, int reason)

@@ -24,8 +24,8 @@ attend_ref_units attend_ref_units_of(attn_dtype dtype)
 typedef struct key {
     walk_state state;
     walk at;
-    double score, size;   /* size: sum of absolute values of the score's terms */
-    double p, p_err;      /* weight after normalisation */
+    double score, size; /* size: sum of absolute values of the score's terms */
+    double p, p_err;    /* weight after normalisation */
     double keep;
     double grad, grad_err; /* by the score */
     bool kink;             /* so near a corner of the score that its slope may come out either way */
@@ -477,8 +477,8 @@ static void score_gradients(row *r)
 }
 
 /* gradient += grad * scale * slope, channel by channel. */
-static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions,
-                       const double *slope, const double *size)
+static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions, const double *slope,
+                       const double *size)
 {
     walk w = k->at;
     int64_t c = 0;
@@ -510,8 +510,7 @@ static void add_table_gradients(row *r, key *k)
         do {
             double x = by_value ? r->dout[c] : kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
             if (walk_table(&w, t, &offset))
-                add(r->value->dtable[t], r->bound->dtable[t], offset, g * x,
-                    fabs(x) * (err + fabs(g) * r->u.weight));
+                add(r->value->dtable[t], r->bound->dtable[t], offset, g * x, fabs(x) * (err + fabs(g) * r->u.weight));
             c++;
         } while (walk_next(&w, roles));
     }
@@ -607,8 +606,7 @@ static void run_row(row *r, bool backward)
 }
 
 /* Every element of a gradient that has an index is written, if only with 0. */
-static void clear_gradient(const attn_problem *p, double *value, double *bound, size_t field, bool positions,
-                           int roles)
+static void clear_gradient(const attn_problem *p, double *value, double *bound, size_t field, bool positions, int roles)
 {
     walk w = {.p = p};
     if (!value)

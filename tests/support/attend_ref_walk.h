@@ -25,7 +25,7 @@ int64_t walk_count(const attn_problem *p, int roles);
 
 /* sum of index * stride; `field` is the stride's offset in attn_dim. */
 int64_t walk_offset(const walk *w, size_t field, bool positions);
-#define OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), false)
+#define OFFSET(w, field)          walk_offset(w, offsetof(attn_dim, field), false)
 #define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
 
 /* Element i of an array of any float type. */

@@ -74,7 +74,8 @@ static void start(check *k, const gradcheck_input *inputs)
         attn_tensor_set_needs_grad(k->in[i], true);
     }
     attn_tensor *y = run(k, false);
-    assert_int_equal(attn_tensor_create(&k->c, k->context, ATTN_F64, attn_tensor_rank(y), attn_tensor_shape(y)), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&k->c, k->context, ATTN_F64, attn_tensor_rank(y), attn_tensor_shape(y)),
+                     ATTN_OK);
     gradcheck_fill(k->c, 99);
 }
 

@@ -117,8 +117,11 @@ static void draw_windows(attn__rng *g, attn_problem *p, int percent)
         if (p->dims[key].role != ATTN_KEY || !chance(g, percent))
             continue;
         p->dims[key].n = p->dims[key].n > 7 ? 1 + below(g, 7) : p->dims[key].n;
-        attn_window w = {.query_dim = random_dim(g, p, ATTN_QUERY), .key_dim = key, .step = below(g, 3),
-                         .dilation = below(g, 4), .border = (attn_border)below(g, 3)};
+        attn_window w = {.query_dim = random_dim(g, p, ATTN_QUERY),
+                         .key_dim = key,
+                         .step = below(g, 3),
+                         .dilation = below(g, 4),
+                         .border = (attn_border)below(g, 3)};
         int64_t taps = p->dims[key].n, dilation = w.dilation ? w.dilation : 1, step = w.step ? w.step : 1;
         w.size = p->dims[w.query_dim].n * step + below(g, 3) - 1;
         w.offset = chance(g, 70) ? -(taps / 2) * dilation : below(g, 9) - 4;
@@ -339,8 +342,9 @@ void random_problem_describe(const random_problem *r, char *text, size_t size)
     for (int i = 0; i < p->ndims && at < (int)size; i++)
         at += snprintf(text + at, size - (size_t)at, " %c%lld", letters[p->dims[i].role], (long long)p->dims[i].n);
     if (at < (int)size)
-        snprintf(text + at, size - (size_t)at, " %s score %d norm %d with 0x%x bands %d windows %d tables %d fill %g "
-                                               "dropout %g accumulate %d own %d", attn_dtype_name(p->dtype),
-                 (int)p->score, (int)p->normalise, r->backward.with, p->nbands, p->nwindows, p->nrelatives,
-                 p->mask_fill, p->dropout, r->backward.accumulate, r->backward.own_grad_strides);
+        snprintf(text + at, size - (size_t)at,
+                 " %s score %d norm %d with 0x%x bands %d windows %d tables %d fill %g "
+                 "dropout %g accumulate %d own %d",
+                 attn_dtype_name(p->dtype), (int)p->score, (int)p->normalise, r->backward.with, p->nbands, p->nwindows,
+                 p->nrelatives, p->mask_fill, p->dropout, r->backward.accumulate, r->backward.own_grad_strides);
 }

@@ -43,8 +43,9 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
         const attn_key *key = &a->keys[i];
         bool open = key->otherwise && !key->otherwise[0]; /* another key's value stands in */
         if (key->type == ATTN_VALUE_INTS && !key->otherwise)
-            assert_int_equal(attn_config_set(config, key->name, &(attn_value){.type = ATTN_VALUE_INTS, .n = 2,
-                                                                              .integers = lengths}), ATTN_OK);
+            assert_int_equal(
+                attn_config_set(config, key->name, &(attn_value){.type = ATTN_VALUE_INTS, .n = 2, .integers = lengths}),
+                ATTN_OK);
         if (key->type == ATTN_VALUE_INT && (!open || strcmp(key->name, "vocab_size") == 0))
             assert_int_equal(attn_config_set_int(config, key->name, small_value(key)), ATTN_OK);
     }

@@ -9,9 +9,15 @@
 
 static attend_ref_arrays as_arrays(double *const x[ARRAY_COUNT])
 {
-    attend_ref_arrays a = {.o = x[ARRAY_O],   .lse = x[ARRAY_LSE], .weights = x[ARRAY_WEIGHTS],
-                           .dq = x[ARRAY_DQ], .dk = x[ARRAY_DK],   .dv = x[ARRAY_DV],
-                           .dbias = x[ARRAY_DBIAS], .dw = x[ARRAY_DW], .dw2 = x[ARRAY_DW2]};
+    attend_ref_arrays a = {.o = x[ARRAY_O],
+                           .lse = x[ARRAY_LSE],
+                           .weights = x[ARRAY_WEIGHTS],
+                           .dq = x[ARRAY_DQ],
+                           .dk = x[ARRAY_DK],
+                           .dv = x[ARRAY_DV],
+                           .dbias = x[ARRAY_DBIAS],
+                           .dw = x[ARRAY_DW],
+                           .dw2 = x[ARRAY_DW2]};
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
         a.dtable[i] = x[ARRAY_DTABLE + i];
     return a;

@@ -17,21 +17,15 @@
 #include "kernels/backward/backward.h"
 #include "kernels/few/few.h"
 
-enum {
-    ATTN__FEW_QUERIES = 16,
-    ATTN__FEW_HEADS = 64,
-    ATTN__FEW_BLOCK = 64,
-    ATTN__FEW_ITEMS = 16,
-    ATTN__FEW_PART = 256
-};
+enum { ATTN__FEW_QUERIES = 16, ATTN__FEW_HEADS = 64, ATTN__FEW_BLOCK = 64, ATTN__FEW_ITEMS = 16, ATTN__FEW_PART = 256 };
 
 typedef struct attn__few {
     const attn__few_kernel *kernel;
     const attn__backward_kernel *backward;
-    int64_t heads;                 /* batch items of one work item */
-    int64_t parts, part;           /* of the keys; how many in each */
-    int64_t channels, values;      /* of whole vectors */
-    bool stream;                   /* the gradients of keys and values are too large to stay in a cache */
+    int64_t heads;            /* batch items of one work item */
+    int64_t parts, part;      /* of the keys; how many in each */
+    int64_t channels, values; /* of whole vectors */
+    bool stream;              /* the gradients of keys and values are too large to stay in a cache */
 } attn__few;
 
 /* What one query of one head may see. */

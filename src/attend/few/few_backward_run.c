@@ -26,7 +26,7 @@ typedef struct scratch {
     float *lse, *delta;   /* [heads][queries], lse in powers of two */
     float *s, *ds;        /* [queries][block] */
     int64_t *k_at, *v_at, *dk_at, *dv_at;
-    int64_t *from, *to;   /* [queries]: the range in the block, */
+    int64_t *from, *to;     /* [queries]: the range in the block, */
     int32_t *from32, *to32; /* and as the weights want it */
     attn__few_range *range; /* [heads][queries] */
 } scratch;
@@ -184,9 +184,16 @@ static void weigh(const job *j, const attn__few_rows *k, const attn__few_rows *v
         f->kernel->score(v, s->dout + head * n * f->values, f->values, n, s->ds, ATTN__FEW_BLOCK);
     for (int64_t i = 0; i < n; i++)
         plain = plain && s->from[i] == 0 && s->to[i] == k->rows;
-    attn__weights_args args = {.rows = n, .keys = k->rows, .ld = ATTN__FEW_BLOCK, .s = s->s,
-                               .dp = gradients ? s->ds : NULL, .lse = s->lse + head * n, .delta = s->delta + head * n,
-                               .plain = plain, .from = s->from32, .to = s->to32};
+    attn__weights_args args = {.rows = n,
+                               .keys = k->rows,
+                               .ld = ATTN__FEW_BLOCK,
+                               .s = s->s,
+                               .dp = gradients ? s->ds : NULL,
+                               .lse = s->lse + head * n,
+                               .delta = s->delta + head * n,
+                               .plain = plain,
+                               .from = s->from32,
+                               .to = s->to32};
     f->backward->weights(&args);
 }
 
@@ -196,8 +203,14 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
     const attn__few *f = j->few;
     const attn__task *task = j->task;
     int64_t n = task->query.size, size = (int64_t)attn_dtype_size(task->problem.dtype);
-    attn__few_spread args = {.dtype = task->problem.dtype, .rows = keys, .queries = queries, .ldw = ATTN__FEW_BLOCK,
-                             .from = s->from, .to = s->to, .add = task->problem.accumulate, .stream = f->stream};
+    attn__few_spread args = {.dtype = task->problem.dtype,
+                             .rows = keys,
+                             .queries = queries,
+                             .ldw = ATTN__FEW_BLOCK,
+                             .from = s->from,
+                             .to = s->to,
+                             .add = task->problem.accumulate,
+                             .stream = f->stream};
     if (task->problem.with & ATTN_WANT_DK) {
         args.out = (char *)j->arrays->dk + attn__offsets_one(&task->batch, ATTN__STRIDE(dim.dk), batch) * size;
         args.at = s->dk_at;

@@ -121,8 +121,7 @@ static void write(const job *j, int64_t batch, const attn__few_sums *sums)
         int64_t at = o_base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.o), i);
         float l = sums->l[i], factor = l == 0.0f ? 0.0f : 1.0f / l; /* NOLINT: as above */
         for (int64_t c = 0; c < task->value.size; c++)
-            attn__store(task->problem.dtype, j->arrays->o,
-                        at + attn__offsets_one(&task->value, ATTN__STRIDE(dim.o), c),
+            attn__store(task->problem.dtype, j->arrays->o, at + attn__offsets_one(&task->value, ATTN__STRIDE(dim.o), c),
                         (double)(sums->o[i * j->few->values + c] * factor));
         if (task->problem.with & ATTN_WANT_LSE)
             lse[lse_base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.lse), i)] =

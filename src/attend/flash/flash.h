@@ -33,20 +33,20 @@ typedef struct attn__flash {
     int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
     const attn__parts_kernel *parts; /* products in the matrix unit, of ... */
     int nparts;                      /* ... parts of a number; NULL: in the vector units */
-    int64_t channels, values;       /* of q and k, of v and o */
-    int64_t held;                   /* channels of o in scratch memory */
-    int64_t query_block, key_block; /* the most of one item, of one step */
+    int64_t channels, values;        /* of q and k, of v and o */
+    int64_t held;                    /* channels of o in scratch memory */
+    int64_t query_block, key_block;  /* the most of one item, of one step */
     int64_t query_blocks;
-    int64_t ldk, ldv;               /* of the panels */
-    int64_t subtiles;               /* the most of one item */
-    int64_t vectors;                /* the most of a subtile */
+    int64_t ldk, ldv; /* of the panels */
+    int64_t subtiles; /* the most of one item */
+    int64_t vectors;  /* the most of a subtile */
     /* Offsets of the channels; NULL where they are adjacent. */
     const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
     bool bias_adjacent, mask_adjacent; /* along the keys */
     /* Key axes whose index must lie in a range that depends on the query: bands and lengths. */
     int nlimits;
     int limit_axis[ATTN__FLASH_LIMITS];
-    bool skips; /* a single key axis and masked keys left out: blocks outside every range are never touched */
+    bool skips;       /* a single key axis and masked keys left out: blocks outside every range are never touched */
     int64_t tables[]; /* what the channel pointers point into */
 } attn__flash;
 
@@ -59,14 +59,14 @@ typedef struct attn__flash_span {
 
 /* One thread's memory. */
 typedef struct attn__flash_scratch {
-    float *q;     /* [subtile][channels][width], times scale * log2(e) unless in pairs */
-    float *o;     /* [subtile][values][width] */
+    float *q; /* [subtile][channels][width], times scale * log2(e) unless in pairs */
+    float *o; /* [subtile][values][width] */
     float *m, *l, *shrink;
-    float *s;     /* [key_block][width] */
+    float *s;       /* [key_block][width] */
     float *other_s; /* the same, of another subtile, in parts */
-    float *top;   /* [width]: the largest score of each lane */
-    float *extra; /* the same for bias or mask */
-    float *k, *v; /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
+    float *top;     /* [width]: the largest score of each lane */
+    float *extra;   /* the same for bias or mask */
+    float *k, *v;   /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
                    * [key_block][ldv] */
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;

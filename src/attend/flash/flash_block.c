@@ -34,7 +34,8 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
         if (!f->v_channel)
             base += c * (int64_t)attn_dtype_size(dtype);
         finite = f->lanes->copy(base, dtype, t->s.v_at, f->v_channel ? f->v_channel + c : NULL, b->keys,
-                                attn__least(f->values - c, group), t->s.v + c * b->keys, group) && finite;
+                                attn__least(f->values - c, group), t->s.v + c * b->keys, group) &&
+                 finite;
     }
     return finite;
 }
@@ -91,8 +92,8 @@ static attn__lanes_view key_view(const attn__flash_keys *b, attn__flash_subtile 
     const char *start = base;
     if (adjacent)
         start += key_at[0] * (int64_t)attn_dtype_size(dtype);
-    return (attn__lanes_view){(void *)(uintptr_t)start, dtype, lane_at + sub.lane, adjacent ? NULL : key_at, b->keys,
-                              sub.lanes};
+    return (attn__lanes_view){(void *)(uintptr_t)start, dtype,   lane_at + sub.lane,
+                              adjacent ? NULL : key_at, b->keys, sub.lanes};
 }
 
 /* What a masked key scores, in powers of two. */
@@ -156,9 +157,14 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     int64_t group = f->tile->group;
     if (from == to)
         return;
-    attn__packed_args args = {.m = f->values, .k = to - from, .vectors = (int)(sub.width / f->tile->lanes),
-                              .a = t->s.v + from * group, .ak = group, .group = group * b->packed,
-                              .b = t->s.s + from * sub.width, .c = t->s.o + sub.lane * f->held,
+    attn__packed_args args = {.m = f->values,
+                              .k = to - from,
+                              .vectors = (int)(sub.width / f->tile->lanes),
+                              .a = t->s.v + from * group,
+                              .ak = group,
+                              .group = group * b->packed,
+                              .b = t->s.s + from * sub.width,
+                              .c = t->s.o + sub.lane * f->held,
                               .accumulate = t->s.span[sub.index].started,
                               .aside = {attn__ahead_fetch, &t->ahead}};
     f->tile->run_packed(&args);
@@ -200,9 +206,18 @@ static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn
 {
     const attn__flash *f = t->flash;
     f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
-    attn__pairs_args args = {.m = f->values, .n = sub.width, .k = (b->keys + 1) / 2, .a = t->s.v_pairs, .am = 1,
-                             .ak = f->ldv, .b = t->s.p_pairs, .ldb = sub.width, .c = t->s.o + sub.lane * f->held,
-                             .ldc = sub.width, .factor = 1.0f, .accumulate = t->s.span[sub.index].started};
+    attn__pairs_args args = {.m = f->values,
+                             .n = sub.width,
+                             .k = (b->keys + 1) / 2,
+                             .a = t->s.v_pairs,
+                             .am = 1,
+                             .ak = f->ldv,
+                             .b = t->s.p_pairs,
+                             .ldb = sub.width,
+                             .c = t->s.o + sub.lane * f->held,
+                             .ldc = sub.width,
+                             .factor = 1.0f,
+                             .accumulate = t->s.span[sub.index].started};
     f->pairs->run(&args);
     t->s.span[sub.index].started = true;
 }
@@ -212,12 +227,17 @@ bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     const attn__flash *f = t->flash;
     attn__flash_scratch *s = &t->s;
     bool changed;
-    attn__lanes_softmax softmax = {s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane,
-                                   s->shrink + sub.lane, &changed};
+    attn__lanes_softmax softmax = {
+        s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane, &changed};
     f->lanes->softmax(&softmax);
     if (t->task->has_dropout) {
-        attn__lanes_dropout dropout = {s->s, b->keys, sub.width, s->key_low + sub.lane, s->key_high + sub.lane,
-                                       s->column, attn__dropout_threshold(t->task->problem.dropout)};
+        attn__lanes_dropout dropout = {s->s,
+                                       b->keys,
+                                       sub.width,
+                                       s->key_low + sub.lane,
+                                       s->key_high + sub.lane,
+                                       s->column,
+                                       attn__dropout_threshold(t->task->problem.dropout)};
         f->lanes->dropout(&dropout);
     }
     return changed;
@@ -227,9 +247,18 @@ bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__fla
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__tile_args args = {.m = b->keys, .n = sub.width, .k = f->channels, .a = t->s.k, .am = f->ldk, .ak = 1,
-                            .b = t->s.q + sub.lane * f->channels, .ldb = sub.width, .c = t->s.s, .ldc = sub.width,
-                            .top = t->s.top, .aside = {attn__ahead_fetch, &t->ahead}};
+    attn__tile_args args = {.m = b->keys,
+                            .n = sub.width,
+                            .k = f->channels,
+                            .a = t->s.k,
+                            .am = f->ldk,
+                            .ak = 1,
+                            .b = t->s.q + sub.lane * f->channels,
+                            .ldb = sub.width,
+                            .c = t->s.s,
+                            .ldc = sub.width,
+                            .top = t->s.top,
+                            .aside = {attn__ahead_fetch, &t->ahead}};
     for (int64_t i = 0; i < sub.width; i++)
         t->s.top[i] = -INFINITY;
     f->tile->run(&args);
@@ -238,8 +267,13 @@ static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
 static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__pairs_args args = {.n = sub.width, .k = f->channel_pairs, .am = f->ld_pairs, .ak = 1,
-                             .b = t->s.q_pairs + sub.lane * f->channel_pairs, .ldb = sub.width, .ldc = sub.width,
+    attn__pairs_args args = {.n = sub.width,
+                             .k = f->channel_pairs,
+                             .am = f->ld_pairs,
+                             .ak = 1,
+                             .b = t->s.q_pairs + sub.lane * f->channel_pairs,
+                             .ldb = sub.width,
+                             .ldc = sub.width,
                              .factor = (float)t->task->problem.scale * log2_e};
     for (int64_t key = 0; key < b->keys; key += STEP) {
         args.m = b->keys - key < STEP ? b->keys - key : STEP;
@@ -269,8 +303,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     if (b->careful)
         attn__flash_note_hidden(t, b, sub);
     if (attn__flash_weigh(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
-        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width,
-                               t->s.shrink + sub.lane);
+        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)
         add_values_carefully(t, b, sub);
     else if (t->flash->pairs)

@@ -61,8 +61,12 @@ void attn__flash_gather_queries(attn__flash_item *t)
     float factor = f->pairs ? 1.0f : (float)(t->task->problem.scale * log2_e);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        attn__lanes_view view = {(void *)(uintptr_t)t->arrays->q, t->task->problem.dtype, t->s.q_at + sub.lane,
-                                 f->q_channel, f->channels, sub.lanes};
+        attn__lanes_view view = {(void *)(uintptr_t)t->arrays->q,
+                                 t->task->problem.dtype,
+                                 t->s.q_at + sub.lane,
+                                 f->q_channel,
+                                 f->channels,
+                                 sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
         f->lanes->gather(&view, q, sub.width, factor);
         if (f->pairs) /* exact: unscaled, they are bf16 still */
@@ -117,8 +121,8 @@ static void finish(attn__flash_item *t)
         float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
-        attn__lanes_view view = {t->arrays->o, t->task->problem.dtype, t->s.o_at + sub.lane,
-                                 f->o_channel, f->values,              sub.lanes};
+        attn__lanes_view view = {t->arrays->o, t->task->problem.dtype, t->s.o_at + sub.lane, f->o_channel, f->values,
+                                 sub.lanes};
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
     if (t->task->problem.with & ATTN_WANT_LSE)
@@ -159,8 +163,7 @@ static void run_item(void *user, int64_t item, int thread)
     finish(&t);
 }
 
-void attn__flash_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
-                         void *workspace)
+void attn__flash_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
 {
     job j = {.task = task, .flash = recipe->data, .arrays = arrays, .workspace = workspace};
     attn__flash_scratch unused;

@@ -30,9 +30,9 @@ typedef struct attn__flash_item {
     attn__flash_scratch s;
     int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
     int64_t subtiles;
-    int64_t k_base, v_base;       /* the batch item's part of the offsets */
-    bool q_ready, q_finite;       /* t->s.q is filled; in parts, all queries are finite */
-    int64_t key_begin, key_end;   /* outside, no query of the item has a key */
+    int64_t k_base, v_base;         /* the batch item's part of the offsets */
+    bool q_ready, q_finite;         /* t->s.q is filled; in parts, all queries are finite */
+    int64_t key_begin, key_end;     /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
     /* In the matrix unit: scores whose exponentials are taken beside the next products, and weights before them whose
@@ -46,8 +46,8 @@ attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
 typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* keys in the panels, of which `keys` are looked at */
-    bool parts;   /* in the matrix unit */
-    bool careful; /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
+    bool parts;     /* in the matrix unit */
+    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
 /* Whether some pairs may get no weight. */

@@ -69,9 +69,14 @@ bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b)
 static attn__parts_args scores_of(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    return (attn__parts_args){.m = attn__pieces(b->keys, ATTN__PARTS_SIDE), .n = sub.width / ATTN__PARTS_SIDE,
-                              .k = attn__pieces(f->channels, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = t->s.k_tiles,
-                              .b = moved(t->s.q_tiles, sub.lane / ATTN__PARTS_SIDE), .c = t->s.s, .ldc = sub.width};
+    return (attn__parts_args){.m = attn__pieces(b->keys, ATTN__PARTS_SIDE),
+                              .n = sub.width / ATTN__PARTS_SIDE,
+                              .k = attn__pieces(f->channels, ATTN__PARTS_DEPTH),
+                              .parts = f->nparts,
+                              .a = t->s.k_tiles,
+                              .b = moved(t->s.q_tiles, sub.lane / ATTN__PARTS_SIDE),
+                              .c = t->s.s,
+                              .ldc = sub.width};
 }
 
 static attn__aside beside(attn__flash_item *t)
@@ -112,10 +117,15 @@ static attn__parts_args begin_values(attn__flash_item *t)
     const attn__flash *f = t->flash;
     attn__flash_subtile sub = t->weighed.sub;
     attn__flash_span *span = &t->s.span[sub.index];
-    attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE, .n = sub.width / ATTN__PARTS_SIDE,
-                             .k = attn__pieces(t->weighed.keys, ATTN__PARTS_DEPTH), .parts = f->nparts,
-                             .a = t->s.v_tiles, .b = t->s.p_tiles[t->weighed.tiles], .c = t->s.o + sub.lane * f->held,
-                             .ldc = sub.width, .accumulate = span->started};
+    attn__parts_args args = {.m = f->held / ATTN__PARTS_SIDE,
+                             .n = sub.width / ATTN__PARTS_SIDE,
+                             .k = attn__pieces(t->weighed.keys, ATTN__PARTS_DEPTH),
+                             .parts = f->nparts,
+                             .a = t->s.v_tiles,
+                             .b = t->s.p_tiles[t->weighed.tiles],
+                             .c = t->s.o + sub.lane * f->held,
+                             .ldc = sub.width,
+                             .accumulate = span->started};
     if (t->weighed.changed && span->started)
         f->lanes->scale(args.c, f->values, sub.width, t->s.shrink + sub.lane);
     span->started = true;
@@ -144,8 +154,13 @@ void attn__flash_parts_end(attn__flash_item *t)
 /* Weights that dropout changes after their sum is taken are split by themselves. */
 static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    attn__parts_rows p = {.data = t->s.s, .dtype = ATTN_F32, .ld = sub.width, .rows = b->keys, .columns = sub.width,
-                          .factor = 1.0f, .parts = t->flash->nparts};
+    attn__parts_rows p = {.data = t->s.s,
+                          .dtype = ATTN_F32,
+                          .ld = sub.width,
+                          .rows = b->keys,
+                          .columns = sub.width,
+                          .factor = 1.0f,
+                          .parts = t->flash->nparts};
     t->weighed = (attn__flash_waiting){.any = true, .keys = b->keys, .tiles = 0, .sub = sub};
     t->weighed.changed = attn__flash_weigh(t, b, sub, NULL);
     t->flash->parts->split_pairs(&p, &t->s.p_tiles[0]);
@@ -171,9 +186,14 @@ static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
     int tiles = 1 - t->weighed.tiles;
     float *s = t->s.s;
     t->scored = (attn__flash_waiting){.any = true, .keys = b->keys, .tiles = tiles, .sub = sub};
-    t->scored.softmax = (attn__parts_softmax){.s = s, .rows = b->keys, .width = sub.width, .factor = factor,
-                                              .parts = t->flash->nparts, .m = t->s.m + sub.lane,
-                                              .l = t->s.l + sub.lane, .shrink = t->s.shrink + sub.lane,
+    t->scored.softmax = (attn__parts_softmax){.s = s,
+                                              .rows = b->keys,
+                                              .width = sub.width,
+                                              .factor = factor,
+                                              .parts = t->flash->nparts,
+                                              .m = t->s.m + sub.lane,
+                                              .l = t->s.l + sub.lane,
+                                              .shrink = t->s.shrink + sub.lane,
                                               .to = t->s.p_tiles[tiles]};
     t->scored.changed = t->flash->parts->refer(&t->scored.softmax);
     t->s.s = t->s.other_s;

@@ -58,7 +58,7 @@ typedef struct attn__back_plan {
     const attn__lanes_kernel *lanes;
     const attn__parts_kernel *matrix; /* NULL: products are those of `tile` */
     int parts;                        /* of each number there */
-    float score_scale; /* times log2 e: of K^T */
+    float score_scale;                /* times log2 e: of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
     int64_t tile_q, strip; /* queries and keys of a tile */
@@ -70,9 +70,9 @@ typedef struct attn__back_plan {
     int64_t items, shared; /* independent batch items; those that one cell runs one after the other */
     unsigned want;
     bool bf16, has_bias;
-    bool resident_q;          /* dQ of a whole chunk of queries is kept in scratch memory */
-    bool store_q, store_kv;   /* each element belongs to one cell of a step: the first step writes, no zeros before */
-    bool clears;              /* some gradient is set to zero first */
+    bool resident_q;        /* dQ of a whole chunk of queries is kept in scratch memory */
+    bool store_q, store_kv; /* each element belongs to one cell of a step: the first step writes, no zeros before */
+    bool clears;            /* some gradient is set to zero first */
     uint32_t drop_below;
     float drop_scale;
     size_t thread_bytes;
@@ -98,22 +98,22 @@ typedef struct attn__back_parts {
 
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
 typedef struct attn__back_scratch {
-    float *kt, *vt;     /* K^T and V^T: [strips][d][strip]; with `matrix`, one strip */
-    float *k, *v;       /* rows: [block_k][dp], [block_k][dvp] */
-    float *dk, *dv;     /* as k, v; with `matrix`, [dp][ld_keys], [dvp][ld_keys] */
-    float *dk_rows, *dv_rows; /* as k, v */
-    float *q, *dout;    /* rows: [tile_q][dp], [tile_q][dvp] */
-    float *row;         /* [dvp]: one row of o */
-    float *dq;          /* [chunk_q or tile_q][dp] */
-    float *s, *ds;      /* [tile_q][strip] */
-    float *bias;        /* as s */
+    float *kt, *vt;            /* K^T and V^T: [strips][d][strip]; with `matrix`, one strip */
+    float *k, *v;              /* rows: [block_k][dp], [block_k][dvp] */
+    float *dk, *dv;            /* as k, v; with `matrix`, [dp][ld_keys], [dvp][ld_keys] */
+    float *dk_rows, *dv_rows;  /* as k, v */
+    float *q, *dout;           /* rows: [tile_q][dp], [tile_q][dvp] */
+    float *row;                /* [dvp]: one row of o */
+    float *dq;                 /* [chunk_q or tile_q][dp] */
+    float *s, *ds;             /* [tile_q][strip] */
+    float *bias;               /* as s */
     float *lse, *delta, *fill; /* [tile_q] */
-    float *kept;    /* [chunk_q] delta of all tiles that the run has seen, ... */
-    uint8_t *known; /* ... which are these; of use only if the run's queries are one chunk */
-    uint8_t *mask, *alive; /* as s */
-    int32_t *from, *to; /* [tile_q] */
-    uint64_t *drop_key; /* [tile_q] */
-    int32_t *drop_column; /* [block_k] */
+    float *kept;               /* [chunk_q] delta of all tiles that the run has seen, ... */
+    uint8_t *known;            /* ... which are these; of use only if the run's queries are one chunk */
+    uint8_t *mask, *alive;     /* as s */
+    int32_t *from, *to;        /* [tile_q] */
+    uint64_t *drop_key;        /* [tile_q] */
+    int32_t *drop_column;      /* [block_k] */
     int64_t *q_at, *dq_at, *o_at, *dout_at, *lse_at, *bias_at, *dbias_at, *mask_at, *lens_at; /* [tile_q] */
     int64_t *q_index;                                                       /* [ATTN_MAX_BANDS][tile_q] */
     int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
@@ -131,14 +131,14 @@ typedef struct attn__back_run {
     attn__back_scratch m;
     unsigned want;
     int64_t q_begin, q_end, k_begin, k_end;
-    int64_t block, block_n;     /* first key and number of keys of the packed block */
-    int64_t tile, tile_n;       /* first query and number of queries of the packed tile */
-    float *dq;                  /* of the tile */
-    bool keeps;                 /* delta of every tile */
+    int64_t block, block_n; /* first key and number of keys of the packed block */
+    int64_t tile, tile_n;   /* first query and number of queries of the packed tile */
+    float *dq;              /* of the tile */
+    bool keeps;             /* delta of every tile */
     bool keys_finite, queries_finite;
-    bool keys_split, queries_split; /* the matrix unit can take them, ... */
+    bool keys_split, queries_split;   /* the matrix unit can take them, ... */
     bool keys_copied, queries_copied; /* ... which needs no rows of floats, so that these may not be there */
-    bool first;                 /* nothing has been added to the gradients yet */
+    bool first;                       /* nothing has been added to the gradients yet */
     attn__ahead ahead[ATTN__BACK_AHEADS];
     /* The cell that this thread will probably run next. */
     bool has_next;

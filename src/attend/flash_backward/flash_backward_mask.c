@@ -118,8 +118,8 @@ static bool sees(const attn__back_run *run, int64_t r, int64_t j)
     if (attn__back_one_key_axis(task))
         return seen;
     for (int b = 0; b < problem->nbands; b++) {
-        int64_t apart = attn__offsets_index(&task->key, problem->bands[b].key_dim, j) -
-                        run->m.q_index[b * run->plan->tile_q + r];
+        int64_t apart =
+            attn__offsets_index(&task->key, problem->bands[b].key_dim, j) - run->m.q_index[b * run->plan->tile_q + r];
         seen = seen && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
     }
     if (task->has_lens)

@@ -136,20 +136,18 @@ void attn__back_zero(const attn__task *task, const attn__back_plan *plan, const 
         const attn_dim *at = &found.at;
         unsigned missing = plan->want & ~found.reached;
         if ((missing & ATTN__BACK_Q) && !plan->store_q)
-            zero_rows(plan,
-                      &(target){arrays->dq, at->dq, &task->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d,
-                                m->q},
-                      m);
+            zero_rows(
+                plan,
+                &(target){arrays->dq, at->dq, &task->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d, m->q}, m);
         if ((missing & ATTN__BACK_K) && !plan->store_kv)
             zero_rows(plan,
-                      &(target){arrays->dk, at->dk, &task->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d,
-                                m->q},
+                      &(target){arrays->dk, at->dk, &task->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q},
                       m);
         if ((missing & ATTN__BACK_V) && !plan->store_kv)
-            zero_rows(plan,
-                      &(target){arrays->dv, at->dv, &task->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv,
-                                m->dout},
-                      m);
+            zero_rows(
+                plan,
+                &(target){arrays->dv, at->dv, &task->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv, m->dout},
+                m);
         if (missing & ATTN__BACK_BIAS)
             zero_bias(task, plan, arrays->dbias, at->dbias, m);
     }

@@ -69,8 +69,12 @@ static attn__parts_pack rows_of(const attn__back_run *run, const void *data, con
                                 int64_t columns)
 {
     const attn__back_plan *plan = run->plan;
-    return (attn__parts_pack){.data = data, .dtype = plan->bf16 ? ATTN_BF16 : ATTN_F32, .parts = plan->parts,
-                              .row_at = at, .rows = rows, .columns = columns};
+    return (attn__parts_pack){.data = data,
+                              .dtype = plan->bf16 ? ATTN_BF16 : ATTN_F32,
+                              .parts = plan->parts,
+                              .row_at = at,
+                              .rows = rows,
+                              .columns = columns};
 }
 
 static void take_copies(attn__back_run *run, attn__parts_pack *rows, const float *copies, int64_t ld)
@@ -206,9 +210,12 @@ static void scores(const strip *x, attn__parts_beside *beside)
     const attn__back_parts *m = &x->run->m.parts;
     attn__parts_args s = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE),
                           .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
-                          .k = attn__pieces(plan->d, ATTN__PARTS_DEPTH), .parts = plan->parts,
+                          .k = attn__pieces(plan->d, ATTN__PARTS_DEPTH),
+                          .parts = plan->parts,
                           .a = from_block(m->q, x->row / ATTN__PARTS_SIDE),
-                          .b = from_block(m->kt, x->first / ATTN__PARTS_SIDE), .c = x->t->s, .ldc = plan->strip};
+                          .b = from_block(m->kt, x->first / ATTN__PARTS_SIDE),
+                          .c = x->t->s,
+                          .ldc = plan->strip};
     multiply(x, &s, beside);
 }
 
@@ -219,9 +226,12 @@ static void value_scores(const strip *x, attn__parts_beside *beside)
     const attn__back_parts *m = &x->run->m.parts;
     attn__parts_args s = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE),
                           .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
-                          .k = attn__pieces(plan->dv, ATTN__PARTS_DEPTH), .parts = plan->parts,
+                          .k = attn__pieces(plan->dv, ATTN__PARTS_DEPTH),
+                          .parts = plan->parts,
                           .a = from_block(m->dout, x->row / ATTN__PARTS_SIDE),
-                          .b = from_block(m->vt, x->first / ATTN__PARTS_SIDE), .c = x->t->dp, .ldc = plan->strip};
+                          .b = from_block(m->vt, x->first / ATTN__PARTS_SIDE),
+                          .c = x->t->dp,
+                          .ldc = plan->strip};
     multiply(x, &s, beside);
 }
 
@@ -230,10 +240,15 @@ static void across(const strip *x, const attn__parts_side *a, int64_t channels, 
                    attn__parts_beside *beside)
 {
     const attn__back_plan *plan = x->run->plan;
-    attn__parts_args g = {.m = channels / ATTN__PARTS_SIDE, .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
-                          .k = attn__pieces(x->t->rows, ATTN__PARTS_DEPTH), .parts = plan->parts,
-                          .a = from_step(*a, x->row / ATTN__PARTS_DEPTH), .b = *b, .c = c + x->first,
-                          .ldc = plan->ld_keys, .accumulate = true};
+    attn__parts_args g = {.m = channels / ATTN__PARTS_SIDE,
+                          .n = attn__pieces(x->t->keys, ATTN__PARTS_SIDE),
+                          .k = attn__pieces(x->t->rows, ATTN__PARTS_DEPTH),
+                          .parts = plan->parts,
+                          .a = from_step(*a, x->row / ATTN__PARTS_DEPTH),
+                          .b = *b,
+                          .c = c + x->first,
+                          .ldc = plan->ld_keys,
+                          .accumulate = true};
     multiply(x, &g, beside);
 }
 
@@ -242,10 +257,15 @@ static void along(const strip *x, attn__parts_beside *beside)
 {
     const attn__back_plan *plan = x->run->plan;
     const attn__back_parts *m = &x->run->m.parts;
-    attn__parts_args g = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE), .n = plan->dp / ATTN__PARTS_SIDE,
-                          .k = attn__pieces(x->t->keys, ATTN__PARTS_DEPTH), .parts = plan->parts, .a = m->along,
-                          .b = from_step(m->k, x->first / ATTN__PARTS_DEPTH), .c = x->run->dq + x->row * plan->dp,
-                          .ldc = plan->dp, .accumulate = true};
+    attn__parts_args g = {.m = attn__pieces(x->t->rows, ATTN__PARTS_SIDE),
+                          .n = plan->dp / ATTN__PARTS_SIDE,
+                          .k = attn__pieces(x->t->keys, ATTN__PARTS_DEPTH),
+                          .parts = plan->parts,
+                          .a = m->along,
+                          .b = from_step(m->k, x->first / ATTN__PARTS_DEPTH),
+                          .c = x->run->dq + x->row * plan->dp,
+                          .ldc = plan->dp,
+                          .accumulate = true};
     multiply(x, &g, beside);
 }
 
@@ -302,10 +322,22 @@ unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int6
     const attn__back_plan *plan = run->plan;
     const attn__back_parts *m = &run->m.parts;
     bool fused = t->plain && !(run->want & ATTN__BACK_BIAS);
-    strip x = {run, t, first, row,
-               {.rows = t->rows, .keys = t->keys, .ld = t->ld, .s = t->s, .dp = t->dp, .lse = fused ? t->lse : NULL,
-                .delta = t->delta, .factor = plan->score_scale, .parts = plan->parts, .p = m->p,
-                .across = m->across, .along = m->along}};
+    strip x = {run,
+               t,
+               first,
+               row,
+               {.rows = t->rows,
+                .keys = t->keys,
+                .ld = t->ld,
+                .s = t->s,
+                .dp = t->dp,
+                .lse = fused ? t->lse : NULL,
+                .delta = t->delta,
+                .factor = plan->score_scale,
+                .parts = plan->parts,
+                .p = m->p,
+                .across = m->across,
+                .along = m->along}};
     if (!run->keys_split || !run->queries_split || !weigh(&x))
         return run->want;
     if (!gradients_of_weights(&x))

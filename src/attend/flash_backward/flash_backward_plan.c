@@ -11,13 +11,13 @@
 #include <string.h>
 
 enum {
-    TILE_Q = 64,          /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
-    STRIP = 96,           /* a multiple of the widest register tile of every kernel */
+    TILE_Q = 64,           /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
+    STRIP = 96,            /* a multiple of the widest register tile of every kernel */
     RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside the matrix unit, ... */
     RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
-    CELLS = 64,           /* enough pieces for any number of threads */
+    CELLS = 64,                      /* enough pieces for any number of threads */
     FEW_CELLS = 32,
-    MANY_ITEMS = 8        /* batch items that keep most machines busy by themselves */
+    MANY_ITEMS = 8 /* batch items that keep most machines busy by themselves */
 };
 
 /* True if no axis of the group stands still for this operand: each element has a place of its own. */
@@ -33,7 +33,7 @@ static bool moves(const attn__group *group, size_t stride)
 }
 
 typedef struct freedom {
-    bool q, k;       /* chunks of queries (keys) never write the same element of any gradient */
+    bool q, k;          /* chunks of queries (keys) never write the same element of any gradient */
     bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
 } freedom;
 
@@ -45,8 +45,9 @@ static freedom find_freedom(const attn__task *task, unsigned want)
     freedom f = {.q = q, .k = k && v};
     f.own_q = q && (!(want & ATTN__BACK_Q) ||
                     (moves(&task->batch, ATTN__STRIDE(dim.dq)) && moves(&task->contract, ATTN__STRIDE(dim.dq))));
-    f.own_kv = k && v && (!(want & ATTN__BACK_K) || (moves(&task->batch, ATTN__STRIDE(dim.dk)) &&
-                                                     moves(&task->contract, ATTN__STRIDE(dim.dk))));
+    f.own_kv = k && v &&
+               (!(want & ATTN__BACK_K) ||
+                (moves(&task->batch, ATTN__STRIDE(dim.dk)) && moves(&task->contract, ATTN__STRIDE(dim.dk))));
     f.own_kv = f.own_kv && (!(want & ATTN__BACK_V) ||
                             (moves(&task->batch, ATTN__STRIDE(dim.dv)) && moves(&task->value, ATTN__STRIDE(dim.dv))));
     return f;
@@ -145,7 +146,7 @@ static void choose_order(const attn__task *task, attn__back_plan *p)
 size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__back_scratch *m)
 {
     attn__pile pile = {memory, 0};
-#define FLOATS(n) attn__pile_take(&pile, (n), sizeof(float))
+#define FLOATS(n)  attn__pile_take(&pile, (n), sizeof(float))
 #define OFFSETS(n) attn__pile_take(&pile, (n), sizeof(int64_t))
     m->s = FLOATS(p->tile_q * p->strip);
     m->ds = FLOATS(p->tile_q * p->strip);

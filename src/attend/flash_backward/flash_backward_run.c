@@ -31,8 +31,7 @@ void attn__back_locate_keys(attn__back_run *run)
         for (int b = 0; b < task->problem.nbands; b++)
             attn__back_index(key, task->problem.bands[b].key_dim, begin, n, m->k_index + b * run->plan->block_k);
         if (task->has_lens)
-            attn__back_index(key, task->problem.lens_dim, begin, n,
-                             m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
+            attn__back_index(key, task->problem.lens_dim, begin, n, m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
     }
     if (task->has_dropout) {
         attn__back_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->dk_at);
@@ -111,7 +110,8 @@ static void find_deltas(attn__back_run *run)
     attn__back_scratch *m = &run->m;
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *copy = m->dout + r * plan->dvp;
-        const float *dout = run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
+        const float *dout =
+            run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
         m->delta[r] = plan->backward->dot(dout, row_of(plan, x->o, m->o_at + r, plan->channels.o, m->row), plan->dv);
     }
 }
@@ -171,7 +171,8 @@ void attn__back_copy_queries(attn__back_run *run)
     if (run->queries_copied)
         return;
     bool q = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
-    bool d = attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout, plan->dvp);
+    bool d =
+        attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout, plan->dvp);
     run->queries_finite = q && d;
     run->queries_copied = true;
 }
@@ -193,8 +194,7 @@ bool attn__back_tile_is_needed(const attn__back_run *run)
     if (run->task->problem.mask_fill != 0.0)
         return run->block_n > 0;
     for (int64_t r = 0; r < run->tile_n; r++)
-        if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n &&
-            run->m.to[r] > run->block)
+        if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n && run->m.to[r] > run->block)
             return true;
     return false;
 }
@@ -222,8 +222,8 @@ static void put_keys(const attn__back_run *run, int64_t n)
     }
     if (run->want & ATTN__BACK_V) {
         attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
-        attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows,
-                           plan->dvp, 1.0f, add);
+        attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows, plan->dvp, 1.0f,
+                           add);
     }
 }
 
@@ -321,8 +321,8 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
                      int64_t next)
 {
     const attn__back_plan *plan = w->plan;
-    attn__back_run run = {.task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want,
-                          .first = w->step == 0};
+    attn__back_run run = {
+        .task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
     attn__back_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
     run.q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
     run.q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run.q_begin + plan->chunk_q);

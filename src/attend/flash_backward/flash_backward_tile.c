@@ -46,11 +46,18 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, ext
     bool scores = run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS), bytes = has_mask_bytes(task);
     int64_t skip = e.row * plan->strip;
     attn__weights_args t = {
-        .rows = e.rows, .keys = e.keys, .ld = plan->strip,
-        .s = run->m.s + skip, .dp = scores ? run->m.ds + skip : NULL,
-        .lse = run->m.lse + e.row, .delta = run->m.delta + e.row,
-        .from = run->m.from + e.row, .to = run->m.to + e.row, .first = (int32_t)(run->block + first),
-        .mask = bytes ? run->m.mask + skip : NULL, .bias = task->has_bias ? run->m.bias + skip : NULL,
+        .rows = e.rows,
+        .keys = e.keys,
+        .ld = plan->strip,
+        .s = run->m.s + skip,
+        .dp = scores ? run->m.ds + skip : NULL,
+        .lse = run->m.lse + e.row,
+        .delta = run->m.delta + e.row,
+        .from = run->m.from + e.row,
+        .to = run->m.to + e.row,
+        .first = (int32_t)(run->block + first),
+        .mask = bytes ? run->m.mask + skip : NULL,
+        .bias = task->has_bias ? run->m.bias + skip : NULL,
         .fill = task->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
     };
     if (task->has_dropout) {
@@ -70,16 +77,30 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
 {
     const attn__back_plan *plan = run->plan;
     int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->matrix ? 0 : first;
-    attn__tile_args s = {.m = t->rows, .n = columns, .k = plan->d,
-                         .a = run->m.q + row * plan->dp, .am = plan->dp, .ak = 1,
-                         .b = run->m.kt + packed * plan->d, .ldb = plan->strip, .c = t->s, .ldc = plan->strip,
+    attn__tile_args s = {.m = t->rows,
+                         .n = columns,
+                         .k = plan->d,
+                         .a = run->m.q + row * plan->dp,
+                         .am = plan->dp,
+                         .ak = 1,
+                         .b = run->m.kt + packed * plan->d,
+                         .ldb = plan->strip,
+                         .c = t->s,
+                         .ldc = plan->strip,
                          .aside = {attn__back_fetch, run}};
     plan->tile->run(&s);
     if (!t->dp)
         return;
-    attn__tile_args dp = {.m = t->rows, .n = columns, .k = plan->dv,
-                          .a = run->m.dout + row * plan->dvp, .am = plan->dvp, .ak = 1,
-                          .b = run->m.vt + packed * plan->dv, .ldb = plan->strip, .c = t->dp, .ldc = plan->strip,
+    attn__tile_args dp = {.m = t->rows,
+                          .n = columns,
+                          .k = plan->dv,
+                          .a = run->m.dout + row * plan->dvp,
+                          .am = plan->dvp,
+                          .ak = 1,
+                          .b = run->m.vt + packed * plan->dv,
+                          .ldb = plan->strip,
+                          .c = t->dp,
+                          .ldc = plan->strip,
                           .aside = {attn__back_fetch, run}};
     plan->tile->run(&dp);
 }
@@ -88,9 +109,18 @@ static void scores(attn__back_run *run, const attn__weights_args *t, int64_t fir
 static void query_gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.m = t->rows, .n = plan->dp, .k = t->keys, .a = t->dp, .am = plan->strip, .ak = 1,
-                         .b = run->m.k + first * plan->dp, .ldb = plan->dp, .c = run->dq + row * plan->dp,
-                         .ldc = plan->dp, .accumulate = true, .aside = {attn__back_fetch, run}};
+    attn__tile_args g = {.m = t->rows,
+                         .n = plan->dp,
+                         .k = t->keys,
+                         .a = t->dp,
+                         .am = plan->strip,
+                         .ak = 1,
+                         .b = run->m.k + first * plan->dp,
+                         .ldb = plan->dp,
+                         .c = run->dq + row * plan->dp,
+                         .ldc = plan->dp,
+                         .accumulate = true,
+                         .aside = {attn__back_fetch, run}};
     if (run->want & ATTN__BACK_Q)
         plan->tile->run(&g);
 }
@@ -99,8 +129,12 @@ static void query_gradients(attn__back_run *run, const attn__weights_args *t, in
 static void gradients_across(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.n = attn__round_up(t->keys, plan->tile->lanes), .k = t->rows, .am = 1, .ldb = plan->strip,
-                         .ldc = plan->ld_keys, .accumulate = true};
+    attn__tile_args g = {.n = attn__round_up(t->keys, plan->tile->lanes),
+                         .k = t->rows,
+                         .am = 1,
+                         .ldb = plan->strip,
+                         .ldc = plan->ld_keys,
+                         .accumulate = true};
     if (run->want & ATTN__BACK_V) {
         g.a = run->m.dout + row * plan->dvp;
         g.m = g.ak = plan->dvp;
@@ -122,8 +156,8 @@ static void gradients_across(attn__back_run *run, const attn__weights_args *t, i
 static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
 {
     const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true,
-                         .aside = {attn__back_fetch, run}};
+    attn__tile_args g = {
+        .m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true, .aside = {attn__back_fetch, run}};
     if (run->want & ATTN__BACK_V) {
         g.a = t->s;
         g.n = g.ldb = g.ldc = plan->dvp;

@@ -61,6 +61,9 @@ static void apply(const attn__task *task, const attn__recipe *recipe, const attn
 
 extern const attn__solver attn__solver_flash_backward;
 const attn__solver attn__solver_flash_backward = {
-    .name = "flash_backward", .refuse = refuse, .adds_often = attn__back_adds_often, .plan = attn__back_plan_make,
+    .name = "flash_backward",
+    .refuse = refuse,
+    .adds_often = attn__back_adds_often,
+    .plan = attn__back_plan_make,
     .apply = apply,
 };

@@ -18,10 +18,10 @@
 typedef struct attn__narrow {
     const attn__narrow_kernel *kernel;
     const attn__lanes_kernel *lanes;
-    int size;                       /* of the kernel's three */
-    int64_t channels;               /* padded, of q and k as of v and o */
-    int64_t width;                  /* queries of one call */
-    int64_t heads;                  /* of one group: adjacent along the last batch axis */
+    int size;         /* of the kernel's three */
+    int64_t channels; /* padded, of q and k as of v and o */
+    int64_t width;    /* queries of one call */
+    int64_t heads;    /* of one group: adjacent along the last batch axis */
     int64_t query_block, query_blocks, key_block;
     int64_t stage_ld;
     /* Offsets of a row's elements; NULL where they are adjacent. */
@@ -30,11 +30,11 @@ typedef struct attn__narrow {
 } attn__narrow;
 
 typedef struct attn__narrow_scratch {
-    float *stage;         /* [rows][heads * channels] */
-    float *q, *o;         /* [heads][channels][query_block] */
-    float *m, *l;         /* [heads][query_block] */
-    float *k, *v;         /* [heads][key_block][channels] */
-    float *reach;         /* [heads][channels] */
+    float *stage; /* [rows][heads * channels] */
+    float *q, *o; /* [heads][channels][query_block] */
+    float *m, *l; /* [heads][query_block] */
+    float *k, *v; /* [heads][key_block][channels] */
+    float *reach; /* [heads][channels] */
     float *p, *factor;
     int64_t *at, *stage_at;
 } attn__narrow_scratch;

@@ -84,8 +84,8 @@ static void read_lse(const item *t)
         float *out = t->s.lse + h * n->queries;
         offsets(t, &t->task->query, ATTN__STRIDE(dim.lse), t->batch + h);
         for (int64_t i = 0; i < n->queries; i++)
-            out[i] = i >= t->task->query.size || lse[t->s.at[i]] == -INFINITY ? INFINITY
-                                                                              : (float)(lse[t->s.at[i]] * log2_e);
+            out[i] =
+                i >= t->task->query.size || lse[t->s.at[i]] == -INFINITY ? INFINITY : (float)(lse[t->s.at[i]] * log2_e);
     }
 }
 
@@ -124,11 +124,23 @@ static attn__narrow_back_args head_args(const item *t, int64_t head)
     const attn__narrow_back *n = t->narrow;
     const attn__narrow_back_scratch *s = &t->s;
     int64_t q = head * n->queries * n->channels, k = head * n->keys * n->channels;
-    return (attn__narrow_back_args){
-        .q = s->q + q, .dout = s->dout + q, .lse = s->lse + head * n->queries, .delta = s->delta + head * n->queries,
-        .k = s->k + k, .kt = s->kt + k, .vt = s->vt + k, .dq = s->dq + q, .dk = s->dk + k, .dv = s->dv + k,
-        .queries = n->queries, .query_ld = n->queries, .keys = t->task->key.size, .key_ld = n->keys, .p = s->p,
-        .ds = s->ds, .turned = s->turned};
+    return (attn__narrow_back_args){.q = s->q + q,
+                                    .dout = s->dout + q,
+                                    .lse = s->lse + head * n->queries,
+                                    .delta = s->delta + head * n->queries,
+                                    .k = s->k + k,
+                                    .kt = s->kt + k,
+                                    .vt = s->vt + k,
+                                    .dq = s->dq + q,
+                                    .dk = s->dk + k,
+                                    .dv = s->dv + k,
+                                    .queries = n->queries,
+                                    .query_ld = n->queries,
+                                    .keys = t->task->key.size,
+                                    .key_ld = n->keys,
+                                    .p = s->p,
+                                    .ds = s->ds,
+                                    .turned = s->turned};
 }
 
 /* One pair where some input is not finite: a score of -inf takes no part, and must not meet an infinity with its 0. */
@@ -215,8 +227,8 @@ static void run_item(void *user, int64_t index, int thread)
     run_heads(&t);
     unsigned want = task->problem.with;
     if (want & ATTN_WANT_DQ)
-        write_rows(&t, t.s.dq, n->queries, &task->query, ATTN__STRIDE(dim.dq), task->contract.size,
-                   task->problem.scale, j->arrays->dq);
+        write_rows(&t, t.s.dq, n->queries, &task->query, ATTN__STRIDE(dim.dq), task->contract.size, task->problem.scale,
+                   j->arrays->dq);
     if (want & ATTN_WANT_DK) /* q came scaled to powers of two */
         write_rows(&t, t.s.dk, n->keys, &task->key, ATTN__STRIDE(dim.dk), task->contract.size, 1 / log2_e,
                    j->arrays->dk);

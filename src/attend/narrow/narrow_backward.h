@@ -26,12 +26,12 @@ typedef struct attn__narrow_back {
 } attn__narrow_back;
 
 typedef struct attn__narrow_back_scratch {
-    float *stage, *o_stage;        /* [rows][heads * channels] */
-    float *q, *dout;               /* [heads][queries][channels] */
-    float *k;                      /* [heads][keys][channels] */
-    float *kt, *vt, *dk, *dv;      /* [heads][channels][keys] */
-    float *dq;                     /* [heads][channels][queries] */
-    float *lse, *delta;            /* [heads][queries] */
+    float *stage, *o_stage;   /* [rows][heads * channels] */
+    float *q, *dout;          /* [heads][queries][channels] */
+    float *k;                 /* [heads][keys][channels] */
+    float *kt, *vt, *dk, *dv; /* [heads][channels][keys] */
+    float *dq;                /* [heads][channels][queries] */
+    float *lse, *delta;       /* [heads][queries] */
     float *p, *ds, *turned, *factor;
     int64_t *at, *stage_at;
 } attn__narrow_back_scratch;

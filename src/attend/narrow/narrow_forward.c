@@ -17,7 +17,7 @@ typedef struct item {
     const attn__narrow *narrow;
     const attn_arrays *arrays;
     attn__narrow_scratch s;
-    int64_t batch; /* of the group's first head */
+    int64_t batch;                /* of the group's first head */
     int64_t first, count, padded; /* queries */
     attn__ahead ahead;
 } item;
@@ -107,9 +107,17 @@ static void see_keys(item *t, int64_t keys)
     for (int64_t h = 0; h < n->heads; h++) {
         for (int64_t i = 0; i < t->count; i += n->width) {
             int64_t at = h * n->query_block, tile = at * n->channels + i;
-            attn__narrow_args args = {t->s.q + tile, t->s.o + tile, t->s.m + at + i, t->s.l + at + i, n->query_block,
-                                      t->s.k + h * size, t->s.v + h * size, t->s.reach + h * n->channels, keys,
-                                      t->s.p, {attn__ahead_fetch, &t->ahead}};
+            attn__narrow_args args = {t->s.q + tile,
+                                      t->s.o + tile,
+                                      t->s.m + at + i,
+                                      t->s.l + at + i,
+                                      n->query_block,
+                                      t->s.k + h * size,
+                                      t->s.v + h * size,
+                                      t->s.reach + h * n->channels,
+                                      keys,
+                                      t->s.p,
+                                      {attn__ahead_fetch, &t->ahead}};
             n->kernel->see[n->size](&args);
         }
     }
@@ -137,8 +145,12 @@ static void write_outputs(const item *t)
         const float *l = t->s.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
         for (int64_t i = 0; i < t->padded; i++)
             t->s.factor[i] = l[i] == 0.0f ? 0.0f : 1.0f / l[i];
-        attn__lanes_view view = {staged ? t->s.stage + h * values : t->arrays->o, t->task->problem.dtype,
-                                 staged ? t->s.stage_at : t->s.at, n->o_column, values, t->count};
+        attn__lanes_view view = {staged ? t->s.stage + h * values : t->arrays->o,
+                                 t->task->problem.dtype,
+                                 staged ? t->s.stage_at : t->s.at,
+                                 n->o_column,
+                                 values,
+                                 t->count};
         if (!staged && h > 0)
             for (int64_t i = 0; i < t->count; i++)
                 t->s.at[i] += values;

@@ -34,8 +34,9 @@ static void put_features(writer *w, const attn__task *task)
     static const char *const normalisations[] = {"", ", 1/N", ", kernel sum"};
     const attn_problem *p = &task->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
-    put(w, "%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name, normalisations[p->normalise], task->has_bias ? ", bias" : "",
-        task->has_mask ? ", mask" : "", task->has_lens ? ", lens" : "", task->has_dropout ? ", dropout" : "");
+    put(w, "%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name, normalisations[p->normalise],
+        task->has_bias ? ", bias" : "", task->has_mask ? ", mask" : "", task->has_lens ? ", lens" : "",
+        task->has_dropout ? ", dropout" : "");
     const struct {
         const char *name;
         int n;

@@ -29,9 +29,10 @@ static bool reads_channels(const attn__task *task, attn__operand op)
 static const char *missing_operand(const attn__task *task, const attn_arrays *a)
 {
     const void *const arrays[ATTN__OPERANDS] = {
-        [ATTN__OP_Q] = a->q,       [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,     [ATTN__OP_O] = a->o,
-        [ATTN__OP_BIAS] = a->bias, [ATTN__OP_MASK] = a->mask, [ATTN__OP_LENS] = a->lens, [ATTN__OP_LSE] = a->lse,
-        [ATTN__OP_WEIGHTS] = a->weights, [ATTN__OP_W] = a->w, [ATTN__OP_DQ] = a->dq,   [ATTN__OP_DK] = a->dk,
+        [ATTN__OP_Q] = a->q,       [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,
+        [ATTN__OP_O] = a->o,       [ATTN__OP_BIAS] = a->bias, [ATTN__OP_MASK] = a->mask,
+        [ATTN__OP_LENS] = a->lens, [ATTN__OP_LSE] = a->lse,   [ATTN__OP_WEIGHTS] = a->weights,
+        [ATTN__OP_W] = a->w,       [ATTN__OP_DQ] = a->dq,     [ATTN__OP_DK] = a->dk,
         [ATTN__OP_DV] = a->dv,     [ATTN__OP_DOUT] = a->dout, [ATTN__OP_DBIAS] = a->dbias,
     };
     for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
@@ -72,10 +73,11 @@ const char *attn__missing_array(const attn__task *task, const attn_arrays *a)
 static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
 {
     const void *const first[ATTN_ARRAY_TABLE] = {
-        [ATTN_ARRAY_Q] = a->q,       [ATTN_ARRAY_K] = a->k,     [ATTN_ARRAY_V] = a->v,   [ATTN_ARRAY_BIAS] = a->bias,
-        [ATTN_ARRAY_MASK] = a->mask, [ATTN_ARRAY_LENS] = a->lens, [ATTN_ARRAY_W] = a->w, [ATTN_ARRAY_W2] = a->w2,
-        [ATTN_ARRAY_O] = a->o,       [ATTN_ARRAY_LSE] = a->lse, [ATTN_ARRAY_DOUT] = a->dout, [ATTN_ARRAY_DQ] = a->dq,
-        [ATTN_ARRAY_DK] = a->dk,     [ATTN_ARRAY_DV] = a->dv,   [ATTN_ARRAY_DBIAS] = a->dbias,
+        [ATTN_ARRAY_Q] = a->q,       [ATTN_ARRAY_K] = a->k,       [ATTN_ARRAY_V] = a->v,
+        [ATTN_ARRAY_BIAS] = a->bias, [ATTN_ARRAY_MASK] = a->mask, [ATTN_ARRAY_LENS] = a->lens,
+        [ATTN_ARRAY_W] = a->w,       [ATTN_ARRAY_W2] = a->w2,     [ATTN_ARRAY_O] = a->o,
+        [ATTN_ARRAY_LSE] = a->lse,   [ATTN_ARRAY_DOUT] = a->dout, [ATTN_ARRAY_DQ] = a->dq,
+        [ATTN_ARRAY_DK] = a->dk,     [ATTN_ARRAY_DV] = a->dv,     [ATTN_ARRAY_DBIAS] = a->dbias,
         [ATTN_ARRAY_DW] = a->dw,     [ATTN_ARRAY_DW2] = a->dw2,
     };
     memcpy(list, first, sizeof first);
@@ -107,11 +109,14 @@ static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, a
 static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
 {
     static const char *const names[ATTN_ARRAYS] = {
-        "q",  "k",  "v",  "bias", "mask", "lens", "w", "w2", "o", "lse", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2",
-        "table[0]",  "table[1]",  "table[2]",  "table[3]",  "table[4]",  "table[5]",
-        "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
-    return attn__fail(plan->context, ATTN_ARGUMENT, "the arrays '%s' and '%s' are one; an output must not overlap "
-                                                    "anything else", names[output], names[other]);
+        "q",         "k",         "v",         "bias",      "mask",     "lens",     "w",        "w2",
+        "o",         "lse",       "dout",      "dq",        "dk",       "dv",       "dbias",    "dw",
+        "dw2",       "table[0]",  "table[1]",  "table[2]",  "table[3]", "table[4]", "table[5]", "dtable[0]",
+        "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
+    return attn__fail(plan->context, ATTN_ARGUMENT,
+                      "the arrays '%s' and '%s' are one; an output must not overlap "
+                      "anything else",
+                      names[output], names[other]);
 }
 
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)

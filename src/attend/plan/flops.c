@@ -5,8 +5,8 @@
 /* Pairs (i, j), 0 <= i < queries, 0 <= j < keys, with j - i <= h: a rectangle with a slanted side. */
 static double pairs_below(double queries, double keys, double h)
 {
-    double first = -h - 1 > 0 ? -h - 1 : 0;                        /* rows before this one have none */
-    double full = keys - 1 - h > first ? keys - 1 - h : first;     /* rows from this one on have all */
+    double first = -h - 1 > 0 ? -h - 1 : 0;                    /* rows before this one have none */
+    double full = keys - 1 - h > first ? keys - 1 - h : first; /* rows from this one on have all */
     first = first < queries ? first : queries;
     full = full < queries ? full : queries;
     double rows = full - first;
@@ -20,7 +20,8 @@ static double clamp(int64_t x, double most)
 
 static double band_share(const attn__task *task, const attn_band *band)
 {
-    double queries = (double)task->query.axis[band->query_dim].dim.n, keys = (double)task->key.axis[band->key_dim].dim.n;
+    double queries = (double)task->query.axis[band->query_dim].dim.n,
+           keys = (double)task->key.axis[band->key_dim].dim.n;
     double most = queries + keys, low = clamp(band->lo, most), high = clamp(band->hi, most);
     if (queries * keys == 0 || low > high)
         return 0;

@@ -6,7 +6,6 @@
 #include "attend/task/extent.h"
 #include "base/clock.h"
 
-
 enum { ARRAYS = ATTN__OPERANDS + 3 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
 
 typedef struct scratch {

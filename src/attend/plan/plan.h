@@ -15,14 +15,14 @@ struct attn_plan {
     attn__task task;
     const attn__solver *solver;
     attn__recipe recipe;
-    const char *how;              /* "by rule", "measured", "asked for", "remembered" */
-    int64_t *picks[ATTN_MAX_PICKS]; /* own copies */
-    bool own_lse;                 /* weights are wanted, the log-sum-exp is not: it lives in the workspace */
-    attn__apart apart;            /* gradients that are summed in the workspace */
+    const char *how;                    /* "by rule", "measured", "asked for", "remembered" */
+    int64_t *picks[ATTN_MAX_PICKS];     /* own copies */
+    bool own_lse;                       /* weights are wanted, the log-sum-exp is not: it lives in the workspace */
+    attn__apart apart;                  /* gradients that are summed in the workspace */
     size_t lse_at, weights_at, sums_at; /* offsets of those parts of the workspace */
     size_t workspace_size;
     void *workspace;
-    atomic_flag busy;             /* the one thing that changes: somebody runs in `workspace` */
+    atomic_flag busy; /* the one thing that changes: somebody runs in `workspace` */
 };
 
 /* Why a solver does not run a task, NULL if it does. */

@@ -5,12 +5,12 @@
 #include "attend/task/extent.h"
 
 static const attn__operand operands[ATTN_ARRAY_TABLE] = {
-    [ATTN_ARRAY_Q] = ATTN__OP_Q,         [ATTN_ARRAY_K] = ATTN__OP_K,       [ATTN_ARRAY_V] = ATTN__OP_V,
-    [ATTN_ARRAY_BIAS] = ATTN__OP_BIAS,   [ATTN_ARRAY_MASK] = ATTN__OP_MASK, [ATTN_ARRAY_LENS] = ATTN__OP_LENS,
-    [ATTN_ARRAY_W] = ATTN__OP_W,         [ATTN_ARRAY_W2] = ATTN__OP_W,      [ATTN_ARRAY_O] = ATTN__OP_O,
-    [ATTN_ARRAY_LSE] = ATTN__OP_LSE,     [ATTN_ARRAY_DOUT] = ATTN__OP_DOUT, [ATTN_ARRAY_DQ] = ATTN__OP_DQ,
-    [ATTN_ARRAY_DK] = ATTN__OP_DK,       [ATTN_ARRAY_DV] = ATTN__OP_DV,     [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
-    [ATTN_ARRAY_DW] = ATTN__OP_W,        [ATTN_ARRAY_DW2] = ATTN__OP_W,
+    [ATTN_ARRAY_Q] = ATTN__OP_Q,       [ATTN_ARRAY_K] = ATTN__OP_K,       [ATTN_ARRAY_V] = ATTN__OP_V,
+    [ATTN_ARRAY_BIAS] = ATTN__OP_BIAS, [ATTN_ARRAY_MASK] = ATTN__OP_MASK, [ATTN_ARRAY_LENS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_W] = ATTN__OP_W,       [ATTN_ARRAY_W2] = ATTN__OP_W,      [ATTN_ARRAY_O] = ATTN__OP_O,
+    [ATTN_ARRAY_LSE] = ATTN__OP_LSE,   [ATTN_ARRAY_DOUT] = ATTN__OP_DOUT, [ATTN_ARRAY_DQ] = ATTN__OP_DQ,
+    [ATTN_ARRAY_DK] = ATTN__OP_DK,     [ATTN_ARRAY_DV] = ATTN__OP_DV,     [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
+    [ATTN_ARRAY_DW] = ATTN__OP_W,      [ATTN_ARRAY_DW2] = ATTN__OP_W,
 };
 
 static bool is_output(const attn__task *task, attn_array array)

@@ -73,8 +73,9 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
         return attn__fail(context, ATTN_ARGUMENT, "mask_fill %g is not finite (0 leaves masked keys out)",
                           p->mask_fill);
     if (p->mask_fill != 0 && p->normalise != ATTN_SOFTMAX)
-        return attn__fail(context, ATTN_ARGUMENT, "mask_fill is a score before softmax; other normalisations leave "
-                                                  "masked keys out");
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "mask_fill is a score before softmax; other normalisations leave "
+                          "masked keys out");
     if (!(p->dropout >= 0 && p->dropout < 1))
         return attn__fail(context, ATTN_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
     return ATTN_OK;
@@ -82,10 +83,10 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
 
 static attn_status check_wishes(attn_context *context, const attn_problem *p)
 {
-    const unsigned gradients = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
-                               ATTN_WANT_DW;
-    const unsigned known = gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WANT_LSE |
-                           ATTN_WANT_WEIGHTS;
+    const unsigned gradients =
+        ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES | ATTN_WANT_DW;
+    const unsigned known =
+        gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     if (p->with & ~known)
         return attn__fail(context, ATTN_ARGUMENT, "with has unknown bits 0x%x", p->with & ~known);
     if (p->direction != ATTN_BACKWARD)
@@ -97,8 +98,9 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     if ((p->with & ATTN_WANT_DTABLES) && p->nrelatives == 0)
         return attn__fail(context, ATTN_ARGUMENT, "gradients of relative tables are wanted, but there are none");
     if ((p->with & ATTN_WANT_DW) && !attn__operand_used(p, ATTN__OP_W))
-        return attn__fail(context, ATTN_ARGUMENT, "the gradient of w is wanted, but only additive and concatenation "
-                                                  "scores have w");
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "the gradient of w is wanted, but only additive and concatenation "
+                          "scores have w");
     return ATTN_OK;
 }
 
@@ -115,9 +117,10 @@ static attn_status check_w(attn_context *context, const attn_problem *p)
     }
     if (still < 0 || !attn__operand_used(p, ATTN__OP_W))
         return ATTN_OK;
-    return attn__fail(context, ATTN_SHAPE, "dim %d (CONTRACT, length %lld): w has no stride, but additive and "
-                                           "concatenation scores have a w for each channel", still,
-                      (long long)p->dims[still].n);
+    return attn__fail(context, ATTN_SHAPE,
+                      "dim %d (CONTRACT, length %lld): w has no stride, but additive and "
+                      "concatenation scores have a w for each channel",
+                      still, (long long)p->dims[still].n);
 }
 
 static bool is_gradient(attn__operand op)
@@ -139,10 +142,11 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
             continue;
         if (is_gradient(op) && !p->own_grad_strides)
             continue;
-        return attn__fail(context, ATTN_SHAPE, "dim %d (%s, length %lld): %s has stride %lld, but %s does not move "
-                                               "along %s dims", i, attn__role_name(dim->role), (long long)dim->n,
-                          attn__operand_table[op].name, (long long)stride, attn__operand_table[op].name,
-                          attn__role_name(dim->role));
+        return attn__fail(context, ATTN_SHAPE,
+                          "dim %d (%s, length %lld): %s has stride %lld, but %s does not move "
+                          "along %s dims",
+                          i, attn__role_name(dim->role), (long long)dim->n, attn__operand_table[op].name,
+                          (long long)stride, attn__operand_table[op].name, attn__role_name(dim->role));
     }
     return ATTN_OK;
 }

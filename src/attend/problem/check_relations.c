@@ -31,9 +31,10 @@ static attn_status check_window_numbers(attn_context *context, const attn_proble
         return attn__fail(context, ATTN_SHAPE, "window %d: its positions overflow", i);
     int64_t taps = p->dims[w->key_dim].n, dilation = or_one(w->dilation);
     if (w->border == ATTN_BORDER_SHIFT && p->dims[w->query_dim].n > 0 && w->size < taps * dilation)
-        return attn__fail(context, ATTN_SHAPE, "window %d: %lld taps with dilation %lld do not fit inside %lld "
-                                               "positions, so it cannot be shifted inwards (dim %d)", i,
-                          (long long)taps, (long long)dilation, (long long)w->size, w->key_dim);
+        return attn__fail(context, ATTN_SHAPE,
+                          "window %d: %lld taps with dilation %lld do not fit inside %lld "
+                          "positions, so it cannot be shifted inwards (dim %d)",
+                          i, (long long)taps, (long long)dilation, (long long)w->size, w->key_dim);
     return ATTN_OK;
 }
 
@@ -70,16 +71,18 @@ static attn_status check_pair(attn_context *context, const attn_problem *p, int 
         return status;
     const attn_window *w = attn__window_of(p, key_dim);
     if (w && w->query_dim != query_dim)
-        return attn__fail(context, ATTN_ARGUMENT, "%s pairs key dim %d with query dim %d, but its window slides along "
-                                                  "query dim %d", what, key_dim, query_dim, w->query_dim);
+        return attn__fail(context, ATTN_ARGUMENT,
+                          "%s pairs key dim %d with query dim %d, but its window slides along "
+                          "query dim %d",
+                          what, key_dim, query_dim, w->query_dim);
     return ATTN_OK;
 }
 
 static attn_status check_pick(attn_context *context, const attn_problem *p, int i)
 {
     const attn_pick *pick = &p->picks[i];
-    if (pick->dim < 0 || pick->dim >= p->ndims || (p->dims[pick->dim].role != ATTN_BATCH &&
-                                                   p->dims[pick->dim].role != ATTN_QUERY))
+    if (pick->dim < 0 || pick->dim >= p->ndims ||
+        (p->dims[pick->dim].role != ATTN_BATCH && p->dims[pick->dim].role != ATTN_QUERY))
         return attn__fail(context, ATTN_ARGUMENT, "pick %d: dim %d is not a BATCH or QUERY dim", i, pick->dim);
     for (int other = 0; other < i; other++)
         if (p->picks[other].dim == pick->dim)

@@ -37,9 +37,10 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
     int64_t reach = 0;
     for (int i = 0; i < p->ndims; i++)
         if (!stretch(&reach, attn__operand_length(p, i, op), attn__stride(&p->dims[i], op)))
-            return attn__fail(context, ATTN_SHAPE, "dim %d (length %lld): with its stride %lld the size of %s overflows",
-                              i, (long long)attn__operand_length(p, i, op),
-                              (long long)attn__stride(&p->dims[i], op), attn__operand_table[op].name);
+            return attn__fail(context, ATTN_SHAPE,
+                              "dim %d (length %lld): with its stride %lld the size of %s overflows", i,
+                              (long long)attn__operand_length(p, i, op), (long long)attn__stride(&p->dims[i], op),
+                              attn__operand_table[op].name);
     int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p->dtype, op));
     if (reach > most / size)
         return attn__fail(context, ATTN_SHAPE, "the bytes of %s overflow", attn__operand_table[op].name);
@@ -93,12 +94,14 @@ static attn_status report(attn_context *context, const attn_problem *p, const ch
     if (first < 0 || second < 0)
         return attn__fail(context, ATTN_SHAPE, "%s: two rows share an element", name);
     if (first == second)
-        return attn__fail(context, ATTN_SHAPE, "%s: the indices of dim %d (%s, length %lld) share elements of this "
-                                               "output; its stride is 0", name, first,
-                          attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
-    return attn__fail(context, ATTN_SHAPE, "%s: its strides let dims %d (%s, length %lld) and %d (%s, length %lld) "
-                                           "meet in one element of this output", name, first,
-                      attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
+        return attn__fail(context, ATTN_SHAPE,
+                          "%s: the indices of dim %d (%s, length %lld) share elements of this "
+                          "output; its stride is 0",
+                          name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
+    return attn__fail(context, ATTN_SHAPE,
+                      "%s: its strides let dims %d (%s, length %lld) and %d (%s, length %lld) "
+                      "meet in one element of this output",
+                      name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
                       attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
 }
 
@@ -135,7 +138,9 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
 {
     static const struct {
         attn__operand wanted, like;
-    } pairs[] = {{ATTN__OP_DQ, ATTN__OP_Q}, {ATTN__OP_DK, ATTN__OP_K}, {ATTN__OP_DV, ATTN__OP_V},
+    } pairs[] = {{ATTN__OP_DQ, ATTN__OP_Q},
+                 {ATTN__OP_DK, ATTN__OP_K},
+                 {ATTN__OP_DV, ATTN__OP_V},
                  {ATTN__OP_DBIAS, ATTN__OP_BIAS}};
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < sizeof pairs / sizeof *pairs; i++) {

@@ -9,9 +9,10 @@ static attn_status check_strides(attn_context *context, const attn_problem *p, i
     for (int d = 0; d < p->ndims; d++) {
         attn_role role = p->dims[d].role;
         if (r->stride[d] != 0 && role != ATTN_BATCH && role != attn__table_role(r))
-            return attn__fail(context, ATTN_SHAPE, "relative table %d has stride %lld along dim %d, but it does not "
-                                                   "move along %s dims", i, (long long)r->stride[d], d,
-                              attn__role_name(role));
+            return attn__fail(context, ATTN_SHAPE,
+                              "relative table %d has stride %lld along dim %d, but it does not "
+                              "move along %s dims",
+                              i, (long long)r->stride[d], d, attn__role_name(role));
     }
     return ATTN_OK;
 }
@@ -93,9 +94,10 @@ static attn_status check_rows(attn_context *context, const attn_problem *p, int 
         return ATTN_OK;
     if (__builtin_add_overflow(reach.low, r->offset, &low) || __builtin_add_overflow(reach.high, r->offset, &high) ||
         low < 0 || high >= r->rows)
-        return attn__fail(context, ATTN_SHAPE, "relative table %d has %lld rows, but positions from %lld to %lld with "
-                                               "offset %lld are read (query dim %d, key dim %d)", i,
-                          (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset,
+        return attn__fail(context, ATTN_SHAPE,
+                          "relative table %d has %lld rows, but positions from %lld to %lld with "
+                          "offset %lld are read (query dim %d, key dim %d)",
+                          i, (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset,
                           r->query_dim, r->key_dim);
     return ATTN_OK;
 }

@@ -51,9 +51,9 @@ typedef enum attn__feature {
     ATTN__FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) ATTN__FEATURE_SCORE_##NAME,
-    ATTN_SCORES(ATTN_X) /* in their order: ATTN__FEATURE_SCORE_DOT + score */
+        ATTN_SCORES(ATTN_X) /* in their order: ATTN__FEATURE_SCORE_DOT + score */
 #undef ATTN_X
-        ATTN__FEATURES
+    ATTN__FEATURES
 } attn__feature;
 
 _Static_assert(ATTN__FEATURES <= 64, "a phrase keeps its features in 64 bits");
@@ -62,11 +62,11 @@ enum { ATTN__PHRASE_LENGTHS = 7 };
 
 typedef struct attn__phrase {
     attn__form form;
-    int nlengths;                          /* of axis, tied, window: 256x256 */
+    int nlengths; /* of axis, tied, window: 256x256 */
     int64_t lengths[ATTN__PHRASE_LENGTHS];
-    int64_t letter['z' - 'a' + 1];         /* -1: not given */
-    int64_t taps_x;                        /* of window's w7x5; -1: as taps_y */
-    uint64_t features;                     /* bits 1 << attn__feature */
+    int64_t letter['z' - 'a' + 1]; /* -1: not given */
+    int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
+    uint64_t features;             /* bits 1 << attn__feature */
     double dropout, fill, scale;
     int64_t lo, hi, axis;
 } attn__phrase;

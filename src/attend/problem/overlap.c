@@ -15,9 +15,9 @@ __extension__ typedef unsigned __int128 wide; /* of products of two strides */
 
 typedef struct search {
     int n;
-    attn__span spans[ATTN_MAX_DIMS + 1];  /* strides positive, descending */
-    int64_t reach[ATTN_MAX_DIMS + 2];     /* of the spans from i on */
-    int64_t gcd[ATTN_MAX_DIMS + 2];       /* of their strides */
+    attn__span spans[ATTN_MAX_DIMS + 1]; /* strides positive, descending */
+    int64_t reach[ATTN_MAX_DIMS + 2];    /* of the spans from i on */
+    int64_t gcd[ATTN_MAX_DIMS + 2];      /* of their strides */
     int64_t x[ATTN_MAX_DIMS + 1];
     int budget;
 } search;

@@ -7,17 +7,17 @@
 static attn_status fill_heads(attn_problem *problem, const attn__phrase *s)
 {
     int64_t queries = attn__phrase_letter(s, 'q', 1), heads = attn__phrase_letter(s, 'h', 1);
-    return attn_problem_heads(problem, &(attn_heads){
-                                           .batch = attn__phrase_letter(s, 'b', 1),
-                                           .heads = heads,
-                                           .queries = queries,
-                                           .keys = attn__phrase_letter(s, 'k', queries),
-                                           .dim = attn__phrase_letter(s, 'd', 1),
-                                           .kv_heads = attn__phrase_letter(s, 'g', heads),
-                                           .dim_value = attn__phrase_letter(s, 'v', 0),
-                                           .layout = attn__phrase_has(s, ATTN__FEATURE_BHTD) ? ATTN_LAYOUT_BHTD
-                                                                                             : ATTN_LAYOUT_BTHD,
-                                       });
+    return attn_problem_heads(
+        problem, &(attn_heads){
+                     .batch = attn__phrase_letter(s, 'b', 1),
+                     .heads = heads,
+                     .queries = queries,
+                     .keys = attn__phrase_letter(s, 'k', queries),
+                     .dim = attn__phrase_letter(s, 'd', 1),
+                     .kv_heads = attn__phrase_letter(s, 'g', heads),
+                     .dim_value = attn__phrase_letter(s, 'v', 0),
+                     .layout = attn__phrase_has(s, ATTN__FEATURE_BHTD) ? ATTN_LAYOUT_BHTD : ATTN_LAYOUT_BTHD,
+                 });
 }
 
 static attn_status fill_axis(attn_problem *problem, const attn__phrase *s)

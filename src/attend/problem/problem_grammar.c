@@ -30,15 +30,21 @@ static const struct {
     ATTN__FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) [ATTN__FEATURE_SCORE_##NAME] = {#name, 0, 0},
-    ATTN_SCORES(ATTN_X)
+        ATTN_SCORES(ATTN_X)
 #undef ATTN_X
 };
 
 /* Features of which one at most may stand. */
 #define BIT(NAME) (UINT64_C(1) << ATTN__FEATURE_##NAME)
 static const uint64_t rivals[] = {
-    BIT(BF16) | BIT(F64), BIT(BIAS) | BIT(BIASK), BIT(PAD) | BIT(MASK), BIT(LENS) | BIT(LENSQ), BIT(BTHD) | BIT(BHTD),
-    BIT(ROW) | BIT(COL) | BIT(AXIS), BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT), BIT(OVER_N) | BIT(KERNEL_SUM),
+    BIT(BF16) | BIT(F64),
+    BIT(BIAS) | BIT(BIASK),
+    BIT(PAD) | BIT(MASK),
+    BIT(LENS) | BIT(LENSQ),
+    BIT(BTHD) | BIT(BHTD),
+    BIT(ROW) | BIT(COL) | BIT(AXIS),
+    BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT),
+    BIT(OVER_N) | BIT(KERNEL_SUM),
     ((UINT64_C(1) << ATTN_SCORE_KINDS) - 1) << ATTN__FEATURE_SCORE_DOT,
 };
 
@@ -269,8 +275,7 @@ static attn_status read_features(reader *r)
 
 /* ------------------------------------------------------------------------------------------------- all */
 
-attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text,
-                               attn_direction direction)
+attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text, attn_direction direction)
 {
     attn__phrase phrase = {.taps_x = -1};
     reader r = {.context = context, .text = text, .at = text, .phrase = &phrase};

@@ -14,9 +14,21 @@ attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t 
         __builtin_mul_overflow(rows, row, &elements))
         return ATTN_ARGUMENT;
     const attn_dim dims[] = {
-        {.role = ATTN_BATCH, .n = heads, .q = dim, .k = dim, .v = dim, .o = dim, .lse = batch * cols,
+        {.role = ATTN_BATCH,
+         .n = heads,
+         .q = dim,
+         .k = dim,
+         .v = dim,
+         .o = dim,
+         .lse = batch * cols,
          .weights = batch * cols * cols},
-        {.role = ATTN_BATCH, .n = batch, .q = head, .k = head, .v = head, .o = head, .lse = cols,
+        {.role = ATTN_BATCH,
+         .n = batch,
+         .q = head,
+         .k = head,
+         .v = head,
+         .o = head,
+         .lse = cols,
          .weights = cols * cols},
         {.role = ATTN_QUERY, .n = cols, .q = token, .o = token, .lse = 1, .weights = cols},
         {.role = ATTN_KEY, .n = cols, .k = token, .v = token, .weights = 1},

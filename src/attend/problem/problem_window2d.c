@@ -22,9 +22,21 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
     int64_t token = w->heads * w->dim, taps = w->window_y * w->window_x;
     int64_t row = w->width * token, q_row = nx * token, image = w->height * row, q_image = ny * q_row;
     const attn_dim dims[] = {
-        {.role = ATTN_BATCH, .n = w->batch, .q = q_image, .k = image, .v = image, .o = q_image,
-         .lse = w->heads * ny * nx, .weights = w->heads * ny * nx * taps},
-        {.role = ATTN_BATCH, .n = w->heads, .q = w->dim, .k = w->dim, .v = w->dim, .o = w->dim, .lse = ny * nx,
+        {.role = ATTN_BATCH,
+         .n = w->batch,
+         .q = q_image,
+         .k = image,
+         .v = image,
+         .o = q_image,
+         .lse = w->heads * ny * nx,
+         .weights = w->heads * ny * nx * taps},
+        {.role = ATTN_BATCH,
+         .n = w->heads,
+         .q = w->dim,
+         .k = w->dim,
+         .v = w->dim,
+         .o = w->dim,
+         .lse = ny * nx,
          .weights = ny * nx * taps},
         {.role = ATTN_QUERY, .n = ny, .q = q_row, .o = q_row, .lse = nx, .weights = nx * taps},
         {.role = ATTN_QUERY, .n = nx, .q = token, .o = token, .lse = 1, .weights = taps},
@@ -37,11 +49,19 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
     for (int i = 0; i < problem->ndims; i++)
         problem->dims[i] = dims[i];
     problem->nwindows = 2;
-    problem->windows[0] = (attn_window){.query_dim = 2, .key_dim = 4, .size = w->height, .step = step,
-                                        .dilation = dilation, .offset = -(w->window_y / 2) * dilation,
+    problem->windows[0] = (attn_window){.query_dim = 2,
+                                        .key_dim = 4,
+                                        .size = w->height,
+                                        .step = step,
+                                        .dilation = dilation,
+                                        .offset = -(w->window_y / 2) * dilation,
                                         .border = w->border};
-    problem->windows[1] = (attn_window){.query_dim = 3, .key_dim = 5, .size = w->width, .step = step,
-                                        .dilation = dilation, .offset = -(w->window_x / 2) * dilation,
+    problem->windows[1] = (attn_window){.query_dim = 3,
+                                        .key_dim = 5,
+                                        .size = w->width,
+                                        .step = step,
+                                        .dilation = dilation,
+                                        .offset = -(w->window_x / 2) * dilation,
                                         .border = w->border};
     return ATTN_OK;
 }

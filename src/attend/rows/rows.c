@@ -90,7 +90,8 @@ const float *attn__side_read(const attn__side *side, const void *base, int64_t o
     if (side->direct)
         return (const float *)base + offset;
     for (int64_t c = 0; c < side->n; c++)
-        scratch[c] = side->offset[c] == ATTN__NOWHERE ? 0 : (float)attn__load(side->dtype, base, offset + side->offset[c]);
+        scratch[c] =
+            side->offset[c] == ATTN__NOWHERE ? 0 : (float)attn__load(side->dtype, base, offset + side->offset[c]);
     return scratch;
 }
 

@@ -19,8 +19,19 @@ typedef struct attn__side {
     int64_t *offset; /* of the recipe's memory; NULL where direct */
 } attn__side;
 
-enum { ATTN__SIDE_Q, ATTN__SIDE_K, ATTN__SIDE_V, ATTN__SIDE_O, ATTN__SIDE_W, ATTN__SIDE_DQ, ATTN__SIDE_DK,
-       ATTN__SIDE_DV, ATTN__SIDE_DOUT, ATTN__SIDE_TABLE, ATTN__SIDES = ATTN__SIDE_TABLE + ATTN_MAX_RELATIVE };
+enum {
+    ATTN__SIDE_Q,
+    ATTN__SIDE_K,
+    ATTN__SIDE_V,
+    ATTN__SIDE_O,
+    ATTN__SIDE_W,
+    ATTN__SIDE_DQ,
+    ATTN__SIDE_DK,
+    ATTN__SIDE_DV,
+    ATTN__SIDE_DOUT,
+    ATTN__SIDE_TABLE,
+    ATTN__SIDES = ATTN__SIDE_TABLE + ATTN_MAX_RELATIVE
+};
 
 /* The recipe's data. */
 typedef struct attn__rows_plan {
@@ -37,13 +48,13 @@ typedef struct attn__rows {
     const attn__rows_plan *plan;
     const attn_arrays *arrays;
     attn__row row;
-    const float *q, *w, *w2;      /* of the row */
-    const float *k, *v;           /* of the key */
+    const float *q, *w, *w2;               /* of the row */
+    const float *k, *v;                    /* of the key */
     const float *table[ATTN_MAX_RELATIVE]; /* rows read for the key */
     float *scratch[ATTN__SIDES];
     float *w2_scratch;
-    float *sum;                   /* forward: of the output.  backward: dq */
-    float *dk, *spare;            /* backward */
+    float *sum;        /* forward: of the output.  backward: dq */
+    float *dk, *spare; /* backward */
 } attn__rows;
 
 size_t attn__rows_share(const attn__task *task);

@@ -49,7 +49,8 @@ static void finish(attn__rows *r, const state *s)
         r->plan->kernel->scale((float)(1 / whole), r->sum, n);
     attn__side_write(&r->plan->side[ATTN__SIDE_O], r->arrays->o, r->row.offset[ATTN__OP_O], r->sum);
     if (p->with & ATTN_WANT_LSE)
-        ((float *)r->arrays->lse)[r->row.offset[ATTN__OP_LSE]] = empty ? -INFINITY : (float)((double)s->max + log(whole));
+        ((float *)r->arrays->lse)[r->row.offset[ATTN__OP_LSE]] =
+            empty ? -INFINITY : (float)((double)s->max + log(whole));
 }
 
 typedef struct job {

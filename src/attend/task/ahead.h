@@ -20,9 +20,9 @@ typedef struct attn__ahead {
         int64_t step, rows, lines; /* lines of one run of a row */
         int64_t runs, run_step;    /* runs of one row, bytes from one to the next */
     } stream[ATTN__AHEAD_STREAMS];
-    int streams, now;  /* how many; the one at hand, ... */
+    int streams, now;       /* how many; the one at hand, ... */
     int64_t row, run, line; /* ... its next row, run of that and line of that */
-    int64_t each;      /* lines of one portion */
+    int64_t each;           /* lines of one portion */
 } attn__ahead;
 
 /* Empties it. */

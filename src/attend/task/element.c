@@ -38,8 +38,8 @@ void attn__gather(const attn__group *group, const attn__strides *strides, attn_d
             out[e] = attn__load(dtype, base, o.offset + e * step);
 }
 
-void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base,
-                   int64_t offset, const double *in)
+void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base, int64_t offset,
+                   const double *in)
 {
     odometer o = start(group, strides, offset);
     int64_t step = strides->at[group->n - 1];

@@ -8,16 +8,15 @@
 
 static bool is_wanted(const attn__task *task, int which)
 {
-    static const unsigned bits[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS, ATTN_WANT_DW,
-                                    ATTN_WANT_DW};
+    static const unsigned bits[] = {ATTN_WANT_DQ,    ATTN_WANT_DK, ATTN_WANT_DV,
+                                    ATTN_WANT_DBIAS, ATTN_WANT_DW, ATTN_WANT_DW};
     const attn_problem *p = &task->problem;
     if (which >= ATTN__SUM_TABLE)
         return (p->with & ATTN_WANT_DTABLES) && which - ATTN__SUM_TABLE < p->nrelatives;
     return (p->with & bits[which]) && (which != ATTN__SUM_W2 || attn__score_of(p)->vectors > 1);
 }
 
-static const attn__operand operands[] = {ATTN__OP_DQ,    ATTN__OP_DK, ATTN__OP_DV,
-                                         ATTN__OP_DBIAS, ATTN__OP_W,  ATTN__OP_W};
+static const attn__operand operands[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS, ATTN__OP_W, ATTN__OP_W};
 
 static attn__extent extent_of(const attn__task *task, int which)
 {
@@ -104,8 +103,8 @@ bool attn__sums_apart(const attn__task *task, int batch_axis)
     for (int which = 0; which < ATTN__SUMS; which++) {
         if (!is_wanted(task, which))
             continue;
-        int64_t stride = which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE]
-                                                  : attn__stride(&axis->dim, operands[which]);
+        int64_t stride =
+            which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE] : attn__stride(&axis->dim, operands[which]);
         apart = apart && stride != 0;
     }
     return apart;

@@ -9,8 +9,16 @@
 #include "attend/task/element.h"
 
 /* dq dk dv dbias dw dw2, then the tables. */
-enum { ATTN__SUM_Q, ATTN__SUM_K, ATTN__SUM_V, ATTN__SUM_BIAS, ATTN__SUM_W, ATTN__SUM_W2, ATTN__SUM_TABLE,
-       ATTN__SUMS = ATTN__SUM_TABLE + ATTN_MAX_RELATIVE };
+enum {
+    ATTN__SUM_Q,
+    ATTN__SUM_K,
+    ATTN__SUM_V,
+    ATTN__SUM_BIAS,
+    ATTN__SUM_W,
+    ATTN__SUM_W2,
+    ATTN__SUM_TABLE,
+    ATTN__SUMS = ATTN__SUM_TABLE + ATTN_MAX_RELATIVE
+};
 
 typedef struct attn__sums {
     double *at[ATTN__SUMS]; /* of offset 0; NULL where the gradient is not wanted */

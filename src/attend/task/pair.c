@@ -149,8 +149,12 @@ static double table_terms(attn__pair *pair, const attn__spot *spot)
 
 static attn__score_rows score_rows(const attn__pair *pair)
 {
-    return (attn__score_rows){.n = pair->task->contract.size, .q = pair->qs, .k = pair->ks, .w = pair->ws,
-                              .w2 = pair->w2s, .width = pair->task->problem.width};
+    return (attn__score_rows){.n = pair->task->contract.size,
+                              .q = pair->qs,
+                              .k = pair->ks,
+                              .w = pair->ws,
+                              .w2 = pair->w2s,
+                              .width = pair->task->problem.width};
 }
 
 double attn__pair_score(attn__pair *pair, const attn__spot *spot)

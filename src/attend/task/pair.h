@@ -15,9 +15,9 @@ typedef struct attn__pair {
     const attn_arrays *arrays;
     attn_dtype dtype, side; /* of q k v o, and of bias, tables and w */
     attn__strides q, k, w, v, table[ATTN_MAX_RELATIVE];
-    double *qs, *ks, *ws, *w2s;          /* contract */
-    double *dqs, *dks, *dws, *dw2s;      /* contract; gradients */
-    double *vs, *sum, *douts;            /* value */
+    double *qs, *ks, *ws, *w2s;           /* contract */
+    double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
+    double *vs, *sum, *douts;             /* value */
     double *table_row[ATTN_MAX_RELATIVE]; /* contract or value: the row read last, 0 outside [begin, end) */
 } attn__pair;
 

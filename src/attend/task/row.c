@@ -39,8 +39,8 @@ void attn__row_at(attn__row *row, const attn__task *task, const attn_arrays *arr
     if (task->has_lens)
         row->len = arrays->lens[row->offset[ATTN__OP_LENS]];
     if (task->has_dropout)
-        row->key = attn__dropout_key(p->seed + arrays->seed_offset, p->stream,
-                                     attn__drop_row(&arrays->drop_rows, drop));
+        row->key =
+            attn__dropout_key(p->seed + arrays->seed_offset, p->stream, attn__drop_row(&arrays->drop_rows, drop));
 }
 
 double attn__row_keep(const attn__row *row, const attn__spot *spot)

@@ -12,12 +12,12 @@
 typedef struct attn__row {
     const attn__task *task;
     const attn_arrays *arrays;
-    int64_t index[ATTN_MAX_DIMS];            /* of the query axes */
-    int64_t offset[ATTN__OPERANDS];          /* of the row in each operand */
-    int64_t table[ATTN_MAX_RELATIVE];        /* of its batch in each table */
-    int64_t base[ATTN_MAX_WINDOWS];          /* position of tap 0 */
-    int64_t len;                             /* keys of lens_dim from here on are masked */
-    uint64_t key;                            /* dropout's key of the row */
+    int64_t index[ATTN_MAX_DIMS];     /* of the query axes */
+    int64_t offset[ATTN__OPERANDS];   /* of the row in each operand */
+    int64_t table[ATTN_MAX_RELATIVE]; /* of its batch in each table */
+    int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 */
+    int64_t len;                      /* keys of lens_dim from here on are masked */
+    uint64_t key;                     /* dropout's key of the row */
 } attn__row;
 
 typedef enum attn__spot_kind {

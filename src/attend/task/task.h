@@ -18,11 +18,11 @@
 #include "base/cpu.h"
 
 typedef struct attn__axis {
-    attn_dim dim;                             /* length and strides; role is the group's */
-    int64_t table[ATTN_MAX_RELATIVE];         /* stride in each relative table (BATCH, CONTRACT, VALUE) */
-    int64_t drop;                             /* weight of the index in the dropout row or column */
-    int pick;                                 /* index into problem.picks, or -1 */
-    int source;                               /* a dim of the problem that this one came from, or -1 */
+    attn_dim dim;                     /* length and strides; role is the group's */
+    int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (BATCH, CONTRACT, VALUE) */
+    int64_t drop;                     /* weight of the index in the dropout row or column */
+    int pick;                         /* index into problem.picks, or -1 */
+    int source;                       /* a dim of the problem that this one came from, or -1 */
 } attn__axis;
 
 typedef struct attn__group {

@@ -134,6 +134,10 @@ static unsigned adds_often(const attn__task *task)
 }
 
 const attn__solver attn__solver_wide_backward = {
-    .name = "wide_backward", .refuse = refuse, .cost = cost, .adds_often = adds_often, .plan = plan,
+    .name = "wide_backward",
+    .refuse = refuse,
+    .cost = cost,
+    .adds_often = adds_often,
+    .plan = plan,
     .apply = attn__wide_backward,
 };

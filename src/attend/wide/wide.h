@@ -25,9 +25,9 @@ enum { ATTN__WIDE_CHUNK = 64, ATTN__WIDE_PARTS_CHUNK = 128 };
 /* Runs of adjacent channels inside one operand: a chunk is copied run by run. */
 typedef struct attn__wide_operand {
     const attn__group *channels; /* NULL: adjacent, all of them */
-    size_t stride;   /* of the operand, see ATTN__STRIDE */
+    size_t stride;               /* of the operand, see ATTN__STRIDE */
     attn_dtype dtype;
-    int64_t run;     /* adjacent channels; 1: none are */
+    int64_t run; /* adjacent channels; 1: none are */
 } attn__wide_operand;
 
 attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype);
@@ -64,8 +64,8 @@ void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void
                     int64_t first, int64_t n, const float *tile, int64_t ld);
 
 /* Adds a chunk of rows to what is to be brought in: the runs of one row may lie pages apart. */
-void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
-                     int64_t rows, int64_t first, int64_t n);
+void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at, int64_t rows,
+                     int64_t first, int64_t n);
 
 /* tile->run(whole) in portions that the first cache likes, with a part of `ahead` after each register tile; how many
  * parts those are. */
@@ -78,13 +78,12 @@ typedef struct attn__wide {
     const attn__channels_kernel *sums;
     int64_t channels, values; /* of a whole head; `flash` has those of a chunk */
     int64_t key_blocks;
-    bool sums_apart;          /* the output cannot hold partial sums: they are kept in scratch memory */
+    bool sums_apart;                /* the output cannot hold partial sums: they are kept in scratch memory */
     const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
-    attn__flash *flash;       /* sizes of blocks, axes with limits */
+    attn__flash *flash;             /* sizes of blocks, axes with limits */
 } attn__wide;
 
-void attn__wide_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
-                        void *workspace);
+void attn__wide_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace);
 /* Bytes of one thread. */
 size_t attn__wide_bytes(const attn__wide *wide, const attn__task *task);
 

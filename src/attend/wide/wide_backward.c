@@ -111,8 +111,7 @@ static void clear_item(void *user, int64_t number, int thread)
     }
 }
 
-void attn__wide_backward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
-                         void *workspace)
+void attn__wide_backward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
 {
     const attn__wide_back *wide = recipe->data;
     work w = {.task = task, .wide = wide, .arrays = arrays, .workspace = workspace};

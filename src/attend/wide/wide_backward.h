@@ -22,9 +22,9 @@ typedef struct attn__wide_back {
     const attn__channels_kernel *sums;
     int64_t chunk;
     int64_t waves;
-    bool once;     /* each gradient is written once, not added to */
-    bool in_turn;  /* the blocks of one batch item may write the same elements */
-    bool may_hide; /* pairs may be masked or dropped */
+    bool once;                      /* each gradient is written once, not added to */
+    bool in_turn;                   /* the blocks of one batch item may write the same elements */
+    bool may_hide;                  /* pairs may be masked or dropped */
     const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
 } attn__wide_back;
 

@@ -41,8 +41,8 @@ size_t attn__wide_block_place(const attn__wide_back *w, void *memory, attn__wide
 
 static bool copy(attn__wide_block *x, const side *s, int64_t first, int64_t n)
 {
-    return attn__wide_copy(s->operand, x->wide->back.lanes, s->base, s->at, s->rows, first, n, s->panel,
-                           x->wide->chunk, x->table);
+    return attn__wide_copy(s->operand, x->wide->back.lanes, s->base, s->at, s->rows, first, n, s->panel, x->wide->chunk,
+                           x->table);
 }
 
 static void want(attn__wide_block *x, const side *s, int64_t first, int64_t channels)
@@ -68,8 +68,16 @@ static void add_scores(attn__wide_block *x, const side *queries, const side *key
     want(x, queries, first + n, channels);
     want(x, keys, first + n, channels);
     attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, queries->rows, columns, n));
-    attn__tile_args args = {.m = queries->rows, .n = columns, .k = n, .a = queries->panel, .am = x->wide->chunk,
-                            .ak = 1, .b = keys->panel, .ldb = p->strip, .c = out, .ldc = p->strip,
+    attn__tile_args args = {.m = queries->rows,
+                            .n = columns,
+                            .k = n,
+                            .a = queries->panel,
+                            .am = x->wide->chunk,
+                            .ak = 1,
+                            .b = keys->panel,
+                            .ldb = p->strip,
+                            .c = out,
+                            .ldc = p->strip,
                             .accumulate = first > 0};
     attn__wide_multiply(p->tile, &args, &x->ahead);
 }
@@ -98,8 +106,14 @@ static attn__wide_rows rows_of(const side *s)
 static void score_in_stream(scoring *s, const side *with)
 {
     attn__wide_block *x = s->x;
-    attn__wide_scores scores = {.a = rows_of(&s->queries), .b = rows_of(&s->keys), .factor = s->factor,
-                                .channels = s->channels, .dots = x->dots, .strips = 1, .plain = score_chunk, .user = s};
+    attn__wide_scores scores = {.a = rows_of(&s->queries),
+                                .b = rows_of(&s->keys),
+                                .factor = s->factor,
+                                .channels = s->channels,
+                                .dots = x->dots,
+                                .strips = 1,
+                                .plain = score_chunk,
+                                .user = s};
     scores.strip[0] = (attn__wide_strip){0, attn__pieces(s->keys.rows, ATTN__PARTS_SIDE), s->out, x->wide->back.strip};
     if (with)
         scores.with = rows_of(with);
@@ -114,8 +128,8 @@ static void add_deltas(attn__wide_block *x, const scoring *s, const side *o)
         score_chunk((void *)(uintptr_t)s, first, n);
         copy(x, o, first, n);
         for (int64_t r = 0; r < run->tile_n; r++)
-            run->m.delta[r] += run->plan->backward->dot(s->queries.panel + r * x->wide->chunk,
-                                                        o->panel + r * x->wide->chunk, n);
+            run->m.delta[r] +=
+                run->plan->backward->dot(s->queries.panel + r * x->wide->chunk, o->panel + r * x->wide->chunk, n);
     }
 }
 
@@ -132,16 +146,24 @@ static void score(attn__wide_block *x)
 {
     attn__back_run *run = &x->run;
     const attn__back_plan *p = run->plan;
-    scoring s = {x, {&x->q, run->arrays->q, run->m.q_at, run->tile_n, run->m.q},
-                 {&x->k, run->arrays->k, run->m.k_at, run->block_n, run->m.kt}, p->d, p->score_scale, run->m.s};
+    scoring s = {x,
+                 {&x->q, run->arrays->q, run->m.q_at, run->tile_n, run->m.q},
+                 {&x->k, run->arrays->k, run->m.k_at, run->block_n, run->m.kt},
+                 p->d,
+                 p->score_scale,
+                 run->m.s};
     if (x->wide->unit)
         score_in_stream(&s, NULL);
     for (int64_t first = 0; first < p->d && !x->wide->unit; first += x->wide->chunk)
         score_chunk(&s, first, x->wide->chunk);
     if (!(run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS)))
         return;
-    scoring ds = {x, {&x->dout, run->arrays->dout, run->m.dout_at, run->tile_n, run->m.dout},
-                  {&x->v, run->arrays->v, run->m.v_at, run->block_n, run->m.vt}, p->dv, 1.0f, run->m.ds};
+    scoring ds = {x,
+                  {&x->dout, run->arrays->dout, run->m.dout_at, run->tile_n, run->m.dout},
+                  {&x->v, run->arrays->v, run->m.v_at, run->block_n, run->m.vt},
+                  p->dv,
+                  1.0f,
+                  run->m.ds};
     side o = {&x->o, run->arrays->o, run->m.o_at, run->tile_n, x->o_rows};
     memset(run->m.delta, 0, (size_t)run->tile_n * sizeof(float));
     if (x->wide->unit)
@@ -188,8 +210,8 @@ typedef struct gradient {
     side in, out;
     int64_t channels;
     const float *weight;
-    bool across;     /* weight(i, j) = weight[j * strip + i]: the sum runs over queries */
-    uint8_t counts;  /* the bit of `alive` that tells which pairs take part */
+    bool across;    /* weight(i, j) = weight[j * strip + i]: the sum runs over queries */
+    uint8_t counts; /* the bit of `alive` that tells which pairs take part */
     const float *factor;
 } gradient;
 
@@ -226,9 +248,16 @@ static void add_chunk(void *user, int64_t first, int64_t n)
     attn__wide_want(&x->ahead, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
     want(x, &g->in, first + n, g->channels);
     attn__ahead_divide(&x->ahead, attn__wide_portions(p->tile, g->out.rows, columns, g->in.rows));
-    attn__tile_args args = {.m = g->out.rows, .n = columns, .k = g->in.rows, .a = g->weight,
-                            .am = g->across ? 1 : p->strip, .ak = g->across ? p->strip : 1, .b = g->in.panel,
-                            .ldb = w->chunk, .c = g->out.panel, .ldc = w->chunk};
+    attn__tile_args args = {.m = g->out.rows,
+                            .n = columns,
+                            .k = g->in.rows,
+                            .a = g->weight,
+                            .am = g->across ? 1 : p->strip,
+                            .ak = g->across ? p->strip : 1,
+                            .b = g->in.panel,
+                            .ldb = w->chunk,
+                            .c = g->out.panel,
+                            .ldc = w->chunk};
     if (finite || !w->may_hide)
         attn__wide_multiply(p->tile, &args, &x->ahead);
     else
@@ -243,12 +272,15 @@ static bool add_in_stream(adding *a)
     const gradient *g = a->g;
     attn__wide_stream *stream = &a->x->stream;
     int64_t ld = a->x->wide->back.strip;
-    attn__wide_products products = {.in = rows_of(&g->in), .out = rows_of(&g->out), .channels = g->channels,
-                                    .factor = g->factor, .was = a->x->wide->once ? NULL : a->x->ones,
-                                    .plain = add_chunk, .user = a};
-    bool finite = g->across
-                      ? attn__wide_stream_weights(stream, g->weight, ld, g->in.rows, 0, g->out.rows)
-                      : attn__wide_stream_weights_along(stream, g->weight, ld, g->in.rows, g->out.rows);
+    attn__wide_products products = {.in = rows_of(&g->in),
+                                    .out = rows_of(&g->out),
+                                    .channels = g->channels,
+                                    .factor = g->factor,
+                                    .was = a->x->wide->once ? NULL : a->x->ones,
+                                    .plain = add_chunk,
+                                    .user = a};
+    bool finite = g->across ? attn__wide_stream_weights(stream, g->weight, ld, g->in.rows, 0, g->out.rows)
+                            : attn__wide_stream_weights_along(stream, g->weight, ld, g->in.rows, g->out.rows);
     if (finite)
         attn__wide_stream_products(stream, &products);
     return finite;
@@ -273,18 +305,33 @@ static void add_gradients(attn__wide_block *x)
     int64_t nq = run->tile_n, nk = run->block_n;
     if (run->want & ATTN__BACK_V) {
         attn__back_walk(&task->key, ATTN__STRIDE(dim.dv), run->block, nk, run->item.at.dv, m->dv_at);
-        add_gradient(x, &(gradient){{&x->dout, a->dout, m->dout_at, nq, m->dout}, {&x->dv, a->dv, m->dv_at, nk, m->dv},
-                                    p->dv, m->s, true, 2, x->ones});
+        add_gradient(x, &(gradient){{&x->dout, a->dout, m->dout_at, nq, m->dout},
+                                    {&x->dv, a->dv, m->dv_at, nk, m->dv},
+                                    p->dv,
+                                    m->s,
+                                    true,
+                                    2,
+                                    x->ones});
     }
     if (run->want & ATTN__BACK_K) {
         attn__back_walk(&task->key, ATTN__STRIDE(dim.dk), run->block, nk, run->item.at.dk, m->dk_at);
-        add_gradient(x, &(gradient){{&x->q, a->q, m->q_at, nq, m->q}, {&x->dk, a->dk, m->dk_at, nk, m->dk},
-                                    p->d, m->ds, true, 1, x->scale});
+        add_gradient(x, &(gradient){{&x->q, a->q, m->q_at, nq, m->q},
+                                    {&x->dk, a->dk, m->dk_at, nk, m->dk},
+                                    p->d,
+                                    m->ds,
+                                    true,
+                                    1,
+                                    x->scale});
     }
     if (run->want & ATTN__BACK_Q) {
         attn__back_walk(&task->query, ATTN__STRIDE(dim.dq), run->tile, nq, run->item.at.dq, m->dq_at);
-        add_gradient(x, &(gradient){{&x->k, a->k, m->k_at, nk, m->k}, {&x->dq, a->dq, m->dq_at, nq, m->dq},
-                                    p->d, m->ds, false, 1, x->scale});
+        add_gradient(x, &(gradient){{&x->k, a->k, m->k_at, nk, m->k},
+                                    {&x->dq, a->dq, m->dq_at, nq, m->dq},
+                                    p->d,
+                                    m->ds,
+                                    false,
+                                    1,
+                                    x->scale});
     }
 }
 

@@ -75,12 +75,22 @@ void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_
     attn__ahead_divide(&x->ahead, t->subtiles * (w->flash->parts ? 1 : (b->keys + rows - 1) / rows));
 }
 
-static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n, bool accumulate)
+static void add_scores(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n,
+                       bool accumulate)
 {
     const attn__flash *f = x->t.flash;
-    attn__tile_args args = {.m = b->keys, .n = sub.width, .k = n, .a = x->t.s.k, .am = f->ldk, .ak = 1,
-                            .b = x->t.s.q + sub.lane * n, .ldb = sub.width, .c = x->s + sub.lane * b->packed,
-                            .ldc = sub.width, .accumulate = accumulate, .aside = {attn__ahead_fetch, &x->ahead}};
+    attn__tile_args args = {.m = b->keys,
+                            .n = sub.width,
+                            .k = n,
+                            .a = x->t.s.k,
+                            .am = f->ldk,
+                            .ak = 1,
+                            .b = x->t.s.q + sub.lane * n,
+                            .ldb = sub.width,
+                            .c = x->s + sub.lane * b->packed,
+                            .ldc = sub.width,
+                            .accumulate = accumulate,
+                            .aside = {attn__ahead_fetch, &x->ahead}};
     f->tile->run(&args);
 }
 
@@ -162,8 +172,16 @@ static void multiply(attn__wide_item *x, const attn__flash_keys *b, attn__flash_
 {
     const attn__flash *f = x->t.flash;
     int64_t columns = attn__wide_whole_lanes(f, n);
-    attn__tile_args args = {.m = sub.lanes, .n = columns, .k = b->keys, .a = x->t.s.s, .am = 1, .ak = sub.width,
-                            .b = x->t.s.v, .ldb = f->ldv, .c = x->t.s.o, .ldc = columns};
+    attn__tile_args args = {.m = sub.lanes,
+                            .n = columns,
+                            .k = b->keys,
+                            .a = x->t.s.s,
+                            .am = 1,
+                            .ak = sub.width,
+                            .b = x->t.s.v,
+                            .ldb = f->ldv,
+                            .c = x->t.s.o,
+                            .ldc = columns};
     attn__wide_multiply(f->tile, &args, &x->ahead);
 }
 
@@ -194,8 +212,8 @@ static void multiply_carefully(attn__wide_item *x, const attn__flash_keys *b, at
 {
     const attn__flash *f = x->t.flash;
     int64_t columns = attn__wide_whole_lanes(f, n), from = 0;
-    attn__tile_args args = {.m = sub.lanes, .n = columns, .am = 1, .ak = sub.width, .ldb = f->ldv, .c = x->t.s.o,
-                            .ldc = columns};
+    attn__tile_args args = {
+        .m = sub.lanes, .n = columns, .am = 1, .ak = sub.width, .ldb = f->ldv, .c = x->t.s.o, .ldc = columns};
     for (int64_t key = 0; key <= b->keys; key++) {
         if (key < b->keys && row_is_finite(x->t.s.v + key * f->ldv, n))
             continue;
@@ -331,7 +349,8 @@ static void run_item(void *user, int64_t number, int thread)
     const attn__task *task = j->task;
     const attn__flash *f = j->wide->flash;
     int64_t batch = number / f->query_blocks, block = f->query_blocks - 1 - number % f->query_blocks;
-    attn__wide_item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block}, .wide = j->wide};
+    attn__wide_item x = {.t = {.task = task, .flash = f, .arrays = j->arrays, .first = block * f->query_block},
+                         .wide = j->wide};
     place(j->wide, task, j->workspace + (size_t)thread * j->each, &x);
     x.t.count = attn__least(task->query.size - x.t.first, f->query_block);
     x.t.next_batch = -1;
@@ -352,8 +371,7 @@ static void run_item(void *user, int64_t number, int thread)
     finish(&x);
 }
 
-void attn__wide_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
-                        void *workspace)
+void attn__wide_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
 {
     job j = {.task = task, .wide = recipe->data, .arrays = arrays, .workspace = workspace};
     j.each = attn__wide_bytes(j.wide, task);

@@ -14,14 +14,15 @@ void attn__wide_score_in_stream(attn__wide_item *x, attn__flash_keys *b, attn__w
     attn__wide_looking l = {x, b};
     attn__wide_scores scores = {.a = {&x->k, t->arrays->k, t->s.k_at, b->keys},
                                 .b = {&x->q, t->arrays->q, t->s.q_at, t->count},
-                                .factor = (float)(t->task->problem.scale * log2_e), .channels = x->wide->channels,
-                                .plain = plain, .user = &l};
+                                .factor = (float)(t->task->problem.scale * log2_e),
+                                .channels = x->wide->channels,
+                                .plain = plain,
+                                .user = &l};
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         if (attn__wide_sees(x, b, i))
-            scores.strip[scores.strips++] =
-                (attn__wide_strip){sub.lane / ATTN__PARTS_SIDE, sub.width / ATTN__PARTS_SIDE,
-                                   x->s + sub.lane * b->packed, sub.width};
+            scores.strip[scores.strips++] = (attn__wide_strip){
+                sub.lane / ATTN__PARTS_SIDE, sub.width / ATTN__PARTS_SIDE, x->s + sub.lane * b->packed, sub.width};
     }
     attn__wide_stream_scores(&x->stream, &scores);
 }
@@ -51,8 +52,11 @@ bool attn__wide_add_values_in_stream(attn__wide_item *x, attn__flash_keys *b, at
     const attn__flash_item *t = &x->t;
     attn__wide_looking l = {x, b};
     attn__wide_products products = {.in = {&x->v, t->arrays->v, t->s.v_at, b->keys},
-                                    .out = {.operand = &x->o, .base = t->arrays->o}, .channels = x->wide->values,
-                                    .factor = x->factor, .plain = plain, .user = &l};
+                                    .out = {.operand = &x->o, .base = t->arrays->o},
+                                    .channels = x->wide->values,
+                                    .factor = x->factor,
+                                    .plain = plain,
+                                    .user = &l};
     if (!x->weights_finite || !neighbours_see(x, b, &products))
         return false;
     bool started = false;

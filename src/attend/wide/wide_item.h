@@ -11,13 +11,13 @@ typedef struct attn__wide_item {
     attn__flash_item t;
     const attn__wide *wide;
     attn__wide_operand q, k, v, o;
-    float *s;        /* scores, then weights, of all subtiles: [subtile][key_block][width] */
-    uint8_t *hidden; /* the same */
+    float *s;           /* scores, then weights, of all subtiles: [subtile][key_block][width] */
+    uint8_t *hidden;    /* the same */
     attn__parts_side p; /* weights as A, of all subtiles */
-    float *sums;     /* [query_block][values] where the output cannot hold them */
+    float *sums;        /* [query_block][values] where the output cannot hold them */
     int64_t *sums_at;
     float *factor, *was; /* of the output's rows */
-    int64_t *table;  /* offsets of a chunk's channels */
+    int64_t *table;      /* offsets of a chunk's channels */
     attn__ahead ahead;
     attn__wide_stream stream;
     bool weights_finite; /* those of the stream */

@@ -79,8 +79,8 @@ typedef bool split_fn(const attn__parts_rows *rows, const attn__parts_side *to);
 /* Tiles are `unit` channels wide, and `next` numbers apart. */
 static bool split(const split_args *s, split_fn *fn, attn__parts_side to, int64_t unit, int64_t next)
 {
-    attn__parts_rows rows = {.dtype = s->x->dtype, .row_at = s->at, .rows = s->rows, .factor = 1.0f,
-                             .parts = s->flash->nparts};
+    attn__parts_rows rows = {
+        .dtype = s->x->dtype, .row_at = s->at, .rows = s->rows, .factor = 1.0f, .parts = s->flash->nparts};
     if (!splits_in_place(s->x, s->first, s->n, unit)) {
         attn__wide_copy(s->x, s->flash->lanes, s->base, s->at, s->rows, s->first, s->n, s->panel, s->ld, s->table);
         rows.data = s->panel;
@@ -135,8 +135,8 @@ void attn__wide_gather(const attn__wide_operand *x, const attn__lanes_kernel *la
     }
 }
 
-static void put_run(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at,
-                    int64_t rows, int64_t n, const float *tile, int64_t ld)
+static void put_run(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at, int64_t rows,
+                    int64_t n, const float *tile, int64_t ld)
 {
     for (int64_t r = 0; r < rows; r++, tile += ld) {
         if (x->dtype == ATTN_BF16) {
@@ -160,8 +160,8 @@ void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void
 }
 
 /* Chunks of runs of unlike lengths, or of single channels, are left to the machine. */
-void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at,
-                     int64_t rows, int64_t first, int64_t n)
+void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at, int64_t rows,
+                     int64_t first, int64_t n)
 {
     int64_t run = run_from(x, first, n), size = (int64_t)attn_dtype_size(x->dtype);
     const char *start = n > 0 ? attn__wide_at(x, base, first) : base;

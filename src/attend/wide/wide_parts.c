@@ -15,8 +15,12 @@ void attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64
     attn__wide_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, q, t->s.q, f->channels, x->table);
     f->parts->turn(q->data, t->padded / ATTN__PARTS_SIDE * q->block / ATTN__PARTS_TILE);
     attn__wide_look_ahead(x, b, first + n);
-    attn__parts_args args = {.m = attn__pieces(b->keys, ATTN__PARTS_SIDE), .k = attn__pieces(n, ATTN__PARTS_DEPTH),
-                             .parts = f->nparts, .a = *k, .b = *q, .accumulate = first > 0};
+    attn__parts_args args = {.m = attn__pieces(b->keys, ATTN__PARTS_SIDE),
+                             .k = attn__pieces(n, ATTN__PARTS_DEPTH),
+                             .parts = f->nparts,
+                             .a = *k,
+                             .b = *q,
+                             .accumulate = first > 0};
     for (int64_t i = 0; i < t->subtiles; i++) {
         if (!attn__wide_sees(x, b, i))
             continue;
@@ -35,8 +39,13 @@ void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, att
     const attn__flash *f = x->t.flash;
     attn__parts_side to = x->p;
     to.data += sub.lane / ATTN__PARTS_SIDE * to.block;
-    attn__parts_rows p = {.data = x->t.s.s, .dtype = ATTN_F32, .ld = sub.width, .rows = b->keys, .columns = sub.width,
-                          .factor = 1.0f, .parts = f->nparts};
+    attn__parts_rows p = {.data = x->t.s.s,
+                          .dtype = ATTN_F32,
+                          .ld = sub.width,
+                          .rows = b->keys,
+                          .columns = sub.width,
+                          .factor = 1.0f,
+                          .parts = f->nparts};
     f->parts->split_pairs(&p, &to);
     f->parts->turn(to.data, sub.width / ATTN__PARTS_SIDE * to.block / ATTN__PARTS_TILE);
 }
@@ -60,9 +69,14 @@ void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t fir
 void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n)
 {
     const attn__flash *f = x->t.flash;
-    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE, .n = attn__pieces(n, ATTN__PARTS_SIDE),
-                             .k = attn__pieces(b->keys, ATTN__PARTS_DEPTH), .parts = f->nparts, .a = x->p,
-                             .b = x->t.s.v_tiles, .c = x->t.s.o, .ldc = attn__wide_whole_lanes(f, n)};
+    attn__parts_args args = {.m = sub.width / ATTN__PARTS_SIDE,
+                             .n = attn__pieces(n, ATTN__PARTS_SIDE),
+                             .k = attn__pieces(b->keys, ATTN__PARTS_DEPTH),
+                             .parts = f->nparts,
+                             .a = x->p,
+                             .b = x->t.s.v_tiles,
+                             .c = x->t.s.o,
+                             .ldc = attn__wide_whole_lanes(f, n)};
     args.a.data += sub.lane / ATTN__PARTS_SIDE * args.a.block;
     f->parts->run(&args);
     attn__ahead_fetch(&x->ahead);

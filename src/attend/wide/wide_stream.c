@@ -103,8 +103,11 @@ static void multiply_scores(attn__wide_stream *s, const attn__wide_scores *x, in
 {
     int at = (int)(first / CHUNK % 2);
     attn__parts_side b = attn__parts_packed(s->tiles[at][1], steps, PARTS);
-    attn__parts_args args = {.m = attn__pieces(x->a.rows, SIDE), .k = steps, .parts = PARTS,
-                             .a = attn__parts_packed(s->tiles[at][0], steps, PARTS), .accumulate = first > 0};
+    attn__parts_args args = {.m = attn__pieces(x->a.rows, SIDE),
+                             .k = steps,
+                             .parts = PARTS,
+                             .a = attn__parts_packed(s->tiles[at][0], steps, PARTS),
+                             .accumulate = first > 0};
     for (int i = 0; i < x->strips; i++) {
         args.b = b;
         args.b.data += x->strip[i].block * b.block;
@@ -148,8 +151,8 @@ static void feed_products(attn__wide_stream *s, const attn__wide_products *x, in
     attn__feed_drain *d = &s->feed.drain;
     s->feed.sides = product_sides(s, x, first, s->feed.side);
     s->feed.nexts = product_sides(s, x, first + CHUNK, s->feed.next);
-    *d = (attn__feed_drain){.ld = CHUNK, .row_at = x->out.at, .factor = x->factor + x->first,
-                            .was = x->was ? x->was + x->first : NULL};
+    *d = (attn__feed_drain){
+        .ld = CHUNK, .row_at = x->out.at, .factor = x->factor + x->first, .was = x->was ? x->was + x->first : NULL};
     if (drained >= 0) {
         const float *at[ATTN__FEED_STEPS];
         d->rows = x->out.rows;
@@ -168,9 +171,14 @@ static void multiply_chunk(attn__wide_stream *s, const attn__wide_products *x, i
 {
     int at = (int)(first / CHUNK % 2);
     int64_t steps = attn__pieces(x->in.rows, DEPTH);
-    attn__parts_args args = {.m = attn__pieces(x->out.rows, SIDE), .n = columns / SIDE, .k = steps, .parts = PARTS,
-                             .a = s->weights, .b = attn__parts_packed(s->tiles[at][0], steps, PARTS),
-                             .c = s->sums[at], .ldc = CHUNK};
+    attn__parts_args args = {.m = attn__pieces(x->out.rows, SIDE),
+                             .n = columns / SIDE,
+                             .k = steps,
+                             .parts = PARTS,
+                             .a = s->weights,
+                             .b = attn__parts_packed(s->tiles[at][0], steps, PARTS),
+                             .c = s->sums[at],
+                             .ldc = CHUNK};
     args.a.data += x->first / SIDE * args.a.block;
     s->unit->run_beside(&args, &s->feed.beside);
 }
@@ -200,8 +208,8 @@ bool attn__wide_stream_weights(attn__wide_stream *s, const float *x, int64_t ld,
 {
     attn__parts_side to = s->weights;
     to.data += first / SIDE * to.block;
-    attn__parts_rows from = {.data = x, .dtype = ATTN_F32, .ld = ld, .rows = depth, .columns = rows, .factor = 1.0f,
-                             .parts = PARTS};
+    attn__parts_rows from = {
+        .data = x, .dtype = ATTN_F32, .ld = ld, .rows = depth, .columns = rows, .factor = 1.0f, .parts = PARTS};
     bool finite = s->unit->split_pairs(&from, &to);
     s->unit->turn(to.data, attn__pieces(rows, SIDE) * to.block / ATTN__PARTS_TILE);
     return finite;
@@ -209,7 +217,7 @@ bool attn__wide_stream_weights(attn__wide_stream *s, const float *x, int64_t ld,
 
 bool attn__wide_stream_weights_along(attn__wide_stream *s, const float *x, int64_t ld, int64_t depth, int64_t rows)
 {
-    attn__parts_rows from = {.data = x, .dtype = ATTN_F32, .ld = ld, .rows = rows, .columns = depth, .factor = 1.0f,
-                             .parts = PARTS};
+    attn__parts_rows from = {
+        .data = x, .dtype = ATTN_F32, .ld = ld, .rows = rows, .columns = depth, .factor = 1.0f, .parts = PARTS};
     return s->unit->split_rows(&from, &s->weights);
 }

@@ -75,8 +75,8 @@ typedef struct attn__local_pass {
     int64_t strip_phases;       /* of the strips: the step by query, else 1 */
     int64_t ld;                 /* of a strip's row */
     int64_t modulus[ATTN__LOCAL_AXES], divisor[ATTN__LOCAL_AXES], slots; /* slot of a line: at / divisor % modulus */
-    int64_t pairs, entries;     /* at most, of a block */
-    int64_t items;              /* of one batch index */
+    int64_t pairs, entries;                                              /* at most, of a block */
+    int64_t items;                                                       /* of one batch index */
 } attn__local_pass;
 
 /* The recipe's data. */
@@ -89,19 +89,19 @@ typedef struct attn__local {
     int free_axis[ATTN_MAX_DIMS];            /* QUERY axes without a window */
     int64_t free;                            /* their product */
     int64_t channels, values;
-    int heads;                               /* of an item, and its lanes: the last batch axis is a multiple of */
-    int64_t woven;                           /* one of them is 1 */
-    bool masked, by_pairs;                   /* mask or lengths; they differ from query to query */
-    int lens_axis;                           /* that the lengths cut */
-    float kept;                              /* factor of weights that dropout keeps */
+    int heads;             /* of an item, and its lanes: the last batch axis is a multiple of */
+    int64_t woven;         /* one of them is 1 */
+    bool masked, by_pairs; /* mask or lengths; they differ from query to query */
+    int lens_axis;         /* that the lengths cut */
+    float kept;            /* factor of weights that dropout keeps */
     bool has_table[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES]; /* of attn_relative_kind */
-    const int64_t *channel[ATTN__OPERANDS];  /* offsets of channels, NULL where adjacent */
-    int64_t unit;                            /* lanes from tap to tap along the lanes' axis */
-    bool once;                               /* backward in one pass */
-    attn__local_pass pass[ATTN__LOCAL_PASSES]; /* by query, by key, both at once */
+    const int64_t *channel[ATTN__OPERANDS];              /* offsets of channels, NULL where adjacent */
+    int64_t unit;                                        /* lanes from tap to tap along the lanes' axis */
+    bool once;                                           /* backward in one pass */
+    attn__local_pass pass[ATTN__LOCAL_PASSES];           /* by query, by key, both at once */
     const int64_t *table_channel[ATTN_MAX_RELATIVE];     /* INT64_MIN where the table does not serve the channel */
     int64_t table_floats, table_at[ATTN__LOCAL_KINDS][ATTN__LOCAL_AXES];
-    size_t share, slot_share;                /* bytes: of a thread, of a slot of shared sums */
+    size_t share, slot_share; /* bytes: of a thread, of a slot of shared sums */
     int64_t memory[];
 } attn__local;
 
@@ -123,9 +123,9 @@ typedef struct attn__local_pair {
     int64_t tap[ATTN__LOCAL_AXES]; /* of the outer axes */
     int64_t bias;                  /* offset of the line's bias, the lanes' axis left out */
     int64_t dbias;
-    int64_t mask, lens, position;  /* the same for these, and where the line of keys lies on lens_axis */
-    bool outside;                  /* no such line of keys: a zero border */
-    uint32_t column;               /* dropout's, of the outer axes */
+    int64_t mask, lens, position; /* the same for these, and where the line of keys lies on lens_axis */
+    bool outside;                 /* no such line of keys: a zero border */
+    uint32_t column;              /* dropout's, of the outer axes */
 } attn__local_pair;
 
 /* Lines of keys that a line of queries meets together, so that it comes into the first cache once for all of them. */
@@ -141,18 +141,18 @@ typedef struct attn__local_recent {
 /* What the pass for all gradients keeps beside.  Rows are as long as a strip, lane x being query x of the tile; but
  * gradients under way lie in blocks of [channels][width]. */
 typedef struct attn__local_once {
-    int64_t *key_at, *query_at;     /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
+    int64_t *key_at, *query_at; /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
     int64_t *zeros;
     int32_t *number;
-    attn__local_block *keys;        /* the taps that reach a block of keys */
-    bool *fill;                     /* a block of queries to be filled with marks first: its neighbours have other taps */
-    float *q, *dout, *lse, *delta;  /* of the line */
-    float *dq, *dk, *dv;            /* of the line; of lines of keys, as slots */
+    attn__local_block *keys; /* the taps that reach a block of keys */
+    bool *fill;              /* a block of queries to be filled with marks first: its neighbours have other taps */
+    float *q, *dout, *lse, *delta; /* of the line */
+    float *dq, *dk, *dv;           /* of the line; of lines of keys, as slots */
     attn__local_recent recent[ATTN__LOCAL_TOGETHER];
-    float *terms, *pair_terms;      /* of tables: [tap], and [pair] */
+    float *terms, *pair_terms; /* of tables: [tap], and [pair] */
     float *margin, *pair_margin;
-    float *marks;                   /* a block's row of them */
-    int64_t far;                    /* lanes from a query to the last key that it meets */
+    float *marks; /* a block's row of them */
+    int64_t far;  /* lanes from a query to the last key that it meets */
 } attn__local_once;
 
 /* One thread's memory, cut for one pass. */
@@ -160,13 +160,13 @@ typedef struct attn__local_scratch {
     attn__local_list list[ATTN__LOCAL_AXES];
     attn__local_pair *pair;
     attn__local_block *block;
-    int32_t *from, *to, *moved, *number;  /* of queries, by cell of the lanes or strips; of entries */
-    int64_t *a_at, *b_at, *row_at;        /* of entries: in the strips, and among from and to */
-    int64_t *rows_at;                     /* of entries: in `rows` */
-    int64_t *flag_at;                     /* of entries: in `flags` */
-    float *flags, *lane_flags;            /* 0 at masked keys: by query of each slot, by key of the lanes */
-    uint32_t *column, *drop_key;          /* dropout: of entries; low and high halves, like lse and delta */
-    int64_t *shift, *phase;               /* of the block's taps: lanes further in the strip, and which strip */
+    int32_t *from, *to, *moved, *number; /* of queries, by cell of the lanes or strips; of entries */
+    int64_t *a_at, *b_at, *row_at;       /* of entries: in the strips, and among from and to */
+    int64_t *rows_at;                    /* of entries: in `rows` */
+    int64_t *flag_at;                    /* of entries: in `flags` */
+    float *flags, *lane_flags;           /* 0 at masked keys: by query of each slot, by key of the lanes */
+    uint32_t *column, *drop_key;         /* dropout: of entries; low and high halves, like lse and delta */
+    int64_t *shift, *phase;              /* of the block's taps: lanes further in the strip, and which strip */
     int64_t *tag, *offset;
     float *a, *b;                         /* strips: k and v, or q and dout */
     float *rows;                          /* by key: lse and delta of each slot */
@@ -176,9 +176,9 @@ typedef struct attn__local_scratch {
     float *lane_a, *lane_b, *lane_o, *out_a, *out_b, *old; /* [channels][width] */
     float *lane_terms, *margin, *pair_margin;
     float *m, *l, *factor, *ones, *lse, *delta;
-    float *line;                          /* strips under way */
-    float *table;                         /* of the batch index: see table_at */
-    double *table_sums;                   /* their gradients */
+    float *line;        /* strips under way */
+    float *table;       /* of the batch index: see table_at */
+    double *table_sums; /* their gradients */
     attn__local_once once;
 } attn__local_scratch;
 
@@ -193,24 +193,24 @@ typedef struct attn__local_work {
     const attn__local *local;
     const attn__local_pass *pass;
     const attn_arrays *arrays;
-    attn__sums sums;                  /* shared gradients of the slot */
+    attn__sums sums; /* shared gradients of the slot */
     attn__local_scratch s;
     int64_t batch;
-    int64_t batch_at[ATTN__OPERANDS]; /* offsets of the batch index */
+    int64_t batch_at[ATTN__OPERANDS];    /* offsets of the batch index */
     int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
     bool tables_read;
-    bool described;                   /* the tile, by an earlier item of the same one */
+    bool described; /* the tile, by an earlier item of the same one */
     int64_t described_item;
-    uint64_t batch_row;               /* its part of dropout's row numbers */
-    int64_t cell0, phase;             /* the tile's first lane, and the phase of its lanes */
-    int64_t live;                     /* lanes of the tile */
-    int64_t line_at[ATTN__OPERANDS];  /* of the line in the lanes */
-    int64_t index[ATTN_MAX_DIMS];     /* of its QUERY axes, or positions of the outer axes */
-    int64_t free;                     /* index of its free QUERY axes; by query */
+    uint64_t batch_row;              /* its part of dropout's row numbers */
+    int64_t cell0, phase;            /* the tile's first lane, and the phase of its lanes */
+    int64_t live;                    /* lanes of the tile */
+    int64_t line_at[ATTN__OPERANDS]; /* of the line in the lanes */
+    int64_t index[ATTN_MAX_DIMS];    /* of its QUERY axes, or positions of the outer axes */
+    int64_t free;                    /* index of its free QUERY axes; by query */
     int64_t pairs;
-    int64_t cell, lanes;              /* the block: first lane in the tile, lanes that live */
+    int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
     attn__local_block now;
-    int64_t stride;                   /* between its taps */
+    int64_t stride; /* between its taps */
 } attn__local_work;
 
 /* Between the arrays of woven heads. */

@@ -51,13 +51,13 @@ static void find_bands(attn__local_axis *axis, const attn__task *task)
         if (b->key_dim != axis->key)
             continue;
         if (b->lo != INT64_MIN)
-            axis->low = attn__most(axis->low, __builtin_sub_overflow(b->lo, offset, &lo)
-                                                  ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
-                                                  : ceil_div(lo, dilation));
+            axis->low =
+                attn__most(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
+                                                                                 : ceil_div(lo, dilation));
         if (b->hi != INT64_MAX)
             axis->high = attn__least(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
-                                                 ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
-                                                 : floor_div(hi, dilation) + 1);
+                                                     ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
+                                                     : floor_div(hi, dilation) + 1);
     }
 }
 
@@ -83,8 +83,12 @@ static int related_query(const attn_problem *p, int key)
 
 static attn_window whole_axis(const attn__task *task, int query, int key)
 {
-    return (attn_window){.query_dim = query, .key_dim = key, .size = task->key.axis[key].dim.n, .step = 1,
-                         .dilation = 1, .border = ATTN_BORDER_SHIFT};
+    return (attn_window){.query_dim = query,
+                         .key_dim = key,
+                         .size = task->key.axis[key].dim.n,
+                         .step = 1,
+                         .dilation = 1,
+                         .border = ATTN_BORDER_SHIFT};
 }
 
 int attn__local_windows(const attn__task *task, attn_window windows[ATTN__LOCAL_AXES])

@@ -29,7 +29,8 @@ static uint64_t line_row(const attn__local_work *work, const int64_t *at, int64_
 }
 
 /* Keys of `n` queries from `first` on: low halves, and high ones `apart` further. */
-static void fill_keys(const attn__local_work *work, uint64_t row, int64_t first, int64_t n, uint32_t *out, int64_t apart)
+static void fill_keys(const attn__local_work *work, uint64_t row, int64_t first, int64_t n, uint32_t *out,
+                      int64_t apart)
 {
     const attn_problem *p = &work->task->problem;
     uint64_t seed = p->seed + work->arrays->seed_offset, step = (uint64_t)lane_queries(work)->drop;
@@ -82,9 +83,14 @@ void attn__local_drop(attn__local_work *work, float *s)
 {
     bool by_key = work->pass->by_key;
     const uint32_t *keys = work->s.drop_key + (by_key ? work->cell : 0);
-    attn__taps_drop d = {.taps = work->pairs * work->now.n, .column = work->s.column, .weight = tap_weight(work),
+    attn__taps_drop d = {.taps = work->pairs * work->now.n,
+                         .column = work->s.column,
+                         .weight = tap_weight(work),
                          .threshold = attn__dropout_threshold(work->task->problem.dropout),
-                         .moved = work->s.moved + work->cell, .shift = work->s.row_at, .key_at = work->s.rows_at,
-                         .key_low = keys, .key_high = keys + (by_key ? work->pass->ld : work->local->taps->width)};
+                         .moved = work->s.moved + work->cell,
+                         .shift = work->s.row_at,
+                         .key_at = work->s.rows_at,
+                         .key_low = keys,
+                         .key_high = keys + (by_key ? work->pass->ld : work->local->taps->width)};
     work->local->taps->drop(s, &d);
 }

@@ -24,8 +24,8 @@ void attn__local_masks_plan(attn__local *local, const attn__task *task)
 typedef struct line {
     const uint8_t *mask; /* of position 0 of the lanes' axis, or NULL */
     int64_t stride;
-    int64_t size;        /* of the lanes' axis */
-    int64_t len;         /* along the lanes' axis */
+    int64_t size; /* of the lanes' axis */
+    int64_t len;  /* along the lanes' axis */
 } line;
 
 static line line_of(const attn__local_work *work, int64_t mask, int64_t lens, int64_t position)
@@ -111,8 +111,8 @@ static void mask_lanes(attn__local_work *work, const attn__local_pair *pair, int
 static void flag_lanes(attn__local_work *work)
 {
     const attn__local_axis *axis = &work->local->axis[work->local->naxes - 1];
-    line l = line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS],
-                     outer_position(work, work->index));
+    line l =
+        line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS], outer_position(work, work->index));
     for (int64_t w = 0; w < work->local->taps->width; w++) {
         int64_t cell = (work->cell0 + work->cell + w) / work->local->woven;
         work->s.lane_flags[w] = takes_part(&l, cell * axis->window.step + work->phase);
@@ -127,7 +127,8 @@ void attn__local_mask(attn__local_work *work, float *s)
         flag_lanes(work);
     for (int64_t p = 0; p < work->pairs; p++)
         for (int64_t k = 0; k < work->now.n; k++, e++) {
-            const float *flags = work->pass->by_key ? work->s.lane_flags : work->s.flags + work->s.flag_at[e] + work->cell;
+            const float *flags =
+                work->pass->by_key ? work->s.lane_flags : work->s.flags + work->s.flag_at[e] + work->cell;
             if (!work->local->by_pairs)
                 lanes->hide(s + e * width, flags, width, -INFINITY);
             else if (!work->s.pair[p].outside)

@@ -116,8 +116,8 @@ static void find_scores(attn__local_work *w, const meeting *m, attn__taps_block 
         local->lanes->hide(w->s.s + e * width, w->s.flags + m->pair->slot * ld + b->offset[e] + x, width, -INFINITY);
     if (!block->ragged)
         return;
-    attn__taps_limit limit = {.taps = b->taps, .number = o->number + tap, .shift = o->zeros, .from = w->s.from + x,
-                              .to = w->s.to + x};
+    attn__taps_limit limit = {
+        .taps = b->taps, .number = o->number + tap, .shift = o->zeros, .from = w->s.from + x, .to = w->s.to + x};
     local->taps->limit(w->s.s, &limit);
 }
 
@@ -129,9 +129,16 @@ static void query_block(attn__local_work *w, const meeting *m, int64_t x)
     const attn__local_block *block = &w->s.block[x / local->taps->width];
     int64_t ld = w->pass->ld, tap = block->first - lane_axis(w)->first, width = local->taps->width;
     int64_t recent = w->pass->recent, at = tap * recent + x - m->recent->start;
-    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit,
+    attn__taps_block b = {.taps = block->n,
+                          .channels = local->channels,
+                          .run = block->n,
+                          .unit = local->unit,
                           .strip = m->k + x,
-                          .offset = o->key_at + tap, .ld = ld, .tile = o->q + x, .tile_ld = ld, .s_ld = width};
+                          .offset = o->key_at + tap,
+                          .ld = ld,
+                          .tile = o->q + x,
+                          .tile_ld = ld,
+                          .s_ld = width};
     find_scores(w, m, &b, x);
     b.channels = local->values;
     b.strip = m->v + x;
@@ -139,15 +146,25 @@ static void query_block(attn__local_work *w, const meeting *m, int64_t x)
     b.factor = 1;
     b.s = w->s.dp;
     local->taps->scores(&b);
-    attn__taps_gradient g = {.taps = block->n, .s = w->s.s, .dp = w->s.dp, .shift = o->zeros, .lse = o->lse + x,
-                             .delta = o->delta + x, .p = m->recent->p + at, .ds = m->recent->ds + at, .ld = recent,
+    attn__taps_gradient g = {.taps = block->n,
+                             .s = w->s.s,
+                             .dp = w->s.dp,
+                             .shift = o->zeros,
+                             .lse = o->lse + x,
+                             .delta = o->delta + x,
+                             .p = m->recent->p + at,
+                             .ds = m->recent->ds + at,
+                             .ld = recent,
                              .marked = block->ragged || local->masked};
     local->taps->gradient(&g);
     if (!m->queries || x < w->pass->left || x >= w->pass->left + w->pass->own)
         return;
     if (local->table_floats)
-        local->taps->margins(&(attn__taps_margins){.taps = block->n, .ds = g.ds, .ds_ld = recent,
-                                                   .by_tap = o->margin + tap * ld + x, .ld = ld,
+        local->taps->margins(&(attn__taps_margins){.taps = block->n,
+                                                   .ds = g.ds,
+                                                   .ds_ld = recent,
+                                                   .by_tap = o->margin + tap * ld + x,
+                                                   .ld = ld,
                                                    .over_taps = o->pair_margin + m->number * ld + x});
     b.channels = local->channels;
     b.strip = m->k + x;
@@ -166,9 +183,16 @@ static void key_block(attn__local_work *w, const meeting *m, int64_t x)
     int64_t from = x - o->far, at = tap * recent + from + o->query_at[tap] - m->recent->start;
     if (block->n == 0)
         return;
-    attn__taps_block b = {.taps = block->n, .channels = local->channels, .run = block->n, .unit = local->unit,
-                          .down = true, .strip = o->q + from,
-                          .offset = o->query_at + tap, .ld = ld, .s = m->recent->ds + at, .s_ld = recent - local->unit};
+    attn__taps_block b = {.taps = block->n,
+                          .channels = local->channels,
+                          .run = block->n,
+                          .unit = local->unit,
+                          .down = true,
+                          .strip = o->q + from,
+                          .offset = o->query_at + tap,
+                          .ld = ld,
+                          .s = m->recent->ds + at,
+                          .s_ld = recent - local->unit};
     if (w->task->problem.with & ATTN_WANT_DK)
         mix(w, &b, m->dk + x * local->channels, block->ragged || local->masked);
     b.channels = local->values;
@@ -231,7 +255,8 @@ static void write_line(attn__local_work *w, attn__operand op, void *base, int64_
 {
     const attn__lanes_kernel *kernel = w->local->lanes;
     const attn__local_axis *axis = lane_axis(w);
-    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE, key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE,
+         key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
     int64_t rows = value ? w->local->values : w->local->channels, left = w->pass->left, width = w->local->taps->width;
     int64_t lanes = w->live - left < w->pass->own ? w->live - left : w->pass->own;
     const attn__axis *side = key ? &w->task->key.axis[axis->key] : &w->task->query.axis[axis->query];
@@ -241,7 +266,11 @@ static void write_line(attn__local_work *w, attn__operand op, void *base, int64_
         w->s.factor[i] = factor;
     blocks += left * rows;
     for (int64_t x = 0; x < lanes; x += width, blocks += width * rows) {
-        attn__lanes_view view = {base, w->task->problem.dtype, w->s.offset + x, w->local->channel[op], rows,
+        attn__lanes_view view = {base,
+                                 w->task->problem.dtype,
+                                 w->s.offset + x,
+                                 w->local->channel[op],
+                                 rows,
                                  lanes - x < width ? lanes - x : width};
         if (!w->task->problem.accumulate) {
             kernel->scatter(&view, blocks, width, w->s.factor);

@@ -80,20 +80,37 @@ static bool has_marks(const attn__local_work *w)
 static void add_scores(attn__local_work *w, bool values, const float *tile, float factor, float *s)
 {
     int64_t width = w->local->taps->width;
-    attn__taps_block b = {.taps = entries_of(w), .channels = values ? w->local->values : w->local->channels,
-                          .run = run_of(w), .unit = w->local->unit, .down = w->pass->by_key, .tile_ld = width,
-                          .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell, .offset = values ? w->s.b_at : w->s.a_at,
-                          .ld = w->pass->ld, .tile = (float *)(uintptr_t)tile, .s = s, .factor = factor};
+    attn__taps_block b = {.taps = entries_of(w),
+                          .channels = values ? w->local->values : w->local->channels,
+                          .run = run_of(w),
+                          .unit = w->local->unit,
+                          .down = w->pass->by_key,
+                          .tile_ld = width,
+                          .s_ld = width,
+                          .strip = (values ? w->s.b : w->s.a) + w->cell,
+                          .offset = values ? w->s.b_at : w->s.a_at,
+                          .ld = w->pass->ld,
+                          .tile = (float *)(uintptr_t)tile,
+                          .s = s,
+                          .factor = factor};
     w->local->taps->scores(&b);
 }
 
 static void mix(attn__local_work *w, bool values, float *weights, float *out)
 {
     int64_t channels = values ? w->local->values : w->local->channels, width = w->local->taps->width;
-    attn__taps_block b = {.taps = entries_of(w), .channels = channels, .run = run_of(w), .unit = w->local->unit,
-                          .down = w->pass->by_key, .tile_ld = width,
-                          .s_ld = width, .strip = (values ? w->s.b : w->s.a) + w->cell,
-                          .offset = values ? w->s.b_at : w->s.a_at, .ld = w->pass->ld, .tile = out, .s = weights};
+    attn__taps_block b = {.taps = entries_of(w),
+                          .channels = channels,
+                          .run = run_of(w),
+                          .unit = w->local->unit,
+                          .down = w->pass->by_key,
+                          .tile_ld = width,
+                          .s_ld = width,
+                          .strip = (values ? w->s.b : w->s.a) + w->cell,
+                          .offset = values ? w->s.b_at : w->s.a_at,
+                          .ld = w->pass->ld,
+                          .tile = out,
+                          .s = weights};
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->local->taps->mix(&b);
     if (!has_marks(w) || w->local->taps->finite(out, padded(w, channels)))
@@ -116,8 +133,11 @@ static void find_scores(attn__local_work *w)
         attn__local_mask(w, w->s.s);
     if (!w->now.ragged)
         return;
-    attn__taps_limit limit = {.taps = entries_of(w), .number = w->s.number, .shift = w->s.row_at,
-                              .from = w->s.from + w->cell, .to = w->s.to + w->cell};
+    attn__taps_limit limit = {.taps = entries_of(w),
+                              .number = w->s.number,
+                              .shift = w->s.row_at,
+                              .from = w->s.from + w->cell,
+                              .to = w->s.to + w->cell};
     w->local->taps->limit(w->s.s, &limit);
 }
 
@@ -190,8 +210,15 @@ static void write_gradient(attn__local_work *w, attn__operand op, void *to, floa
 /* Weights and gradients of scores, in place. */
 static void find_gradients(attn__local_work *w, const float *lse, const float *delta)
 {
-    attn__taps_gradient g = {.taps = entries_of(w), .s = w->s.s, .dp = w->s.dp, .shift = w->s.rows_at, .lse = lse,
-                             .delta = delta, .p = w->s.s, .ds = w->s.dp, .ld = w->local->taps->width,
+    attn__taps_gradient g = {.taps = entries_of(w),
+                             .s = w->s.s,
+                             .dp = w->s.dp,
+                             .shift = w->s.rows_at,
+                             .lse = lse,
+                             .delta = delta,
+                             .p = w->s.s,
+                             .ds = w->s.dp,
+                             .ld = w->local->taps->width,
                              .marked = has_marks(w)};
     w->local->taps->gradient(&g);
 }
@@ -327,8 +354,8 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
     attn__local_divide(j->local, j->task, pass, j->scratch + (size_t)thread * j->local->share, scratch);
     int h = 0;
     do { /* there is one head at least */
-        heads[h] = (attn__local_work){.head = h, .task = j->task, .local = j->local, .pass = pass,
-                                      .arrays = j->arrays, .s = scratch[h]};
+        heads[h] = (attn__local_work){
+            .head = h, .task = j->task, .local = j->local, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->local->slot_share)
             attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->local->slot_share);
     } while (++h < j->local->heads);

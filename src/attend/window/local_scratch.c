@@ -81,7 +81,8 @@ static void take_head(attn__pile *p, const attn__local *local, const attn__local
         s->pair_table[kind] = take_floats(p, local->table_floats ? pass->pairs * most : 0);
 }
 
-static void take_drop_keys(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
+static void take_drop_keys(attn__pile *p, const attn__local *local, const attn__local_pass *pass,
+                           attn__local_scratch *s)
 {
     int64_t rows = pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 2 * local->taps->width;
     s->drop_key = attn__pile_take(p, rows, sizeof(uint32_t));
@@ -110,10 +111,18 @@ static void take_once(attn__pile *p, const attn__local *local, const attn__local
     const struct {
         float **at;
         int64_t rows;
-    } rows[] = {{&o->q, c}, {&o->dout, v}, {&o->lse, 1}, {&o->delta, 1}, {&o->dq, c}, {&o->dk, pass->sums * c},
-                {&o->dv, pass->sums * v}, {&o->terms, tables ? taps : 0},
-                {&o->pair_terms, tables ? pass->pairs : 0}, {&o->margin, tables ? taps : 0},
-                {&o->pair_margin, tables ? pass->pairs : 0}, {&o->marks, 1}};
+    } rows[] = {{&o->q, c},
+                {&o->dout, v},
+                {&o->lse, 1},
+                {&o->delta, 1},
+                {&o->dq, c},
+                {&o->dk, pass->sums * c},
+                {&o->dv, pass->sums * v},
+                {&o->terms, tables ? taps : 0},
+                {&o->pair_terms, tables ? pass->pairs : 0},
+                {&o->margin, tables ? taps : 0},
+                {&o->pair_margin, tables ? pass->pairs : 0},
+                {&o->marks, 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i].at = take_floats(p, rows[i].rows * ld);
     for (int i = 0; i < ATTN__LOCAL_TOGETHER; i++) {

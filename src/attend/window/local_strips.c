@@ -101,8 +101,9 @@ void attn__local_tile_start(attn__local_work *work, int64_t item)
     work->cell0 = tile * pass->own - pass->left;
     int64_t live = pass->cells - work->cell0;
     if (pass->by_key) /* later phases may have one position less */
-        live = (lane_axis(work->local)->window.size - work->phase + pass->phases - 1) / pass->phases * work->local->woven -
-               work->cell0;
+        live =
+            (lane_axis(work->local)->window.size - work->phase + pass->phases - 1) / pass->phases * work->local->woven -
+            work->cell0;
     work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
         work->s.tag[slot] = -1;
@@ -150,7 +151,8 @@ static void read_strip(const attn__local_work *work, const strip *t, float *out)
     begin *= woven;
     end *= woven;
     attn__local_lane_offsets(work, first, step, t->head, end - begin);
-    attn__lanes_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
+    attn__lanes_view view = {
+        (void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
     float *to = begin ? work->s.line : out;
     lanes->gather(&view, to, ld, 1);
     for (int64_t c = 0; c < t->channels; c++) {
@@ -236,7 +238,8 @@ static void read_slot(attn__local_work *work, int64_t slot, const int64_t at[ATT
     if (pass->by_key && work->head == 0)
         read_delta(work, slot, at[ATTN__OP_O]);
     if (pass->by_key)
-        attn__local_read_lse(work, at[ATTN__OP_LSE], work->cell0 / work->local->woven - last_cell(lane_axis(work->local)),
+        attn__local_read_lse(work, at[ATTN__OP_LSE],
+                             work->cell0 / work->local->woven - last_cell(lane_axis(work->local)),
                              work->s.rows + slot * 2 * pass->ld);
     attn__local_tables_of_strip(work, slot);
 }
@@ -246,7 +249,8 @@ static void clear_slot(attn__local_work *work, int64_t slot)
     const attn__local *local = work->local;
     int64_t n = work->pass->strip_phases * work->pass->ld;
     for (int64_t phase = 0; phase < work->pass->strip_phases; phase++) {
-        memset(attn__local_strip(work, false, slot, phase), 0, (size_t)(work->pass->ld * local->channels) * sizeof(float));
+        memset(attn__local_strip(work, false, slot, phase), 0,
+               (size_t)(work->pass->ld * local->channels) * sizeof(float));
         memset(attn__local_strip(work, true, slot, phase), 0, (size_t)(work->pass->ld * local->values) * sizeof(float));
     }
     for (int64_t i = 0; work->local->masked && !work->pass->by_key && i < n; i++)
@@ -429,7 +433,8 @@ static void fetch_line(const attn__local_work *work, attn__operand op, const voi
     int64_t n = key ? outer->window.size : outer->n, size = key ? lanes->window.size : lanes->n;
     const attn_dim *d = key ? &work->task->key.axis[outer->key].dim : &work->task->query.axis[outer->query].dim;
     int64_t element = (int64_t)attn_dtype_size(work->task->problem.dtype), step = key ? lanes->window.step : 1;
-    int64_t offset = work->batch_at[op] + at * attn__stride(d, op), stride = attn__stride(&side_axis(work, op)->dim, op);
+    int64_t offset = work->batch_at[op] + at * attn__stride(d, op),
+            stride = attn__stride(&side_axis(work, op)->dim, op);
     if (at < 0 || at >= n || local->channel[op])
         return;
     int64_t bytes = (attn__operand_table[op].roles & ATTN__IN_VALUE ? local->values : local->channels) * element;
@@ -475,9 +480,10 @@ void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x)
         attn__operand op;
         const void *base;
         int64_t line;
-    } wanted[] = {{ATTN__OP_Q, a->q, line + 1},         {ATTN__OP_DOUT, a->dout, line + 1}, {ATTN__OP_O, a->o, line + 1},
-                  {ATTN__OP_K, a->k, line + 1 + high},  {ATTN__OP_V, a->v, line + 1 + high}, {ATTN__OP_DQ, a->dq, line},
-                  {ATTN__OP_DK, a->dk, line + low},     {ATTN__OP_DV, a->dv, line + low}};
+    } wanted[] = {{ATTN__OP_Q, a->q, line + 1},        {ATTN__OP_DOUT, a->dout, line + 1},
+                  {ATTN__OP_O, a->o, line + 1},        {ATTN__OP_K, a->k, line + 1 + high},
+                  {ATTN__OP_V, a->v, line + 1 + high}, {ATTN__OP_DQ, a->dq, line},
+                  {ATTN__OP_DK, a->dk, line + low},    {ATTN__OP_DV, a->dv, line + low}};
     work->lanes = work->local->taps->width;
     for (int64_t i = pair; i < (int64_t)(sizeof wanted / sizeof *wanted); i += work->pairs)
         if (wanted[i].base)
@@ -491,8 +497,12 @@ static attn__lanes_view view_of(const attn__local_work *work, attn__operand op, 
     int64_t step = attn__local_lane_offset(work, op, woven) - first;
     attn__local_lane_offsets(work, first, step, attn__local_head_stride(work, op), work->lanes);
     int64_t rows = (value ? work->local->values : work->local->channels) * work->local->heads;
-    return (attn__lanes_view){(void *)(uintptr_t)base, work->task->problem.dtype, work->s.offset,
-                              work->local->channel[op], rows, work->lanes};
+    return (attn__lanes_view){(void *)(uintptr_t)base,
+                              work->task->problem.dtype,
+                              work->s.offset,
+                              work->local->channel[op],
+                              rows,
+                              work->lanes};
 }
 
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out)

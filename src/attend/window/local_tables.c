@@ -98,8 +98,16 @@ void attn__local_tables_of_pairs(attn__local_work *work)
 static void multiply(const attn__local_work *work, const float *rows, int64_t m, int64_t channels, const float *strip,
                      int64_t ld, float *out)
 {
-    work->local->tile->run(&(attn__tile_args){.m = m, .n = ld, .k = channels, .a = rows, .am = channels, .ak = 1,
-                                              .b = strip, .ldb = ld, .c = out, .ldc = ld});
+    work->local->tile->run(&(attn__tile_args){.m = m,
+                                              .n = ld,
+                                              .k = channels,
+                                              .a = rows,
+                                              .am = channels,
+                                              .ak = 1,
+                                              .b = strip,
+                                              .ldb = ld,
+                                              .c = out,
+                                              .ldc = ld});
 }
 
 void attn__local_tables_of_strip(attn__local_work *work, int64_t slot)
@@ -173,10 +181,12 @@ void attn__local_strip_terms(attn__local_work *work, attn_relative_kind kind, fl
             int64_t at = work->s.shift[k] + work->cell;
             int64_t tap = work->now.first + k * work->stride - axis->first;
             if (own)
-                local->taps->add_rows(s, 1, work->s.terms[which] + (work->s.pair[p].slot * all + tap) * ld + at, 0, factor);
+                local->taps->add_rows(s, 1, work->s.terms[which] + (work->s.pair[p].slot * all + tap) * ld + at, 0,
+                                      factor);
             if (outer)
-                local->taps->add_rows(s, 1, work->s.pair_rows[which] +
-                                                (p * work->pass->strip_phases + work->s.phase[k]) * ld + at, 0, factor);
+                local->taps->add_rows(
+                    s, 1, work->s.pair_rows[which] + (p * work->pass->strip_phases + work->s.phase[k]) * ld + at, 0,
+                    factor);
         }
 }
 
@@ -243,8 +253,13 @@ static void outer(const attn__local_work *work, const float *rows, int64_t count
                   double *sums)
 {
     int64_t width = work->local->taps->width;
-    work->local->taps->outer(&(attn__taps_outer){.count = count, .channels = channels, .rows = rows, .tile = tile,
-                                                 .rows_ld = width, .tile_ld = width, .sums = sums});
+    work->local->taps->outer(&(attn__taps_outer){.count = count,
+                                                 .channels = channels,
+                                                 .rows = rows,
+                                                 .tile = tile,
+                                                 .rows_ld = width,
+                                                 .tile_ld = width,
+                                                 .sums = sums});
 }
 
 void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind, const float *tile)
@@ -320,12 +335,24 @@ void attn__local_once_margins(attn__local_work *work)
             continue;
         sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
         for (int64_t x = 0; x < lanes; x += width) {
-            local->tile->run(&(attn__tile_args){.m = n, .n = width, .k = count, .a = rows, .am = 1, .ak = n,
-                                                .b = margin + x, .ldb = ld, .c = o->dq + (left + x) * n, .ldc = width,
+            local->tile->run(&(attn__tile_args){.m = n,
+                                                .n = width,
+                                                .k = count,
+                                                .a = rows,
+                                                .am = 1,
+                                                .ak = n,
+                                                .b = margin + x,
+                                                .ldb = ld,
+                                                .c = o->dq + (left + x) * n,
+                                                .ldc = width,
                                                 .accumulate = true});
             if (work->task->problem.with & ATTN_WANT_DTABLES)
-                local->taps->outer(&(attn__taps_outer){.count = count, .channels = n, .rows = margin + x,
-                                                       .tile = o->q + left + x, .rows_ld = ld, .tile_ld = ld,
+                local->taps->outer(&(attn__taps_outer){.count = count,
+                                                       .channels = n,
+                                                       .rows = margin + x,
+                                                       .tile = o->q + left + x,
+                                                       .rows_ld = ld,
+                                                       .tile_ld = ld,
                                                        .sums = sums});
         }
     }

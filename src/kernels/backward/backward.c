@@ -4,7 +4,7 @@
  */
 #include "kernels/backward/backward.h"
 
-#define KERNEL_TYPE attn__backward_kernel
+#define KERNEL_TYPE    attn__backward_kernel
 #define KERNEL_OF(set) attn__backward_##set
 #include "kernels/choice_tmpl.h"
 

@@ -17,20 +17,20 @@
 #include <stdint.h>
 
 typedef struct attn__weights_args {
-    int64_t rows, keys; /* columns from `keys` to the next multiple of the lanes come out as 0 */
-    int64_t ld;         /* of s, dp, bias and mask: a multiple of the lanes */
-    float *s;           /* in: scores, base 2, bias not yet added; out: the weights that multiplied v */
-    float *dp;          /* in: dP; out: dS.  NULL: not wanted */
-    const float *lse;   /* [rows], base 2; +inf makes a row of zeros */
-    const float *delta; /* [rows] */
-    bool plain;         /* every key of every row attended, no bias, no dropout, keys fill the lanes */
+    int64_t rows, keys;       /* columns from `keys` to the next multiple of the lanes come out as 0 */
+    int64_t ld;               /* of s, dp, bias and mask: a multiple of the lanes */
+    float *s;                 /* in: scores, base 2, bias not yet added; out: the weights that multiplied v */
+    float *dp;                /* in: dP; out: dS.  NULL: not wanted */
+    const float *lse;         /* [rows], base 2; +inf makes a row of zeros */
+    const float *delta;       /* [rows] */
+    bool plain;               /* every key of every row attended, no bias, no dropout, keys fill the lanes */
     const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to, and the mask agrees */
     int32_t first;
     const uint8_t *mask; /* NULL: none */
     const float *bias;   /* natural logarithm; NULL: none */
     const float *fill;   /* [rows], base 2: what a masked key scores, whose weight then counts but not its gradient;
                           * NULL: masked keys have no weight */
-    const uint64_t *drop_key;  /* [rows], NULL: no dropout */
+    const uint64_t *drop_key;   /* [rows], NULL: no dropout */
     const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */
     uint32_t drop_below;
     float drop_scale; /* 1 / (1 - p) */

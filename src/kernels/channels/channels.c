@@ -4,7 +4,7 @@
  */
 #include "kernels/channels/channels.h"
 
-#define KERNEL_TYPE attn__channels_kernel
+#define KERNEL_TYPE    attn__channels_kernel
 #define KERNEL_OF(set) attn__channels_##set
 #include "kernels/choice_tmpl.h"
 

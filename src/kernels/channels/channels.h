@@ -15,13 +15,13 @@
 
 typedef struct attn__channels_kernel {
     attn__isa isa;
-    float (*dot)(const float *a, const float *b, int64_t n);                       /* sum a b */
+    float (*dot)(const float *a, const float *b, int64_t n);                      /* sum a b */
     float (*additive)(const float *q, const float *k, const float *w, int64_t n); /* sum w tanh(q + k) */
-    void (*axpy)(float a, const float *x, float *y, int64_t n);                    /* y += a x */
-    void (*scale)(float a, float *y, int64_t n);                                   /* y *= a */
+    void (*axpy)(float a, const float *x, float *y, int64_t n);                   /* y += a x */
+    void (*scale)(float a, float *y, int64_t n);                                  /* y *= a */
     /* For the gradient g of additive: dw += g tanh(q + k), and d += g w (1 - tanh^2(q + k)) for both dq and dk. */
-    void (*additive_gradient)(float g, const float *q, const float *k, const float *w, float *dq, float *dk,
-                              float *dw, int64_t n);
+    void (*additive_gradient)(float g, const float *q, const float *k, const float *w, float *dq, float *dk, float *dw,
+                              int64_t n);
 } attn__channels_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

@@ -4,7 +4,7 @@
  */
 #include "kernels/few/few.h"
 
-#define KERNEL_TYPE attn__few_kernel
+#define KERNEL_TYPE    attn__few_kernel
 #define KERNEL_OF(set) attn__few_##set
 #include "kernels/choice_tmpl.h"
 

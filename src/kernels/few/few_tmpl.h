@@ -32,8 +32,8 @@ static void load(const void *from, attn_dtype dtype, int64_t n, float factor, fl
 }
 
 /* As many keys as lanes: their sums side by side, transposed, add up to a vector of scores. */
-VF_FN vf score_lanes(const attn__few_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *ahead,
-                      const float *q, bool first)
+VF_FN vf score_lanes(const attn__few_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *ahead, const float *q,
+                     bool first)
 {
     vf sum[VF_LANES];
     int left = (int)(k->channels % VF_LANES);
@@ -75,7 +75,8 @@ VF_FN void score_as(const attn__few_rows *k, attn_dtype dtype, const float *q, i
         for (int r = 0; r < VF_LANES; r++)
             at[r] = k->at[j + r < k->rows ? j + r : k->rows - 1];
         for (int64_t i = 0; i < queries; i++)
-            vf_store(s + i * lds + j, score_lanes(k, dtype, at, k->at + j + ATTN__FEW_AHEAD, q + i * ldq, i == 0 && k->fetch));
+            vf_store(s + i * lds + j,
+                     score_lanes(k, dtype, at, k->at + j + ATTN__FEW_AHEAD, q + i * ldq, i == 0 && k->fetch));
     }
 }
 

@@ -4,7 +4,7 @@
  */
 #include "kernels/lanes/lanes.h"
 
-#define KERNEL_TYPE attn__lanes_kernel
+#define KERNEL_TYPE    attn__lanes_kernel
 #define KERNEL_OF(set) attn__lanes_##set
 #include "kernels/choice_tmpl.h"
 

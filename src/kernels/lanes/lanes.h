@@ -29,9 +29,9 @@ typedef struct attn__lanes_softmax {
     float *s; /* scores, becomes 2^(s - m) */
     int64_t rows, width;
     const float *top; /* the largest score of each lane, where that is known; else NULL */
-    float *m, *l;  /* running reference and sum of each lane; start with -inf and 0 */
-    float *shrink; /* out: what earlier sums of the lane are to be multiplied by */
-    bool *changed; /* out: whether any of them is not 1 */
+    float *m, *l;     /* running reference and sum of each lane; start with -inf and 0 */
+    float *shrink;    /* out: what earlier sums of the lane are to be multiplied by */
+    bool *changed;    /* out: whether any of them is not 1 */
 } attn__lanes_softmax;
 
 /* Dropout's bits (base/rng.h), the lane's key in two halves. */

@@ -119,5 +119,5 @@ static void scale(float *tile, int64_t rows, int64_t width, const float *factor)
     }
 }
 
-const attn__lanes_kernel VF_NAME(attn__lanes) = {VF_ISA, VF_LANES, gather, scatter, copy, add,
+const attn__lanes_kernel VF_NAME(attn__lanes) = {VF_ISA, VF_LANES, gather,  scatter, copy, add,
                                                  hide,   limit,    softmax, dropout, scale};

@@ -4,7 +4,7 @@
  */
 #include "kernels/narrow/narrow.h"
 
-#define KERNEL_TYPE attn__narrow_kernel
+#define KERNEL_TYPE    attn__narrow_kernel
 #define KERNEL_OF(set) attn__narrow_##set
 #include "kernels/choice_tmpl.h"
 

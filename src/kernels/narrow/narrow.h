@@ -20,31 +20,31 @@
 #include <stdint.h>
 
 /* Channels are padded with zeros to 4, 8 or 16 = 4 << size. */
-enum { ATTN__NARROW_SIZES = 3, ATTN__NARROW_MOST = 16, ATTN__NARROW_STEP = 32};
+enum { ATTN__NARROW_SIZES = 3, ATTN__NARROW_MOST = 16, ATTN__NARROW_STEP = 32 };
 
 typedef struct attn__narrow_args {
-    const float *q;     /* [channels][ld] */
-    float *o;           /* [channels][ld] */
-    float *m, *l;       /* [width]: begin with -inf and 0, and o with 0 */
+    const float *q; /* [channels][ld] */
+    float *o;       /* [channels][ld] */
+    float *m, *l;   /* [width]: begin with -inf and 0, and o with 0 */
     int64_t ld;
     const float *k, *v; /* [keys][channels] */
     const float *reach; /* [channels]: the largest |k|; infinity where some of k is not finite */
     int64_t keys;
-    float *p;           /* room for ATTN__NARROW_STEP x width numbers */
-    attn__aside aside;  /* after each step of keys */
+    float *p;          /* room for ATTN__NARROW_STEP x width numbers */
+    attn__aside aside; /* after each step of keys */
 } attn__narrow_args;
 
 /* All queries of a head, padded to whole steps, and all its keys; every array begins at 64 bytes.  Padded queries have
  * zeros, and a log-sum-exp of infinity; sums begin with what is to be added to. */
 typedef struct attn__narrow_back_args {
-    const float *q, *dout;          /* [queries][channels]; scores in powers of two, so q comes scaled */
-    const float *lse, *delta;       /* [queries]; lse in powers of two, delta = sum of dout * o */
-    const float *k;                 /* [keys][channels] */
-    const float *kt, *vt;           /* [channels][key_ld], padded with zeros to whole widths */
-    float *dq;                      /* [channels][query_ld]: sum of ds * k */
-    float *dk, *dv;                 /* [channels][key_ld]: sums of ds * q, p * dout */
+    const float *q, *dout;    /* [queries][channels]; scores in powers of two, so q comes scaled */
+    const float *lse, *delta; /* [queries]; lse in powers of two, delta = sum of dout * o */
+    const float *k;           /* [keys][channels] */
+    const float *kt, *vt;     /* [channels][key_ld], padded with zeros to whole widths */
+    float *dq;                /* [channels][query_ld]: sum of ds * k */
+    float *dk, *dv;           /* [channels][key_ld]: sums of ds * q, p * dout */
     int64_t queries, query_ld, keys, key_ld;
-    float *p, *ds, *turned;         /* room for ATTN__NARROW_STEP x width numbers */
+    float *p, *ds, *turned; /* room for ATTN__NARROW_STEP x width numbers */
 } attn__narrow_back_args;
 
 typedef struct attn__narrow_kernel {

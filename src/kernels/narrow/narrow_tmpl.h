@@ -11,15 +11,14 @@
 #include "simd/power.h"
 
 /* Registers for the queries' channels, and how many scores are under way. */
-#define HELD (VF_REGISTERS / 2)
-#define FLIGHT (VF_REGISTERS / 4)
+#define HELD              (VF_REGISTERS / 2)
+#define FLIGHT            (VF_REGISTERS / 4)
 #define VECTORS(channels) (HELD > (channels) ? HELD / (channels) : 1)
 
 enum { MOST_HELD = HELD > ATTN__NARROW_MOST ? HELD : ATTN__NARROW_MOST };
 
 /* Bounds up to which weights under the bound as a reference stay normal numbers, with room for what values add. */
 #define BOUND_MOST 50.0f
-
 
 VF_FN void load_queries(const attn__narrow_args *t, vf *q, int channels, int vectors)
 {
@@ -209,5 +208,9 @@ static void reach(const float *x, int64_t count, float most[ATTN__NARROW_MOST])
 #include "kernels/narrow/narrow_backward_tmpl.h"
 
 const attn__narrow_kernel VF_NAME(attn__narrow) = {
-    VF_ISA, VF_LANES, {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES}, {see4, see8, see16}, reach,
+    VF_ISA,
+    VF_LANES,
+    {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES},
+    {see4, see8, see16},
+    reach,
     {back4, back8, back16}};

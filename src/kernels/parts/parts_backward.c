@@ -148,10 +148,22 @@ VF_FN void portion(attn__parts_beside *beside, bool fused, stage which)
     vf_store(w->odd, odd);
 }
 
-static void p_fused(attn__parts_beside *x) { portion(x, true, WEIGHTS); }
-static void p_split(attn__parts_beside *x) { portion(x, false, WEIGHTS); }
-static void ds_fused(attn__parts_beside *x) { portion(x, true, GRADIENTS); }
-static void ds_split(attn__parts_beside *x) { portion(x, false, GRADIENTS); }
+static void p_fused(attn__parts_beside *x)
+{
+    portion(x, true, WEIGHTS);
+}
+static void p_split(attn__parts_beside *x)
+{
+    portion(x, false, WEIGHTS);
+}
+static void ds_fused(attn__parts_beside *x)
+{
+    portion(x, true, GRADIENTS);
+}
+static void ds_split(attn__parts_beside *x)
+{
+    portion(x, false, GRADIENTS);
+}
 
 void attn__parts_begin_p(attn__parts_weighing *w, const attn__parts_weights *t)
 {

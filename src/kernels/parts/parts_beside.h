@@ -16,8 +16,12 @@ PARTS_FN square square_at(const attn__parts_args *t, int64_t m, int64_t n)
 {
     return (square){.a = t->a.data + m * t->a.block + step_at(&t->a, t->a_steps, 0),
                     .b = t->b.data + n * t->b.block + step_at(&t->b, t->b_steps, 0),
-                    .m = m, .n = n, .c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE,
-                    .tall = m + 1 < t->m, .wide = n + 1 < t->n, .there = n < t->n};
+                    .m = m,
+                    .n = n,
+                    .c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE,
+                    .tall = m + 1 < t->m,
+                    .wide = n + 1 < t->n,
+                    .there = n < t->n};
 }
 
 PARTS_FN square after(const attn__parts_args *t, const square *x)

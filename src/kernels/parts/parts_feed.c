@@ -12,9 +12,9 @@
 enum {
     SIDE = ATTN__PARTS_SIDE,
     DEPTH = ATTN__PARTS_DEPTH,
-    ROWS = 4,    /* of a tile in one portion */
-    AHEAD = 16,  /* tiles: what is asked for arrives in time, and is not pushed out before */
-    SOON = 16,   /* rows */
+    ROWS = 4,       /* of a tile in one portion */
+    AHEAD = 16,     /* tiles: what is asked for arrives in time, and is not pushed out before */
+    SOON = 16,      /* rows */
     WHOLE = 1 << 16 /* of what is due */
 };
 
@@ -181,8 +181,7 @@ VF_FN void fetch_row(attn__parts_feed *f)
 {
     if (f->fetch.side >= f->sides + f->nexts)
         return;
-    const attn__feed_side *s =
-        f->fetch.side < f->sides ? &f->side[f->fetch.side] : &f->next[f->fetch.side - f->sides];
+    const attn__feed_side *s = f->fetch.side < f->sides ? &f->side[f->fetch.side] : &f->next[f->fetch.side - f->sides];
     int64_t step = f->fetch.step, row = f->fetch.row + f->fetch.line;
     if (row < s->rows) {
         __builtin_prefetch(s->at[step] + s->row_at[row], 0, 2);

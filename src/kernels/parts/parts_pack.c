@@ -118,7 +118,8 @@ VF_FN bool pack_either(const attn__parts_pack *t, int64_t from, int64_t end, att
 {
     if (!t->along.data)
         return pack(t, from, end, dtype, parts, false, true);
-    return t->across.data ? pack(t, from, end, dtype, parts, true, true) : pack(t, from, end, dtype, parts, true, false);
+    return t->across.data ? pack(t, from, end, dtype, parts, true, true)
+                          : pack(t, from, end, dtype, parts, true, false);
 }
 
 bool attn__parts_pack_rows(const attn__parts_pack *t, int64_t from, int64_t end)

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 
-#define KERNEL_TYPE attn__peak_kernel
+#define KERNEL_TYPE    attn__peak_kernel
 #define KERNEL_OF(set) attn__peak_##set
 #include "kernels/choice_tmpl.h"
 

@@ -4,7 +4,7 @@
  */
 #include "kernels/rows/rows.h"
 
-#define KERNEL_TYPE attn__rows_table
+#define KERNEL_TYPE    attn__rows_table
 #define KERNEL_OF(set) attn__rows_##set
 #include "kernels/choice_tmpl.h"
 

@@ -28,7 +28,8 @@ static void run_embed_backward(const attn__rows_args *a, int64_t begin, int64_t 
 {
     vf scale = constant(a->s[0]);
     for (int64_t row = 0; row < a->rows; row++)
-        add_scaled((real *)a->y + a->ids[row] * a->n + begin, (const real *)a->x + row * a->n + begin, scale, end - begin);
+        add_scaled((real *)a->y + a->ids[row] * a->n + begin, (const real *)a->x + row * a->n + begin, scale,
+                   end - begin);
 }
 
 static void run_position_backward(const attn__rows_args *a, int64_t begin, int64_t end)

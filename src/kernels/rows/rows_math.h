@@ -33,9 +33,18 @@ VF_FN vf only_first(int64_t left, vf v, vf other)
 }
 
 #ifdef VF_DOUBLE
-VF_FN vf exp_of(vf x) { return exp(x); }
-VF_FN vf tanh_of(vf x) { return tanh(x); }
-VF_FN vf erf_of(vf x) { return erf(x); }
+VF_FN vf exp_of(vf x)
+{
+    return exp(x);
+}
+VF_FN vf tanh_of(vf x)
+{
+    return tanh(x);
+}
+VF_FN vf erf_of(vf x)
+{
+    return erf(x);
+}
 #else
 /* e^x as 2^(x log2 e); what the product's rounding lost is put back to first order.  It is found by parts so
  * short that their products are exact, because not every instruction set fuses a multiply and an add. */
@@ -69,8 +78,7 @@ VF_FN vf with_sign(vf magnitude, vf sign)
 /* x P(x^2) near zero (2.6e-9), 1 - 2 / (e^2|x| + 1) elsewhere. */
 VF_FN vf tanh_of(vf x)
 {
-    static const double near[] = {0.999999997,   -0.333332821, 0.133316637,
-                                  -0.0537667584, 0.020747494,  -0.00584538961};
+    static const double near[] = {0.999999997, -0.333332821, 0.133316637, -0.0537667584, 0.020747494, -0.00584538961};
     vf a = vf_abs(x), two = constant(2);
     vf far = vf_sub(constant(1), vf_div(two, vf_add(exp_of(vf_mul(two, a)), constant(1))));
     vf small = vf_mul(x, polynomial(vf_mul(x, x), near, 5));
@@ -80,7 +88,7 @@ VF_FN vf tanh_of(vf x)
 /* x P(x^2) up to 1 (1.2e-9), 1 - e^-x^2 Q(1 / (1 + |x|/2)) beyond (1.3e-9 of erfc); 4.5 gives 1. */
 VF_FN vf erf_of(vf x)
 {
-    static const double near[] = {1.12837917,    -0.376126256,   0.112835822,   -0.0268536911,
+    static const double near[] = {1.12837917,    -0.376126256,    0.112835822,   -0.0268536911,
                                   0.00518809889, -0.000800818932, 7.84725912e-05};
     static const double tail[] = {-0.000134758887, 0.284622196, 0.26153016,   0.341366688,
                                   -0.0902458218,   0.546765837, -0.459981551, 0.116109366};

@@ -74,9 +74,10 @@ VF_FN void binary_rows(const attn__rows_args *a, int64_t begin, int64_t end, int
         real *y = (real *)a->y + row * n;
         for (int64_t i = from; i < to; i += VF_LANES) {
             vf u = get_strided(x, i, to - i, sx), v = get_strided(x2, i, to - i, sx2);
-            put(y + i, to - i, kind == ATTN__BINARY_ADD   ? vf_add(u, v)
-                               : kind == ATTN__BINARY_SUB ? vf_sub(u, v)
-                                                          : vf_mul(u, v));
+            put(y + i, to - i,
+                kind == ATTN__BINARY_ADD   ? vf_add(u, v)
+                : kind == ATTN__BINARY_SUB ? vf_sub(u, v)
+                                           : vf_mul(u, v));
         }
     }
 }

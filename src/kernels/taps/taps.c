@@ -4,7 +4,7 @@
  */
 #include "kernels/taps/taps.h"
 
-#define KERNEL_TYPE attn__taps_kernel
+#define KERNEL_TYPE    attn__taps_kernel
 #define KERNEL_OF(set) attn__taps_##set
 #include "kernels/choice_tmpl.h"
 

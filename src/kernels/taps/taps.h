@@ -20,16 +20,16 @@
 /* One block: lanes [0, kernel width) of everything. */
 typedef struct attn__taps_block {
     int64_t taps, channels;
-    int64_t run, unit;     /* in every `run` taps, of which there are whole numbers, each offset is `unit` above the */
-    bool down;             /* one before it, or below */
+    int64_t run, unit; /* in every `run` taps, of which there are whole numbers, each offset is `unit` above the */
+    bool down;         /* one before it, or below */
     const float *strip;
     const int64_t *offset; /* [taps] */
     int64_t ld;
-    float *tile;           /* scores: in, [channels][tile_ld].  mix: out */
-    float *s;              /* scores: out, [taps][s_ld].  mix: the weights, in */
+    float *tile; /* scores: in, [channels][tile_ld].  mix: out */
+    float *s;    /* scores: out, [taps][s_ld].  mix: the weights, in */
     int64_t tile_ld, s_ld;
-    float factor;          /* scores: of every sum */
-    bool marked;           /* mix */
+    float factor; /* scores: of every sum */
+    bool marked;  /* mix */
 } attn__taps_block;
 
 /* Lane w takes part in tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
@@ -58,7 +58,7 @@ typedef struct attn__taps_gradient {
     const float *s, *dp; /* [taps][width] */
     const int64_t *shift;
     const float *lse, *delta;
-    float *p, *ds;       /* [taps][ld] */
+    float *p, *ds; /* [taps][ld] */
     int64_t ld;
     bool marked;
 } attn__taps_gradient;

@@ -106,13 +106,13 @@ typedef void part(const attn__taps_block *b, int64_t first);
         for (; c < b->channels; c++)                                                                                   \
             mix_steps(b, first, c, 1, taps, per, b->down);                                                             \
     }
-#define PARTS_UP_TO_4(per) PARTS(1, per) PARTS(2, per) PARTS(3, per) PARTS(4, per)
+#define PARTS_UP_TO_4(per)       PARTS(1, per) PARTS(2, per) PARTS(3, per) PARTS(4, per)
 #define NAMES_UP_TO_4(name, per) name##_1_##per, name##_2_##per, name##_3_##per, name##_4_##per
 #if VF_REGISTERS >= 32
-#define ALL_PARTS(per) PARTS_UP_TO_4(per) PARTS(5, per) PARTS(6, per) PARTS(7, per)
+#define ALL_PARTS(per)   PARTS_UP_TO_4(per) PARTS(5, per) PARTS(6, per) PARTS(7, per)
 #define NAMES(name, per) NAMES_UP_TO_4(name, per), name##_5_##per, name##_6_##per, name##_7_##per
 #else
-#define ALL_PARTS(per) PARTS_UP_TO_4(per)
+#define ALL_PARTS(per)   PARTS_UP_TO_4(per)
 #define NAMES(name, per) NAMES_UP_TO_4(name, per)
 #endif
 

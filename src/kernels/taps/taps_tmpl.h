@@ -467,7 +467,8 @@ VF_FN void turn(const float *tile, int64_t ld, int64_t channels, float turned[WI
 }
 
 /* Channels [c, c + n) of rows [r, r + count). */
-VF_FN void outer_rows(const attn__taps_outer *t, int64_t r, int count, float turned[WIDTH][VF_LANES], int64_t c, int64_t n)
+VF_FN void outer_rows(const attn__taps_outer *t, int64_t r, int count, float turned[WIDTH][VF_LANES], int64_t c,
+                      int64_t n)
 {
     vf sum[4];
     float out[VF_LANES];
@@ -510,5 +511,5 @@ static void outer(const attn__taps_outer *t)
     }
 }
 
-const attn__taps_kernel VF_NAME(attn__taps) = {VF_ISA,   WIDTH,    VF_LANES, scores,  mix, limit, drop,
-                                               add_rows, sum_rows, softmax,  gradient, margins, dot, outer, all_finite};
+const attn__taps_kernel VF_NAME(attn__taps) = {VF_ISA,   WIDTH,   VF_LANES, scores,  mix, limit, drop,      add_rows,
+                                               sum_rows, softmax, gradient, margins, dot, outer, all_finite};

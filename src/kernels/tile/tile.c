@@ -4,7 +4,7 @@
  */
 #include "kernels/tile/tile.h"
 
-#define KERNEL_TYPE attn__tile_kernel
+#define KERNEL_TYPE    attn__tile_kernel
 #define KERNEL_OF(set) attn__tile_##set
 #include "kernels/choice_tmpl.h"
 

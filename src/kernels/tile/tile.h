@@ -32,7 +32,7 @@ typedef struct attn__tile_args {
     float *c;
     int64_t ldc;
     bool accumulate;
-    float *top; /* NULL or a row of n: becomes the largest of itself and the rows of C; a NaN may get lost */
+    float *top;        /* NULL or a row of n: becomes the largest of itself and the rows of C; a NaN may get lost */
     attn__aside aside; /* after each register tile */
 } attn__tile_args;
 

@@ -68,15 +68,30 @@ VF_FN void packed_strip(const attn__packed_args *t, int height, int vectors)
     float *c = t->c + m * vectors * VF_LANES;
     switch (t->m - m) {
 #if VF_REGISTERS >= 32
-    case 7: packed_block(t, a, c, 7, vectors); break;
-    case 6: packed_block(t, a, c, 6, vectors); break;
-    case 5: packed_block(t, a, c, 5, vectors); break;
-    case 4: packed_block(t, a, c, 4, vectors); break;
+    case 7:
+        packed_block(t, a, c, 7, vectors);
+        break;
+    case 6:
+        packed_block(t, a, c, 6, vectors);
+        break;
+    case 5:
+        packed_block(t, a, c, 5, vectors);
+        break;
+    case 4:
+        packed_block(t, a, c, 4, vectors);
+        break;
 #endif
-    case 3: packed_block(t, a, c, 3, vectors); break;
-    case 2: packed_block(t, a, c, 2, vectors); break;
-    case 1: packed_block(t, a, c, 1, vectors); break;
-    default: return;
+    case 3:
+        packed_block(t, a, c, 3, vectors);
+        break;
+    case 2:
+        packed_block(t, a, c, 2, vectors);
+        break;
+    case 1:
+        packed_block(t, a, c, 1, vectors);
+        break;
+    default:
+        return;
     }
     attn__aside_do(t->aside);
 }
@@ -85,13 +100,22 @@ static void run_packed(const attn__packed_args *t)
 {
     switch (t->vectors) {
 #if VF_REGISTERS >= 32
-    case 4: packed_strip(t, WIDE_ROWS, 4); break;
+    case 4:
+        packed_strip(t, WIDE_ROWS, 4);
+        break;
 #endif
 #if VF_LANES > 4 || VF_REGISTERS >= 32
-    case 3: packed_strip(t, ROWS, 3); break;
+    case 3:
+        packed_strip(t, ROWS, 3);
+        break;
 #endif
-    case 2: packed_strip(t, ROWS, 2); break;
-    case 1: packed_strip(t, ROWS, 1); break;
-    default: break;
+    case 2:
+        packed_strip(t, ROWS, 2);
+        break;
+    case 1:
+        packed_strip(t, ROWS, 1);
+        break;
+    default:
+        break;
     }
 }

@@ -59,8 +59,8 @@ VF_FN void raise_top(float *top, vf sum[ROWS][WIDE], int rows, int vectors)
 }
 
 /* One register tile of `rows` x `vectors`, both constants after inlining. */
-VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
-                 int vectors, enum layout layout)
+VF_FN void block(const attn__tile_args *t, const float *a, const float *b, float *c, float *top, int rows, int vectors,
+                 enum layout layout)
 {
     vf sum[ROWS][WIDE];
     const float *row[ROWS];
@@ -124,15 +124,30 @@ VF_FN void strip(const attn__tile_args *t, int64_t n, int height, int vectors)
     c += m * t->ldc;
     switch (t->m - m) {
 #if VF_REGISTERS >= 32
-    case 7: block_layout(t, a, b, c, top, 7, vectors); break;
-    case 6: block_layout(t, a, b, c, top, 6, vectors); break;
-    case 5: block_layout(t, a, b, c, top, 5, vectors); break;
-    case 4: block_layout(t, a, b, c, top, 4, vectors); break;
+    case 7:
+        block_layout(t, a, b, c, top, 7, vectors);
+        break;
+    case 6:
+        block_layout(t, a, b, c, top, 6, vectors);
+        break;
+    case 5:
+        block_layout(t, a, b, c, top, 5, vectors);
+        break;
+    case 4:
+        block_layout(t, a, b, c, top, 4, vectors);
+        break;
 #endif
-    case 3: block_layout(t, a, b, c, top, 3, vectors); break;
-    case 2: block_layout(t, a, b, c, top, 2, vectors); break;
-    case 1: block_layout(t, a, b, c, top, 1, vectors); break;
-    default: return;
+    case 3:
+        block_layout(t, a, b, c, top, 3, vectors);
+        break;
+    case 2:
+        block_layout(t, a, b, c, top, 2, vectors);
+        break;
+    case 1:
+        block_layout(t, a, b, c, top, 1, vectors);
+        break;
+    default:
+        return;
     }
     attn__aside_do(t->aside);
 }

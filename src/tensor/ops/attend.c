@@ -70,10 +70,14 @@ static unsigned wish(int place)
 /* The member of attn_dim with the strides of a place; 0 where it has none (tables). */
 static size_t strides_of(int place)
 {
-    static const size_t members[] = {[Q] = offsetof(attn_dim, q),       [K] = offsetof(attn_dim, k),
-                                     [V] = offsetof(attn_dim, v),       [BIAS] = offsetof(attn_dim, bias),
-                                     [W] = offsetof(attn_dim, w),       [W2] = offsetof(attn_dim, w),
-                                     [SAVED_MASK] = offsetof(attn_dim, mask), [SAVED_LENS] = offsetof(attn_dim, lens)};
+    static const size_t members[] = {[Q] = offsetof(attn_dim, q),
+                                     [K] = offsetof(attn_dim, k),
+                                     [V] = offsetof(attn_dim, v),
+                                     [BIAS] = offsetof(attn_dim, bias),
+                                     [W] = offsetof(attn_dim, w),
+                                     [W2] = offsetof(attn_dim, w),
+                                     [SAVED_MASK] = offsetof(attn_dim, mask),
+                                     [SAVED_LENS] = offsetof(attn_dim, lens)};
     return members[place];
 }
 
@@ -171,8 +175,10 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
     const void *data[SAVED_COUNT];
     for (int i = 0; i < SAVED_COUNT; i++)
         data[i] = node->saved[i].data;
-    attn_arrays arrays = {.o = node->saved[SAVED_O].data, .lse = node->saved[SAVED_LSE].data,
-                          .dout = node->y->grad->data, .seed_offset = detail->seed,
+    attn_arrays arrays = {.o = node->saved[SAVED_O].data,
+                          .lse = node->saved[SAVED_LSE].data,
+                          .dout = node->y->grad->data,
+                          .seed_offset = detail->seed,
                           .drop_rows = detail->rows};
     problem.direction = ATTN_BACKWARD;
     problem.accumulate = g->add;
@@ -206,8 +212,9 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-static const char *const place_names[] = {"q", "k", "v", "bias", "w", "w2", "table 0", "table 1", "table 2",
-                                          "table 3", "table 4", "table 5", "mask", "lens", "o"};
+static const char *const place_names[] = {"q",       "k",       "v",       "bias",    "w",
+                                          "w2",      "table 0", "table 1", "table 2", "table 3",
+                                          "table 4", "table 5", "mask",    "lens",    "o"};
 
 /* Nothing outside its tensor may be touched: the engine sees only pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
@@ -219,9 +226,9 @@ static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_
     if (offset >= 0 && lowest >= -offset && highest < x->size - offset)
         return true;
     char text[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "attend: %s, from element %lld on, reaches elements %lld to %lld beyond it of a tensor %s",
-                         place_names[place], (long long)offset, (long long)lowest, (long long)highest,
-                         attn__shape_text(x, text));
+    attn__op_shape_error(
+        tape, "attend: %s, from element %lld on, reaches elements %lld to %lld beyond it of a tensor %s",
+        place_names[place], (long long)offset, (long long)lowest, (long long)highest, attn__shape_text(x, text));
     return false;
 }
 
@@ -384,15 +391,15 @@ static bool counts_fit(attn_tape *tape, const attn_problem *p)
     if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
         p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
         return true;
-    attn__fail(tape->context, ATTN_ARGUMENT, "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken",
-               p->ndims, p->nwindows, p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
+    attn__fail(tape->context, ATTN_ARGUMENT,
+               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken", p->ndims, p->nwindows,
+               p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
     return false;
 }
 
 static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs, const attn_problem *problem)
 {
-    if (!counts_fit(tape, problem) || !types_fit(tape, a, inputs) ||
-        !attn__dropout_accepts(tape, "attend", a->dropout))
+    if (!counts_fit(tape, problem) || !types_fit(tape, a, inputs) || !attn__dropout_accepts(tape, "attend", a->dropout))
         return false;
     const int64_t offset[INPUTS] = {a->q.offset, a->k.offset, a->v.offset};
     for (int i = 0; i < INPUTS; i++) {

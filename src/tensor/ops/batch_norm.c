@@ -104,8 +104,8 @@ static bool join_statistics(attn_tape *tape, attn__image_args *args, attn_dtype 
 }
 
 /* Moves the running statistics towards the batch's; then variance becomes 1 / sqrt(variance + eps). */
-static void settle_statistics(attn_tape *tape, const attn__image_args *args, attn_dtype dtype, void *mean, void *inverse,
-                              attn_tensor *running_mean, attn_tensor *running_var, double momentum)
+static void settle_statistics(attn_tape *tape, const attn__image_args *args, attn_dtype dtype, void *mean,
+                              void *inverse, attn_tensor *running_mean, attn_tensor *running_var, double momentum)
 {
     double n = args->whole;
     for (int64_t c = 0; c < args->channels; c++) {

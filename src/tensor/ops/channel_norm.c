@@ -42,16 +42,16 @@ static channel_block block_of(const channel_sizes *s, int64_t index)
                            left < BLOCK ? left : BLOCK};
 }
 
-#define REAL float
-#define ROOT sqrtf
+#define REAL       float
+#define ROOT       sqrtf
 #define NAME(name) name##_float
 #include "channel_norm_tmpl.h"
 #undef REAL
 #undef ROOT
 #undef NAME
 
-#define REAL double
-#define ROOT sqrt
+#define REAL       double
+#define ROOT       sqrt
 #define NAME(name) name##_double
 #include "channel_norm_tmpl.h"
 
@@ -69,9 +69,13 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
 {
     const channel_detail *detail = node->detail;
     bool is_double = node->y->dtype == ATTN_F64;
-    channel_job job = {.sizes = detail->sizes, .kind = detail->kind, .x = node->saved[SAVED_X].data,
-                       .dy = node->y->grad->data, .gain = node->saved[SAVED_GAIN].data,
-                       .mean = node->saved[SAVED_MEAN].data, .scale = node->saved[SAVED_SCALE].data,
+    channel_job job = {.sizes = detail->sizes,
+                       .kind = detail->kind,
+                       .x = node->saved[SAVED_X].data,
+                       .dy = node->y->grad->data,
+                       .gain = node->saved[SAVED_GAIN].data,
+                       .mean = node->saved[SAVED_MEAN].data,
+                       .scale = node->saved[SAVED_SCALE].data,
                        .bend = node->saved[SAVED_BEND].data};
     attn__target dx = attn__grad_target(tape, node->x[X]), dgain = attn__grad_target(tape, node->x[GAIN]);
     attn__target dbias = attn__grad_target(tape, node->x[BIAS]);
@@ -136,8 +140,8 @@ attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_t
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape), *inputs[INPUTS] = {x, g, b};
     attn__node *node;
     attn__hold numbers[3] = {{0}};
-    if (!y || !attn__op_record(tape, &node, channel_norm_backward, y, INPUTS, inputs, SAVED_COUNT,
-                               sizeof(channel_detail)))
+    if (!y ||
+        !attn__op_record(tape, &node, channel_norm_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(channel_detail)))
         return NULL;
     bool done = take_numbers(tape, x, &job.sizes, numbers);
     if (done) {

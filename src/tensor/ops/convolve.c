@@ -30,7 +30,8 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
 static void unfold(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *x, void *columns)
 {
     attn__image_args args = {.grid = d->grid, .x = x, .y = columns};
-    attn__parallel_range(tape->context->threads, rows_of(d), 1, attn__image_loops_for(dtype == ATTN_F64)->unfold, &args);
+    attn__parallel_range(tape->context->threads, rows_of(d), 1, attn__image_loops_for(dtype == ATTN_F64)->unfold,
+                         &args);
 }
 
 /* The index-th (image, group): offsets of its part of x, w and y. */
@@ -57,13 +58,21 @@ static bool out_of_memory(const attn_tape *tape)
 static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pass pass, attn_dtype dtype, const void *x,
                            const void *w, const void *bias, const void *y)
 {
-    attn__conv_args args = {.pass = pass, .spatial = d->spatial, .grid = d->grid, .batch = d->batch,
-                            .groups = d->groups, .in = d->in_channels, .out = d->out_channels,
-                            .x = (float *)(uintptr_t)x, .w = (float *)(uintptr_t)w, .bias = (float *)(uintptr_t)bias,
+    attn__conv_args args = {.pass = pass,
+                            .spatial = d->spatial,
+                            .grid = d->grid,
+                            .batch = d->batch,
+                            .groups = d->groups,
+                            .in = d->in_channels,
+                            .out = d->out_channels,
+                            .x = (float *)(uintptr_t)x,
+                            .w = (float *)(uintptr_t)w,
+                            .bias = (float *)(uintptr_t)bias,
                             .y = (float *)(uintptr_t)y};
     return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
            attn__volume(d->grid.out) > 0 &&
-           ((attn__conv_parts_pay(&args) && attn__conv_by_parts(tape, &args)) || (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
+           ((attn__conv_parts_pay(&args) && attn__conv_by_parts(tape, &args)) ||
+            (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
 }
 
 static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
@@ -84,8 +93,8 @@ static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__n
 {
     attn_tensor *w = node->x[W];
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(w));
-    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_WEIGHTS, w->dtype, node->saved[X].data, share.data, NULL,
-                                             node->y->grad->data);
+    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_WEIGHTS, w->dtype, node->saved[X].data, share.data,
+                                             NULL, node->y->grad->data);
     if (done)
         attn__grad_give(tape, w, share);
     else
@@ -99,10 +108,17 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, const attn__n
 {
     attn_dtype dtype = node->y->dtype;
     int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
-    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .transpose_b = true, .m = d->out_channels,
-                                                         .n = rows, .k = out, .a = at(node->y->grad->data, dtype, p.y),
-                                                         .lda = out, .b = columns, .ldb = out,
-                                                         .c = at(dw.data, dtype, p.w), .ldc = rows,
+    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                         .transpose_b = true,
+                                                         .m = d->out_channels,
+                                                         .n = rows,
+                                                         .k = out,
+                                                         .a = at(node->y->grad->data, dtype, p.y),
+                                                         .lda = out,
+                                                         .b = columns,
+                                                         .ldb = out,
+                                                         .c = at(dw.data, dtype, p.w),
+                                                         .ldc = rows,
                                                          .add = true});
 }
 
@@ -111,10 +127,17 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, const attn__no
 {
     attn_dtype dtype = node->y->dtype;
     int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
-    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .transpose_a = true, .m = rows, .n = out,
-                                                         .k = d->out_channels, .a = at(w, dtype, p.w), .lda = rows,
-                                                         .b = at(node->y->grad->data, dtype, p.y), .ldb = out,
-                                                         .c = columns, .ldc = out});
+    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                         .transpose_a = true,
+                                                         .m = rows,
+                                                         .n = out,
+                                                         .k = d->out_channels,
+                                                         .a = at(w, dtype, p.w),
+                                                         .lda = rows,
+                                                         .b = at(node->y->grad->data, dtype, p.y),
+                                                         .ldb = out,
+                                                         .c = columns,
+                                                         .ldc = out});
     attn__image_args args = {.grid = d->grid, .x = columns, .y = at(dx, dtype, p.x)};
     attn__parallel_range(tape->context->threads, d->in_channels, 1, attn__image_loops_for(dtype == ATTN_F64)->fold,
                          &args);
@@ -129,8 +152,7 @@ static void gradients_by_unfolding(attn_tape *tape, const conv_detail *d, attn__
         dx = attn__grad_target_added(tape, node->x[X]);
     if (weight)
         dw = attn__grad_target_added(tape, node->x[W]);
-    attn__hold columns =
-        attn__scratch(tape, (size_t)(rows_of(d) * attn__volume(d->grid.out)) * attn_dtype_size(dtype));
+    attn__hold columns = attn__scratch(tape, (size_t)(rows_of(d) * attn__volume(d->grid.out)) * attn_dtype_size(dtype));
     tape->failed |= !columns.data;
     for (int64_t i = 0; i < d->batch * d->groups && !tape->failed; i++) {
         piece p = piece_of(d, i);
@@ -153,8 +175,11 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     if ((input || weight) && !tape->failed)
         gradients_by_unfolding(tape, d, node, input, weight);
     attn__target db = attn__grad_target(tape, node->x[B]);
-    attn__image_args args = {.x = node->y->grad->data, .y3 = db.data, .batch = d->batch,
-                             .channels = d->groups * d->out_channels, .plane = attn__volume(d->grid.out),
+    attn__image_args args = {.x = node->y->grad->data,
+                             .y3 = db.data,
+                             .batch = d->batch,
+                             .channels = d->groups * d->out_channels,
+                             .plane = attn__volume(d->grid.out),
                              .add3 = db.add};
     if (db.data)
         attn__parallel_range(tape->context->threads, args.channels, 1,
@@ -204,13 +229,20 @@ static bool run_by_unfolding(attn_tape *tape, const conv_detail *d, const attn_t
     for (int64_t i = 0; i < d->batch * d->groups && done; i++) {
         piece p = piece_of(d, i);
         unfold(tape, d, y->dtype, at(x->data, y->dtype, p.x), columns.data);
-        done = attn__gemm(tape, &(attn__gemm_args){.dtype = y->dtype, .m = d->out_channels, .n = out, .k = rows,
-                                                   .a = at(w->data, y->dtype, p.w), .lda = rows, .b = columns.data,
-                                                   .ldb = out, .c = at(y->data, y->dtype, p.y), .ldc = out});
+        done = attn__gemm(tape, &(attn__gemm_args){.dtype = y->dtype,
+                                                   .m = d->out_channels,
+                                                   .n = out,
+                                                   .k = rows,
+                                                   .a = at(w->data, y->dtype, p.w),
+                                                   .lda = rows,
+                                                   .b = columns.data,
+                                                   .ldb = out,
+                                                   .c = at(y->data, y->dtype, p.y),
+                                                   .ldc = out});
     }
     attn__scratch_release(columns);
-    attn__image_args args = {.y = y->data, .bias = b ? b->data : NULL, .batch = d->batch, .channels = w->shape[0],
-                             .plane = out};
+    attn__image_args args = {
+        .y = y->data, .bias = b ? b->data : NULL, .batch = d->batch, .channels = w->shape[0], .plane = out};
     if (b && done)
         attn__parallel_range(tape->context->threads, args.channels, 1,
                              attn__image_loops_for(x->dtype == ATTN_F64)->add_channels, &args);

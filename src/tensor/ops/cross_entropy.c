@@ -14,8 +14,11 @@ enum { SAVED_LOGITS, SAVED_LABELS, SAVED_LSE, SAVED_COUNT };
 static attn__rows_args arguments(const attn_tensor *logits, const void *x, const int32_t *labels,
                                  const attn_cross_entropy_options *options)
 {
-    return (attn__rows_args){.x = x, .n = logits->shape[logits->rank - 1], .ids = labels,
-                             .has_ignore = options->has_ignore, .ignore = options->ignore,
+    return (attn__rows_args){.x = x,
+                             .n = logits->shape[logits->rank - 1],
+                             .ids = labels,
+                             .has_ignore = options->has_ignore,
+                             .ignore = options->ignore,
                              .s = {options->label_smoothing}};
 }
 
@@ -108,8 +111,8 @@ attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn
     int64_t counted = count_labels(tape, labels, args.n, options), rows = labels->size;
     attn_tensor *loss = counted < 0 ? NULL : attn__op_result(tape, logits->dtype, 0, NULL);
     attn__node *node;
-    if (!loss || !attn__op_record(tape, &node, cross_entropy_backward, loss, 1, &logits, SAVED_COUNT,
-                                  sizeof(entropy_detail)))
+    if (!loss ||
+        !attn__op_record(tape, &node, cross_entropy_backward, loss, 1, &logits, SAVED_COUNT, sizeof(entropy_detail)))
         return NULL;
     size_t bytes = (size_t)rows * attn_dtype_size(logits->dtype);
     attn__hold lse = attn__scratch(tape, bytes), losses = attn__scratch(tape, bytes);

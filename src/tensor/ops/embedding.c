@@ -17,8 +17,13 @@ static void embedding_backward(attn_tape *tape, attn__node *node)
     const embedding_detail *d = node->detail;
     const attn_tensor *y = node->y;
     int64_t n = d->width;
-    attn__rows_args args = {.x = y->grad->data, .n = n, .rows = d->rows, .s = {d->scale}, .period = d->period,
-                            .first = d->first, .ids = node->saved[SAVED_IDS].data};
+    attn__rows_args args = {.x = y->grad->data,
+                            .n = n,
+                            .rows = d->rows,
+                            .s = {d->scale},
+                            .period = d->period,
+                            .first = d->first,
+                            .ids = node->saved[SAVED_IDS].data};
     attn__target dtable = attn__grad_target_added(tape, node->x[TABLE]);
     args.y = dtable.data;
     if (args.y)
@@ -50,8 +55,8 @@ static bool ids_fit(attn_tape *tape, const char *op, const attn_tensor *table, c
 
 static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t n, int64_t period, int64_t first)
 {
-    if (!position || (position->rank == 2 && position->shape[1] == n && first >= 0 &&
-                      first + period <= position->shape[0]))
+    if (!position ||
+        (position->rank == 2 && position->shape[1] == n && first >= 0 && first + period <= position->shape[0]))
         return true;
     char text[ATTN__SHAPE_TEXT];
     attn__op_shape_error(tape, "embedding: positions %lld to %lld of width %lld wanted of a table %s", (long long)first,
@@ -71,8 +76,14 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
     attn_tensor *inputs[INPUTS] = {table, position};
     if (!y || !attn__op_record(tape, &node, embedding_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof *detail))
         return NULL;
-    attn__rows_args args = {.x = table->data, .x2 = position ? position->data : NULL, .y = y->data, .n = n,
-                            .s = {detail->scale}, .period = detail->period, .first = detail->first, .ids = ids->data};
+    attn__rows_args args = {.x = table->data,
+                            .x2 = position ? position->data : NULL,
+                            .y = y->data,
+                            .n = n,
+                            .s = {detail->scale},
+                            .period = detail->period,
+                            .first = detail->first,
+                            .ids = ids->data};
     attn__rows_run(tape, y->dtype, ATTN__ROWS_EMBED, &args, ids->size, n);
     if (node) {
         *(embedding_detail *)node->detail = *detail;

@@ -43,15 +43,17 @@ static bool shapes_fit(attn_tape *tape, attn_tensor *const *x)
         gru_sizes s = sizes_of(x);
         if (matrix_is(x[W_IH], 3 * s.hidden, s.in) && matrix_is(x[W_HH], 3 * s.hidden, s.hidden) &&
             vector_is(x[B_IH], 3 * s.hidden) && vector_is(x[B_HH], 3 * s.hidden) &&
-            (!x[H0] || (x[H0]->size == s.batch * s.hidden && x[H0]->rank >= 1 &&
-                        x[H0]->shape[x[H0]->rank - 1] == s.hidden)))
+            (!x[H0] ||
+             (x[H0]->size == s.batch * s.hidden && x[H0]->rank >= 1 && x[H0]->shape[x[H0]->rank - 1] == s.hidden)))
             return true;
     }
     char t[INPUTS][ATTN__SHAPE_TEXT];
     for (int i = 0; i < INPUTS; i++)
         x[i] ? attn__shape_text(x[i], t[i]) : strcpy(t[i], "none");
-    attn__op_shape_error(tape, "gru: x %s, h0 %s, w_ih %s, w_hh %s, b_ih %s, b_hh %s; wanted [T,B,I], [B,H], [3H,I], "
-                         "[3H,H], [3H], [3H]", t[X], t[H0], t[W_IH], t[W_HH], t[B_IH], t[B_HH]);
+    attn__op_shape_error(tape,
+                         "gru: x %s, h0 %s, w_ih %s, w_hh %s, b_ih %s, b_hh %s; wanted [T,B,I], [B,H], [3H,I], "
+                         "[3H,H], [3H], [3H]",
+                         t[X], t[H0], t[W_IH], t[W_HH], t[B_IH], t[B_HH]);
     return false;
 }
 
@@ -59,9 +61,17 @@ static bool shapes_fit(attn_tape *tape, attn_tensor *const *x)
 static bool input_gates(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x, void *gates)
 {
     int64_t rows = s->steps * s->batch, width = 3 * s->hidden;
-    if (!attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype, .transpose_b = true, .m = rows, .n = width, .k = s->in,
-                                             .a = x[X]->data, .lda = s->in, .b = x[W_IH]->data, .ldb = s->in,
-                                             .c = gates, .ldc = width}))
+    if (!attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
+                                             .transpose_b = true,
+                                             .m = rows,
+                                             .n = width,
+                                             .k = s->in,
+                                             .a = x[X]->data,
+                                             .lda = s->in,
+                                             .b = x[W_IH]->data,
+                                             .ldb = s->in,
+                                             .c = gates,
+                                             .ldc = width}))
         return false;
     attn__rows_args args = {.x = x[B_IH]->data, .y = gates, .n = width};
     attn__rows_run(tape, s->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, rows, width);
@@ -77,14 +87,27 @@ static bool run_steps(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x
         const void *old = t > 0 ? at(y, s->dtype, (t - 1) * state) : x[H0] ? x[H0]->data : NULL;
         if (!old)
             memset(recurrent, 0, (size_t)(3 * state) * attn_dtype_size(s->dtype));
-        else if (!attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype, .transpose_b = true, .m = s->batch, .n = width,
-                                                      .k = s->hidden, .a = old, .lda = s->hidden, .b = x[W_HH]->data,
-                                                      .ldb = s->hidden, .c = recurrent, .ldc = width}))
+        else if (!attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
+                                                      .transpose_b = true,
+                                                      .m = s->batch,
+                                                      .n = width,
+                                                      .k = s->hidden,
+                                                      .a = old,
+                                                      .lda = s->hidden,
+                                                      .b = x[W_HH]->data,
+                                                      .ldb = s->hidden,
+                                                      .c = recurrent,
+                                                      .ldc = width}))
             return false;
         void *now = at(gates, s->dtype, 3 * t * state);
-        attn__rows_args args = {.x = now, .x2 = recurrent, .x3 = x[B_HH]->data, .x4 = old,
-                                .y = at(y, s->dtype, t * state), .y2 = hidden ? now : NULL,
-                                .y3 = hidden ? at(hidden, s->dtype, t * state) : NULL, .n = s->hidden};
+        attn__rows_args args = {.x = now,
+                                .x2 = recurrent,
+                                .x3 = x[B_HH]->data,
+                                .x4 = old,
+                                .y = at(y, s->dtype, t * state),
+                                .y2 = hidden ? now : NULL,
+                                .y3 = hidden ? at(hidden, s->dtype, t * state) : NULL,
+                                .n = s->hidden};
         attn__rows_run(tape, s->dtype, ATTN__ROWS_GRU, &args, s->batch, 30 * s->hidden);
     }
     return true;
@@ -112,13 +135,22 @@ static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s
         void *hidden = at(saved[SAVED_HIDDEN].data, s->dtype, t * state);
         const void *old = t > 0 ? at(saved[SAVED_Y].data, s->dtype, (t - 1) * state) : saved[SAVED_H0].data;
         add_or_copy(tape, s, carry, at(node->y->grad->data, s->dtype, t * state), state, t < s->steps - 1);
-        attn__rows_args args = {.x = carry, .x2 = gates, .x3 = hidden, .x4 = old, .y = gates, .y2 = hidden,
-                                .y3 = carry, .n = n};
+        attn__rows_args args = {
+            .x = carry, .x2 = gates, .x3 = hidden, .x4 = old, .y = gates, .y2 = hidden, .y3 = carry, .n = n};
         attn__rows_run(tape, s->dtype, ATTN__ROWS_GRU_BACKWARD, &args, s->batch, 15 * n);
         if (!old)
             break;
-        attn__gemm_args back = {.dtype = s->dtype, .m = s->batch, .n = n, .k = 2 * n, .a = gates, .lda = 3 * n,
-                                .b = saved[SAVED_W_HH].data, .ldb = n, .c = carry, .ldc = n, .add = true};
+        attn__gemm_args back = {.dtype = s->dtype,
+                                .m = s->batch,
+                                .n = n,
+                                .k = 2 * n,
+                                .a = gates,
+                                .lda = 3 * n,
+                                .b = saved[SAVED_W_HH].data,
+                                .ldb = n,
+                                .c = carry,
+                                .ldc = n,
+                                .add = true};
         tape->failed |= !attn__gemm(tape, &back);
         back.k = back.lda = n;
         back.a = hidden;
@@ -132,8 +164,18 @@ static void recurrent_product(attn_tape *tape, const gru_sizes *s, attn__target 
                               const void *hidden, const void *states, int64_t rows)
 {
     int64_t n = s->hidden;
-    attn__gemm_args g = {.dtype = s->dtype, .transpose_a = true, .m = 2 * n, .n = n, .k = rows, .a = gates, .lda = 3 * n,
-                         .b = states, .ldb = n, .c = dw->data, .ldc = n, .add = dw->add};
+    attn__gemm_args g = {.dtype = s->dtype,
+                         .transpose_a = true,
+                         .m = 2 * n,
+                         .n = n,
+                         .k = rows,
+                         .a = gates,
+                         .lda = 3 * n,
+                         .b = states,
+                         .ldb = n,
+                         .c = dw->data,
+                         .ldc = n,
+                         .add = dw->add};
     tape->failed |= !attn__gemm(tape, &g);
     g.m = g.lda = n;
     g.a = hidden;
@@ -149,14 +191,30 @@ static void weights_backward(attn_tape *tape, attn__node *node, const gru_sizes 
     const void *gates = saved[SAVED_GATES].data, *hidden = saved[SAVED_HIDDEN].data;
     attn__target dx = attn__grad_target(tape, node->x[X]), dw = attn__grad_target(tape, node->x[W_IH]);
     if (dx.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype, .m = rows, .n = s->in, .k = width,
-                                                             .a = gates, .lda = width, .b = saved[SAVED_W_IH].data,
-                                                             .ldb = s->in, .c = dx.data, .ldc = s->in, .add = dx.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
+                                                             .m = rows,
+                                                             .n = s->in,
+                                                             .k = width,
+                                                             .a = gates,
+                                                             .lda = width,
+                                                             .b = saved[SAVED_W_IH].data,
+                                                             .ldb = s->in,
+                                                             .c = dx.data,
+                                                             .ldc = s->in,
+                                                             .add = dx.add});
     if (dw.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype, .transpose_a = true, .m = width,
-                                                             .n = s->in, .k = rows, .a = gates, .lda = width,
-                                                             .b = saved[SAVED_X].data, .ldb = s->in, .c = dw.data,
-                                                             .ldc = s->in, .add = dw.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
+                                                             .transpose_a = true,
+                                                             .m = width,
+                                                             .n = s->in,
+                                                             .k = rows,
+                                                             .a = gates,
+                                                             .lda = width,
+                                                             .b = saved[SAVED_X].data,
+                                                             .ldb = s->in,
+                                                             .c = dw.data,
+                                                             .ldc = s->in,
+                                                             .add = dw.add});
     attn__target dh = attn__grad_target(tape, node->x[W_HH]);
     if (!dh.data)
         return;

@@ -32,9 +32,12 @@ static void layer_norm_backward(attn_tape *tape, attn__node *node)
 {
     const norm_detail *detail = node->detail;
     const attn_tensor *y = node->y;
-    attn__rows_args args = {.x = y->grad->data, .x2 = node->saved[SAVED_ROWS].data, .x3 = node->saved[SAVED_GAIN].data,
+    attn__rows_args args = {.x = y->grad->data,
+                            .x2 = node->saved[SAVED_ROWS].data,
+                            .x3 = node->saved[SAVED_GAIN].data,
                             .x4 = detail->from_output ? node->saved[SAVED_BIAS].data : NULL,
-                            .x5 = node->saved[SAVED_INVERSE].data, .n = y->shape[y->rank - 1]};
+                            .x5 = node->saved[SAVED_INVERSE].data,
+                            .n = y->shape[y->rank - 1]};
     attn__dropout_set(&args, &detail->dropout);
     parameters_backward(tape, node, args);
     bool wants_residual = attn__grad_wanted(node->x[RESIDUAL]);
@@ -92,8 +95,7 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
 }
 
 /* Saves what the backward pass needs; *kept gets a place for normalised rows if they must be kept. */
-static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout, attn__hold *kept,
-                 attn__hold *inverse)
+static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout, attn__hold *kept, attn__hold *inverse)
 {
     const attn_tensor *y = node->y;
     norm_detail *detail = node->detail;
@@ -126,8 +128,15 @@ static attn_tensor *normalise(attn_tape *tape, attn_tensor *x, attn_tensor *resi
     if (!y || !attn__op_record(tape, &node, layer_norm_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(norm_detail)) ||
         (node && !save(tape, node, &dropout, &kept, &inverse)))
         return NULL;
-    attn__rows_args args = {.x = x->data, .x2 = residual ? residual->data : NULL, .x3 = g->data, .x4 = b->data,
-                            .y = y->data, .y2 = kept.data, .y3 = inverse.data, .n = x->shape[x->rank - 1], .s = {eps}};
+    attn__rows_args args = {.x = x->data,
+                            .x2 = residual ? residual->data : NULL,
+                            .x3 = g->data,
+                            .x4 = b->data,
+                            .y = y->data,
+                            .y2 = kept.data,
+                            .y3 = inverse.data,
+                            .n = x->shape[x->rank - 1],
+                            .s = {eps}};
     attn__dropout_set(&args, &dropout);
     attn__rows_run(tape, y->dtype, ATTN__ROWS_LAYER_NORM, &args, attn__row_count(x), args.n);
     return y;

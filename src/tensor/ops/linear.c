@@ -19,15 +19,31 @@ static void products_backward(attn_tape *tape, attn__node *node, const void *dy,
     int64_t out = w->shape[0], in = w->shape[1];
     attn__target dx = attn__grad_target(tape, x);
     if (dx.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype, .m = rows, .n = in, .k = out, .a = dy,
-                                                             .lda = out, .b = node->saved[SAVED_W].data, .ldb = in,
-                                                             .c = dx.data, .ldc = in, .add = dx.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
+                                                             .m = rows,
+                                                             .n = in,
+                                                             .k = out,
+                                                             .a = dy,
+                                                             .lda = out,
+                                                             .b = node->saved[SAVED_W].data,
+                                                             .ldb = in,
+                                                             .c = dx.data,
+                                                             .ldc = in,
+                                                             .add = dx.add});
     attn__target dw = attn__grad_target(tape, w);
     if (dw.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype, .transpose_a = true, .m = out, .n = in,
-                                                             .k = rows, .a = dy, .lda = out,
-                                                             .b = node->saved[SAVED_X].data, .ldb = in, .c = dw.data,
-                                                             .ldc = in, .add = dw.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
+                                                             .transpose_a = true,
+                                                             .m = out,
+                                                             .n = in,
+                                                             .k = rows,
+                                                             .a = dy,
+                                                             .lda = out,
+                                                             .b = node->saved[SAVED_X].data,
+                                                             .ldb = in,
+                                                             .c = dw.data,
+                                                             .ldc = in,
+                                                             .add = dw.add});
 }
 
 static void linear_backward(attn_tape *tape, attn__node *node)
@@ -42,8 +58,8 @@ static void linear_backward(attn_tape *tape, attn__node *node)
         dy = attn__grad_reuse(tape, y);
         if (!dy.data)
             return;
-        attn__rows_args args = {.x = y->grad->data, .x2 = node->saved[SAVED_Y].data, .y = dy.data,
-                                .kind = (int)detail->activation};
+        attn__rows_args args = {
+            .x = y->grad->data, .x2 = node->saved[SAVED_Y].data, .y = dy.data, .kind = (int)detail->activation};
         attn__rows_run(tape, y->dtype, ATTN__ROWS_ACTIVATE_BACKWARD, &args, y->size, 1);
     }
     products_backward(tape, node, dy.data, rows);
@@ -85,9 +101,18 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                 attn__hold input, attn_tensor *y)
 {
     int64_t in = w->shape[1], out = w->shape[0];
-    attn__gemm_args args = {.dtype = x->dtype, .transpose_b = true, .m = attn__row_count(x), .n = out, .k = in,
-                            .a = x->data, .lda = in, .b = w->data, .ldb = in, .c = input.data ? input.data : y->data,
-                            .ldc = out, .bias = b ? b->data : NULL,
+    attn__gemm_args args = {.dtype = x->dtype,
+                            .transpose_b = true,
+                            .m = attn__row_count(x),
+                            .n = out,
+                            .k = in,
+                            .a = x->data,
+                            .lda = in,
+                            .b = w->data,
+                            .ldb = in,
+                            .c = input.data ? input.data : y->data,
+                            .ldc = out,
+                            .bias = b ? b->data : NULL,
                             .activation = input.data ? ATTN_IDENTITY : activation};
     if (!attn__gemm(tape, &args))
         return false;

@@ -25,13 +25,18 @@ static void input_gradient(attn_tape *tape, const attn__node *node, const axis_d
 {
     attn_dtype dtype = node->y->dtype;
     for (int64_t i = 0; i < d->outer && dx.data; i++)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .transpose_a = true, .m = d->in,
-                                                             .n = d->inner, .k = d->out, .a = node->saved[W].data,
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                             .transpose_a = true,
+                                                             .m = d->in,
+                                                             .n = d->inner,
+                                                             .k = d->out,
+                                                             .a = node->saved[W].data,
                                                              .lda = d->in,
                                                              .b = at(node->y->grad->data, dtype, i * d->out * d->inner),
                                                              .ldb = d->inner,
                                                              .c = at(dx.data, dtype, i * d->in * d->inner),
-                                                             .ldc = d->inner, .add = dx.add});
+                                                             .ldc = d->inner,
+                                                             .add = dx.add});
 }
 
 /* dw = the sum of dY X^T over the outer indices. */
@@ -39,12 +44,17 @@ static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_
 {
     attn_dtype dtype = node->y->dtype;
     for (int64_t i = 0; i < d->outer && dw.data; i++)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .transpose_b = true, .m = d->out,
-                                                             .n = d->in, .k = d->inner,
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                             .transpose_b = true,
+                                                             .m = d->out,
+                                                             .n = d->in,
+                                                             .k = d->inner,
                                                              .a = at(node->y->grad->data, dtype, i * d->out * d->inner),
                                                              .lda = d->inner,
                                                              .b = at(node->saved[X].data, dtype, i * d->in * d->inner),
-                                                             .ldb = d->inner, .c = dw.data, .ldc = d->in,
+                                                             .ldb = d->inner,
+                                                             .c = dw.data,
+                                                             .ldc = d->in,
                                                              .add = true});
 }
 
@@ -54,8 +64,12 @@ static void linear_axis_backward(attn_tape *tape, attn__node *node)
     input_gradient(tape, node, d, attn__grad_target(tape, node->x[X]));
     weight_gradient(tape, node, d, attn__grad_target_added(tape, node->x[W]));
     attn__target db = attn__grad_target(tape, node->x[B]);
-    attn__image_args args = {.x = node->y->grad->data, .y3 = db.data, .batch = d->outer, .channels = d->out,
-                             .plane = d->inner, .add3 = db.add};
+    attn__image_args args = {.x = node->y->grad->data,
+                             .y3 = db.data,
+                             .batch = d->outer,
+                             .channels = d->out,
+                             .plane = d->inner,
+                             .add3 = db.add};
     if (db.data)
         attn__parallel_range(tape->context->threads, d->out, 1,
                              attn__image_loops_for(node->y->dtype == ATTN_F64)->sum_channels, &args);
@@ -86,15 +100,21 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
     attn_dtype dtype = y->dtype;
     bool done = true;
     for (int64_t i = 0; i < d->outer && done; i++)
-        done = attn__gemm(tape, &(attn__gemm_args){.dtype = dtype, .m = d->out, .n = d->inner, .k = d->in, .a = w->data,
-                                                   .lda = d->in, .b = at(x->data, dtype, i * d->in * d->inner),
-                                                   .ldb = d->inner, .c = at(y->data, dtype, i * d->out * d->inner),
+        done = attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                   .m = d->out,
+                                                   .n = d->inner,
+                                                   .k = d->in,
+                                                   .a = w->data,
+                                                   .lda = d->in,
+                                                   .b = at(x->data, dtype, i * d->in * d->inner),
+                                                   .ldb = d->inner,
+                                                   .c = at(y->data, dtype, i * d->out * d->inner),
                                                    .ldc = d->inner});
-    attn__image_args args = {.y = y->data, .bias = b ? b->data : NULL, .batch = d->outer, .channels = d->out,
-                             .plane = d->inner};
+    attn__image_args args = {
+        .y = y->data, .bias = b ? b->data : NULL, .batch = d->outer, .channels = d->out, .plane = d->inner};
     if (b && done)
-        attn__parallel_range(tape->context->threads, d->out, 1,
-                             attn__image_loops_for(dtype == ATTN_F64)->add_channels, &args);
+        attn__parallel_range(tape->context->threads, d->out, 1, attn__image_loops_for(dtype == ATTN_F64)->add_channels,
+                             &args);
     return done;
 }
 

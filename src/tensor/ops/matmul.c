@@ -110,8 +110,8 @@ static bool plan(attn_tape *tape, const attn_tensor *a, const attn_tensor *b, ma
     }
     if (!fits) {
         char ta[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
-        attn__op_shape_error(tape, "matmul: %s%s and %s%s do not fit", attn__shape_text(a, ta), d->ta ? " transposed" : "",
-                             attn__shape_text(b, tb), d->tb ? " transposed" : "");
+        attn__op_shape_error(tape, "matmul: %s%s and %s%s do not fit", attn__shape_text(a, ta),
+                             d->ta ? " transposed" : "", attn__shape_text(b, tb), d->tb ? " transposed" : "");
     }
     return fits;
 }
@@ -133,8 +133,18 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, matmul_backward, y, INPUTS, inputs, INPUTS, sizeof d))
         return NULL;
-    attn__gemm_args g = {.dtype = a->dtype, .transpose_a = d.ta, .transpose_b = d.tb, .m = d.m, .n = d.n, .k = d.k,
-                         .a = a->data, .lda = a_width(&d), .b = b->data, .ldb = b_width(&d), .c = y->data, .ldc = d.n};
+    attn__gemm_args g = {.dtype = a->dtype,
+                         .transpose_a = d.ta,
+                         .transpose_b = d.tb,
+                         .m = d.m,
+                         .n = d.n,
+                         .k = d.k,
+                         .a = a->data,
+                         .lda = a_width(&d),
+                         .b = b->data,
+                         .ldb = b_width(&d),
+                         .c = y->data,
+                         .ldc = d.n};
     bool done = products(tape, g, d.batch, d.m * d.k, d.shared ? 0 : d.k * d.n, d.m * d.n);
     for (int i = 0; node && i < INPUTS; i++) {
         if (attn__grad_wanted(inputs[1 - i]))

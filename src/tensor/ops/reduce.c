@@ -17,8 +17,8 @@ static void reduce_backward(attn_tape *tape, attn__node *node)
     attn__target dx = attn__grad_target(tape, x);
     if (!dx.data)
         return;
-    attn__rows_args args = {.x = node->y->grad->data, .y = dx.data, .s = {detail->scale}, .add = dx.add,
-                            .rank = x->rank};
+    attn__rows_args args = {
+        .x = node->y->grad->data, .y = dx.data, .s = {detail->scale}, .add = dx.add, .rank = x->rank};
     memcpy(args.shape, x->shape, sizeof args.shape);
     attn__contiguous(x->rank, x->shape, args.stride_y);
     int64_t step = 1;

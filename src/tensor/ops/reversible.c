@@ -26,8 +26,8 @@ typedef struct reversible_detail {
 /* y += scale * x, for arrays like `like`. */
 static void add(attn_tape *tape, const attn_tensor *like, void *y, const void *x, double scale)
 {
-    attn__rows_args args = {.x = x, .y = y, .s = {scale}, .add = true, .rank = 1, .shape = {like->size},
-                            .stride_x = {1}, .stride_y = {1}};
+    attn__rows_args args = {
+        .x = x, .y = y, .s = {scale}, .add = true, .rank = 1, .shape = {like->size}, .stride_x = {1}, .stride_y = {1}};
     attn__rows_run(tape, like->dtype, ATTN__ROWS_STRIDED, &args, like->size, 1);
 }
 

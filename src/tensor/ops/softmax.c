@@ -14,8 +14,11 @@ static void softmax_backward(attn_tape *tape, attn__node *node)
     attn__hold dx = attn__grad_reuse(tape, y);
     if (!dx.data)
         return;
-    attn__rows_args args = {.x = y->grad->data, .x2 = node->saved[SAVED_Y].data, .y = dx.data,
-                            .n = y->shape[y->rank - 1], .lens = node->saved[SAVED_LENS].data,
+    attn__rows_args args = {.x = y->grad->data,
+                            .x2 = node->saved[SAVED_Y].data,
+                            .y = dx.data,
+                            .n = y->shape[y->rank - 1],
+                            .lens = node->saved[SAVED_LENS].data,
                             .lens_rows = ((softmax_detail *)node->detail)->lens_rows};
     attn__rows_run(tape, y->dtype, ATTN__ROWS_SOFTMAX_BACKWARD, &args, attn__row_count(y), args.n);
     attn__grad_give(tape, node->x[0], dx);
@@ -48,8 +51,12 @@ attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_tensor *le
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, softmax_backward, y, 1, &x, SAVED_COUNT, sizeof(softmax_detail)))
         return NULL;
-    attn__rows_args args = {.x = x->data, .y = y->data, .n = x->shape[x->rank - 1], .s = {fill},
-                            .lens = lens ? lens->data : NULL, .lens_rows = lens_rows};
+    attn__rows_args args = {.x = x->data,
+                            .y = y->data,
+                            .n = x->shape[x->rank - 1],
+                            .s = {fill},
+                            .lens = lens ? lens->data : NULL,
+                            .lens_rows = lens_rows};
     attn__rows_run(tape, x->dtype, ATTN__ROWS_SOFTMAX, &args, attn__row_count(x), args.n);
     if (node) {
         *(softmax_detail *)node->detail = (softmax_detail){lens_rows};
