@@ -289,10 +289,22 @@ VF_FN vi vf_pair_upper(vf low, vf high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
 }
 
+/* So that the upper half is the nearest bf16 number; what is too large becomes infinite. */
+VF_FN vf vf_round_upper(vf x)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
+}
+
+/* What x has beyond the upper half of `near`; exact where that is cut or rounded from x. */
+VF_FN vf vf_beyond_upper(vf x, vf near)
+{
+    vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
+    return _mm512_sub_ps(x, _mm512_castsi512_ps(upper));
+}
+
 VF_FN vf vf_without_upper(vf x)
 {
-    vi upper = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0xffff0000u));
-    return _mm512_sub_ps(x, _mm512_castsi512_ps(upper));
+    return vf_beyond_upper(x, x);
 }
 
 VF_FN float vf_sum(vf x)

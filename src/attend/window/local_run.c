@@ -77,40 +77,37 @@ static bool has_marks(const attn__local_work *w)
     return w->now.ragged || w->task->has_bias || w->local->masked || w->task->has_dropout;
 }
 
-static void add_scores(attn__local_work *w, bool values, const float *tile, float factor, float *s)
+/* The strip of keys or values at the cell. */
+static attn__taps_block block_of(const attn__local_work *w, bool values)
 {
     int64_t width = w->local->taps->width;
-    attn__taps_block b = {.taps = entries_of(w),
-                          .channels = values ? w->local->values : w->local->channels,
-                          .run = run_of(w),
-                          .unit = w->local->unit,
-                          .down = w->pass->by_key,
-                          .tile_ld = width,
-                          .s_ld = width,
-                          .strip = (values ? w->s.b : w->s.a) + w->cell,
-                          .offset = values ? w->s.b_at : w->s.a_at,
-                          .ld = w->pass->ld,
-                          .tile = (float *)(uintptr_t)tile,
-                          .s = s,
-                          .factor = factor};
+    return (attn__taps_block){.taps = entries_of(w),
+                              .channels = values ? w->local->values : w->local->channels,
+                              .run = run_of(w),
+                              .unit = w->local->unit,
+                              .down = w->pass->by_key,
+                              .tile_ld = width,
+                              .s_ld = width,
+                              .strip = (values ? w->s.b : w->s.a) + w->cell,
+                              .offset = values ? w->s.b_at : w->s.a_at,
+                              .ld = w->pass->ld};
+}
+
+static void add_scores(attn__local_work *w, bool values, const float *tile, float factor, float *s)
+{
+    attn__taps_block b = block_of(w, values);
+    b.tile = (float *)(uintptr_t)tile;
+    b.s = s;
+    b.factor = factor;
     w->local->taps->scores(&b);
 }
 
 static void mix(attn__local_work *w, bool values, float *weights, float *out)
 {
-    int64_t channels = values ? w->local->values : w->local->channels, width = w->local->taps->width;
-    attn__taps_block b = {.taps = entries_of(w),
-                          .channels = channels,
-                          .run = run_of(w),
-                          .unit = w->local->unit,
-                          .down = w->pass->by_key,
-                          .tile_ld = width,
-                          .s_ld = width,
-                          .strip = (values ? w->s.b : w->s.a) + w->cell,
-                          .offset = values ? w->s.b_at : w->s.a_at,
-                          .ld = w->pass->ld,
-                          .tile = out,
-                          .s = weights};
+    attn__taps_block b = block_of(w, values);
+    int64_t channels = b.channels;
+    b.tile = out;
+    b.s = weights;
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->local->taps->mix(&b);
     if (!has_marks(w) || w->local->taps->finite(out, padded(w, channels)))

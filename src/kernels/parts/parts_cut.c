@@ -7,6 +7,8 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
 
+#include "kernels/parts/parts_rounded.h"
+
 enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
 
 /* What becomes a tile of each part: numbers from column c on of 16 rows, or 32 where rows lie along k. */
@@ -16,34 +18,6 @@ typedef struct block {
     const float *row[DEPTH];
     float _Alignas(64) half[SIDE * SIDE]; /* transposed */
 } block;
-
-/* The nearest number of 16 bits is the upper half of this. */
-VF_FN vf rounded(vf x)
-{
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
-}
-
-VF_FN vf less_upper(vf x, vf from)
-{
-    vi upper = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int32_t)0xffff0000u));
-    return _mm512_sub_ps(from, _mm512_castsi512_ps(upper));
-}
-
-/* A row of a tile in each part.  What is left after two roundings is the third, and NaN where a number was not finite:
- * inf - inf, at the latest the second time. */
-VF_FN void cut(vf first, vf second, uint16_t *out, int64_t part, vf left[2])
-{
-    VF_UNROLL
-    for (int i = 0; i + 1 < ATTN__PARTS_F32; i++, out += part) {
-        vf a = rounded(first), b = rounded(second);
-        _mm512_storeu_si512(out, vf_pair_upper(a, b));
-        first = less_upper(a, first);
-        second = less_upper(b, second);
-    }
-    _mm512_storeu_si512(out, vf_pair_upper(first, second));
-    left[0] = vf_fma(first, vf_zero(), left[0]);
-    left[1] = vf_fma(second, vf_zero(), left[1]);
-}
 
 VF_FN vm lanes_of(int64_t n)
 {
@@ -101,7 +75,8 @@ VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_si
     load_turned(b->row, across ? 1 : 2, 0, first, tile);
     VF_UNROLL
     for (int i = 0; i < SIDE; i++, out += row)
-        cut(vf_mul(tile[i], factor), vf_mul(vf_load(b->half + i * SIDE), factor), out, part, left);
+        cut_rounded(vf_mul(tile[i], factor), vf_mul(vf_load(b->half + i * SIDE), factor), out, part, &left[0],
+                    &left[1]);
 }
 
 VF_FN void cut_along(const block *b, uint16_t *out, const attn__parts_side *to, vf left[2])
@@ -112,8 +87,8 @@ VF_FN void cut_along(const block *b, uint16_t *out, const attn__parts_side *to, 
     for (int half = 0; half < 2; half++) {
         fetch(b, half, DEPTH);
         for (int i = half * SIDE / 2; i < (half + 1) * SIDE / 2; i++, out += row)
-            cut(vf_mul(_mm512_maskz_loadu_ps(first, b->row[i]), factor),
-                vf_mul(_mm512_maskz_loadu_ps(second, b->row[i] + SIDE), factor), out, part, left);
+            cut_rounded(vf_mul(_mm512_maskz_loadu_ps(first, b->row[i]), factor),
+                        vf_mul(_mm512_maskz_loadu_ps(second, b->row[i] + SIDE), factor), out, part, &left[0], &left[1]);
     }
 }
 

@@ -9,6 +9,8 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
 
+#include "kernels/parts/parts_rounded.h"
+
 enum {
     SIDE = ATTN__PARTS_SIDE,
     DEPTH = ATTN__PARTS_DEPTH,
@@ -19,37 +21,6 @@ enum {
 };
 
 /* ------------------------------------------------------------------------------------------------- splitting */
-
-/* So that the upper half is the nearest bf16 number; what is too large becomes infinite. */
-VF_FN vf rounded(vf x)
-{
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
-}
-
-/* What x has beyond the upper half of `near`; exact. */
-VF_FN vf beyond(vf x, vf near)
-{
-    vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
-    return vf_sub(x, _mm512_castsi512_ps(upper));
-}
-
-/* The pairs (a, b) of all lanes in three parts.  What lies beyond the first part is not finite if the number or the
- * part is not. */
-VF_FN void cut(vf a, vf b, uint16_t *out, vf *odd)
-{
-    VF_UNROLL
-    for (int part = 0; part < ATTN__PARTS_F32 - 1; part++) {
-        vf near_a = rounded(a), near_b = rounded(b);
-        _mm512_storeu_si512(out + part * ATTN__PARTS_TILE, vf_pair_upper(near_a, near_b));
-        a = beyond(a, near_a);
-        b = beyond(b, near_b);
-        if (part == 0) {
-            *odd = vf_fma(a, vf_zero(), *odd);
-            *odd = vf_fma(b, vf_zero(), *odd);
-        }
-    }
-    _mm512_storeu_si512(out + 2 * ATTN__PARTS_TILE, vf_pair_upper(a, b));
-}
 
 /* 16 columns of a row, or zeros. */
 VF_FN vf load(const attn__feed_side *s, const float *columns, int64_t row)
@@ -75,7 +46,7 @@ VF_FN int64_t split_rows(attn__parts_feed *f, const attn__feed_side *s, vf *odd)
     VF_UNROLL
     for (int i = 0; i < ROWS; i++) {
         vf low = load(s, columns, row + i), high = load(s, columns + SIDE, row + i);
-        cut(low, high, out + i * DEPTH, odd);
+        cut_rounded(low, high, out + i * DEPTH, ATTN__PARTS_TILE, odd, odd);
         if (s->dots)
             add_dot(s, step, row + i, low, high);
     }
@@ -106,7 +77,8 @@ VF_FN int64_t split_turned(attn__parts_feed *f, const attn__feed_side *s, vf *od
         uint16_t *out = f->split.out + row * DEPTH;
         VF_UNROLL
         for (int i = 0; i < ROWS; i++)
-            cut(vf_load(f->stage[row + i]), vf_load(f->stage[SIDE + row + i]), out + i * DEPTH, odd);
+            cut_rounded(vf_load(f->stage[row + i]), vf_load(f->stage[SIDE + row + i]), out + i * DEPTH,
+                        ATTN__PARTS_TILE, odd, odd);
     }
     return SQUARES + SIDE / ROWS;
 }
@@ -118,7 +90,8 @@ VF_FN int64_t split_pairs(attn__parts_feed *f, const attn__feed_side *s, vf *odd
     uint16_t *out = f->split.out + block * s->to.block + first * DEPTH;
     VF_UNROLL
     for (int i = 0; i < ROWS; i++)
-        cut(load(s, columns, row + 2 * i), load(s, columns, row + 2 * i + 1), out + i * DEPTH, odd);
+        cut_rounded(load(s, columns, row + 2 * i), load(s, columns, row + 2 * i + 1), out + i * DEPTH, ATTN__PARTS_TILE,
+                    odd, odd);
     return SIDE / ROWS;
 }
 

@@ -18,12 +18,6 @@ typedef struct places {
     int64_t across_part, along_part;
 } places;
 
-/* So that the upper half is the nearest bf16 number; a number that is too large becomes infinite. */
-VF_FN vf rounded(vf x)
-{
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
-}
-
 /* Adds a NaN to `odd` if a number is infinite or NaN. */
 VF_FN void note_odd(const patch *x, vf *odd)
 {
@@ -37,7 +31,7 @@ VF_FN void round_patch(patch *x)
     VF_UNROLL
     for (int i = 0; i < PATCH_ROWS * PATCH_HALVES; i++) {
         vf *number = &x->x[i / PATCH_HALVES][i % PATCH_HALVES];
-        *number = rounded(*number);
+        *number = vf_round_upper(*number);
     }
 }
 
@@ -56,12 +50,10 @@ VF_FN void store_upper(const patch *x, const places *to, int part, bool across, 
 /* What is left of a patch by the upper halves of another. */
 VF_FN void take_upper_away(patch *x, const patch *from)
 {
-    vi upper = _mm512_set1_epi32((int32_t)0xffff0000u);
     VF_UNROLL
     for (int i = 0; i < PATCH_ROWS * PATCH_HALVES; i++) {
-        vf part = from->x[i / PATCH_HALVES][i % PATCH_HALVES];
         vf *number = &x->x[i / PATCH_HALVES][i % PATCH_HALVES];
-        *number = vf_sub(*number, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(part), upper)));
+        *number = vf_beyond_upper(*number, from->x[i / PATCH_HALVES][i % PATCH_HALVES]);
     }
 }
 
