@@ -51,7 +51,7 @@ static attn_status one_step(attn_context *c, void *user)
     if (status == ATTN_OK)
         status = attn_tape_create(&tape, c);
     if (status == ATTN_OK)
-        status = attn__exchange_create(&e, c, &m.list, 8); /* a bucket each */
+        status = attn__exchange_create(&e, c, &m.list, NULL, 8); /* a bucket each */
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_tape_reset(tape, &(attn_tape_options){.record = true});
         attn__exchange_begin(e, tape);
@@ -114,7 +114,7 @@ static void begin_step(step *s)
     *s = (step){.context = two_ranks_joined()};
     assert_int_equal(make_model(&s->m, s->context), ATTN_OK);
     assert_int_equal(attn_tape_create(&s->tape, s->context), ATTN_OK);
-    assert_int_equal(attn__exchange_create(&s->exchange, s->context, &s->m.list, 0), ATTN_OK);
+    assert_int_equal(attn__exchange_create(&s->exchange, s->context, &s->m.list, NULL, 0), ATTN_OK);
     s->before = test_at(s->m.w[3], 2);
     assert_true(s->before != 0);
 }

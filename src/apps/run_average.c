@@ -47,17 +47,17 @@ void attn__run_average_step(attn__run *run, int64_t steps)
     }
 }
 
+/* Only where they lie: ranks may share the parameters' memory. */
 void attn__run_average_swap(attn__run *run)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);
     for (int64_t i = 0; i < run->average.n; i++) {
-        unsigned char *a = attn_tensor_data(run->average.items[i].tensor);
-        unsigned char *b = attn_tensor_data(parameters->items[i].tensor);
-        size_t size = attn__tensor_bytes(run->average.items[i].tensor);
-        for (size_t k = 0; k < size; k++) {
-            unsigned char kept = a[k];
-            a[k] = b[k];
-            b[k] = kept;
-        }
+        attn_tensor *a = run->average.items[i].tensor, *b = parameters->items[i].tensor;
+        attn__storage *storage = a->storage;
+        void *data = attn_tensor_data(a);
+        a->storage = b->storage;
+        a->data = attn_tensor_data(b);
+        b->storage = storage;
+        b->data = data;
     }
 }

@@ -199,6 +199,21 @@ attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request
     return status;
 }
 
+attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user)
+{
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && !done(user)) {
+        status = attn__ranks_poll(context);
+        sched_yield();
+    }
+    return status;
+}
+
+bool attn__ranks_together(const attn_context *context)
+{
+    return attn__ranks_many(context) && context->ranks->ops->together && context->ranks->ops->together();
+}
+
 void attn__ranks_free(attn_context *context, void *memory)
 {
     ranks *r = context->ranks;
@@ -247,7 +262,7 @@ attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__
     return bring_back(context, status, data, copy, bytes);
 }
 
-static attn_status broadcast(attn_context *context, void *data, size_t bytes, int from)
+attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from)
 {
     attn__ranks_request request = {{NULL, NULL}};
     if (context->ranks->broken != ATTN_OK)
@@ -305,7 +320,7 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
         return asked;
     char line[512];
     snprintf(line, sizeof line, "%s", text ? text : context->error[0] ? context->error : attn_status_text(first));
-    asked = broadcast(context, line, sizeof line, failed);
+    asked = attn__ranks_broadcast(context, line, sizeof line, failed);
     if (asked != ATTN_OK)
         return asked;
     attn__ranks_all_know(context);
@@ -322,7 +337,7 @@ static attn_status broadcast_pieces(attn_context *context, char *data, size_t by
     attn_status status = ATTN_OK;
     for (size_t at = 0; at < bytes && status == ATTN_OK; at += ATTN__RANKS_PIECE) {
         size_t left = bytes - at;
-        status = broadcast(context, data + at, left < ATTN__RANKS_PIECE ? left : ATTN__RANKS_PIECE, from);
+        status = attn__ranks_broadcast(context, data + at, left < ATTN__RANKS_PIECE ? left : ATTN__RANKS_PIECE, from);
     }
     return status;
 }

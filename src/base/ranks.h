@@ -23,6 +23,23 @@ attn_status attn__ranks_sum_begin(attn_context *context, void *data, int64_t n, 
 attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request, bool *done);
 attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
 attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
+bool attn__ranks_together(const attn_context *context); /* several, all of them on this machine */
+/* What rank `from` has there, on all of them. */
+attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
+/* Waits, as for a sum, until done(user), which is asked again and again. */
+attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);
+/* Memory that all ranks of a machine see. */
+typedef struct attn__ranks_memory {
+    void *data; /* cleared at first, on pages of its own; NULL: there is none */
+    size_t bytes;
+    int file;
+} attn__ranks_memory;
+/* Without data where the ranks are on several machines (or are to behave so: ATTN_RANKS_APART is set), or where the system
+ * has none.  All ranks ask for it at once. */
+attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
+/* From now on what this rank writes there is its own; it sees what others wrote before. */
+void attn__ranks_memory_part(const attn__ranks_memory *memory);
+void attn__ranks_memory_free(attn__ranks_memory *memory); /* nobody else loses it by that */
 /* Frees memory that sums may be under way in: at once, or, where they will never be finished, after the last word with
  * MPI, which may write there until then. */
 void attn__ranks_free(attn_context *context, void *memory);

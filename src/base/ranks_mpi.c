@@ -9,7 +9,18 @@
 
 /* State of the one MPI that a process can have: MPI itself is global. */
 static MPI_Comm work, words;
-static int ranks, own;
+static int ranks, own, near;
+
+/* How many ranks this machine has: asked while starting, as it is not done bit by bit. */
+static int count_near(void)
+{
+    MPI_Comm here;
+    int error = MPI_Comm_split_type(work, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    if (error)
+        return error;
+    MPI_Comm_size(here, &near);
+    return MPI_Comm_free(&here);
+}
 
 static int start(int *rank, int *size)
 {
@@ -31,7 +42,12 @@ static int start(int *rank, int *size)
     MPI_Comm_size(work, &ranks);
     *rank = own;
     *size = ranks;
-    return 0;
+    return count_near();
+}
+
+static bool together(void)
+{
+    return near == ranks;
 }
 
 static void finish(void)
@@ -134,7 +150,8 @@ __attribute__((visibility("default"))) const attn__ranks_ops *attn__ranks_module
                                         .broadcast = broadcast,
                                         .test = test,
                                         .tell = tell,
-                                        .heard = heard};
+                                        .heard = heard,
+                                        .together = together};
     return &ops;
 }
 #else

@@ -22,7 +22,7 @@ typedef struct attn__ranks_request {
 typedef enum attn__ranks_sum { ATTN__SUM_F32 = 0, ATTN__SUM_F64, ATTN__MAX_U64 } attn__ranks_sum_kind;
 
 /* Raised with each change here, so that a module of another build is refused. */
-enum { ATTN__RANKS_VERSION = 1, ATTN__RANKS_NOTICE = 600 };
+enum { ATTN__RANKS_VERSION = 2, ATTN__RANKS_NOTICE = 600 };
 
 typedef struct attn__ranks_ops {
     int version;
@@ -38,6 +38,8 @@ typedef struct attn__ranks_ops {
     /* Notices of ATTN__RANKS_NOTICE bytes, to all others at once and out of order with everything else. */
     int (*tell)(const void *notice);
     int (*heard)(void *notice, int *from, bool *any);
+    /* Whether all ranks run on one machine.  NULL: they do not. */
+    bool (*together)(void);
 } attn__ranks_ops;
 
 /* The symbol that a module has. */

@@ -13,9 +13,11 @@
 
 #include "tensor/tape.h"
 
-/* `parameters` must outlive it; f32 ones that need gradients are exchanged.  `bytes` of a bucket; 0: 4 MiB. */
+/* `parameters` must outlive it; f32 ones that need gradients are exchanged.  `bytes` of a bucket; 0: 4 MiB.  `state`:
+ * what the optimiser keeps, one or two tensors for each of those parameters, in their order: where all ranks see the same
+ * memory each then takes its part of the optimiser's step too (below).  NULL: none does. */
 attn_status attn__exchange_create(attn__exchange **exchange, attn_context *context, const attn_named_list *parameters,
-                                  size_t bytes);
+                                  const attn_named_list *state, size_t bytes);
 void attn__exchange_destroy(attn__exchange *exchange); /* NULL is allowed */
 
 /* Between a reset of the tape and the forward pass. */
@@ -31,6 +33,23 @@ void attn__exchange_abandon(attn__exchange *exchange, attn_tape *tape);
 /* Seconds spent waiting after backward passes for sums that were not there yet, and bytes of gradients of a step. */
 double attn__exchange_waited(const attn__exchange *exchange);
 int64_t attn__exchange_bytes(const attn__exchange *exchange);
+
+/* Where this holds (from the first backward pass on) parameters and state lie in memory that all ranks see, elsewhere after
+ * each step: nobody else may write to them, and where their data are is to be asked anew.  Gradients are not to be looked
+ * at: each rank has the sums of its part of them only. */
+bool attn__exchange_shared(const attn__exchange *exchange);
+/* The sum of the squares of all gradients. */
+double attn__exchange_squares(const attn__exchange *exchange);
+/* A piece of a parameter whose step this rank takes: from p and s, which stay as they are, to p2 and s2. */
+typedef struct attn__exchange_piece {
+    const float *p, *s[2], *g;
+    float *p2, *s2[2];
+    int64_t n;
+} attn__exchange_piece;
+/* The next of them; false: there is none, and the next call begins anew. */
+bool attn__exchange_next(attn__exchange *exchange, attn__exchange_piece *piece);
+/* When all ranks have taken their parts of the step, it is done, here as there.  Any error: nothing has changed. */
+attn_status attn__exchange_commit(attn__exchange *exchange);
 
 /* For the tape.  After a node went backwards: */
 void attn__exchange_node(attn__exchange *exchange, attn_tape *tape, const attn__node *node);

@@ -210,7 +210,9 @@ void attn__storage_unref(attn__storage *storage)
 {
     if (!storage || --storage->refs > 0)
         return;
-    if (storage->pool)
+    if (storage->release)
+        storage->release(storage);
+    else if (storage->pool)
         pool_put(storage);
     else
         attn__free(storage->context, storage);

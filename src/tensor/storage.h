@@ -26,6 +26,7 @@ typedef struct attn__storage {
     unsigned saves : 30; /* of these, those of nodes that wait for the backward pass: the data must not change */
     unsigned last : 1;   /* of its chunk */
     unsigned small : 1;  /* of a chunk for small blocks */
+    void (*release)(struct attn__storage *storage); /* frees it where its data are of another kind; NULL: as above */
 } attn__storage;
 
 /* A block with one reference, not cleared; NULL (ATTN_MEMORY noted).  `pool` NULL: from the context. */

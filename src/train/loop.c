@@ -11,6 +11,7 @@
 #include "base/ranks.h"
 #include "base/rng.h"
 #include "tensor/exchange.h"
+#include "train/optimiser.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -186,7 +187,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
         return status;
     double value = tokens > 0 ? sum / tokens : 0;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
-    status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
+    if (attn__exchange_shared(training->exchange))
+        status = attn__optimiser_step_shared(training->optimiser, training->exchange, p->rate, &p->grad_norm);
+    else
+        status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm)) {
@@ -291,7 +295,8 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     bool among_ranks = job->whole && attn__ranks_many(training->context);
     attn_status status = attn_tape_create(&tape, training->context);
     if (status == ATTN_OK && among_ranks)
-        status = attn__exchange_create(&training->exchange, training->context, training->parameters, 0);
+        status = attn__exchange_create(&training->exchange, training->context, training->parameters,
+                                       attn_optimiser_state(training->optimiser), 0);
     training->looked = attn__now();
     training->seconds = 0;
     training->tokens = 0;

@@ -2,7 +2,7 @@
  *
  * Adam, AdamW and SGD with momentum over a list of f32 parameters, with clipping by the global norm.
  */
-#include "attn/train.h"
+#include "train/optimiser.h"
 
 #include "base/context.h"
 #include "base/parallel.h"
@@ -185,15 +185,13 @@ typedef struct step_job {
     const attn_optimiser_options *o;
     attn__rows_fn adam;
     attn__rows_args args; /* of Adam; its scalars hold for all parameters */
-    int64_t n;
-    float *p, *m;
-    const float *g;
+    attn__exchange_piece at;
     float clip, rate; /* of SGD */
 } step_job;
 
 static int64_t end_of(const step_job *job, int64_t block)
 {
-    return block * ATTN__ROWS_BLOCK < job->n ? block * ATTN__ROWS_BLOCK : job->n;
+    return block * ATTN__ROWS_BLOCK < job->at.n ? block * ATTN__ROWS_BLOCK : job->at.n;
 }
 
 static void adam_blocks(void *user, int64_t begin, int64_t end)
@@ -205,12 +203,13 @@ static void adam_blocks(void *user, int64_t begin, int64_t end)
 static void sgd_blocks(void *user, int64_t begin, int64_t end)
 {
     const step_job *job = user;
+    const attn__exchange_piece *at = &job->at;
     float decay = (float)job->o->weight_decay, momentum = (float)job->o->momentum;
     for (int64_t i = begin * ATTN__ROWS_BLOCK; i < end_of(job, end); i++) {
-        float g = job->g[i] * job->clip + decay * job->p[i];
-        if (job->m)
-            g = job->m[i] = momentum * job->m[i] + g;
-        job->p[i] -= job->rate * g;
+        float g = at->g[i] * job->clip + decay * at->p[i];
+        if (at->s[0])
+            g = at->s2[0][i] = momentum * at->s[0][i] + g;
+        at->p2[i] = at->p[i] - job->rate * g;
     }
 }
 
@@ -234,39 +233,78 @@ static step_job prepare(const attn_optimiser *optimiser, double rate, double cli
                                      1 / (1 - pow(o->beta2, steps)), o->kind == ATTN_ADAM ? o->weight_decay : 0}}};
 }
 
+static void step_piece(const attn_optimiser *optimiser, step_job *job, const attn__exchange_piece *piece)
+{
+    bool sgd = optimiser->options.kind == ATTN_SGD;
+    attn__rows_args *args = &job->args;
+    job->at = *piece;
+    args->x = piece->g;
+    args->x2 = piece->p;
+    args->x3 = piece->s[0];
+    args->x4 = piece->s[1];
+    args->y = piece->p2;
+    args->y2 = piece->s2[0];
+    args->y3 = piece->s2[1];
+    attn__parallel_range(optimiser->context->threads, block_count(piece->n), GRAIN, sgd ? sgd_blocks : adam_blocks, job);
+}
+
 static void update(attn_optimiser *optimiser, double rate, double clip)
 {
     step_job job = prepare(optimiser, rate, clip);
-    bool sgd = optimiser->options.kind == ATTN_SGD;
     for (int64_t i = 0, index = 0; i < optimiser->parameters->n; i++) {
         attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
         if (!trained(tensor))
             continue;
         if (grad) {
-            job.n = attn_tensor_size(tensor);
-            job.args.y = job.p = attn_tensor_data(tensor);
-            job.args.x = job.g = attn_tensor_data(grad);
-            job.args.y2 = job.m = moment(optimiser, index, 0);
-            job.args.y3 = moment(optimiser, index, 1);
-            attn__parallel_range(optimiser->context->threads, block_count(job.n), GRAIN, sgd ? sgd_blocks : adam_blocks,
-                                 &job);
+            float *p = attn_tensor_data(tensor), *m = moment(optimiser, index, 0), *v = moment(optimiser, index, 1);
+            attn__exchange_piece whole = {p, {m, v}, attn_tensor_data(grad), p, {m, v}, attn_tensor_size(tensor)};
+            step_piece(optimiser, &job, &whole);
         }
         index++;
     }
+}
+
+/* What gradients of this length are multiplied by. */
+static double clipping(const attn_optimiser *optimiser, double length)
+{
+    double most = optimiser->options.clip_norm;
+    return most > 0 && length > most ? most / length : 1;
+}
+
+static void drop_gradients(const attn_optimiser *optimiser)
+{
+    for (int64_t i = 0; i < optimiser->parameters->n; i++)
+        attn_tensor_drop_grad(optimiser->parameters->items[i].tensor);
 }
 
 attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm)
 {
     /* Even where nobody asks for it: a gradient that is not finite must not reach the parameters. */
     double length = global_norm(optimiser);
-    double clip_norm = optimiser->options.clip_norm;
     if (isfinite(length)) {
         optimiser->steps++;
-        update(optimiser, rate, clip_norm > 0 && length > clip_norm ? clip_norm / length : 1);
+        update(optimiser, rate, clipping(optimiser, length));
     }
-    for (int64_t i = 0; i < optimiser->parameters->n; i++)
-        attn_tensor_drop_grad(optimiser->parameters->items[i].tensor);
+    drop_gradients(optimiser);
     if (norm)
         *norm = length;
     return ATTN_OK;
+}
+
+attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__exchange *exchange, double rate, double *norm)
+{
+    attn_status status = ATTN_OK;
+    *norm = sqrt(attn__exchange_squares(exchange));
+    if (isfinite(*norm)) {
+        attn__exchange_piece piece;
+        optimiser->steps++;
+        step_job job = prepare(optimiser, rate, clipping(optimiser, *norm));
+        while (attn__exchange_next(exchange, &piece))
+            step_piece(optimiser, &job, &piece);
+        status = attn__exchange_commit(exchange);
+        if (status != ATTN_OK)
+            optimiser->steps--;
+    }
+    drop_gradients(optimiser);
+    return status;
 }

@@ -68,9 +68,9 @@
      * input gates (may be x2), y2 [row,n] of the recurrent part of n (may be x3), y3 of the old state, directly       \
      * (may be x) */ \
     X(GRU_BACKWARD, gru_backward)                                                                                        \
-    /* elements: y = parameters, y2, y3 = moments; x the gradient.  s: 0 step size, 1 and 2 the betas, 3 eps,          \
-     * 4 gradient's scale, 5 decay of the parameters (decoupled), 6 scale of y3 before its square root, 7 decay        \
-     * added to the gradient */ \
+    /* elements: y = parameters, y2, y3 = moments, which were x2, x3, x4 (the same memory or other); x the gradient    \
+     * (y may be x).  s: 0 step size, 1 and 2 the betas, 3 eps, 4 gradient's scale, 5 decay of the parameters          \
+     * (decoupled), 6 scale of y3 before its square root, 7 decay added to the gradient */ \
     X(ADAM, adam)                                                                                                        \
     /* blocks of ATTN__ROWS_BLOCK elements of x, `n` in all: partial sums of squares into doubles y */                   \
     X(SQUARES, squares)

@@ -177,17 +177,17 @@ static void run_dropout(const attn__rows_args *a, int64_t begin, int64_t end)
 /* Kingma and Ba 2014, arXiv:1412.6980; decoupled decay of Loshchilov and Hutter 2017, arXiv:1711.05101. */
 static void run_adam(const attn__rows_args *a, int64_t begin, int64_t end)
 {
-    const real *x = a->x;
+    const real *x = a->x, *old_p = a->x2, *old_m = a->x3, *old_v = a->x4;
     real *p = a->y, *m = a->y2, *v = a->y3;
     vf step = constant(a->s[0]), beta1 = constant(a->s[1]), beta2 = constant(a->s[2]), eps = constant(a->s[3]);
     vf rest1 = constant(1 - a->s[1]), rest2 = constant(1 - a->s[2]), scale = constant(a->s[4]);
     vf keep = constant(1 - a->s[5]), correct = constant(a->s[6]), decay = constant(a->s[7]);
     for (int64_t i = begin; i < end; i += VF_LANES) {
         int64_t left = end - i;
-        vf old = get(p + i, left);
+        vf old = get(old_p + i, left);
         vf g = vf_fma(old, decay, vf_mul(get(x + i, left), scale));
-        vf first = vf_fma(beta1, get(m + i, left), vf_mul(rest1, g));
-        vf second = vf_fma(beta2, get(v + i, left), vf_mul(rest2, vf_mul(g, g)));
+        vf first = vf_fma(beta1, get(old_m + i, left), vf_mul(rest1, g));
+        vf second = vf_fma(beta2, get(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
         put(m + i, left, first);
         put(v + i, left, second);

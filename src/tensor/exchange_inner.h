@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange_inner.h - what the files of the exchange share.
+ */
+#ifndef ATTN_TENSOR_EXCHANGE_INNER_H
+#define ATTN_TENSOR_EXCHANGE_INNER_H
+
+#include "base/ranks.h"
+#include "tensor/exchange.h"
+
+typedef struct attn__slot {
+    attn_tensor *parameter;
+    int64_t index; /* among those exchanged, in the order of the list */
+    int64_t bucket;
+    int64_t at;   /* of the gradient in the bucket */
+    int64_t flag; /* where the bucket tells whether any rank has a gradient of it */
+    int64_t uses; /* operations on the tape that have not gone backwards yet */
+} attn__slot;
+
+typedef struct attn__bucket {
+    int64_t first, n; /* slots, in the order of places */
+    int64_t open;     /* slots that are not final yet */
+    float *data;      /* gradients one behind the other, then a flag for each, then nothing up to a whole cache line */
+    int64_t elements; /* of the gradients */
+    int64_t size;     /* of all */
+    attn__ranks_request request;
+    bool done;
+} attn__bucket;
+
+typedef struct attn__shared attn__shared;
+
+struct attn__exchange {
+    attn_context *context;
+    size_t bytes;
+    attn__slot *slots; /* in the order in which they become final, once `ordered` */
+    int64_t nslots;
+    bool ordered;
+    attn__bucket *buckets;
+    int64_t nbuckets;
+    int64_t started, finished; /* buckets of this step; they start and are asked for in their order */
+    int64_t hidden;            /* operations not gone backwards yet that use parameters unseen */
+    float *memory;             /* of all buckets */
+    int64_t elements;          /* of it */
+    attn__shared *shared;      /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
+    attn_named_list still;     /* copies of what a forward pass changes that is no trained parameter */
+    bool open;                 /* a step was begun and not finished: `still` is what stood before it */
+    const attn_named_list *parameters;
+    const attn_named_list *state; /* the optimiser's, as many for each parameter; NULL: it takes no part in steps */
+    double totals[ATTN__EXCHANGE_TOTALS];
+    attn__ranks_request totals_request;
+    attn_status status;
+    double waited;
+};
+
+/* From the first tape: the order of the slots, the buckets, their memory. */
+attn_status attn__exchange_order(attn__exchange *exchange, const attn_tape *tape);
+
+/* Memory that all ranks see, this one's buckets in it; exchange->shared stays NULL where there is none. */
+attn_status attn__shared_create(attn__exchange *exchange);
+/* When places are known: the parameters and the optimiser's state move there. */
+attn_status attn__shared_adopt(attn__exchange *exchange);
+void attn__shared_destroy(attn__exchange *exchange);
+void attn__shared_begin(attn__exchange *exchange);
+void attn__shared_send(attn__exchange *exchange, int64_t bucket);
+/* Adds up this rank's part of a bucket, if all have sent it. */
+bool attn__shared_test(attn__exchange *exchange, int64_t bucket);
+attn_status attn__shared_wait(attn__exchange *exchange, int64_t bucket);
+/* After the last bucket: sums of totals, and of the squares. */
+attn_status attn__shared_finish(attn__exchange *exchange);
+
+#endif

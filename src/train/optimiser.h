@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * optimiser.h - a step that ranks which see the same memory take together.
+ */
+#ifndef ATTN_TRAIN_OPTIMISER_H
+#define ATTN_TRAIN_OPTIMISER_H
+
+#include "attn/train.h"
+#include "tensor/exchange.h"
+
+/* attn_optimiser_step where attn__exchange_shared() holds: this rank's part of it, and the others' when they are there.  Any
+ * error: parameters and state are what they were. */
+attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__exchange *exchange, double rate, double *norm);
+
+#endif
