@@ -66,6 +66,15 @@ for n in 2 3; do
     same_losses one "of$n"
     near one "of$n" 5e-5 checkpoint.safetensors
 done
+# The same where they do not see each other's memory.
+# shellcheck disable=SC2086
+ATTN_RANKS_APART=1 ranks 2 train translate $settings --out apart > /dev/null 2> err.txt || fail "ranks apart: $(cat err.txt)"
+same_losses one apart
+near one apart 5e-5 checkpoint.safetensors
+# shellcheck disable=SC2086
+mpirun -n 1 "$attn" train translate $settings --out mixed : \
+    -n 1 env ATTN_RANKS_APART=1 "$attn" train translate $settings --out mixed > /dev/null 2> err.txt || fail "one apart: $(cat err.txt)"
+cmp -s apart/checkpoint.safetensors mixed/checkpoint.safetensors || fail "one rank that is apart: other bits than two"
 # Its teeth: another seed must be found to differ.
 # shellcheck disable=SC2086
 "$attn" train translate $settings --seed 2 --out other > /dev/null
@@ -94,15 +103,21 @@ awk 'BEGIN { srand(3); letters = "ACDEFGHIKLMNPQRSTVWY"
 proteins="--data families --layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 1
           --max-tokens 120 --batch 5 --rate 0.003 --warmup 3 --threads 1 --quiet"
 pictures="--data data --patch 4 --width 16 --depth 1 --heads 2 --batch 13 --epochs 2 --dropout 0.1 --threads 1 --quiet"
+drawn="--data data/lying --levels 2 --dim 24 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --batch 7
+       --epochs 2 --warmup 5 --rate 0.004 --ema 0.9 --threads 1 --quiet"
 for n in 1 3; do
     # shellcheck disable=SC2086
     ranks $n train msa $proteins --out "msa$n" > /dev/null 2> err.txt || fail "msa: $(cat err.txt)"
     # shellcheck disable=SC2086
     ranks $n train classify $pictures --out "vit$n" > /dev/null 2> err.txt || fail "classify: $(cat err.txt)"
+    # shellcheck disable=SC2086
+    ranks $n train images $drawn --out "drawn$n" > /dev/null 2> err.txt || fail "images: $(cat err.txt)"
 done
 same_losses msa1 msa3
 same_losses vit1 vit3
 near vit1 vit3 5e-5 model.safetensors
+same_losses drawn1 drawn3
+near drawn1 drawn3 5e-5 checkpoint.safetensors # averages of weights in it
 
 # ---- many files: each by one rank, told in their order; the first that fails is named, once
 spread() {
@@ -216,6 +231,9 @@ for how in KILL INT; do
     mpirun -n 2 "$attn" train translate $long --epochs 4000 --out broken > /dev/null 2> err.txt &
     pid=$!
     await "an epoch's end" epochs_done broken 2
+    if [ "$(uname)" = Linux ] && ! grep -q 'memfd:attn-' "/proc/$(children $pid | head -1)/maps"; then
+        fail "$how: ranks of one machine share no memory"
+    fi
     if [ $how = KILL ]; then
         for child in $(children $pid); do
             grep -qz '^OMPI_COMM_WORLD_RANK=1$\|^PMI_RANK=1$' "/proc/$child/environ" && kill -9 "$child"

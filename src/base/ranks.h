@@ -34,8 +34,8 @@ typedef struct attn__ranks_memory {
     size_t bytes;
     int file;
 } attn__ranks_memory;
-/* Without data where the ranks are on several machines (or are to behave so: ATTN_RANKS_APART is set), or where the system
- * has none.  All ranks ask for it at once. */
+/* Without data where the ranks are on several machines (or are to behave so: ATTN_RANKS_APART is set), where the system has
+ * none, or where one of them asks for no bytes.  All ranks ask at once. */
 attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
 /* From now on what this rank writes there is its own; it sees what others wrote before. */
 void attn__ranks_memory_part(const attn__ranks_memory *memory);

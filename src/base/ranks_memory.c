@@ -83,7 +83,7 @@ attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__r
     attn_status status = ATTN_OK;
     *memory = (attn__ranks_memory){NULL, whole_pages(bytes), -1};
     if (attn__ranks_together(context))
-        status = all_can(context, !getenv("ATTN_RANKS_APART"), &all);
+        status = all_can(context, bytes > 0 && !getenv("ATTN_RANKS_APART"), &all);
     if (!all)
         return status;
     if (first)

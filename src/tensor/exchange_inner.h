@@ -42,6 +42,7 @@ struct attn__exchange {
     float *memory;             /* of all buckets */
     int64_t elements;          /* of it */
     attn__shared *shared;      /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
+    bool movable;              /* the parameters may lie elsewhere after a step */
     attn_named_list still;     /* copies of what a forward pass changes that is no trained parameter */
     bool open;                 /* a step was begun and not finished: `still` is what stood before it */
     const attn_named_list *parameters;
@@ -55,6 +56,8 @@ struct attn__exchange {
 /* From the first tape: the order of the slots, the buckets, their memory. */
 attn_status attn__exchange_order(attn__exchange *exchange, const attn_tape *tape);
 
+/* Whether nobody else, before a pass begins, has a hand on the tensor's memory and would look for it there after a step. */
+bool attn__shared_may_move(const attn_tensor *x);
 /* Memory that all ranks see, this one's buckets in it; exchange->shared stays NULL where there is none. */
 attn_status attn__shared_create(attn__exchange *exchange);
 /* When places are known: the parameters and the optimiser's state move there. */

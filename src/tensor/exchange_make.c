@@ -22,12 +22,14 @@ static attn_status make_slots(attn__exchange *e)
     e->buckets = attn__alloc_zero(e->context, attn__size_mul((size_t)e->nslots, sizeof *e->buckets));
     if (!e->slots || !e->buckets)
         return ATTN_MEMORY;
+    e->movable = true;
     for (int64_t i = 0, at = 0; i < e->parameters->n; i++) {
         attn_tensor *x = e->parameters->items[i].tensor;
         if (!is_exchanged(x))
             continue;
         e->slots[at] = (attn__slot){.parameter = x, .index = at};
         x->slot = ++at;
+        e->movable = e->movable && attn__shared_may_move(x);
     }
     return ATTN_OK;
 }

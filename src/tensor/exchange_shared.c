@@ -94,6 +94,12 @@ static void release_mapping(attn__storage *storage)
     attn__free(storage->context, m);
 }
 
+bool attn__shared_may_move(const attn_tensor *x)
+{
+    bool own = x->storage->refs == 1 && x->data == attn__storage_data(x->storage);
+    return own || x->storage->release == release_mapping; /* that of an earlier training */
+}
+
 /* Bytes for the boards, on pages of their own. */
 static size_t boards_bytes(int size)
 {
@@ -106,7 +112,7 @@ static attn_status make_mapping(attn__exchange *e, attn__shared *s)
     attn__ranks_memory memory;
     size_t arrays = (size_t)s->size + 2 * (size_t)s->kept, each = attn__size_mul((size_t)e->elements, sizeof(float));
     size_t bytes = attn__size_add(boards_bytes(s->size), attn__size_mul(arrays, each));
-    attn_status status = attn__ranks_memory_make(e->context, bytes, &memory);
+    attn_status status = attn__ranks_memory_make(e->context, e->movable ? bytes : 0, &memory);
     if (status != ATTN_OK || !memory.data)
         return status;
     s->mapping = attn__alloc_zero(e->context, sizeof *s->mapping);
