@@ -298,8 +298,14 @@ static void one_pass_of_adam(void **state)
             p[i] = (float)i / 7, m[i] = 0.1f * (float)(i % 5), v[i] = 0.01f * (float)(i % 3),
             g[i] = (float)(i % 4) - 1.5f;
         }
-        attn__rows_args args = {
-            .x = g, .x2 = p, .x3 = m, .x4 = v, .y = p, .y2 = m, .y3 = v, .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1}};
+        attn__rows_args args = {.x = g,
+                                .x2 = p,
+                                .x3 = m,
+                                .x4 = v,
+                                .y = p,
+                                .y2 = m,
+                                .y3 = v,
+                                .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1}};
         attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 0, N);
         for (int i = 0; i < N; i++) {
             double old = (double)((float)i / 7), grad = 0.5 * ((double)(i % 4) - 1.5) + 0.1 * old;

@@ -40,11 +40,11 @@ struct attn__exchange {
     int64_t started, finished; /* buckets of this step; they start and are asked for in their order */
     int64_t hidden;            /* operations not gone backwards yet that use parameters unseen */
     float *memory;             /* of all buckets */
-    int64_t elements;          /* of it */
-    attn__shared *shared;      /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
-    bool movable;              /* the parameters may lie elsewhere after a step */
-    attn_named_list still;     /* copies of what a forward pass changes that is no trained parameter */
-    bool open;                 /* a step was begun and not finished: `still` is what stood before it */
+    int64_t elements;          /* of it, at most */
+    attn__shared *shared;  /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
+    bool movable;          /* the parameters may lie elsewhere after a step */
+    attn_named_list still; /* copies of what a forward pass changes that is no trained parameter */
+    bool open;             /* a step was begun and not finished: `still` is what stood before it */
     const attn_named_list *parameters;
     const attn_named_list *state; /* the optimiser's, as many for each parameter; NULL: it takes no part in steps */
     double totals[ATTN__EXCHANGE_TOTALS];
@@ -60,7 +60,7 @@ attn_status attn__exchange_order(attn__exchange *exchange, const attn_tape *tape
 bool attn__shared_may_move(const attn_tensor *x);
 /* Memory that all ranks see, this one's buckets in it; exchange->shared stays NULL where there is none. */
 attn_status attn__shared_create(attn__exchange *exchange);
-/* When places are known: the parameters and the optimiser's state move there. */
+/* In a first pass, when places are known: the parameters and the optimiser's state move there. */
 attn_status attn__shared_adopt(attn__exchange *exchange);
 void attn__shared_destroy(attn__exchange *exchange);
 void attn__shared_begin(attn__exchange *exchange);

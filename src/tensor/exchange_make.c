@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { LINE = 16, PAGE = 1024 }; /* elements of a cache line, of a page */
+
 static bool is_exchanged(const attn_tensor *x)
 {
     return x->needs_grad && x->dtype == ATTN_F32;
@@ -30,7 +32,9 @@ static attn_status make_slots(attn__exchange *e)
         e->slots[at] = (attn__slot){.parameter = x, .index = at};
         x->slot = ++at;
         e->movable = e->movable && attn__shared_may_move(x);
+        e->elements += x->size + 1 + LINE; /* at most, with its flag and what a bucket is rounded up to */
     }
+    e->elements = (e->elements + PAGE - 1) / PAGE * PAGE;
     return ATTN_OK;
 }
 
@@ -66,6 +70,8 @@ attn_status attn__exchange_create(attn__exchange **exchange, attn_context *conte
     attn_status status = make_slots(e);
     if (status == ATTN_OK)
         status = copy_still(e);
+    if (status == ATTN_OK)
+        status = attn__shared_create(e);
     if (status != ATTN_OK) {
         attn__exchange_destroy(e);
         return status;
@@ -144,7 +150,6 @@ static void order_slots(attn__exchange *e, const attn_tape *tape)
  * is under way early. */
 static attn_status make_buckets(attn__exchange *e)
 {
-    enum { LINE = 16 };
     for (int64_t i = 0; i < e->nslots; i++) {
         attn__slot *s = &e->slots[i];
         size_t full = e->nbuckets == 1 ? e->bytes / 4 : e->bytes;
@@ -160,19 +165,14 @@ static attn_status make_buckets(attn__exchange *e)
             return attn__fail(e->context, ATTN_UNSUPPORTED, "a parameter of %lld numbers is too large to be exchanged",
                               (long long)s->parameter->size);
     }
-    for (int64_t i = 0; i < e->nbuckets; i++)
-        e->elements += e->buckets[i].size;
     return ATTN_OK;
 }
 
 static attn_status make_memory(attn__exchange *e)
 {
-    attn_status status = attn__shared_create(e);
-    if (status == ATTN_OK && !e->shared) {
+    if (!e->shared)
         e->memory = attn__alloc_zero(e->context, attn__size_mul((size_t)e->elements, sizeof *e->memory));
-        status = e->memory ? ATTN_OK : ATTN_MEMORY;
-    }
-    return status;
+    return e->memory ? ATTN_OK : ATTN_MEMORY;
 }
 
 /* Gives each bucket and each parameter its place. */

@@ -22,7 +22,11 @@
 #include <string.h>
 
 enum { SENT, SUMMED, STEPPED, COUNTS };
-enum { GRAIN = 4, LINE = 16, KEPT = 3 }; /* blocks, elements, and arrays: a parameter and what the optimiser has for it */
+enum {
+    GRAIN = 4,
+    LINE = 16,
+    KEPT = 3
+}; /* blocks, elements, and arrays: a parameter and what the optimiser has for it */
 
 typedef struct board {
     _Alignas(128) atomic_uint_least64_t count[COUNTS];
@@ -40,7 +44,7 @@ struct attn__shared {
     mapping *mapping;
     int rank, size;
     board *boards;
-    float *gradients;     /* all buckets of rank 0, of rank 1, ... */
+    float *gradients;       /* all buckets of rank 0, of rank 1, ... */
     float *arrays[KEPT][2]; /* parameters and state, each like the gradients of one rank; two in turns, by the steps */
     int kept;
     uint64_t steps; /* that all have taken */
@@ -128,6 +132,15 @@ static attn_status make_mapping(attn__exchange *e, attn__shared *s)
     return ATTN_OK;
 }
 
+/* Pages come when they are first written to, which takes a while: not in the first step, and each rank its share. */
+static void touch(attn__exchange *e)
+{
+    int64_t first, n = attn__ranks_share(e->context, e->elements, &first);
+    memset(e->memory, 0, (size_t)e->elements * sizeof(float));
+    for (int i = 0; i < 2 * e->shared->kept; i++)
+        memset(e->shared->arrays[i / 2][i % 2] + first, 0, (size_t)n * sizeof(float));
+}
+
 attn_status attn__shared_create(attn__exchange *e)
 {
     int64_t kept = e->state && e->nslots > 0 ? e->state->n / e->nslots + 1 : 0;
@@ -149,6 +162,7 @@ attn_status attn__shared_create(attn__exchange *e)
     }
     e->shared = s;
     e->memory = gradients_of(e, s->rank);
+    touch(e);
     return ATTN_OK;
 }
 
@@ -262,7 +276,7 @@ void attn__shared_send(attn__exchange *e, int64_t bucket)
 
 typedef struct sum_job {
     const attn__exchange *e;
-    int64_t at, n;  /* in the memory of a rank's buckets */
+    int64_t at, n;   /* in the memory of a rank's buckets */
     double *squares; /* one a block */
 } sum_job;
 
@@ -272,7 +286,8 @@ static void sum_blocks(void *user, int64_t begin, int64_t end)
     const sum_job *job = user;
     const attn__shared *s = job->e->shared;
     for (int64_t block = begin; block < end; block++) {
-        int64_t from = block * ATTN__ROWS_BLOCK, n = job->n - from < ATTN__ROWS_BLOCK ? job->n - from : ATTN__ROWS_BLOCK;
+        int64_t from = block * ATTN__ROWS_BLOCK,
+                n = job->n - from < ATTN__ROWS_BLOCK ? job->n - from : ATTN__ROWS_BLOCK;
         float *sum = job->e->memory + job->at + from;
         attn__rows_args args = {.x = sum, .y = sum};
         for (int r = 0; r < s->size; r++) {

@@ -245,7 +245,8 @@ static void step_piece(const attn_optimiser *optimiser, step_job *job, const att
     args->y = piece->p2;
     args->y2 = piece->s2[0];
     args->y3 = piece->s2[1];
-    attn__parallel_range(optimiser->context->threads, block_count(piece->n), GRAIN, sgd ? sgd_blocks : adam_blocks, job);
+    attn__parallel_range(optimiser->context->threads, block_count(piece->n), GRAIN, sgd ? sgd_blocks : adam_blocks,
+                         job);
 }
 
 static void update(attn_optimiser *optimiser, double rate, double clip)

@@ -19,7 +19,7 @@ static struct common {
     unsigned char data[2][2][ROOM]; /* of the odd and of the even operations, from rank 0 and from 1 */
     atomic_int told[2];             /* notices for a rank */
     unsigned char notices[2][ATTN__RANKS_NOTICE];
-} *common;
+} * common;
 static int own;
 
 /* The one operation under way. */
@@ -135,6 +135,6 @@ static bool forked_together(void)
     return true;
 }
 
-const attn__ranks_ops forked_ranks = {ATTN__RANKS_VERSION, "forked",         forked_start, forked_finish,
-                                      forked_text,         forked_sum,       forked_broadcast,
-                                      forked_test,         forked_tell,      forked_heard, forked_together};
+const attn__ranks_ops forked_ranks = {ATTN__RANKS_VERSION, "forked",     forked_start,     forked_finish,
+                                      forked_text,         forked_sum,   forked_broadcast, forked_test,
+                                      forked_tell,         forked_heard, forked_together};

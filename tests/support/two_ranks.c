@@ -85,7 +85,7 @@ static int fake_heard(void *notice, int *from, bool *any)
 }
 
 const attn__ranks_ops two_ranks = {ATTN__RANKS_VERSION, "two",     fake_start, fake_finish, fake_text, fake_sum,
-                                   fake_broadcast,      fake_test, fake_tell,  fake_heard, NULL};
+                                   fake_broadcast,      fake_test, fake_tell,  fake_heard,  NULL};
 
 attn_context *two_ranks_joined(void)
 {
