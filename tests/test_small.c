@@ -24,6 +24,7 @@ static const struct {
     {"b2h2q64k33d2v16", "narrow", "narrow_backward"},
     {"axis9x40c64h8:row", "narrow", "narrow_backward"},
     {"axis40x9c64h8:col", "narrow", "narrow_backward"},
+    {"axis31x16c64h8:col", "narrow", "narrow_backward"},
     {"b12h4q10k10d64", "short", "short_backward"},
     {"b1h5q32k32d64", "short", "short_backward"},
     {"b2h1q96k95d70v81", "short", "short_backward"},
