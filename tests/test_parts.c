@@ -459,6 +459,51 @@ static void odd_weights_are_told(void **state)
     }
 }
 
+/* What the parts of a number of B's tiles add up to. */
+static double whole_number(const attn__parts_side *side, int parts, int64_t r, int64_t c)
+{
+    int64_t at = c / 16 * side->block + r / 32 * side->step + r % 32 / 2 * side->row + c % 16 * 2 + r % 2;
+    double sum = 0;
+    for (int part = 0; part < parts; part++)
+        sum += number(side->data + part * side->part, ATTN_BF16, at);
+    return sum;
+}
+
+/* Weights and gradients of any number of keys: columns beyond them, where scores are anything, come out as zeros. */
+static void columns_without_a_key_weigh_nothing(void **state)
+{
+    (void)state;
+    (void)kernel_or_skip();
+    enum { ROWS = 37, LD = 64 };
+    attn__rng rng = {.seed = 12};
+    static _Alignas(64) float s[ROWS * LD], p[ROWS * LD], dp[ROWS * LD], lse[ROWS], delta[ROWS];
+    static _Alignas(64) uint16_t tiles_of[3][4 * 2 * 3 * ATTN__PARTS_TILE];
+    for (int i = 0; i < ROWS; i++)
+        lse[i] = (float)attn__rng_normal(&rng), delta[i] = (float)attn__rng_normal(&rng);
+    for (int64_t keys = 1; keys <= LD; keys += keys < 30 ? 4 : 3)
+        for (int parts = 1; parts <= 3; parts += 2) {
+            for (int i = 0; i < ROWS * LD; i++) {
+                s[i] = p[i] = i % LD < keys ? (float)attn__rng_normal(&rng) : 60;
+                dp[i] = i % LD < keys ? (float)attn__rng_normal(&rng) : 60;
+            }
+            int64_t step = (int64_t)parts * ATTN__PARTS_TILE;
+            attn__parts_side by_row = {tiles_of[0], 2 * step, step, ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
+            attn__parts_weights args = {ROWS, keys, LD, p, dp, lse, delta, 0.5f, parts, by_row, by_row, by_row};
+            args.across.data = tiles_of[1];
+            args.along.data = tiles_of[2];
+            memset(tiles_of, 0x55, sizeof tiles_of);
+            assert_true(weigh_backward(&args));
+            for (int64_t i = 0; i < 64 * tiles(keys, 32) * 32; i++) {
+                int64_t r = i / (tiles(keys, 32) * 32), c = i % (tiles(keys, 32) * 32), at = r * LD + c;
+                bool there = r < ROWS && c < keys;
+                double weight = there ? exp2(0.5 * s[at] - lse[r]) : 0, ds = there ? weight * (dp[at] - delta[r]) : 0;
+                double slack = parts == 3 ? ldexp(1, -21) : ldexp(1, -7);
+                assert_true(fabs(whole_number(&args.p, parts, r, c) - weight) <= slack * weight);
+                assert_true(fabs(whole_number(&args.across, parts, r, c) - ds) <= slack * (fabs(ds) + weight));
+            }
+        }
+}
+
 /* Sums begin with a column's bias, and what is called beside them changes nothing. */
 typedef struct counter {
     attn__parts_beside beside;
@@ -573,6 +618,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_weights_are_told),
+        cmocka_unit_test(columns_without_a_key_weigh_nothing),
         cmocka_unit_test(products_call_what_is_beside_them),
         cmocka_unit_test(rows_are_split_piece_by_piece),
         cmocka_unit_test(rows_of_sums_are_looked_at_and_put),

@@ -138,6 +138,7 @@ typedef struct attn__back_run {
     bool keys_finite, queries_finite;
     bool keys_split, queries_split;   /* the matrix unit can take them, ... */
     bool keys_copied, queries_copied; /* ... which needs no rows of floats, so that these may not be there */
+    bool plain;                       /* all of the strip's pairs count, and nothing but their scores */
     bool first;                       /* nothing has been added to the gradients yet */
     attn__ahead ahead[ATTN__BACK_AHEADS];
     /* The cell that this thread will probably run next. */
@@ -158,6 +159,10 @@ void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int
 void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
 bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
                        const int64_t *channel, int64_t n, float *dst, int64_t ld);
+/* Asks for row r, if there is one: so many rows early that it comes while others are moved. */
+enum { ATTN__BACK_EARLY = 8 };
+void attn__back_ask(const attn__back_plan *plan, const void *data, const int64_t *at, int64_t r, int64_t rows,
+                    int64_t channels);
 void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *at, int64_t rows, const int64_t *channel,
                         int64_t n, const float *src, int64_t ld, float scale, bool add);
 void attn__back_item_find(const attn__task *task, int64_t item, int64_t shared, attn__back_item *found);
@@ -185,6 +190,8 @@ void attn__back_parts_keys(attn__back_run *run);
 void attn__back_parts_queries(attn__back_run *run);
 /* dK^T and dV^T of the block's first n keys, as rows. */
 void attn__back_parts_rows(const attn__back_run *run, int64_t n);
+/* The block's dK and dV, all of whose keys were seen, to the caller's arrays; false if they must be added there. */
+bool attn__back_parts_put(const attn__back_run *run);
 /* Returns the gradients that it has not added to, because a number is too large or not finite. */
 unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row);
 

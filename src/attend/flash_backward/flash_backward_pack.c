@@ -29,6 +29,15 @@ bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64
     return plan->lanes->copy(src, plan->bf16 ? ATTN_BF16 : ATTN_F32, at, channel, rows, n, dst, ld);
 }
 
+void attn__back_ask(const attn__back_plan *plan, const void *data, const int64_t *at, int64_t r, int64_t rows,
+                    int64_t channels)
+{
+    enum { LINE = 64 };
+    int64_t size = plan->bf16 ? 2 : 4;
+    for (int64_t byte = 0; r < rows && byte < channels * size; byte += LINE)
+        __builtin_prefetch((const char *)data + at[r] * size + byte, 1, 3);
+}
+
 /* dst = or += scale * src.  Rows go one by one, so that several may end in one place. */
 void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *at, int64_t rows, const int64_t *channel,
                         int64_t n, const float *src, int64_t ld, float scale, bool add)
@@ -36,6 +45,8 @@ void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *a
     float *f32 = dst;
     uint16_t *bf16 = dst;
     for (int64_t r = 0; r < rows; r++, src += ld) {
+        if (!channel)
+            attn__back_ask(plan, dst, at, r + ATTN__BACK_EARLY, rows, n);
         if (!channel && plan->bf16)
             plan->backward->put_bf16(bf16 + at[r], src, n, scale, add);
         else if (!channel)

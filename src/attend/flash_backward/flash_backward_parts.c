@@ -175,6 +175,40 @@ void attn__back_parts_rows(const attn__back_run *run, int64_t n)
     turn_back(run, m->dv, plan->dv, m->dv_rows, plan->dvp, n);
 }
 
+/* Sums that are whole, straight to where the caller wants them: the lines of a square of rows are asked for while the one
+ * before is turned. */
+static void put_turned(const attn__back_run *run, const float *sums, void *data, size_t stride, int64_t base,
+                       int64_t channels, int64_t *at, float scale)
+{
+    const attn__back_plan *plan = run->plan;
+    int64_t n = run->block_n;
+    attn__back_walk(&run->task->key, stride, run->block, n, base, at);
+    for (int64_t i = 0; i < ATTN__PARTS_SIDE; i++)
+        run->m.parts.ones[i] = scale;
+    for (int64_t i = 0; i < n; i += ATTN__PARTS_SIDE) {
+        int64_t rows = attn__least(n - i, ATTN__PARTS_SIDE);
+        for (int64_t r = i + rows; r < i + rows + ATTN__PARTS_SIDE; r++)
+            attn__back_ask(plan, data, at, r, n, channels);
+        attn__lanes_view view = {data, plan->bf16 ? ATTN_BF16 : ATTN_F32, at + i, NULL, channels, rows};
+        plan->lanes->scatter(&view, sums + i, plan->ld_keys, run->m.parts.ones);
+    }
+}
+
+bool attn__back_parts_put(const attn__back_run *run)
+{
+    const attn__back_plan *plan = run->plan;
+    const attn_arrays *x = run->arrays;
+    const attn_dim *at = &run->item.at;
+    if (!plan->store_kv || !run->first || plan->channels.dk || plan->channels.dv)
+        return false;
+    if (run->want & ATTN__BACK_K)
+        put_turned(run, run->m.dk, x->dk, ATTN__STRIDE(dim.dk), at->dk, plan->d, run->m.dk_at,
+                   (float)run->task->problem.scale);
+    if (run->want & ATTN__BACK_V)
+        put_turned(run, run->m.dv, x->dv, ATTN__STRIDE(dim.dv), at->dv, plan->dv, run->m.dv_at, 1.0f);
+    return true;
+}
+
 /* ------------------------------------------------------------------------------------------------ products */
 
 /* Sides from this block or step of theirs on. */
@@ -321,7 +355,7 @@ unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int6
 {
     const attn__back_plan *plan = run->plan;
     const attn__back_parts *m = &run->m.parts;
-    bool fused = t->plain && !(run->want & ATTN__BACK_BIAS);
+    bool fused = run->plain && !(run->want & ATTN__BACK_BIAS);
     strip x = {run,
                t,
                first,

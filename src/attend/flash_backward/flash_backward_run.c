@@ -110,6 +110,8 @@ static void find_deltas(attn__back_run *run)
     attn__back_scratch *m = &run->m;
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *copy = m->dout + r * plan->dvp;
+        if (!plan->channels.o)
+            attn__back_ask(plan, x->o, m->o_at, r + ATTN__BACK_EARLY, run->tile_n, plan->dv);
         const float *dout =
             run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
         m->delta[r] = plan->backward->dot(dout, row_of(plan, x->o, m->o_at + r, plan->channels.o, m->row), plan->dv);
@@ -267,6 +269,8 @@ static void run_block(attn__back_run *run, int64_t size)
     if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
+    if (plan->matrix && done == size && attn__back_parts_put(run))
+        return;
     if (plan->matrix)
         attn__back_parts_rows(run, done);
     memset(run->m.dk_rows + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));

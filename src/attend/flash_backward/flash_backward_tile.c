@@ -39,7 +39,7 @@ static bool has_mask_bytes(const attn__task *task)
     return task->has_mask || (task->key.n > 1 && (task->problem.nbands || task->has_lens));
 }
 
-static attn__weights_args describe(const attn__back_run *run, int64_t first, extent e)
+static attn__weights_args describe(attn__back_run *run, int64_t first, extent e)
 {
     const attn__back_plan *plan = run->plan;
     const attn__task *task = run->task;
@@ -68,7 +68,8 @@ static attn__weights_args describe(const attn__back_run *run, int64_t first, ext
     }
     if (!run->keys_finite || !run->queries_finite)
         t.alive = run->m.alive + skip;
-    t.plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout && e.keys % plan->tile->lanes == 0;
+    run->plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout;
+    t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
 }
 

@@ -6,6 +6,9 @@
  * cache, that all the others fall on too: it must be read once only.  So a work item is a block of queries for a group
  * of heads that are adjacent in memory.  Whole rows, all heads of the group, are copied to a stage of their own,
  * from where each head's part is packed, and outputs go back by the same way.
+ *
+ * Rows of the next item are asked for beside the products of this one.  Where the distance of rows is a multiple of a
+ * page, the second cache has room for some thirty of them: there they are copied to stages of their own at once.
  */
 #ifndef ATTN_ATTEND_NARROW_H
 #define ATTN_ATTEND_NARROW_H
@@ -24,17 +27,27 @@ typedef struct attn__narrow {
     int64_t heads;    /* of one group: adjacent along the last batch axis */
     int64_t query_block, query_blocks, key_block;
     int64_t stage_ld;
+    bool keeps; /* rows are copied beside products */
     /* Offsets of a row's elements; NULL where they are adjacent. */
     const int64_t *q_column, *k_column, *v_column, *o_column;
     int64_t tables[];
 } attn__narrow;
 
+enum { ATTN__NARROW_Q, ATTN__NARROW_K, ATTN__NARROW_V, ATTN__NARROW_KEPT };
+
+/* Whose rows were copied early: the item's number, -1 if none, and the first key. */
+typedef struct attn__narrow_kept {
+    int64_t index, at;
+} attn__narrow_kept;
+
 typedef struct attn__narrow_scratch {
-    float *stage; /* [rows][heads * channels] */
-    float *q, *o; /* [heads][channels][query_block] */
-    float *m, *l; /* [heads][query_block] */
-    float *k, *v; /* [heads][key_block][channels] */
-    float *reach; /* [heads][channels] */
+    attn__narrow_kept *kept;             /* of queries only where `at` is 0 */
+    float *kept_rows[ATTN__NARROW_KEPT]; /* as stage */
+    float *stage;                        /* [rows][heads * channels] */
+    float *q, *o;                        /* [heads][channels][query_block] */
+    float *m, *l;                        /* [heads][query_block] */
+    float *k, *v;                        /* [heads][key_block][channels] */
+    float *reach;                        /* [heads][channels] */
     float *p, *factor;
     int64_t *at, *stage_at;
 } attn__narrow_scratch;
@@ -42,8 +55,8 @@ typedef struct attn__narrow_scratch {
 /* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
 size_t attn__narrow_divide(const attn__narrow *narrow, char *base, attn__narrow_scratch *scratch);
 
-/* Brings in rows [from, from + rows), or as many as there are, of one operand, `bytes` each. */
-void attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
+/* Brings in rows [from, from + rows), or as many as there are, of one operand, `bytes` each.  False if none. */
+bool attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
                        const attn__group *group, int64_t from, int64_t rows, size_t stride, int64_t bytes);
 
 void attn__narrow_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,

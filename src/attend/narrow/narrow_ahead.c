@@ -8,14 +8,15 @@
 #include "attend/task/offsets.h"
 #include "base/integers.h"
 
-void attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
+bool attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
                        const attn__group *group, int64_t from, int64_t rows, size_t stride, int64_t bytes)
 {
     if (group->n != 1) /* left to the machine */
-        return;
+        return false;
     int64_t size = (int64_t)attn_dtype_size(task->problem.dtype);
     int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
     int64_t at = attn__offsets_one(&task->batch, stride, batch) + from * step;
     attn__ahead_add(ahead, (const char *)base + at * size, step * size, NULL, attn__least(rows, group->size - from),
                     bytes);
+    return rows > 0 && group->size > from;
 }

@@ -213,11 +213,20 @@ typedef struct job {
     size_t each;
 } job;
 
-static void run_item(void *user, int64_t index, int thread)
+/* Items are dealt so that each thread goes through neighbours: the machine, which reads on beyond a run of lines, would
+ * else ask for lines that another thread is about to write. */
+static int64_t deal(int64_t items, int64_t threads, int64_t turn)
+{
+    int64_t thread = turn % threads, more = items % threads;
+    return thread * (items / threads) + (thread < more ? thread : more) + turn / threads;
+}
+
+static void run_item(void *user, int64_t turn, int thread)
 {
     const job *j = user;
     const attn__task *task = j->task;
     const attn__narrow_back *n = j->narrow;
+    int64_t index = deal(task->batch.size / n->heads, task->threads, turn);
     item t = {.task = task, .narrow = n, .arrays = j->arrays, .batch = index * n->heads, .finite = true};
     attn__narrow_back_divide(n, j->workspace + (size_t)thread * j->each, &t.s);
     for (int64_t i = 0; i < n->queries || i < n->keys; i++)

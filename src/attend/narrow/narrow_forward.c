@@ -17,8 +17,10 @@ typedef struct item {
     const attn__narrow *narrow;
     const attn_arrays *arrays;
     attn__narrow_scratch s;
-    int64_t batch;                /* of the group's first head */
+    int64_t batch; /* of the group's first head */
+    int64_t index;
     int64_t first, count, padded; /* queries */
+    const float *stage;           /* rows at hand */
     attn__ahead ahead;
 } item;
 
@@ -32,23 +34,45 @@ static void offsets(const item *t, const attn__group *group, size_t stride, int6
 }
 
 /* Rows of all heads of the group, as f32; false if any of it is not finite. */
-static bool to_stage(const item *t, const void *base, const int64_t *column, int64_t rows, int64_t channels)
+static bool to_stage(item *t, const void *base, const int64_t *column, int64_t rows, int64_t channels)
 {
     const attn__narrow *n = t->narrow;
+    t->stage = t->s.stage;
     return n->lanes->copy(base, t->task->problem.dtype, t->s.at, column, rows, n->heads * channels, t->s.stage,
                           n->stage_ld);
 }
 
-static void pack_queries(const item *t)
+/* True if rows of `which` from number `at` on are there already. */
+static bool take_kept(item *t, int which, int64_t at)
+{
+    const attn__narrow_kept *kept = t->s.kept;
+    bool there = t->narrow->keeps && kept->index == t->index && kept->at == at;
+    if (there)
+        t->stage = t->s.kept_rows[which];
+    return there;
+}
+
+static bool stage_keys(item *t, int64_t at, int64_t keys)
+{
+    const attn__narrow *n = t->narrow;
+    offsets(t, &t->task->key, ATTN__STRIDE(dim.k), t->batch, at, keys);
+    if (!take_kept(t, ATTN__NARROW_K, at))
+        return to_stage(t, t->arrays->k, n->k_column, keys, t->task->contract.size);
+    float *rows = t->s.kept_rows[ATTN__NARROW_K]; /* in place: to see whether they are finite */
+    return n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys, n->heads * t->task->contract.size, rows,
+                          n->stage_ld);
+}
+
+static void pack_queries(item *t)
 {
     const attn__narrow *n = t->narrow;
     int64_t channels = t->task->contract.size, size = n->channels * n->query_block;
     offsets(t, &t->task->query, ATTN__STRIDE(dim.q), t->batch, t->first, t->count);
-    to_stage(t, t->arrays->q, n->q_column, t->count, channels);
-    for (int64_t i = 0; i < t->count; i++)
-        t->s.stage_at[i] = i * n->stage_ld;
+    if (!take_kept(t, ATTN__NARROW_Q, 0))
+        to_stage(t, t->arrays->q, n->q_column, t->count, channels);
     for (int64_t h = 0; h < n->heads; h++) {
-        attn__lanes_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, t->count};
+        attn__lanes_view view = {
+            (void *)(uintptr_t)(t->stage + h * channels), ATTN_F32, t->s.stage_at, NULL, channels, t->count};
         float *q = t->s.q + h * size;
         n->lanes->gather(&view, q, n->query_block, (float)(t->task->problem.scale * log2_e));
         memset(q + channels * n->query_block, 0, (size_t)((n->channels - channels) * n->query_block) * sizeof *q);
@@ -59,7 +83,7 @@ static void pack_queries(const item *t)
 static void pack_head(const item *t, int64_t head, int64_t rows, int64_t channels, float *panel)
 {
     const attn__narrow *n = t->narrow;
-    const float *in = t->s.stage + head * channels;
+    const float *in = t->stage + head * channels;
     if (channels == 8 && n->channels == 8) { /* the usual one, without calls */
         for (int64_t i = 0; i < rows; i++)
             memcpy(panel + i * 8, in + i * n->stage_ld, 8 * sizeof *panel);
@@ -84,18 +108,18 @@ static void find_reach(const attn__narrow *n, const float *k, int64_t keys, bool
     }
 }
 
-static void pack_keys(const item *t, int64_t at, int64_t keys)
+static void pack_keys(item *t, int64_t at, int64_t keys)
 {
     const attn__narrow *n = t->narrow;
     int64_t size = n->key_block * n->channels;
-    offsets(t, &t->task->key, ATTN__STRIDE(dim.k), t->batch, at, keys);
-    bool finite = to_stage(t, t->arrays->k, n->k_column, keys, t->task->contract.size);
+    bool finite = stage_keys(t, at, keys);
     for (int64_t h = 0; h < n->heads; h++) {
         pack_head(t, h, keys, t->task->contract.size, t->s.k + h * size);
         find_reach(n, t->s.k + h * size, keys, finite, t->s.reach + h * n->channels);
     }
     offsets(t, &t->task->key, ATTN__STRIDE(dim.v), t->batch, at, keys);
-    to_stage(t, t->arrays->v, n->v_column, keys, t->task->value.size);
+    if (!take_kept(t, ATTN__NARROW_V, at))
+        to_stage(t, t->arrays->v, n->v_column, keys, t->task->value.size);
     for (int64_t h = 0; h < n->heads; h++)
         pack_head(t, h, keys, t->task->value.size, t->s.v + h * size);
 }
@@ -139,8 +163,6 @@ static void write_outputs(const item *t)
     int64_t values = t->task->value.size;
     bool staged = t->task->problem.dtype == ATTN_F32 && !n->o_column;
     offsets(t, &t->task->query, ATTN__STRIDE(dim.o), t->batch, t->first, t->count);
-    for (int64_t i = 0; i < t->count; i++)
-        t->s.stage_at[i] = i * n->stage_ld;
     for (int64_t h = 0; h < n->heads; h++) {
         const float *l = t->s.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
         for (int64_t i = 0; i < t->padded; i++)
@@ -169,29 +191,38 @@ typedef struct job {
     size_t each;
 } job;
 
+/* Rows of one operand that come next, and room for them. */
+static void want(item *t, int which, const void *base, int64_t batch, const attn__group *group, int64_t from,
+                 int64_t rows, size_t stride, int64_t channels)
+{
+    int64_t bytes = t->narrow->heads * channels * (int64_t)attn_dtype_size(t->task->problem.dtype);
+    bool any = attn__narrow_look(t->task, &t->ahead, base, batch, group, from, rows, stride, bytes);
+    if (any && which < ATTN__NARROW_KEPT && t->narrow->keeps)
+        attn__ahead_keep(&t->ahead, t->s.kept_rows[which], t->narrow->stage_ld * (int64_t)sizeof(float));
+}
+
 /* What to bring in while `keys` keys before `at` are seen: the block that comes then or, after the last, the rows that
  * outputs go to and what the item begins with that this thread will probably run next. */
-static void look_ahead(item *t, int64_t index, int64_t at, int64_t keys)
+static void look_ahead(item *t, int64_t at, int64_t keys)
 {
     const attn__task *task = t->task;
     const attn__narrow *n = t->narrow;
-    const attn__group *query = &task->query, *key = &task->key, *batch = &task->batch;
-    int64_t size = n->heads * (int64_t)attn_dtype_size(task->problem.dtype);
-    int64_t channels = task->contract.size * size, values = task->value.size * size;
+    const attn__group *query = &task->query, *key = &task->key;
+    int64_t channels = task->contract.size, values = task->value.size;
     bool ends = at >= key->size;
-    int64_t next = ends ? index + task->threads : index, from = ends ? 0 : at;
+    int64_t next = ends ? t->index + task->threads : t->index, from = ends ? 0 : at;
     int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
+    bool any = b < task->batch.size;
     attn__ahead_begin(&t->ahead);
+    if (ends && !n->q_column && any)
+        want(t, ATTN__NARROW_Q, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q), channels);
+    if (!n->k_column && any)
+        want(t, ATTN__NARROW_K, t->arrays->k, b, key, from, n->key_block, ATTN__STRIDE(dim.k), channels);
+    if (!n->v_column && any)
+        want(t, ATTN__NARROW_V, t->arrays->v, b, key, from, n->key_block, ATTN__STRIDE(dim.v), values);
     if (ends && !n->o_column)
-        attn__narrow_look(task, &t->ahead, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o),
-                          values);
-    if (ends && !n->q_column && b < batch->size)
-        attn__narrow_look(task, &t->ahead, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q),
-                          channels);
-    if (!n->k_column && b < batch->size)
-        attn__narrow_look(task, &t->ahead, t->arrays->k, b, key, from, n->key_block, ATTN__STRIDE(dim.k), channels);
-    if (!n->v_column && b < batch->size)
-        attn__narrow_look(task, &t->ahead, t->arrays->v, b, key, from, n->key_block, ATTN__STRIDE(dim.v), values);
+        want(t, ATTN__NARROW_KEPT, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o), values);
+    *t->s.kept = (attn__narrow_kept){any ? next : -1, from};
     int64_t steps = (keys + ATTN__NARROW_STEP - 1) / ATTN__NARROW_STEP;
     attn__ahead_divide(&t->ahead, n->heads * (t->padded / n->width) * steps);
 }
@@ -200,11 +231,14 @@ static void run_item(void *user, int64_t index, int thread)
 {
     const job *j = user;
     const attn__narrow *n = j->narrow;
-    item t = {.task = j->task, .narrow = n, .arrays = j->arrays, .batch = index / n->query_blocks * n->heads};
+    item t = {.task = j->task, .narrow = n, .arrays = j->arrays, .index = index};
+    t.batch = index / n->query_blocks * n->heads;
     t.first = index % n->query_blocks * n->query_block;
     t.count = j->task->query.size - t.first < n->query_block ? j->task->query.size - t.first : n->query_block;
     t.padded = (t.count + n->width - 1) / n->width * n->width;
     attn__narrow_divide(n, j->workspace + (size_t)thread * j->each, &t.s);
+    for (int64_t i = 0; i < n->query_block || i < n->key_block; i++)
+        t.s.stage_at[i] = i * n->stage_ld;
     pack_queries(&t);
     int64_t queries = n->heads * n->query_block;
     memset(t.s.o, 0, (size_t)(queries * n->channels) * sizeof *t.s.o);
@@ -215,8 +249,9 @@ static void run_item(void *user, int64_t index, int thread)
     for (int64_t at = 0; at < j->task->key.size; at += n->key_block) {
         int64_t keys = j->task->key.size - at < n->key_block ? j->task->key.size - at : n->key_block;
         pack_keys(&t, at, keys);
-        look_ahead(&t, index, at + keys, keys);
+        look_ahead(&t, at + keys, keys);
         see_keys(&t, keys);
+        attn__ahead_finish(&t.ahead);
     }
     write_outputs(&t);
     for (int64_t h = 0; h < n->heads && (j->task->problem.with & ATTN_WANT_LSE); h++)
@@ -229,5 +264,9 @@ void attn__narrow_forward(const attn__task *task, const attn__recipe *recipe, co
     job j = {.task = task, .narrow = recipe->data, .arrays = arrays, .workspace = workspace};
     attn__narrow_scratch unused;
     j.each = attn__narrow_divide(j.narrow, NULL, &unused);
+    for (int i = 0; i < task->threads; i++) {
+        attn__narrow_divide(j.narrow, j.workspace + (size_t)i * j.each, &unused);
+        unused.kept->index = -1;
+    }
     attn__parallel_items(task->threads, task->batch.size / j.narrow->heads * j.narrow->query_blocks, run_item, &j);
 }

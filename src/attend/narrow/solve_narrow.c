@@ -55,6 +55,17 @@ static int64_t heads_together(const attn__task *task)
     return heads;
 }
 
+/* True if every operand has whole lines to a row, pages apart. */
+static bool keeps_rows(const attn__narrow *t, const attn__task *task)
+{
+    enum { LINE = 16, PAGE = 1024 }; /* floats */
+    const attn_dim *query = &task->query.axis[0].dim, *key = &task->key.axis[0].dim;
+    bool whole = t->heads * task->contract.size % LINE == 0 && t->heads * task->value.size % LINE == 0;
+    return task->problem.dtype == ATTN_F32 && whole && task->query.n == 1 && task->key.n == 1 && query->q != 0 &&
+           query->q % PAGE == 0 && key->k % PAGE == 0 && key->v % PAGE == 0 && !t->q_column && !t->k_column &&
+           !t->v_column;
+}
+
 static const int64_t *column_table(const attn__group *group, size_t stride, int64_t **next)
 {
     if (attn__offsets_adjacent(group, stride))
@@ -83,12 +94,16 @@ static void fill(attn__narrow *t, const attn__task *task)
     t->k_column = column_table(&task->contract, ATTN__STRIDE(dim.k), &next);
     t->v_column = column_table(&task->value, ATTN__STRIDE(dim.v), &next);
     t->o_column = column_table(&task->value, ATTN__STRIDE(dim.o), &next);
+    t->keeps = keeps_rows(t, task);
 }
 
 size_t attn__narrow_divide(const attn__narrow *t, char *base, attn__narrow_scratch *s)
 {
     attn__pile p = {base, 0};
     int64_t rows = attn__most(t->query_block, t->key_block), queries = t->heads * t->query_block;
+    s->kept = attn__pile_take(&p, 1, sizeof *s->kept);
+    for (int i = 0; i < ATTN__NARROW_KEPT; i++)
+        s->kept_rows[i] = attn__pile_take(&p, t->keeps ? rows * t->stage_ld : 0, sizeof(float));
     s->stage = attn__pile_take(&p, rows * t->stage_ld, sizeof(float));
     s->q = attn__pile_take(&p, queries * t->channels, sizeof(float));
     s->o = attn__pile_take(&p, queries * t->channels, sizeof(float));

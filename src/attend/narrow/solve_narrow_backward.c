@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { COLUMNS = 64, ITEMS = 32 }; /* the most columns of a staged row; items that keep most machines busy */
+enum { COLUMNS = 128, ITEMS = 32 }; /* the most columns of a staged row; items that keep most machines busy */
 
 static const size_t q_strides[] = {ATTN__STRIDE(dim.q), ATTN__STRIDE(dim.k), ATTN__STRIDE(dim.dq),
                                    ATTN__STRIDE(dim.dk)};

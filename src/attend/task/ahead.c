@@ -6,7 +6,9 @@
 
 #include "base/integers.h"
 
-enum { LINE = 64 };
+#include <string.h>
+
+enum { LINE = 64, LAG = 2 }; /* rows that are on their way */
 
 /* Streams beyond the number are never looked at, and items may be short. */
 void attn__ahead_begin(attn__ahead *a)
@@ -28,12 +30,45 @@ void attn__ahead_add_runs(attn__ahead *a, const void *base, int64_t step, const 
     a->stream[i].lines = (bytes + LINE - 1) / LINE;
     a->stream[i].runs = runs;
     a->stream[i].run_step = run_step;
+    a->stream[i].to = NULL;
     a->streams++;
 }
 
 void attn__ahead_add(attn__ahead *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows, int64_t bytes)
 {
     attn__ahead_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
+}
+
+void attn__ahead_keep(attn__ahead *a, void *to, int64_t to_step)
+{
+    int last = a->streams - 1;
+    a->stream[last].to = to;
+    a->stream[last].to_step = to_step;
+    a->stream[last].copied = 0;
+}
+
+static const char *row_of(const attn__ahead *a, int stream, int64_t row)
+{
+    const int64_t *at = a->stream[stream].row_at;
+    return a->stream[stream].base + (at ? at[row] : row) * a->stream[stream].step;
+}
+
+/* All rows before `end`. */
+static void copy_rows(attn__ahead *a, int stream, int64_t end)
+{
+    for (; a->stream[stream].copied < end; a->stream[stream].copied++) {
+        const char *from = row_of(a, stream, a->stream[stream].copied);
+        char *to = a->stream[stream].to + a->stream[stream].copied * a->stream[stream].to_step;
+        for (int64_t line = 0; line < a->stream[stream].lines; line++)
+            memcpy(to + line * LINE, from + line * LINE, LINE);
+    }
+}
+
+void attn__ahead_finish(attn__ahead *a)
+{
+    for (int i = 0; i < a->streams; i++)
+        if (a->stream[i].to)
+            copy_rows(a, i, a->stream[i].rows);
 }
 
 void attn__ahead_divide(attn__ahead *a, int64_t portions)
@@ -50,6 +85,8 @@ static void next_run(attn__ahead *a)
     if (++a->run < a->stream[a->now].runs)
         return;
     a->run = 0;
+    if (a->stream[a->now].to)
+        copy_rows(a, a->now, a->row - LAG);
     if (++a->row < a->stream[a->now].rows)
         return;
     a->row = 0;
@@ -61,8 +98,7 @@ void attn__ahead_fetch(void *with)
     attn__ahead *a = with;
     for (int64_t budget = a->each, n; budget > 0 && a->now < a->streams; budget -= n) {
         int i = a->now;
-        int64_t row = a->stream[i].row_at ? a->stream[i].row_at[a->row] : a->row;
-        const char *at = a->stream[i].base + row * a->stream[i].step + a->run * a->stream[i].run_step + a->line * LINE;
+        const char *at = row_of(a, i, a->row) + a->run * a->stream[i].run_step + a->line * LINE;
         n = attn__least(a->stream[i].lines - a->line, budget);
         for (const char *end = at + n * LINE; at < end; at += LINE)
             __builtin_prefetch(at, 0, 2);

@@ -20,8 +20,8 @@ typedef struct attn__parts_weights {
     int64_t rows, keys; /* filled up with zeros to multiples of 32 */
     int64_t ld;         /* of s and dp: a multiple of 32; so many numbers belong to each row up to the 32nd */
     float *s, *dp;      /* dp NULL: not wanted */
-    /* Given: s holds scores, base 2 but for `factor`, and becomes P in stages, and dp is dP; all rows attend all keys,
-     * which are a multiple of 16.  NULL: s and dp hold P and dS. */
+    /* Given: s holds scores, base 2 but for `factor`, and becomes P in stages, and dp is dP; all rows attend all keys.
+     * NULL: s and dp hold P and dS. */
     const float *lse, *delta;
     float factor;
     int parts; /* 1, which rounds, or 3 */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Gradients of narrow heads against the reference solver: every padded size of a head, lengths around the squares of 32,
- * several heads to a line, keys that are not finite, and the same bits for any number of threads. */
+ * Narrow and short heads against the reference solver: every padded size of a head, lengths around the squares of 32 and
+ * the tiles of a few rows, several heads to a line, keys that are not finite, and the same bits for any number of
+ * threads. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -11,13 +12,34 @@
 
 enum { MOST = 1 << 15 };
 
-static const char *const problems[] = {
-    "b2h3q33k50d5v7", "b1h8q32k32d8",    "b5h8q31k65d8",      "b40h4q7k9d3",       "b1h2q100k70d16",
-    "b3h1q1k1d1",     "b2h2q64k33d2v16", "axis9x40c64h8:row", "axis40x9c64h8:col", NULL,
+static const struct {
+    const char *text, *forward, *backward;
+} problems[] = {
+    {"b2h3q33k50d5v7", "narrow", "narrow_backward"},
+    {"b1h8q32k32d8", "narrow", "narrow_backward"},
+    {"b5h8q31k65d8", "narrow", "narrow_backward"},
+    {"b40h4q7k9d3", "narrow", "narrow_backward"},
+    {"b1h2q100k70d16", "narrow", "narrow_backward"},
+    {"b3h1q1k1d1", "narrow", "narrow_backward"},
+    {"b2h2q64k33d2v16", "narrow", "narrow_backward"},
+    {"axis9x40c64h8:row", "narrow", "narrow_backward"},
+    {"axis40x9c64h8:col", "narrow", "narrow_backward"},
+    {"axis31x16c64h8:col", "narrow", "narrow_backward"},
+    {"b12h4q10k10d64", "short", "short_backward"},
+    {"b1h5q32k32d64", "short", "short_backward"},
+    {"b2h1q96k95d70v81", "short", "short_backward"},
+    {"b3h2q13k17d31v16:causal", "short", "short_backward"},
+    {"b2h3q25k47d64v5:lens", "short", "short_backward"},
+    {"b1h2q7k3d256v200", "short", "short_backward"},
+    {"b3h2q12k31d17v129:dropout=0.3", "short", "short_backward"},
+    {"axis9x40c64h2:row", "short", "short_backward"},
+    {"axis40x9c64h2:col", "short", "short_backward"},
 };
+enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 typedef struct arrays {
     float q[MOST], k[MOST], v[MOST], o[MOST], dout[MOST], lse[MOST], grad[3][MOST];
+    int32_t lens[MOST];
 } arrays;
 
 static float number(uint32_t *state)
@@ -34,6 +56,8 @@ static arrays *fill(void)
     for (int i = 0; i < 4; i++)
         for (int at = 0; at < MOST; at++)
             inputs[i][at] = 2 * number(&state);
+    for (int at = 0; at < MOST; at++)
+        a->lens[at] = at * 7 % 40; /* none now and then */
     return a;
 }
 
@@ -44,6 +68,7 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
     attn_plan *plan;
     assert_int_equal(attn_problem_parse(&p, c, text, direction), ATTN_OK);
     p.accumulate = accumulate && direction == ATTN_BACKWARD;
+    p.seed = 5;
     if (direction == ATTN_FORWARD)
         p.with |= ATTN_WANT_LSE;
     attn_plan_options options = {.solver = solver, .threads = threads};
@@ -58,6 +83,7 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
                          .v = a->v,
                          .o = a->o,
                          .lse = a->lse,
+                         .lens = a->lens,
                          .dout = a->dout,
                          .dq = a->grad[0],
                          .dk = a->grad[1],
@@ -87,7 +113,21 @@ static void start_gradients(arrays *a, float value)
             a->grad[g][i] = value;
 }
 
-static void compare(attn_context *c, const char *text, arrays *a, bool accumulate)
+static void compare_outputs(attn_context *c, const char *text, arrays *a, const char *solver)
+{
+    float *found = malloc(2 * sizeof a->o);
+    memset(a->o, 0, sizeof a->o);
+    memset(a->lse, 0, sizeof a->lse);
+    run(c, text, ATTN_FORWARD, solver, 2, a, false);
+    memcpy(found, a->o, sizeof a->o);
+    memcpy(found + MOST, a->lse, sizeof a->lse);
+    run(c, text, ATTN_FORWARD, "reference", 1, a, false);
+    assert_close(found, a->o);
+    assert_close(found + MOST, a->lse);
+    free(found);
+}
+
+static void compare(attn_context *c, const char *text, arrays *a, const char *solver, bool accumulate)
 {
     float *expected = malloc(sizeof a->grad);
     run(c, text, ATTN_FORWARD, "reference", 1, a, false);
@@ -95,21 +135,22 @@ static void compare(attn_context *c, const char *text, arrays *a, bool accumulat
     run(c, text, ATTN_BACKWARD, "reference", 1, a, accumulate);
     memcpy(expected, a->grad, sizeof a->grad);
     start_gradients(a, accumulate ? 0.5f : 0.0f);
-    run(c, text, ATTN_BACKWARD, "narrow_backward", 2, a, accumulate);
+    run(c, text, ATTN_BACKWARD, solver, 2, a, accumulate);
     for (int i = 0; i < 3; i++)
         assert_close(a->grad[i], expected + i * MOST);
     free(expected);
 }
 
-static void gradients_agree_with_the_reference(void **state)
+static void results_agree_with_the_reference(void **state)
 {
     (void)state;
     attn_context *c;
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     arrays *a = fill();
-    for (int i = 0; problems[i]; i++) {
-        compare(c, problems[i], a, false);
-        compare(c, problems[i], a, true);
+    for (int i = 0; i < PROBLEMS; i++) {
+        compare_outputs(c, problems[i].text, a, problems[i].forward);
+        compare(c, problems[i].text, a, problems[i].backward, false);
+        compare(c, problems[i].text, a, problems[i].backward, true);
     }
     free(a);
     attn_context_destroy(c);
@@ -126,9 +167,37 @@ static void infinite_keys_do_not_leak(void **state)
         a->q[i] = fabsf(a->q[i]) + 0.1f;
     for (int i = 40; i < 48; i++)
         a->k[i] = -INFINITY;
-    compare(c, "b1h1q33k40d8", a, false);
-    for (int i = 0; i < 33 * 8; i++)
-        assert_true(isfinite(a->grad[0][i]));
+    for (int i = 0; i < 2; i++) {
+        compare_outputs(c, "b1h1q33k40d8", a, i ? "short" : "narrow");
+        compare(c, "b1h1q33k40d8", a, i ? "short_backward" : "narrow_backward", false);
+        for (int j = 0; j < 33 * 8; j++)
+            assert_true(isfinite(a->grad[0][j]));
+    }
+    free(a);
+    attn_context_destroy(c);
+}
+
+/* What no query sees, or only some, changes no bit of those that do not see it. */
+static void unseen_keys_change_no_bits(void **state)
+{
+    (void)state;
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    arrays *a = fill();
+    float *first = malloc(2 * sizeof a->o);
+    for (int i = 0; i < 2; i++) {
+        run(c, "b1h1q30k50d40:causal", ATTN_FORWARD, "short", 1, a, false);
+        run(c, "b1h1q30k50d40:causal", ATTN_BACKWARD, "short_backward", 1, a, false);
+        for (int j = 0; i && j < 30 * 40; j++) {
+            assert_memory_equal(first + j, a->o + j, sizeof(float));
+            assert_memory_equal(first + MOST + j, a->grad[0] + j, sizeof(float));
+        }
+        memcpy(first, a->o, sizeof a->o);
+        memcpy(first + MOST, a->grad[0], sizeof a->o);
+        for (int j = 30 * 40; j < 50 * 40; j++)
+            a->k[j] = a->v[j] = j % 3 ? NAN : INFINITY;
+    }
+    free(first);
     free(a);
     attn_context_destroy(c);
 }
@@ -137,15 +206,16 @@ static void threads_do_not_change_bits(void **state)
 {
     (void)state;
     static const int counts[] = {1, 2, 3, 7};
+    static const char *const solvers[] = {"narrow_backward", "short_backward"};
     attn_context *c;
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     arrays *a = fill();
     float *first = malloc(sizeof a->grad);
     run(c, "b20h4q33k20d7", ATTN_FORWARD, NULL, 1, a, false);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         memset(a->grad, 0xff, sizeof a->grad);
-        run(c, "b20h4q33k20d7", ATTN_BACKWARD, "narrow_backward", counts[i], a, false);
-        if (i == 0)
+        run(c, "b20h4q33k20d7", ATTN_BACKWARD, solvers[i / 4], counts[i % 4], a, false);
+        if (i % 4 == 0)
             memcpy(first, a->grad, sizeof a->grad);
         assert_memory_equal(first, a->grad, sizeof a->grad);
     }
@@ -157,8 +227,9 @@ static void threads_do_not_change_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_agree_with_the_reference),
+        cmocka_unit_test(results_agree_with_the_reference),
         cmocka_unit_test(infinite_keys_do_not_leak),
+        cmocka_unit_test(unseen_keys_change_no_bits),
         cmocka_unit_test(threads_do_not_change_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

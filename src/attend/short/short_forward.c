@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * short_forward.c - outputs of one short head, queries in the lanes: all scores at once, their softmax down the columns.
+ */
+#include "attend/short/short.h"
+
+#include <math.h>
+
+#define LOG2E 1.44269504088896340736
+
+typedef struct operands {
+    attn__short_rows q, k, v, o;
+} operands;
+
+static operands find_operands(const attn__short_head *h)
+{
+    const attn_arrays *x = h->arrays;
+    const attn__group *query = &h->task->query, *key = &h->task->key;
+    const attn_dim *at = &h->at.at, *next = &h->next.at;
+    int64_t d = h->plan->channels, dv = h->plan->values;
+#define ROWS(name, group, n) attn__short_rows_of(x->name, at->name, next->name, group, ATTN__STRIDE(dim.name), n)
+    return (operands){ROWS(q, query, d), ROWS(k, key, d), ROWS(v, key, dv), ROWS(o, query, dv)};
+#undef ROWS
+}
+
+/* Pairs that no weight may come from, or that dropout left without one. */
+static void note_alive(const attn__short_head *h)
+{
+    const attn__short *p = h->plan;
+    for (int64_t i = 0; i < p->keys * p->width; i++)
+        h->m.alive[i] = h->m.s[i] == -INFINITY ? 0 : 1;
+}
+
+static void find_weights(const attn__short_head *h, const operands *x, bool careful)
+{
+    const attn__short *p = h->plan;
+    const attn__short_scratch *m = &h->m;
+    bool changed;
+    p->kernel->score(&x->k, m->panel, m->s, p->width);
+    if (p->limited)
+        p->lanes->limit(m->s, p->keys, p->width, m->index, m->from, m->to, -INFINITY);
+    if (careful)
+        note_alive(h);
+    for (int64_t i = 0; i < p->width; i++) {
+        m->m[i] = -INFINITY;
+        m->l[i] = 0.0f;
+    }
+    attn__lanes_softmax softmax = {m->s, p->keys, p->width, NULL, m->m, m->l, m->shrink, &changed};
+    p->lanes->softmax(&softmax);
+    if (h->task->has_dropout) {
+        attn__lanes_dropout dropout = {m->s,         p->keys, p->width, m->low, m->high, (const uint32_t *)m->column,
+                                       p->drop_below};
+        p->lanes->dropout(&dropout);
+    }
+    for (int64_t i = 0; careful && h->task->has_dropout && i < p->keys * p->width; i++)
+        m->alive[i] = m->s[i] == 0.0f ? 0 : 1;
+    for (int64_t i = 0; i < p->width; i++)
+        m->shrink[i] = m->l[i] == 0.0f ? 0.0f : p->drop_scale / m->l[i];
+}
+
+static void write_lse(const attn__short_head *h)
+{
+    float *lse = (float *)h->arrays->lse + h->at.at.lse;
+    int64_t step = h->task->query.axis[0].dim.lse;
+    for (int64_t i = 0; i < h->plan->queries; i++) {
+        double l = h->m.l[i], m = h->m.m[i];
+        lse[i * step] = l == 0.0 ? -INFINITY : (float)(log(l) + m / LOG2E);
+    }
+}
+
+static void run_head(const attn__short_head *h)
+{
+    const attn__short *p = h->plan;
+    const attn__short_scratch *m = &h->m;
+    operands x = find_operands(h);
+    if (p->limited || h->task->has_dropout)
+        attn__short_limits(h);
+    p->kernel->turn(&x.q, (float)(h->task->problem.scale * LOG2E), m->panel, p->width);
+    find_weights(h, &x, false);
+    attn__short_sums t = {x.o, x.v, m->s, p->width, 1, 1.0f, m->shrink, false};
+    if (!p->kernel->sum(&t)) {
+        find_weights(h, &x, true);
+        attn__short_sum_carefully(h, &t, m->alive, 1);
+    }
+    if (h->task->problem.with & ATTN_WANT_LSE)
+        write_lse(h);
+}
+
+void attn__short_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
+{
+    attn__short_each(task, recipe, arrays, workspace, run_head);
+}
