@@ -5,7 +5,7 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
-#include "tensor/gemm_parts.h"
+#include "tensor/gemm_digits.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -265,7 +265,7 @@ static void bits_depend_on_nothing_else(void **state)
         for (int64_t row = 0; row < 30 && packed.hold.data; row += 15) {
             some = attn__gemm_rows_from(&args, row);
             some.m = 15;
-            assert_int_equal(attn__gemm_parts(w.tape, &some, &packed), ATTN_OK);
+            assert_int_equal(attn__gemm_digits(w.tape, &some, &packed), ATTN_OK);
         }
         attn__gemm_unpack(&packed);
         assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));

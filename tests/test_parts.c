@@ -504,7 +504,7 @@ static void columns_without_a_key_weigh_nothing(void **state)
         }
 }
 
-/* Sums begin with a column's bias, and what is called beside them changes nothing. */
+/* What is called beside products changes nothing. */
 typedef struct counter {
     attn__parts_beside beside;
     int64_t calls;
@@ -525,10 +525,8 @@ static void products_call_what_is_beside_them(void **state)
         s.a = random_numbers(&rng, s.dtype, s.m * s.k, &s.a_size);
         s.b = random_numbers(&rng, s.dtype, s.k * s.n, &s.b_size);
         attn__parts_side a = pack_a(kernel, &s, false), b = pack_b(kernel, &s, false);
-        static _Alignas(64) float c[2][80 * 80], bias[80];
+        static _Alignas(64) float c[2][80 * 80];
         memset(c, 0, sizeof c);
-        for (int i = 0; i < 80; i++)
-            bias[i] = (float)attn__rng_normal(&rng);
         attn__parts_args args = {.m = s.m / 16,
                                  .n = s.n / 16,
                                  .k = tiles(s.k, 32),
@@ -536,8 +534,7 @@ static void products_call_what_is_beside_them(void **state)
                                  .a = a,
                                  .b = b,
                                  .c = c[0],
-                                 .ldc = 80,
-                                 .column_bias = bias};
+                                 .ldc = 80};
         counter count = {.beside.portion = count_call};
         kernel->begin();
         kernel->run(&args);
@@ -545,72 +542,11 @@ static void products_call_what_is_beside_them(void **state)
         kernel->run_beside(&args, &count.beside);
         assert_int_equal(count.calls, 6 * args.k * tiles(s.m, 32) * tiles(s.n, 32));
         assert_memory_equal(c[0], c[1], sizeof c[0]);
-        args.k = 0; /* then the bias is all there is */
-        kernel->run(&args);
         kernel->end();
-        for (int64_t i = 0; i < s.m * s.n; i++)
-            assert_true(c[1][i / s.n * 80 + i % s.n] == bias[i % s.n]);
         guard_free(a.data, (size_t)(args.m * a.block) * sizeof *a.data);
         guard_free(b.data, (size_t)(args.n * b.block) * sizeof *b.data);
         guard_free(s.a, s.a_size);
         guard_free(s.b, s.b_size);
-    }
-}
-
-/* Rows one by one, in pieces of their columns, give the tiles of all at once. */
-static void rows_are_split_piece_by_piece(void **state)
-{
-    (void)state;
-    const attn__parts_kernel *kernel = kernel_or_skip();
-    enum { ROWS = 21, COLUMNS = 101, STEPS = 4 };
-    attn__rng rng = {.seed = 9};
-    size_t size;
-    float *x = random_numbers(&rng, ATTN_F32, ROWS * COLUMNS, &size);
-    static _Alignas(64) uint16_t whole[2 * STEPS * 3 * ATTN__PARTS_TILE], pieces[2 * STEPS * 3 * ATTN__PARTS_TILE];
-    attn__parts_rows rows = {x, ATTN_F32, NULL, COLUMNS, ROWS, COLUMNS, 1.0f, 3};
-    attn__parts_side to = attn__parts_packed(whole, STEPS, 3);
-    memset(whole, 0x55, sizeof whole);
-    memset(pieces, 0x55, sizeof pieces);
-    assert_true(kernel->split_rows(&rows, &to));
-    to.data = pieces;
-    for (int64_t r = 0; r < 32; r++) {
-        for (int64_t at = 0; at < COLUMNS; at += r % 2 ? 32 : 64)
-            assert_true(kernel->split_row(&rows, &to, r, at,
-                                          at + (r % 2 ? 32 : 64) < COLUMNS ? at + (r % 2 ? 32 : 64) : COLUMNS));
-    }
-    assert_memory_equal(whole, pieces, sizeof whole);
-    x[5 * COLUMNS + 97] = INFINITY;
-    assert_true(kernel->split_row(&rows, &to, 5, 64, 96));
-    assert_false(kernel->split_row(&rows, &to, 5, 96, COLUMNS));
-    guard_free(x, size);
-}
-
-static void rows_of_sums_are_looked_at_and_put(void **state)
-{
-    (void)state;
-    const attn__parts_kernel *kernel = kernel_or_skip();
-    enum { ROWS = 3, LD = 40, COLUMNS = 32 };
-    static const float odd[] = {INFINITY, -INFINITY, NAN, -NAN};
-    static float x[ROWS * LD];
-    for (int i = 0; i < ROWS * LD; i++)
-        x[i] = (float)i - 50;
-    for (int i = 0; i < ROWS * LD; i++) {
-        float was = x[i];
-        x[i] = odd[i % 4];
-        assert_int_equal(kernel->finite(x, ROWS, LD, COLUMNS), i % LD >= COLUMNS);
-        x[i] = was < 0 ? -3.4e38f : 3.4e38f;
-        assert_true(kernel->finite(x, ROWS, LD, COLUMNS));
-        x[i] = was;
-    }
-    for (int64_t n = 0; n <= 33; n++) {
-        size_t size = (size_t)n * sizeof(float);
-        float *y = guard_alloc(size);
-        kernel->put(x, y, n, false);
-        assert_memory_equal(x, y, size);
-        kernel->put(x + LD, y, n, true);
-        for (int64_t i = 0; i < n; i++)
-            assert_true(y[i] == x[i] + x[LD + i]);
-        guard_free(y, size);
     }
 }
 
@@ -620,8 +556,6 @@ int main(void)
         cmocka_unit_test(odd_weights_are_told),
         cmocka_unit_test(columns_without_a_key_weigh_nothing),
         cmocka_unit_test(products_call_what_is_beside_them),
-        cmocka_unit_test(rows_are_split_piece_by_piece),
-        cmocka_unit_test(rows_of_sums_are_looked_at_and_put),
         cmocka_unit_test(products_are_as_exact_as_f32),
         cmocka_unit_test(rows_become_tiles_in_both_directions),
         cmocka_unit_test(three_parts_hold_all_of_a_number),

@@ -46,9 +46,10 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 static bool matrix_unit(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl) && ATTN__COMPILES_AMX
-    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, LEAF = 7, HAS_BF16 = 22, HAS_TILES = 24 };
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, LEAF = 7, HAS_BF16 = 22, HAS_TILES = 24, HAS_INT8 = 25 };
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d >> HAS_BF16 & 1u) || !(d >> HAS_TILES & 1u))
+    if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d >> HAS_BF16 & 1u) || !(d >> HAS_TILES & 1u) ||
+        !(d >> HAS_INT8 & 1u) || !__builtin_cpu_supports("avx512vbmi"))
         return false;
     return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 #else

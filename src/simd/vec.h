@@ -21,6 +21,7 @@
  *   vf_bits vf_from_bits (the same 32 bits), vf_from_int (the value)
  *   where VF_HALVES is defined: vf_load_halves, vf_store_halves (of two places in memory), vf_transpose_halves(r):
  *   VF_LANES / 2 vectors, either half a square
+ *   where VF_LOOKUP is defined, a power of two: vf_lookup(table, x) = table[the last bits of x] of so many
  *   vf_sum vf_largest (over the lanes), vf_transpose(r): r[i] lane j <-> r[j] lane i, VF_LANES vectors
  */
 #ifndef ATTN_SIMD_COMMON_H

@@ -57,6 +57,11 @@ VF_FN vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);
 }
+#define VF_LOOKUP 16
+VF_FN vf vf_lookup(const float *table, vf x)
+{
+    return _mm512_permutexvar_ps(_mm512_castps_si512(x), _mm512_loadu_ps(table));
+}
 VF_FN vf vf_zero(void)
 {
     return _mm512_setzero_ps();

@@ -5,7 +5,7 @@
  *     C[m,n] (+)= activation(op(A)[m,k] op(B)[k,n] + bias[n])
  *
  * op transposes or not; rows contiguous, `ld` elements apart.  In the matrix unit where the machine has one and the
- * product is large enough to gain (gemm_parts.h); oneDNN's where it is built in and wins, else the engine's own tiles;
+ * product is large enough to gain (gemm_digits.h); oneDNN's where it is built in and wins, else the engine's own tiles;
  * plain loops for double.
  */
 #ifndef ATTN_TENSOR_GEMM_H
@@ -37,7 +37,8 @@ typedef struct attn__packed {
     attn_dtype dtype;
     int64_t n, k;
     attn__hold hold;
-    bool parts; /* for the matrix unit; see gemm_parts.h */
+    bool digits; /* for the matrix unit, see gemm_digits.h; ... */
+    bool spread; /* ... its numbers are spread */
 } attn__packed;
 /* ATTN_MEMORY (noted), or ATTN_UNSUPPORTED (not noted) where neither is there, or oneDNN refuses, or, for the matrix
  * unit, a number is not finite and oneDNN is not there: then nothing is held. */

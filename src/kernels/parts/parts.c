@@ -26,9 +26,6 @@
 #include "kernels/parts/parts_split.h"
 #include "kernels/parts/parts_weigh.h"
 
-/* What vfpclassps finds: quiet and signalling NaN, both infinities. */
-enum { NOT_FINITE = 0x99 };
-
 /* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
 static void begin(void)
 {
@@ -133,19 +130,7 @@ PARTS_FN void begin_with_bias(const float *bias, bool tall, bool wide)
     memory_is_read();
 }
 
-/* One row, again and again. */
-PARTS_FN void begin_with_column_bias(const float *bias, bool tall, bool wide)
-{
-    _tile_loadd(0, bias, 0);
-    if (wide)
-        _tile_loadd(1, bias + ATTN__PARTS_SIDE, 0);
-    if (tall)
-        _tile_loadd(2, bias, 0);
-    if (tall && wide)
-        _tile_loadd(3, bias + ATTN__PARTS_SIDE, 0);
-}
-
-PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m, int64_t n, bool tall, bool wide)
+PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m, bool tall, bool wide)
 {
     int64_t ld = t->ldc * 4;
     _tile_zero(0);
@@ -154,10 +139,6 @@ PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m,
     _tile_zero(3);
     if (t->bias) {
         begin_with_bias(t->bias + m * ATTN__PARTS_SIDE, tall, wide);
-        return;
-    }
-    if (t->column_bias) {
-        begin_with_column_bias(t->column_bias + n * ATTN__PARTS_SIDE, tall, wide);
         return;
     }
     if (!t->accumulate)
@@ -225,7 +206,7 @@ PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall
 {
     const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
     float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
-    begin_square(t, c, m, n, tall, wide);
+    begin_square(t, c, m, tall, wide);
     if (t->k > 0 && t->parts == ATTN__PARTS_F32)
         sum_square(t, a, b, ATTN__PARTS_F32, tall, wide, beside);
     else if (t->k > 0)
@@ -251,24 +232,6 @@ PARTS_FN void multiply_all(const attn__parts_args *t, attn__parts_beside *beside
     }
 }
 
-static bool all_finite(const float *x, int64_t rows, int64_t ld, int64_t columns)
-{
-    vm odd = 0;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c += ATTN__PARTS_SIDE)
-            odd |= _mm512_fpclass_ps_mask(_mm512_loadu_ps(x + r * ld + c), NOT_FINITE);
-    return odd == 0;
-}
-
-static void put(const float *x, float *y, int64_t n, bool add)
-{
-    for (int64_t i = 0; i < n; i += ATTN__PARTS_SIDE) {
-        __mmask16 some = first_lanes(n - i);
-        __m512 v = _mm512_maskz_loadu_ps(some, x + i);
-        _mm512_mask_storeu_ps(y + i, some, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(some, y + i), v) : v);
-    }
-}
-
 static void run(const attn__parts_args *t)
 {
     multiply_all(t, NULL);
@@ -286,7 +249,7 @@ static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *pr
 }
 
 static const attn__parts_kernel kernel = {
-    ATTN_ISA_AMX, begin, end, run, run_beside, split_rows, split_row, split_pairs, turn, all_finite, put, refer, weigh,
+    ATTN_ISA_AMX, begin, end, run, run_beside, split_rows, split_pairs, turn, refer, weigh,
 };
 
 #if defined(__clang__)

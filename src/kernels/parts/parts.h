@@ -59,7 +59,6 @@ typedef struct attn__parts_args {
     bool accumulate;                  /* the sum begins with what is in C */
     const int64_t *a_steps, *b_steps; /* where each step begins; NULL: `step` apart */
     const float *bias;                /* the sums of each row begin with its number; NULL: they do not */
-    const float *column_bias;         /* the sums of each column begin with its number; not with `bias` */
 } attn__parts_args;
 
 /* Rows of numbers of the caller, to become tiles. */
@@ -101,16 +100,10 @@ typedef struct attn__parts_kernel {
     /* A's tiles from A's rows: blocks along the rows, steps along the columns.  Both are filled up with zeros.  False
      * if any number is infinite or NaN. */
     bool (*split_rows)(const attn__parts_rows *rows, const attn__parts_side *to);
-    /* The same of row r and columns from `begin`, a whole step, to `end`; a row past the last is zeros. */
-    bool (*split_row)(const attn__parts_rows *rows, const attn__parts_side *to, int64_t r, int64_t begin, int64_t end);
     /* B's tiles from B's rows: steps along the rows, blocks along the columns. */
     bool (*split_pairs)(const attn__parts_rows *rows, const attn__parts_side *to);
     /* Transposes whole tiles, so that rows of what will be B's columns serve as B, and B's rows as A's columns. */
     void (*turn)(uint16_t *tiles, int64_t count);
-    /* Whether all of some rows are; columns in whole tiles. */
-    bool (*finite)(const float *x, int64_t rows, int64_t ld, int64_t columns);
-    /* y[n] = x, or y + x. */
-    void (*put)(const float *x, float *y, int64_t n, bool add);
     /* A step of the softmax: references and what earlier sums are to be multiplied by, true if any of that is not 1;
      * ... */
     bool (*refer)(const attn__parts_softmax *softmax);

@@ -70,7 +70,7 @@ PARTS_FN void sum_beside(const attn__parts_args *t, const square *x, const squar
 PARTS_FN void product_beside(const attn__parts_args *t, const square *x, const square *next, int parts, bool tall,
                              bool wide, attn__parts_beside *beside)
 {
-    begin_square(t, x->c, x->m, x->n, tall, wide);
+    begin_square(t, x->c, x->m, tall, wide);
     sum_beside(t, x, next, parts, tall, wide, beside);
     store_square(t, x->c, tall, wide);
 }

@@ -37,7 +37,7 @@ VF_FN vf activated(vf x, int kind)
     case ATTN__ACT_LEAKY_RELU:
         return vf_select(vf_lt(x, vf_zero()), vf_mul(x, constant(0.01)), x);
     case ATTN__ACT_GELU_ERF:
-        return vf_mul(vf_mul(half, x), vf_add(constant(1), erf_of(vf_mul(x, constant(0.70710678118654752440)))));
+        return vf_mul(x, normal_cdf(x));
     case ATTN__ACT_GELU_TANH:
         return vf_mul(vf_mul(half, x), vf_add(constant(1), gelu_tanh_part(x, &slope)));
     case ATTN__ACT_GELU_SIGMOID:
@@ -61,7 +61,7 @@ VF_FN vf slope_of(vf s, int kind)
     case ATTN__ACT_LEAKY_RELU:
         return vf_select(vf_lt(vf_zero(), s), one, constant(0.01));
     case ATTN__ACT_GELU_ERF:
-        t = vf_mul(half, vf_add(one, erf_of(vf_mul(s, constant(0.70710678118654752440)))));
+        t = normal_cdf(s);
         u = exp_of(vf_mul(vf_mul(s, s), constant(-0.5)));
         return vf_fma(vf_mul(s, constant(0.39894228040143267794)), u, t);
     case ATTN__ACT_GELU_TANH:

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * Products of f32 matrices in the matrix unit.  B is packed first, as much of it as fits the third cache; then each
- * item (gemm_parts_item.c) takes some rows of A.  Sums that are not finite are done again without the unit: parts of
- * what is infinite are no numbers, and an overflow may have either sign. */
-#include "tensor/gemm_parts.h"
+ * item (gemm_digits_item.c) takes some rows of A.  Sums that are not finite are done again without the unit: what is
+ * infinite has no digits, and an overflow may have either sign. */
+#include "tensor/gemm_digits.h"
 
 #include "base/parallel.h"
-#include "tensor/gemm_parts_work.h"
+#include "tensor/gemm_digits_work.h"
 
 #include <string.h>
 
-enum { ROWS = 192, LINE = 64 }; /* of an item, at most: packed 0.9 MB */
+enum { ROWS = 256, LINE = 64 }; /* of an item, at most: packed 0.6 MB, twice */
 /* Numbers of B packed at once, 18 MiB, and its columns. */
-enum { PACKED = 3 << 20, WIDEST = 3072 };
+enum { PACKED = 6 << 20, WIDEST = 3072 };
 /* Columns that are done again at once, at most. */
-enum { AGAIN = 1024 / PANEL };
+enum { AGAIN = 1024 / SIDE };
 
 /* Columns [at, at + n) and rows [row, row + m) of a product. */
 static attn__gemm_args part_of(const attn__gemm_args *g, int64_t row, int64_t m, int64_t at, int64_t n)
@@ -35,7 +35,7 @@ static int64_t next_odd(const bool *odd, int64_t at, int64_t count)
 }
 
 /* What has sums that are not finite, as the other products have them: 16 rows by panels beside each other. */
-static bool odd_panels(attn_tape *tape, const attn__parts_product *p)
+static bool odd_panels(attn_tape *tape, const attn__digits_product *p)
 {
     bool done = true;
     int64_t count = attn__pieces(p->g->m, SIDE) * p->panels;
@@ -44,7 +44,7 @@ static bool odd_panels(attn_tape *tape, const attn__parts_product *p)
         int64_t last = attn__least(at + AGAIN, (row + 1) * p->panels);
         for (end = at + 1; end < last && p->odd[end];)
             end++;
-        attn__gemm_args part = part_of(p->g, row * SIDE, SIDE, column * PANEL, (end - at) * PANEL);
+        attn__gemm_args part = part_of(p->g, row * SIDE, SIDE, column * SIDE, (end - at) * SIDE);
         done = attn__gemm_in_vectors(tape, &part);
     }
     return done;
@@ -53,12 +53,12 @@ static bool odd_panels(attn_tape *tape, const attn__parts_product *p)
 /* --------------------------------------------------------------------------------------------------- groups */
 
 /* Rows of an item, so that the thread with most of them is done first; bits do not depend on it.  To read B once costs
- * an item as much as some 20 rows. */
+ * an item as much as some 40 rows. */
 static int64_t height_of(int threads, int64_t m)
 {
-    enum { READING = 20 };
+    enum { READING = 40 };
     int64_t best = ROWS, least = INT64_MAX;
-    for (int64_t height = ROWS; height >= PANEL; height -= PANEL) {
+    for (int64_t height = ROWS; height >= SIDE; height -= SIDE) {
         int64_t most = attn__pieces(attn__pieces(m, height), threads);
         int64_t cost = attn__least(most * height, m) + most * READING;
         if (cost < least) {
@@ -69,16 +69,8 @@ static int64_t height_of(int threads, int64_t m)
     return best;
 }
 
-/* Which sums are kept. */
-static void plan_sums(attn__parts_product *p, int64_t n, int64_t k, int64_t longest)
-{
-    p->of_items = longest < k;
-    p->once = k <= LONG && !p->of_items;
-    p->squares = p->once ? 2 : p->height / PANEL * attn__pieces(n, PANEL);
-}
-
 typedef struct sizes {
-    int64_t widest, longest;             /* parts of n and k in which B is packed */
+    int64_t widest, longest;             /* columns and chunks in which B is packed */
     size_t b, a, sums, bias, odd, odd_b; /* bytes */
 } sizes;
 
@@ -87,23 +79,29 @@ static size_t lines(int64_t bytes)
     return (size_t)attn__round_up(bytes, LINE);
 }
 
-static int64_t packed_numbers(int64_t rows, int64_t depth)
+static int64_t floats(int64_t count)
 {
-    return attn__pieces(rows, SIDE) * attn__pieces(depth, ATTN__PARTS_DEPTH) * CELL;
+    return count * (int64_t)sizeof(float);
 }
 
-static sizes sizes_of(int threads, const attn__gemm_args *g, attn__parts_product *p, bool packed)
+/* What is packed, and which sums are kept. */
+static sizes sizes_of(int threads, const attn__gemm_args *g, attn__digits_product *p, bool packed)
 {
-    sizes s = {.widest = packed ? g->n : attn__least(g->n, WIDEST), .longest = g->k};
+    const attn__digits_chunks *chunks = &p->chunks;
+    sizes s = {.widest = packed ? g->n : attn__least(g->n, WIDEST), .longest = chunks->count};
     if (!packed && s.widest * g->k > PACKED)
-        s.longest = attn__least(g->k, attn__most(PACKED / s.widest / LONG, 1) * LONG);
-    plan_sums(p, s.widest, g->k, s.longest);
-    s.b = packed ? 0 : lines(packed_numbers(s.widest, s.longest) * (int64_t)sizeof(uint16_t));
-    s.a = lines(packed_numbers(p->height, attn__least(s.longest, LONG)) * (int64_t)sizeof(uint16_t));
-    s.sums = lines((p->of_items ? p->items : threads) * p->squares * SQUARE * (int64_t)sizeof(float));
-    s.bias = g->bias ? lines(attn__round_up(s.widest, PANEL) * (int64_t)sizeof(float)) : 0;
-    s.odd = lines(attn__pieces(g->m, SIDE) * attn__pieces(s.widest, PANEL));
-    s.odd_b = lines(attn__gemm_parts_pieces_of_b(s.widest));
+        s.longest = attn__least(chunks->count, attn__most(PACKED / s.widest / chunks->each / STRETCH, 1) * STRETCH);
+    int64_t panels = attn__pieces(s.widest, SIDE);
+    p->of_items = s.longest < chunks->count;
+    p->once = chunks->count <= STRETCH && !p->of_items;
+    p->kept = p->once ? 2 : attn__pieces(panels, GROUP);
+    s.b = packed ? 0 : lines((int64_t)attn__gemm_digits_lay_out_b(p, s.widest, s.longest, NULL));
+    s.a = lines(attn__gemm_digits_bytes(p->height, attn__least(g->k, STRETCH * chunks->each)) +
+                floats(STRETCH * p->height) + STRETCH * p->height / SIDE);
+    s.sums = lines((p->of_items ? p->items : threads) * floats(p->kept * p->height * WIDTH));
+    s.bias = g->bias ? lines(floats(panels * SIDE)) : 0;
+    s.odd = lines(attn__pieces(g->m, SIDE) * panels);
+    s.odd_b = lines(attn__gemm_digits_pieces_of_b(s.widest));
     return s;
 }
 
@@ -113,11 +111,12 @@ static size_t sum_of(int threads, const sizes *s)
 }
 
 /* The memory of a product, in the order of `sizes`. */
-static void lay_out(attn__parts_product *p, int threads, const sizes *s, char *data)
+static void lay_out(attn__digits_product *p, int threads, const sizes *s, char *data)
 {
-    p->a = (uint16_t *)(void *)(data + s->b);
-    p->a_step = s->a / sizeof *p->a;
-    data += s->b + 2 * (size_t)threads * s->a;
+    data += s->b;
+    p->a = (int8_t *)data;
+    p->a_step = s->a;
+    data += 2 * (size_t)threads * s->a;
     p->sums = (float *)(void *)data;
     data += s->sums;
     p->padded = (float *)(void *)data;
@@ -126,59 +125,68 @@ static void lay_out(attn__parts_product *p, int threads, const sizes *s, char *d
 }
 
 /* The bias of this group, with zeros to the end of its last panel. */
-static void pad_bias(attn__parts_product *p)
+static void pad_bias(attn__digits_product *p)
 {
     int64_t n = p->g->n;
     if (!p->g->bias)
         return;
     memcpy(p->padded, p->g->bias, (size_t)n * sizeof(float));
-    memset(p->padded + n, 0, (size_t)(attn__round_up(n, PANEL) - n) * sizeof(float));
+    memset(p->padded + n, 0, (size_t)(attn__round_up(n, SIDE) - n) * sizeof(float));
 }
 
 /* All rows of one group of columns.  False without memory. */
-static bool product_group(attn_tape *tape, attn__parts_product *p, int64_t longest, bool packed)
+static bool product_group(attn_tape *tape, attn__digits_product *p, int64_t longest, bool packed)
 {
     int threads = tape->context->threads;
-    p->panels = attn__pieces(p->g->n, PANEL);
+    p->panels = attn__pieces(p->g->n, SIDE);
     pad_bias(p);
-    for (p->begin = 0; p->begin < p->g->k; p->begin = p->end) {
-        p->end = attn__least(p->begin + longest, p->g->k);
-        if (!packed) {
-            p->b = attn__parts_packed(p->b.data, attn__pieces(p->end - p->begin, ATTN__PARTS_DEPTH), PARTS);
-            if (!attn__gemm_parts_pack_b(threads, p))
-                return attn__gemm_in_vectors(tape, p->g);
-        }
+    for (p->begin = 0; p->begin < p->chunks.count; p->begin = p->end) {
+        p->end = attn__least(p->begin + longest, p->chunks.count);
+        if (!packed && !attn__gemm_digits_pack_b(threads, p))
+            return attn__gemm_in_vectors(tape, p->g);
         p->taken = 0;
-        attn__parallel_items(threads, threads, attn__gemm_parts_work, p);
+        attn__parallel_items(threads, threads, attn__gemm_digits_work, p);
     }
     return odd_panels(tape, p);
 }
 
-/* Beside the m n k of the product, B is packed at a cost of n k, A of m k, and C is stored at one of m n.  Measured:
- * 128 x 256 x 256 gains a tenth with one thread and loses one with two, 1280 x 256 x 64 is as quick either way, and
- * 128 x 128 x 128 loses a quarter. */
+/* Beside the m n k of the product, B is packed at a cost of n k, A of m k, and C is stored at one of m n.  Measured, one
+ * thread, against multiply-adds: 128 x 128 x 128 gains a tenth, 1280 x 256 x 64 a thirtieth, 1280 x 64 x 256 a quarter,
+ * 64 x 512 x 512 three quarters; 96 x 96 x 96 loses a quarter. */
 static bool pays(const attn__gemm_args *g, bool packed)
 {
-    const double most_cost = 1.0 / 64;
+    const double most_cost = 1.0 / 48;
     return packed || 1.0 / (double)g->m + 1.0 / (double)g->n + 1.0 / (double)g->k <= most_cost;
 }
 
-attn_status attn__gemm_parts(attn_tape *tape, const attn__gemm_args *g, const attn__packed *packed)
+/* B as it is packed, or how it will be. */
+static void prepare_b(attn_tape *tape, const attn__gemm_args *g, attn__digits_product *p, const sizes *s,
+                      const attn__packed *packed, char *data)
+{
+    attn__gemm_digits_lay_out_b(p, s->widest, s->longest, packed ? packed->hold.data : data);
+    if (packed)
+        p->b.spread = packed->spread;
+    else
+        attn__gemm_digits_spread(tape->context->threads, g, p);
+}
+
+attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *g, const attn__packed *packed)
 {
     int threads = tape->context->threads;
-    attn__parts_product p = {.kernel = attn__parts_for(tape->context->isa),
-                             .rows = attn__rows_for(false, tape->context->isa)};
+    attn__digits_product p = {.kernel = attn__digits_for(tape->context->isa),
+                              .rows = attn__rows_for(false, tape->context->isa)};
     packed = packed && packed->hold.data ? packed : NULL;
     if (!p.kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k == 0 || !pays(g, packed != NULL))
         return ATTN_UNSUPPORTED;
     p.height = height_of(threads, g->m);
     p.items = attn__pieces(g->m, p.height);
+    p.chunks = attn__gemm_digits_chunks(g->k);
     sizes s = sizes_of(threads, g, &p, packed != NULL);
     attn__hold scratch = attn__scratch(tape, sum_of(threads, &s));
     if (!scratch.data)
         return ATTN_MEMORY;
-    p.b = attn__parts_packed(packed ? packed->hold.data : scratch.data, attn__pieces(g->k, ATTN__PARTS_DEPTH), PARTS);
     lay_out(&p, threads, &s, scratch.data);
+    prepare_b(tape, g, &p, &s, packed, scratch.data);
     bool done = true;
     for (int64_t at = 0; at < g->n && done; at += s.widest) {
         attn__gemm_args group = part_of(g, 0, g->m, at, s.widest);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * digits.h - products of f32 matrices in the integers of the machine's matrix unit (AMX), which multiplies 8-bit numbers
+ * and sums them exactly:
+ *
+ *     C[m,n] = sum_k A[m,k] * B[k,n]
+ *
+ * The numbers of a row of A along a chunk of k are fixed-point numbers of one unit, a power of two: 24 bits with the
+ * sign of the largest of them.  So are those of a column of B.  Each has three digits of -128 to 127,
+ * x = unit * (d0 * 2^16 + d1 * 2^8 + d2); of the nine products of digits the six largest are summed, those of one
+ * weight together, without rounding, and only their sum over a chunk becomes a float.  (Ootomo, Ozaki and Yokota 2024,
+ * arXiv:2306.11975, of whom the scheme is; f64 there.)
+ *
+ * What a chunk's sum is off by is about sqrt(k) * 2^-25 of the largest |a| times the largest |b|: for numbers of one
+ * size no more than what rounding each partial sum makes, as multiply-adds do.  Squares of which a row or a column has
+ * a number far above the others (`fine`) sum eight products, all but the last digits', a quarter of that error.  Digits
+ * will not do for a row whose largest number outweighs all others together, or with one that is not finite (or above
+ * 3.38e38): its unit is NaN.  `spread` serves operands whose large numbers stand where the other's are small: powers of
+ * two for each k, by which A is divided and B multiplied.
+ *
+ * Tiles are of 1 KiB: of A 16 rows of 64 digits along k, of B 16 rows of 4 digits along k of each of 16 columns, the
+ * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.
+ */
+#ifndef ATTN_KERNELS_DIGITS_H
+#define ATTN_KERNELS_DIGITS_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    ATTN__DIGITS_SIDE = 16,  /* rows and columns of a square of C */
+    ATTN__DIGITS_DEPTH = 64, /* of a tile, along k */
+    ATTN__DIGITS_TILE = ATTN__DIGITS_SIDE * ATTN__DIGITS_DEPTH,
+    ATTN__DIGITS = 3,
+    ATTN__DIGITS_STEP = ATTN__DIGITS * ATTN__DIGITS_TILE,
+    ATTN__DIGITS_SQUARE = ATTN__DIGITS_SIDE * ATTN__DIGITS_SIDE,
+    ATTN__DIGITS_CHUNK = 384, /* most of k with one unit: two of the first cache's panels */
+    ATTN__DIGITS_CALLS = 1    /* of `portion`, for 64 of k of a square */
+};
+
+/* Work on vectors done beside the products, a small portion a call; the first member of what it works on. */
+typedef struct attn__digits_beside {
+    void (*portion)(struct attn__digits_beside *beside);
+} attn__digits_beside;
+
+/* `m` squares below each other, over a chunk of k.  All units are as `cut` and `scale_columns` give them. */
+typedef struct attn__digits_args {
+    int64_t m, steps; /* steps: of 64 of k, at least one */
+    const int8_t *a, *b;
+    int64_t block;                 /* from 16 rows of A to the next, bytes */
+    const int8_t *next_a, *next_b; /* of the next run; NULL: there is none */
+    const float *row_unit, *column_unit;
+    const bool *fine;    /* of each square's rows: sum eight products; ... */
+    bool all_fine;       /* ... those of all squares */
+    const float *before; /* what is added to each row; NULL: nothing */
+    int64_t before_ld;   /* 0: to all rows the same */
+    float *to;           /* [16 m][ld]; may be `before` */
+    int64_t ld;
+    bool *odd;        /* of each square, whether some sum is not finite; NULL: not wanted */
+    int64_t odd_step; /* from one to the next */
+} attn__digits_args;
+
+/* What is left of a square: sums by their weights, 1, 2^-8, 2^-16 and 2^-16 again or 2^-24, that are not yet floats. */
+typedef struct attn__digits_rest {
+    const int32_t *sums, *end;
+    const float *row_unit, *column_unit, *before;
+    float *to;
+    int64_t before_ld, ld;
+    bool *odd;
+    uint16_t some_odd;
+    float last_weight; /* of the last of the sums */
+} attn__digits_rest;
+
+/* Of a thread's runs, one after the other. */
+typedef struct attn__digits_state {
+    int32_t _Alignas(64) sums[2][4 * ATTN__DIGITS_SQUARE]; /* in turns */
+    int turn;
+    bool loaded;            /* the first tiles are in their registers */
+    attn__digits_rest rest; /* of the last square */
+} attn__digits_state;
+
+/* Of the numbers of a row, or a column, within a chunk. */
+typedef struct attn__digits_scale {
+    float cut, unit; /* to fixed point; of the result, NaN where digits will not do */
+    bool fine;       /* one is far above the others */
+} attn__digits_scale;
+
+/* Numbers of the caller with columns adjacent. */
+typedef struct attn__digits_columns {
+    const float *x;
+    int64_t ld, k, n;    /* rows along k */
+    const float *spread; /* [k]: of each row; NULL: 1 */
+} attn__digits_columns;
+
+typedef struct attn__digits_kernel {
+    /* What a thread does before its first product and after its last one; see parts.h. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* Leaves its last square to the next run, or to `finish`. */
+    void (*run)(const attn__digits_args *args, attn__digits_state *state, attn__digits_beside *beside);
+    void (*finish)(attn__digits_state *state);
+    /* Of n numbers, each times its `spread` (NULL: 1). */
+    attn__digits_scale (*scale)(const float *x, const float *spread, int64_t n);
+    /* n of them to a row of A's tiles, whole steps, filled up with zeros. */
+    void (*cut)(const float *x, const float *spread, float cut, int64_t n, int8_t *row);
+    /* Of every column. */
+    void (*scale_columns)(const attn__digits_columns *from, attn__digits_scale *scale);
+    /* Up to 16 columns to B's tiles, whole steps, filled up with zeros. */
+    void (*cut_columns)(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles);
+    /* Transposes tiles: A's to B's, and the other way round. */
+    void (*turn)(int8_t *tiles, int64_t count);
+    /* y[i] = x[i], or y + x. */
+    void (*put)(const float *x, float *y, int64_t n, bool add);
+    /* Adds floor(log2 |x|) of what is neither 0 nor infinite nor NaN, and how many these are: of each number to its own
+     * sums, and of all to one. */
+    void (*exponents)(const float *x, int64_t n, float *sum, float *count);
+    void (*exponents_of_row)(const float *x, int64_t n, float *sum, float *count);
+} attn__digits_kernel;
+
+/* NULL below ATTN_ISA_AMX. */
+const attn__digits_kernel *attn__digits_for(attn__isa isa);
+
+#endif

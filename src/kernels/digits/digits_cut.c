@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * digits_cut.c - numbers of the caller to tiles of digits; see digits.h.
+ *
+ * x * cut rounds to an integer of 24 bits with its sign; with 0x808080 it is three bytes, its digits each 128 too large.
+ */
+#include "kernels/digits/digits_cut.h"
+
+#include "base/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#if ATTN__COMPILES_AMX
+#include "simd/vec_avx512.h"
+#include "simd/isa_end.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma"))),        \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx2,fma")
+#endif
+
+#define CUT_FN static inline __attribute__((always_inline))
+
+enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, TILE = ATTN__DIGITS_TILE, STEP = ATTN__DIGITS_STEP };
+enum { ROW = 64, ROWS = 4 }; /* of a tile, bytes; of B's numbers in a row of its tiles */
+
+CUT_FN __mmask16 lanes_of(int64_t n)
+{
+    return n >= SIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1u);
+}
+
+/* The bits of |x|: as integers in the order of the numbers, infinity and NaN above all. */
+CUT_FN __m512i size_of(__m512 x)
+{
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+CUT_FN __m512 spread_by(__m512 x, const float *spread, int64_t i, __mmask16 some)
+{
+    return spread ? _mm512_mul_ps(x, _mm512_maskz_loadu_ps(some, spread + i)) : x;
+}
+
+/* Of columns from c on. */
+CUT_FN __m512 row_of(const attn__digits_columns *from, int64_t r, int64_t c, __mmask16 some)
+{
+    if (r >= from->k)
+        return _mm512_setzero_ps();
+    __m512 x = _mm512_maskz_loadu_ps(some, from->x + r * from->ld + c);
+    return from->spread ? _mm512_mul_ps(x, _mm512_set1_ps(from->spread[r])) : x;
+}
+
+/* -------------------------------------------------------------------------------------------------- scales */
+
+/* None if the largest number outweighs all others together: their digits would be lost for its sake, and it may be what a
+ * sum is of, to which the digits of the other operand's number are too few (the rows of a unit matrix).
+ * With the largest number below 2^e / MARGIN, `cut` is 2^(23-e) and the first digit at most 127.  e is held where both
+ * factors are normal numbers: below 2^-106 digits are lost. */
+enum { LEAST_EXPONENT = 22, INFINITE = 255, CUT_BIAS = 276, UNIT_BIAS = 6, MANTISSA = 23 };
+#define MARGIN 1.00395f
+#define FAR    12.0f /* times the mean size; normal numbers have 4 to 5, what GELU leaves of them 10 */
+
+static attn__digits_scale scale_of(uint32_t largest, float sum, int64_t n)
+{
+    float x;
+    memcpy(&x, &largest, sizeof x);
+    bool alone = x > sum - x, far = x * (float)n > FAR * sum;
+    x *= MARGIN;
+    memcpy(&largest, &x, sizeof largest);
+    uint32_t e = largest >> MANTISSA;
+    if (e >= INFINITE || alone)
+        return (attn__digits_scale){0, NAN, false};
+    e = e < LEAST_EXPONENT ? LEAST_EXPONENT : e;
+    uint32_t cut = (CUT_BIAS - e) << MANTISSA, unit = (e - UNIT_BIAS) << MANTISSA;
+    attn__digits_scale scale = {.fine = far};
+    memcpy(&scale.cut, &cut, sizeof cut);
+    memcpy(&scale.unit, &unit, sizeof unit);
+    return scale;
+}
+
+/* The largest and the sum of the sizes, of each lane. */
+typedef struct looked {
+    __m512i most;
+    __m512 sum;
+} looked;
+
+CUT_FN void look_at(looked *l, __m512 x)
+{
+    __m512i size = size_of(x);
+    l->most = _mm512_max_epu32(l->most, size);
+    l->sum = _mm512_add_ps(l->sum, _mm512_castsi512_ps(size));
+}
+
+CUT_FN attn__digits_scale scale_of_row(const float *x, const float *spread, int64_t n)
+{
+    looked a = {_mm512_setzero_si512(), _mm512_setzero_ps()}, b = a;
+    int64_t i = 0;
+    for (; i + 2 * SIDE <= n; i += 2 * SIDE) {
+        look_at(&a, spread_by(_mm512_loadu_ps(x + i), spread, i, 0xffff));
+        look_at(&b, spread_by(_mm512_loadu_ps(x + i + SIDE), spread, i + SIDE, 0xffff));
+    }
+    for (; i < n; i += SIDE) {
+        __mmask16 some = lanes_of(n - i);
+        look_at(&a, spread_by(_mm512_maskz_loadu_ps(some, x + i), spread, i, some));
+    }
+    return scale_of(_mm512_reduce_max_epu32(_mm512_max_epu32(a.most, b.most)),
+                    _mm512_reduce_add_ps(_mm512_add_ps(a.sum, b.sum)), n);
+}
+
+attn__digits_scale attn__digits_scale_of_row(const float *x, const float *spread, int64_t n)
+{
+    return spread ? scale_of_row(x, spread, n) : scale_of_row(x, NULL, n);
+}
+
+/* Lanes whose exponents count: neither zero nor subnormal, infinite or NaN. */
+CUT_FN __mmask16 ordinary(__m512 x, __mmask16 some)
+{
+    enum { ODD = 0xbf }; /* all that vfpclassps knows but negative numbers */
+    return _mm512_mask_fpclass_ps_mask(some, x, ODD) ^ some;
+}
+
+void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count)
+{
+    const __m512 one = _mm512_set1_ps(1);
+    for (int64_t i = 0; i < n; i += SIDE) {
+        __mmask16 some = lanes_of(n - i);
+        __m512 v = _mm512_maskz_loadu_ps(some, x + i), s = _mm512_maskz_loadu_ps(some, sum + i);
+        __m512 c = _mm512_maskz_loadu_ps(some, count + i);
+        __mmask16 has = ordinary(v, some);
+        _mm512_mask_storeu_ps(sum + i, some, _mm512_mask_add_ps(s, has, s, _mm512_getexp_ps(v)));
+        _mm512_mask_storeu_ps(count + i, some, _mm512_mask_add_ps(c, has, c, one));
+    }
+}
+
+void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float *count)
+{
+    __m512 s = _mm512_setzero_ps();
+    int counted = 0;
+    for (int64_t i = 0; i < n; i += SIDE) {
+        __mmask16 some = lanes_of(n - i);
+        __m512 v = _mm512_maskz_loadu_ps(some, x + i);
+        __mmask16 has = ordinary(v, some);
+        s = _mm512_mask_add_ps(s, has, s, _mm512_getexp_ps(v));
+        counted += __builtin_popcount(has);
+    }
+    *sum += _mm512_reduce_add_ps(s);
+    *count += (float)counted;
+}
+
+/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching. */
+enum { BESIDE = 4 };
+
+CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__digits_scale *scale)
+{
+    looked l[BESIDE];
+    uint32_t _Alignas(64) most[BESIDE * SIDE];
+    float _Alignas(64) sum[BESIDE * SIDE];
+    __mmask16 some[BESIDE];
+    VF_UNROLL
+    for (int i = 0; i < BESIDE; i++) {
+        l[i] = (looked){_mm512_setzero_si512(), _mm512_setzero_ps()};
+        some[i] = lanes_of(from->n - c - i * SIDE);
+    }
+    for (int64_t r = 0; r < from->k; r++) {
+        VF_UNROLL
+        for (int i = 0; i < BESIDE; i++)
+            look_at(&l[i], row_of(from, r, c + i * SIDE, some[i]));
+    }
+    VF_UNROLL
+    for (int i = 0; i < BESIDE; i++) {
+        _mm512_store_si512(most + i * SIDE, l[i].most);
+        _mm512_store_ps(sum + i * SIDE, l[i].sum);
+    }
+    for (int64_t i = 0; i < BESIDE * SIDE && c + i < from->n; i++)
+        scale[c + i] = scale_of(most[i], sum[i], from->k);
+}
+
+void attn__digits_scale_columns(const attn__digits_columns *from, attn__digits_scale *scale)
+{
+    for (int64_t c = 0; c < from->n; c += BESIDE * SIDE)
+        look_at_columns(from, c, scale);
+}
+
+/* -------------------------------------------------------------------------------------------------- digits */
+
+/* Three bytes of each lane. */
+CUT_FN __m512i bytes_of(__m512 x, __m512 cut)
+{
+    return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, cut)), _mm512_set1_epi32(0x808080));
+}
+
+CUT_FN void store_digits(int8_t *out, __m512i d0, __m512i d1, __m512i d2)
+{
+    __m512i zero = _mm512_set1_epi8((char)0x80);
+    _mm512_storeu_si512(out, _mm512_xor_si512(d0, zero));
+    _mm512_storeu_si512(out + TILE, _mm512_xor_si512(d1, zero));
+    _mm512_storeu_si512(out + 2 * TILE, _mm512_xor_si512(d2, zero));
+}
+
+/* Which bytes of two vectors permutations take: d2 and d1 of either's lanes; d0, twice. */
+typedef struct orders {
+    __m512i last, first;
+} orders;
+
+#define FOUR(at, each)  (at), (at) + (each), (at) + 2 * (each), (at) + 3 * (each)
+#define LANES(at)       FOUR(at, 4), FOUR((at) + 16, 4), FOUR((at) + 32, 4), FOUR((at) + 48, 4)
+#define PAIRS(at, next) (at), (at) + 64, (at) + (next), (at) + 64 + (next)
+#define EIGHT(at, next) PAIRS(at, next), PAIRS((at) + 4, next), PAIRS((at) + 8, next), PAIRS((at) + 12, next)
+
+CUT_FN orders row_orders(void)
+{
+    static const _Alignas(64) uint8_t last[ROW] = {LANES(0), LANES(64), LANES(1), LANES(65)},
+                                      first[ROW] = {LANES(2), LANES(66), LANES(2), LANES(66)};
+    return (orders){_mm512_load_si512(last), _mm512_load_si512(first)};
+}
+
+CUT_FN void cut_step(const __m512 x[4], __m512 cut, const orders *o, int8_t *out)
+{
+    __m512i y[4];
+    VF_UNROLL
+    for (int i = 0; i < 4; i++)
+        y[i] = bytes_of(x[i], cut);
+    __m512i a = _mm512_permutex2var_epi8(y[0], o->last, y[1]), b = _mm512_permutex2var_epi8(y[2], o->last, y[3]);
+    __m512i c = _mm512_permutex2var_epi8(y[0], o->first, y[1]), d = _mm512_permutex2var_epi8(y[2], o->first, y[3]);
+    store_digits(out, _mm512_inserti64x4(c, _mm512_castsi512_si256(d), 1), _mm512_shuffle_i64x2(a, b, 0xee),
+                 _mm512_inserti64x4(a, _mm512_castsi512_si256(b), 1));
+}
+
+CUT_FN void cut_end(const float *x, const float *spread, __m512 cut, const orders *o, int64_t n, int8_t *row)
+{
+    __m512 v[4];
+    for (int j = 0; j < 4; j++) {
+        __mmask16 some = lanes_of(n - j * SIDE);
+        v[j] = spread_by(_mm512_maskz_loadu_ps(some, x + j * SIDE), spread, j * SIDE, some);
+    }
+    cut_step(v, cut, o, row);
+}
+
+CUT_FN void cut_row(const float *x, const float *spread, float factor, int64_t n, int8_t *row)
+{
+    orders o = row_orders();
+    __m512 cut = _mm512_set1_ps(factor);
+    int64_t i = 0;
+    for (; i + DEPTH <= n; i += DEPTH, row += STEP) {
+        __m512 v[4];
+        VF_UNROLL
+        for (int j = 0; j < 4; j++)
+            v[j] = spread_by(_mm512_loadu_ps(x + i + j * SIDE), spread, i + j * SIDE, 0xffff);
+        cut_step(v, cut, &o, row);
+    }
+    if (i < n)
+        cut_end(x + i, spread ? spread + i : NULL, cut, &o, n - i, row);
+}
+
+void attn__digits_cut_row(const float *x, const float *spread, float cut, int64_t n, int8_t *row)
+{
+    if (spread)
+        cut_row(x, spread, cut, n, row);
+    else
+        cut_row(x, NULL, cut, n, row);
+}
+
+/* Of two rows, in each lane. */
+CUT_FN orders column_orders(void)
+{
+    static const _Alignas(64) uint8_t last[ROW] = {EIGHT(0, 1), EIGHT(16, 1), EIGHT(32, 1), EIGHT(48, 1)},
+                                      first[ROW] = {EIGHT(2, 0), EIGHT(18, 0), EIGHT(34, 0), EIGHT(50, 0)};
+    return (orders){_mm512_load_si512(last), _mm512_load_si512(first)};
+}
+
+/* Four rows of 16 columns. */
+CUT_FN void cut_rows(const __m512 x[ROWS], __m512 cut, const orders *o, int8_t *out)
+{
+    const __mmask32 high = 0xaaaaaaaau;
+    __m512i y[ROWS];
+    VF_UNROLL
+    for (int i = 0; i < ROWS; i++)
+        y[i] = bytes_of(x[i], cut);
+    __m512i a = _mm512_permutex2var_epi8(y[0], o->last, y[1]), b = _mm512_permutex2var_epi8(y[2], o->last, y[3]);
+    __m512i c = _mm512_permutex2var_epi8(y[0], o->first, y[1]), d = _mm512_permutex2var_epi8(y[2], o->first, y[3]);
+    store_digits(out, _mm512_mask_blend_epi16(high, c, d), _mm512_mask_blend_epi16(high, _mm512_srli_epi32(a, 16), b),
+                 _mm512_mask_blend_epi16(high, a, _mm512_slli_epi32(b, 16)));
+}
+
+void attn__digits_cut_columns(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles)
+{
+    orders o = column_orders();
+    __mmask16 some = lanes_of(from->n);
+    float _Alignas(64) cut[SIDE] = {0};
+    for (int64_t i = 0; i < from->n && i < SIDE; i++)
+        cut[i] = scale[i].cut;
+    __m512 factor = _mm512_load_ps(cut);
+    for (int64_t k = 0; k < from->k; k += DEPTH, tiles += STEP) {
+        for (int64_t r = 0; r < SIDE; r++) {
+            __m512 x[ROWS];
+            VF_UNROLL
+            for (int j = 0; j < ROWS; j++)
+                x[j] = row_of(from, k + r * ROWS + j, 0, some);
+            cut_rows(x, factor, &o, tiles + r * ROW);
+        }
+    }
+}
+
+void attn__digits_turn(int8_t *tiles, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float *tile = (float *)(void *)(tiles + i * TILE); /* moved, never computed with */
+        vf row[SIDE];
+        VF_UNROLL
+        for (int r = 0; r < SIDE; r++)
+            row[r] = vf_load(tile + r * VF_LANES);
+        vf_transpose(row);
+        VF_UNROLL
+        for (int r = 0; r < SIDE; r++)
+            vf_store(tile + r * VF_LANES, row[r]);
+    }
+}
+
+void attn__digits_put(const float *x, float *y, int64_t n, bool add)
+{
+    for (int64_t i = 0; i < n; i += SIDE) {
+        __mmask16 some = lanes_of(n - i);
+        __m512 v = _mm512_maskz_loadu_ps(some, x + i);
+        _mm512_mask_storeu_ps(y + i, some, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(some, y + i), v) : v);
+    }
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ * The operands of gemm_digits.h as tiles of digits. */
+#include "base/parallel.h"
+#include "tensor/gemm_digits.h"
+#include "tensor/gemm_digits_work.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PACKED_AT_ONCE = 128 }; /* columns that one thread packs at a time; of k that it looks at */
+
+attn__digits_chunks attn__gemm_digits_chunks(int64_t k)
+{
+    int64_t each = attn__round_up(attn__pieces(k, attn__pieces(k, ATTN__DIGITS_CHUNK)), DEPTH);
+    return (attn__digits_chunks){k, each, attn__pieces(k, each)};
+}
+
+size_t attn__gemm_digits_lay_out_b(attn__digits_product *p, int64_t n, int64_t count, char *data)
+{
+    int64_t k = attn__round_up(p->chunks.k, SIDE), columns = attn__round_up(n, SIDE);
+    int64_t depth = attn__least(count * p->chunks.each, p->chunks.k);
+    int64_t panel = attn__pieces(depth, DEPTH) * ATTN__DIGITS_STEP;
+    size_t tiles = (size_t)(columns / SIDE * panel), units = (size_t)(count * columns) * sizeof(float);
+    if (data) {
+        float *at = (float *)(void *)(data + tiles);
+        p->b = (attn__digits_b){.tiles = (int8_t *)data, .panel = panel, .columns = columns, .units = at};
+        p->b.spread_a = at + count * columns;
+        p->b.spread_b = p->b.spread_a + k;
+        p->b.fine = (bool *)(void *)(p->b.spread_b + k);
+    }
+    return tiles + units + 2 * (size_t)k * sizeof(float) + (size_t)(count * columns / SIDE);
+}
+
+/* -------------------------------------------------------------------------------------------------- spread */
+
+/* What the numbers of B have as exponents, on average, for some of k: of as many as say it, evenly taken. */
+static void look_at_b(void *user, int64_t item, int thread)
+{
+    enum { TAKEN = 64 };
+    const attn__digits_product *p = user;
+    const attn__gemm_args *g = p->g;
+    const float *b = g->b;
+    int64_t begin = item * PACKED_AT_ONCE, end = attn__least(begin + PACKED_AT_ONCE, g->k);
+    int64_t every = attn__pieces(g->n, TAKEN), apart = attn__round_up(attn__pieces(g->n, TAKEN / SIDE), SIDE);
+    float *sum = p->b.spread_a, *count = p->b.spread_b;
+    (void)thread;
+    memset(sum + begin, 0, (size_t)(end - begin) * sizeof *sum);
+    memset(count + begin, 0, (size_t)(end - begin) * sizeof *count);
+    for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
+        p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum + begin, count + begin);
+    for (int64_t k = begin; k < end && !g->transpose_b; k++)
+        for (int64_t i = 0; i < g->n; i += apart)
+            p->kernel->exponents_of_row(b + k * g->ldb + i, attn__least(g->n - i, SIDE), sum + k, count + k);
+}
+
+/* Powers of 16, so that numbers of one size stay as they are. */
+static float spread_of(float below)
+{
+    enum { EACH = 4, MOST = 24 };
+    return ldexpf(1.0f, (int)fminf(below / EACH, MOST) * EACH);
+}
+
+void attn__gemm_digits_spread(int threads, const attn__gemm_args *g, attn__digits_product *p)
+{
+    float top = -INFINITY, *sum = p->b.spread_a, *count = p->b.spread_b;
+    p->g = g;
+    attn__parallel_items(threads, attn__pieces(g->k, PACKED_AT_ONCE), look_at_b, p);
+    for (int64_t k = 0; k < g->k; k++)
+        top = count[k] > 0 ? fmaxf(top, sum[k] / count[k]) : top;
+    p->b.spread = false;
+    for (int64_t k = 0; k < g->k; k++) {
+        float spread = count[k] > 0 ? spread_of(top - sum[k] / count[k]) : 1.0f;
+        p->b.spread = p->b.spread || spread != 1.0f;
+        p->b.spread_b[k] = spread;
+        p->b.spread_a[k] = 1.0f / spread;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- B */
+
+/* What belongs to columns [at, at + columns) of op(B) within a chunk. */
+typedef struct place {
+    int64_t k, depth;
+    const float *spread;
+    float *units;
+    int8_t *tiles; /* of the first panel */
+    bool *fine;
+} place;
+
+static place place_of_b(const attn__digits_product *p, int64_t at, int64_t c)
+{
+    const attn__digits_chunks *chunks = &p->chunks;
+    int64_t k = c * chunks->each;
+    return (place){k,
+                   attn__gemm_digits_depth(chunks, c),
+                   p->b.spread ? p->b.spread_b + k : NULL,
+                   p->b.units + (c - p->begin) * p->b.columns + at,
+                   p->b.tiles + at / SIDE * p->b.panel + (c - p->begin) * chunks->each / DEPTH * ATTN__DIGITS_STEP,
+                   p->b.fine + ((c - p->begin) * p->b.columns + at) / SIDE};
+}
+
+/* False if some number has none; those that are not there count nothing. */
+static bool store_units(const attn__digits_scale *scale, int64_t n, float *units, bool *fine)
+{
+    bool finite = true;
+    for (int64_t i = 0; i < attn__round_up(n, SIDE); i++) {
+        units[i] = i < n ? scale[i].unit : 0.0f;
+        fine[i / SIDE] = (i % SIDE > 0 && fine[i / SIDE]) || (i < n && scale[i].fine);
+        finite = finite && !isnan(units[i]);
+    }
+    return finite;
+}
+
+/* Up to 16 rows along k become one panel; those that are not there have any numbers. */
+static void cut_panel(const attn__digits_kernel *kernel, const float *x, int64_t ld, int64_t rows, const place *to,
+                      attn__digits_scale *scale, int8_t *tiles)
+{
+    for (int64_t i = 0; i < SIDE; i++) {
+        const float *row = x + (i < rows ? i : 0) * ld;
+        if (i < rows)
+            scale[i] = kernel->scale(row, to->spread, to->depth);
+        kernel->cut(row, to->spread, scale[i < rows ? i : 0].cut, to->depth, tiles + i * DEPTH);
+    }
+    kernel->turn(tiles, attn__pieces(to->depth, DEPTH) * ATTN__DIGITS);
+}
+
+static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c)
+{
+    place to = place_of_b(p, at, c);
+    attn__digits_scale scale[PACKED_AT_ONCE];
+    const float *x = (const float *)p->g->b + at * p->g->ldb + to.k;
+    for (int64_t i = 0; i < columns; i += SIDE)
+        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, columns - i, &to, scale + i,
+                  to.tiles + i / SIDE * p->b.panel);
+    return store_units(scale, columns, to.units, to.fine);
+}
+
+/* Adjacent columns of memory. */
+static bool cut_columns(const attn__digits_product *p, const attn__digits_columns *from, int8_t *tiles, int64_t panel,
+                        float *units, bool *fine, bool turn)
+{
+    attn__digits_scale scale[PACKED_AT_ONCE];
+    p->kernel->scale_columns(from, scale);
+    for (int64_t i = 0; i < from->n; i += SIDE, tiles += panel) {
+        attn__digits_columns some = *from;
+        some.x += i;
+        some.n = attn__least(from->n - i, SIDE);
+        p->kernel->cut_columns(&some, scale + i, tiles);
+        if (turn)
+            p->kernel->turn(tiles, attn__pieces(from->k, DEPTH) * ATTN__DIGITS);
+    }
+    return store_units(scale, from->n, units, fine);
+}
+
+static bool pack_columns_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c)
+{
+    place to = place_of_b(p, at, c);
+    attn__digits_columns from = {(const float *)p->g->b + to.k * p->g->ldb + at, p->g->ldb, to.depth, columns,
+                                 to.spread};
+    return cut_columns(p, &from, to.tiles, p->b.panel, to.units, to.fine, false);
+}
+
+static void pack_item(void *user, int64_t item, int thread)
+{
+    const attn__digits_product *p = user;
+    int64_t at = item * PACKED_AT_ONCE, columns = attn__least(p->g->n - at, PACKED_AT_ONCE);
+    bool finite = true;
+    (void)thread;
+    for (int64_t c = p->begin; c < p->end; c++)
+        finite = (p->g->transpose_b ? pack_rows_of_b : pack_columns_of_b)(p, at, columns, c) && finite;
+    p->odd_b[item] = !finite;
+}
+
+int64_t attn__gemm_digits_pieces_of_b(int64_t n)
+{
+    return attn__pieces(n, PACKED_AT_ONCE);
+}
+
+bool attn__gemm_digits_pack_b(int threads, attn__digits_product *p)
+{
+    int64_t items = attn__gemm_digits_pieces_of_b(p->g->n);
+    attn__parallel_items(threads, items, pack_item, p);
+    for (int64_t i = 0; i < items; i++)
+        if (p->odd_b[i])
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------- A */
+
+void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t height, int64_t c, int8_t *tiles,
+                              float *units, bool *fine)
+{
+    int64_t k = c * p->chunks.each, depth = attn__gemm_digits_depth(&p->chunks, c);
+    int64_t panel = attn__gemm_digits_bytes(SIDE, depth);
+    for (int64_t i = 0; i < height; i += PACKED_AT_ONCE) {
+        attn__digits_columns from = {(const float *)p->g->a + k * p->g->lda + at + i, p->g->lda, depth,
+                                     attn__least(height - i, PACKED_AT_ONCE), p->b.spread ? p->b.spread_a + k : NULL};
+        cut_columns(p, &from, tiles + i / SIDE * panel, panel, units + i, fine + i / SIDE, true);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------- packed */
+
+attn_status attn__gemm_digits_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
+                                   attn__packed *packed)
+{
+    attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .n = n, .k = k, .b = b, .ldb = ldb};
+    attn__digits_product p = {.g = &args, .kernel = attn__digits_for(tape->context->isa)};
+    *packed = (attn__packed){0};
+    if (!p.kernel || n == 0 || k < ATTN__DIGITS_LEAST)
+        return ATTN_UNSUPPORTED;
+    p.chunks = attn__gemm_digits_chunks(k);
+    p.end = p.chunks.count;
+    size_t size = attn__gemm_digits_lay_out_b(&p, n, p.end, NULL);
+    attn__hold hold = attn__scratch(tape, size + (size_t)attn__gemm_digits_pieces_of_b(n));
+    if (!hold.data)
+        return ATTN_MEMORY;
+    attn__gemm_digits_lay_out_b(&p, n, p.end, hold.data);
+    p.odd_b = (bool *)hold.data + size;
+    attn__gemm_digits_spread(tape->context->threads, &args, &p);
+    *packed = (attn__packed){ATTN_F32, n, k, hold, .digits = true, .spread = p.b.spread};
+    if (attn__gemm_digits_pack_b(tape->context->threads, &p))
+        return ATTN_OK;
+    attn__gemm_unpack(packed);
+    return ATTN_UNSUPPORTED;
+}
