@@ -18,7 +18,7 @@ enum {
     DEPTH = ATTN__DIGITS_DEPTH,
     GROUP = 8,               /* panels whose sums go to C together */
     WIDTH = GROUP * SIDE,    /* their columns */
-    ATTN__DIGITS_LEAST = 64, /* of k: of few numbers one often outweighs the others */
+    ATTN__DIGITS_LEAST = 64, /* of k: of fewer most of a tile would be zeros */
     STRETCH = 2              /* chunks of k that are packed of A at a time, at most */
 };
 

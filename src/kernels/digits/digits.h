@@ -13,9 +13,9 @@
  *
  * What a chunk's sum is off by is about sqrt(k) * 2^-25 of the largest |a| times the largest |b|: for numbers of one
  * size no more than what rounding each partial sum makes, as multiply-adds do.  Squares of which a row or a column has
- * a number far above the others (`fine`) sum eight products, all but the last digits', a quarter of that error.  Digits
- * will not do for a row whose largest number outweighs all others together, or with one that is not finite (or above
- * 3.38e38): its unit is NaN.  `spread` serves operands whose large numbers stand where the other's are small: powers of
+ * a number 12 times as large as the mean of its others that are not zero (`fine`) sum eight products, all but the last
+ * digits', a quarter of that error.  Digits will not do for a row where that is 1,024 times, or with a number that is
+ * not finite (or above 3.38e38): its unit is NaN.  `spread` serves operands whose large numbers stand where the other's are small: powers of
  * two for each k, by which A is divided and B multiplied.
  *
  * Tiles are of 1 KiB: of A 16 rows of 64 digits along k, of B 16 rows of 4 digits along k of each of 16 columns, the

@@ -55,23 +55,27 @@ CUT_FN __m512 row_of(const attn__digits_columns *from, int64_t r, int64_t c, __m
 
 /* -------------------------------------------------------------------------------------------------- scales */
 
-/* None if the largest number outweighs all others together: their digits would be lost for its sake, and it may be what a
- * sum is of, to which the digits of the other operand's number are too few (the rows of a unit matrix).
- * With the largest number below 2^e / MARGIN, `cut` is 2^(23-e) and the first digit at most 127.  e is held where both
+/* How far the largest number may be above the mean of the others that are not zero: each power of two costs them a bit.
+ * Of normal numbers it is 4 to 5 times that, of what GELU leaves of them 10. */
+#define FAR     12.0f
+#define TOO_FAR 1024.0f
+
+/* With the largest number below 2^e / MARGIN, `cut` is 2^(23-e) and the first digit at most 127.  e is held where both
  * factors are normal numbers: below 2^-106 digits are lost. */
 enum { LEAST_EXPONENT = 22, INFINITE = 255, CUT_BIAS = 276, UNIT_BIAS = 6, MANTISSA = 23 };
 #define MARGIN 1.00395f
-#define FAR    12.0f /* times the mean size; normal numbers have 4 to 5, what GELU leaves of them 10 */
 
-static attn__digits_scale scale_of(uint32_t largest, float sum, int64_t n)
+/* What is known of numbers: the bits of the largest, the sum of the sizes, how many are not zero. */
+static attn__digits_scale scale_of(uint32_t largest, float sum, uint32_t count)
 {
     float x;
     memcpy(&x, &largest, sizeof x);
-    bool alone = x > sum - x, far = x * (float)n > FAR * sum;
+    float others = sum - x, all_like_it = x * ((float)count - 1);
+    bool far = all_like_it > FAR * others, too_far = all_like_it > TOO_FAR * others;
     x *= MARGIN;
     memcpy(&largest, &x, sizeof largest);
     uint32_t e = largest >> MANTISSA;
-    if (e >= INFINITE || alone)
+    if (e >= INFINITE || too_far)
         return (attn__digits_scale){0, NAN, false};
     e = e < LEAST_EXPONENT ? LEAST_EXPONENT : e;
     uint32_t cut = (CUT_BIAS - e) << MANTISSA, unit = (e - UNIT_BIAS) << MANTISSA;
@@ -81,9 +85,9 @@ static attn__digits_scale scale_of(uint32_t largest, float sum, int64_t n)
     return scale;
 }
 
-/* The largest and the sum of the sizes, of each lane. */
+/* Of each lane. */
 typedef struct looked {
-    __m512i most;
+    __m512i most, count;
     __m512 sum;
 } looked;
 
@@ -91,12 +95,13 @@ CUT_FN void look_at(looked *l, __m512 x)
 {
     __m512i size = size_of(x);
     l->most = _mm512_max_epu32(l->most, size);
+    l->count = _mm512_add_epi32(l->count, _mm512_min_epu32(size, _mm512_set1_epi32(1)));
     l->sum = _mm512_add_ps(l->sum, _mm512_castsi512_ps(size));
 }
 
 CUT_FN attn__digits_scale scale_of_row(const float *x, const float *spread, int64_t n)
 {
-    looked a = {_mm512_setzero_si512(), _mm512_setzero_ps()}, b = a;
+    looked a = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_ps()}, b = a;
     int64_t i = 0;
     for (; i + 2 * SIDE <= n; i += 2 * SIDE) {
         look_at(&a, spread_by(_mm512_loadu_ps(x + i), spread, i, 0xffff));
@@ -107,7 +112,8 @@ CUT_FN attn__digits_scale scale_of_row(const float *x, const float *spread, int6
         look_at(&a, spread_by(_mm512_maskz_loadu_ps(some, x + i), spread, i, some));
     }
     return scale_of(_mm512_reduce_max_epu32(_mm512_max_epu32(a.most, b.most)),
-                    _mm512_reduce_add_ps(_mm512_add_ps(a.sum, b.sum)), n);
+                    _mm512_reduce_add_ps(_mm512_add_ps(a.sum, b.sum)),
+                    (uint32_t)_mm512_reduce_add_epi32(_mm512_add_epi32(a.count, b.count)));
 }
 
 attn__digits_scale attn__digits_scale_of_row(const float *x, const float *spread, int64_t n)
@@ -156,12 +162,12 @@ enum { BESIDE = 4 };
 CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__digits_scale *scale)
 {
     looked l[BESIDE];
-    uint32_t _Alignas(64) most[BESIDE * SIDE];
+    uint32_t _Alignas(64) most[BESIDE * SIDE], count[BESIDE * SIDE];
     float _Alignas(64) sum[BESIDE * SIDE];
     __mmask16 some[BESIDE];
     VF_UNROLL
     for (int i = 0; i < BESIDE; i++) {
-        l[i] = (looked){_mm512_setzero_si512(), _mm512_setzero_ps()};
+        l[i] = (looked){_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_ps()};
         some[i] = lanes_of(from->n - c - i * SIDE);
     }
     for (int64_t r = 0; r < from->k; r++) {
@@ -172,10 +178,11 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__d
     VF_UNROLL
     for (int i = 0; i < BESIDE; i++) {
         _mm512_store_si512(most + i * SIDE, l[i].most);
+        _mm512_store_si512(count + i * SIDE, l[i].count);
         _mm512_store_ps(sum + i * SIDE, l[i].sum);
     }
     for (int64_t i = 0; i < BESIDE * SIDE && c + i < from->n; i++)
-        scale[c + i] = scale_of(most[i], sum[i], from->k);
+        scale[c + i] = scale_of(most[i], sum[i], count[i]);
 }
 
 void attn__digits_scale_columns(const attn__digits_columns *from, attn__digits_scale *scale)
