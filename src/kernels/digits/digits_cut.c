@@ -65,8 +65,9 @@ CUT_FN __m512 row_of(const attn__digits_columns *from, int64_t r, int64_t c, __m
 enum { LEAST_EXPONENT = 22, INFINITE = 255, CUT_BIAS = 276, UNIT_BIAS = 6, MANTISSA = 23 };
 #define MARGIN 1.00395f
 
-/* What is known of numbers: the bits of the largest, the sum of the sizes, how many are not zero. */
-static attn__digits_scale scale_of(uint32_t largest, float sum, uint32_t count)
+/* Inlined, or a caller is left with the upper halves of registers in use, which slows down what follows it.
+ * Of numbers: the bits of the largest, the sum of the sizes, how many are not zero. */
+CUT_FN attn__digits_scale scale_of(uint32_t largest, float sum, uint32_t count)
 {
     float x;
     memcpy(&x, &largest, sizeof x);
