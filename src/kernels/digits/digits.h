@@ -98,7 +98,7 @@ typedef struct attn__digits_kernel {
     /* What a thread does before its first product and after its last one; see parts.h. */
     void (*begin)(void);
     void (*end)(void);
-    /* Leaves its last square to the next run, or to `finish`. */
+    /* Leaves its last square to the next run, or to `finish`; `beside` is not NULL.  The first state is all zeros. */
     void (*run)(const attn__digits_args *args, attn__digits_state *state, attn__digits_beside *beside);
     void (*finish)(attn__digits_state *state);
     /* Of n numbers, each times its `spread` (NULL: 1). */
@@ -113,8 +113,8 @@ typedef struct attn__digits_kernel {
     void (*turn)(int8_t *tiles, int64_t count);
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
-    /* Adds floor(log2 |x|) of what is neither 0 nor infinite nor NaN, and how many these are: of each number to its own
-     * sums, and of all to one. */
+    /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are: of each number
+     * to its own sums, and of all to one. */
     void (*exponents)(const float *x, int64_t n, float *sum, float *count);
     void (*exponents_of_row)(const float *x, int64_t n, float *sum, float *count);
 } attn__digits_kernel;
