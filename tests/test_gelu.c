@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT
+ * GELU x * Phi(x) of f32 and its slope, by every instruction set that runs here, against double: densely where it
+ * bends, and at numbers that are huge, tiny or none. */
+#include "support/cmocka.h"
+
+#include "kernels/rows/rows.h"
+#include "support/guard.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { PER_UNIT = 1 << 16, EDGE = 8, DENSE = 2 * EDGE * PER_UNIT + 1 };
+
+/* Of |x|, or of 1 if that is less.  The product x * Phi(x) is rounded by up to 2^-24 of it, Phi, between 1/2 and 1, by
+ * 2^-25: 9e-8 that no way of computing Phi in f32 can spare.  The rest is Phi's own error: 1.7e-8 where it is looked
+ * up, and half of what erf is off by, with the rounding of its argument, in the others. */
+static const double LOOKED_UP = 1.07e-7, BY_ERF = 1.4e-7;
+static const double SLOPE_BOUND = 3e-7;
+
+static double phi(double x)
+{
+    return 0.5 * erfc(-x * sqrt(0.5));
+}
+
+static double value_of(double x)
+{
+    return x * phi(x);
+}
+
+static double slope_of(double x)
+{
+    return phi(x) + x * exp(-0.5 * x * x) / sqrt(2 * acos(-1));
+}
+
+/* Both of some numbers, and how exact the value is to be. */
+typedef struct results {
+    const float *x, *value, *slope;
+    int64_t n;
+    double bound;
+    const char *isa;
+} results;
+
+typedef void check(const results *of);
+
+/* Both of n numbers, by each table that runs here. */
+static void with_each_isa(const float *x, int64_t n, check *see)
+{
+    size_t size = (size_t)n * sizeof(float);
+    float *value = guard_alloc(size), *slope = guard_alloc(size), *one = guard_alloc(size);
+    for (int64_t i = 0; i < n; i++)
+        one[i] = 1;
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        if (!attn__isa_runs_here((attn__isa)isa))
+            continue;
+        const attn__rows_table *table = attn__rows_for(false, (attn__isa)isa);
+        attn__rows_args args = {.x = x, .y = value, .kind = ATTN__ACT_GELU_ERF};
+        table->run[ATTN__ROWS_ACTIVATE](&args, 0, n);
+        args = (attn__rows_args){.x = one, .x2 = x, .y = slope, .kind = ATTN__ACT_GELU_ERF};
+        table->run[ATTN__ROWS_ACTIVATE_BACKWARD](&args, 0, n);
+        see(&(results){x, value, slope, n, table->isa >= ATTN_ISA_AVX512 ? LOOKED_UP : BY_ERF,
+                       attn__isa_text((attn__isa)isa)});
+    }
+    guard_free(value, size);
+    guard_free(slope, size);
+    guard_free(one, size);
+}
+
+static void within_bounds(const results *of)
+{
+    for (int64_t i = 0; i < of->n; i++) {
+        double x = of->x[i], value = of->value[i], slope = of->slope[i], off = fabs(value - value_of(x));
+        if (!(off <= of->bound * fmax(1, fabs(x))))
+            fail_msg("%s: GELU(%.9g) is %.9g, off by %g", of->isa, x, value, off);
+        off = fabs(slope - slope_of(x));
+        if (!(off <= SLOPE_BOUND))
+            fail_msg("%s: GELU'(%.9g) is %.9g, off by %g", of->isa, x, slope, off);
+    }
+}
+
+static void all_that_bends_is_exact(void **state)
+{
+    (void)state;
+    size_t size = DENSE * sizeof(float);
+    float *x = guard_alloc(size);
+    for (int i = 0; i < DENSE; i++)
+        x[i] = (float)(i - EDGE * PER_UNIT) / PER_UNIT;
+    with_each_isa(x, DENSE, within_bounds);
+    for (int i = 0; i < DENSE; i++) /* numbers with all bits in use */
+        x[i] = nextafterf(x[i] * 1.0000123f, i % 2 ? 9.0f : -9.0f);
+    with_each_isa(x, DENSE, within_bounds);
+    guard_free(x, size);
+}
+
+/* Every power of two and its neighbours, so all sizes from the smallest subnormal number to the largest. */
+static void all_sizes_are_exact(void **state)
+{
+    (void)state;
+    enum { FIRST = -149, COUNT = 6 * (128 - FIRST) };
+    size_t size = (COUNT + 3) * sizeof(float);
+    float *x = guard_alloc(size);
+    for (int i = 0; i < COUNT; i++) {
+        float power = ldexpf(i % 2 ? -1.0f : 1.0f, i / 6 + FIRST);
+        x[i] = i % 6 < 2 ? power : nextafterf(power, i % 6 < 4 ? 0.0f : power * 2);
+    }
+    x[COUNT] = FLT_MAX;
+    x[COUNT + 1] = -FLT_MAX;
+    x[COUNT + 2] = 0;
+    with_each_isa(x, COUNT + 3, within_bounds);
+    guard_free(x, size);
+}
+
+/* Between 0 and the number, also where Phi is almost 0 or 1. */
+static void signs_are_kept(const results *of)
+{
+    for (int64_t i = 0; i < of->n; i++) {
+        float x = of->x[i], value = of->value[i];
+        if (!(x < 0 ? value <= 0 : value >= 0) || fabsf(value) > fabsf(x))
+            fail_msg("%s: GELU(%.9g) is %.9g", of->isa, (double)x, (double)value);
+    }
+}
+
+static void values_lie_between_zero_and_the_number(void **state)
+{
+    (void)state;
+    enum { COUNT = 40 * 4096 };
+    size_t size = COUNT * sizeof(float);
+    float *x = guard_alloc(size);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)(i - COUNT / 2) / 4096;
+    with_each_isa(x, COUNT, signs_are_kept);
+    guard_free(x, size);
+}
+
+static void not_finite_is_passed_on(const results *of)
+{
+    for (int64_t i = 0; i < of->n; i++) {
+        float x = of->x[i], value = of->value[i];
+        if (isnan(x))
+            assert_true(isnan(value) && isnan(of->slope[i]));
+        else if (x == INFINITY)
+            assert_true(value == INFINITY);
+        else if (x == -INFINITY) /* -inf * 0 of the formula, or the limit */
+            assert_true(isnan(value) || value == 0);
+        else
+            assert_true(fabs((double)value - value_of((double)x)) <= of->bound);
+    }
+}
+
+/* In any lane of a vector, whole and not, beside ordinary numbers. */
+static void numbers_that_are_none(void **state)
+{
+    (void)state;
+    for (int64_t n = 1; n <= 35; n++) {
+        size_t size = (size_t)n * sizeof(float);
+        float *x = guard_alloc(size);
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (const float[]){0.7f, INFINITY, -0.3f, NAN, 1.0f, -INFINITY, -1.0f}[(i + n) % 7];
+        with_each_isa(x, n, not_finite_is_passed_on);
+        guard_free(x, size);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_that_bends_is_exact),
+        cmocka_unit_test(all_sizes_are_exact),
+        cmocka_unit_test(values_lie_between_zero_and_the_number),
+        cmocka_unit_test(numbers_that_are_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
