@@ -194,8 +194,7 @@ static void run(const attn__digits_args *t, attn__digits_state *state, attn__dig
         else
             multiply(t, a, more ? a + t->block : after_a, more ? t->b : after_b, false, &rest, beside);
         sum_all(&rest);
-        rest = leave(t, m, state->sums[state->turn]);
-        state->turn ^= 1;
+        rest = leave(t, m, state->sums);
     }
     state->rest = rest;
     state->loaded = t->next_a != NULL;

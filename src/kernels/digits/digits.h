@@ -11,12 +11,14 @@
  * weight together, without rounding, and only their sum over a chunk becomes a float.  (Ootomo, Ozaki and Yokota 2024,
  * arXiv:2306.11975, of whom the scheme is; f64 there.)
  *
- * What a chunk's sum is off by is about sqrt(k) * 2^-25 of the largest |a| times the largest |b|: for numbers of one
- * size no more than what rounding each partial sum makes, as multiply-adds do.  Squares of which a row or a column has
- * a number 12 times as large as the mean of its others that are not zero (`fine`) sum eight products, all but the last
- * digits', a quarter of that error.  Digits will not do for a row where that is 1,024 times, or with a number that is
- * not finite (or above 3.38e38): its unit is NaN.  `spread` serves operands whose large numbers stand where the other's are small: powers of
- * two for each k, by which A is divided and B multiplied.
+ * What a chunk's sum is off by is, typically, sqrt(k) times 2^-25 to 2^-22.6 of the largest |a| times the largest |b|:
+ * for numbers of one size as much as what rounding each partial sum makes, as multiply-adds do, or two to three times
+ * that.  Squares of which a row or a column has a number 12 times as large as the mean of its others that are not zero
+ * (`fine`) sum eight products, all but the last digits', a quarter of that error.  Digits will not do for a row where
+ * that is 1,024 times, with one number that is not zero (its sums are products, exact but for one rounding), or with one
+ * that is not finite (or above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves
+ * operands whose large numbers stand where the other's are small: powers of two for each k, by which A is divided and B
+ * multiplied.
  *
  * Tiles are of 1 KiB: of A 16 rows of 64 digits along k, of B 16 rows of 4 digits along k of each of 16 columns, the
  * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.
@@ -75,8 +77,7 @@ typedef struct attn__digits_rest {
 
 /* Of a thread's runs, one after the other. */
 typedef struct attn__digits_state {
-    int32_t _Alignas(64) sums[2][4 * ATTN__DIGITS_SQUARE]; /* in turns */
-    int turn;
+    int32_t _Alignas(64) sums[4 * ATTN__DIGITS_SQUARE];
     bool loaded;            /* the first tiles are in their registers */
     attn__digits_rest rest; /* of the last square */
 } attn__digits_state;

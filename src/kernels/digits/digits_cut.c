@@ -72,11 +72,12 @@ CUT_FN attn__digits_scale scale_of(uint32_t largest, float sum, uint32_t count)
     float x;
     memcpy(&x, &largest, sizeof x);
     float others = sum - x, all_like_it = x * ((float)count - 1);
-    bool far = all_like_it > FAR * others, too_far = all_like_it > TOO_FAR * others;
+    bool far = all_like_it > FAR * others || sum == INFINITY;
+    bool none = count == 1 || all_like_it > TOO_FAR * others;
     x *= MARGIN;
     memcpy(&largest, &x, sizeof largest);
     uint32_t e = largest >> MANTISSA;
-    if (e >= INFINITE || too_far)
+    if (e >= INFINITE || none)
         return (attn__digits_scale){0, NAN, false};
     e = e < LEAST_EXPONENT ? LEAST_EXPONENT : e;
     uint32_t cut = (CUT_BIAS - e) << MANTISSA, unit = (e - UNIT_BIAS) << MANTISSA;
