@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * Products of f32 matrices in digits: sums of digits to the last bit, whole products against double, in every division
  * into runs, beside other work.  Skipped where the machine has no matrix unit. */
-#include "support/cmocka.h"
+#include "support/digits.h"
 
 #include "base/rng.h"
-#include "kernels/digits/digits.h"
-#include "support/guard.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    SIDE = ATTN__DIGITS_SIDE,
-    DEPTH = ATTN__DIGITS_DEPTH,
-    TILE = ATTN__DIGITS_TILE,
-    STEP = ATTN__DIGITS_STEP,
-    MOST_STEPS = ATTN__DIGITS_CHUNK / ATTN__DIGITS_DEPTH
-};
+enum { MOST_STEPS = ATTN__DIGITS_CHUNK / ATTN__DIGITS_DEPTH };
 
 /* A [16 squares][k] times B [k][16 blocks], k at most a chunk. */
 typedef struct operands {
@@ -27,26 +19,6 @@ typedef struct operands {
     float *row_unit, *column_unit;
     bool fine[8], all_fine; /* squares' rows, and all squares: eight products */
 } operands;
-
-static const attn__digits_kernel *kernel_or_skip(void)
-{
-    const attn__digits_kernel *kernel = attn__digits_for(ATTN_ISA_AMX);
-    if (!kernel || !attn__isa_runs_here(ATTN_ISA_AMX)) {
-        print_message("this machine has no matrix unit\n");
-        skip();
-    }
-    return kernel;
-}
-
-static float *floats(int64_t n)
-{
-    return guard_alloc((size_t)n * sizeof(float));
-}
-
-static void free_floats(float *x, int64_t n)
-{
-    guard_free(x, (size_t)n * sizeof(float));
-}
 
 static int64_t rows_of(const operands *o)
 {

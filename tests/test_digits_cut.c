@@ -1,44 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * Rows and columns of f32 numbers become digits: what they stand for, where they stand, and the zeros around them, from
  * arrays that end at guard pages.  Skipped where the machine has no matrix unit. */
-#include "support/cmocka.h"
+#include "support/digits.h"
 
 #include "base/rng.h"
-#include "kernels/digits/digits.h"
-#include "support/guard.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, TILE = ATTN__DIGITS_TILE, STEP = ATTN__DIGITS_STEP };
-
 /* The most that the unit is of the largest number: three digits of 127 are 0.99607 * 2^23, so
  * a number just above that and a power of two has the next unit. */
 static const double COARSEST = 1 / (0.996 * (1 << 22));
 /* The finest unit, whose reciprocal is a float, far below anything that products of floats need. */
 static const double FINEST = 0x1p-127;
-
-static const attn__digits_kernel *kernel_or_skip(void)
-{
-    const attn__digits_kernel *kernel = attn__digits_for(ATTN_ISA_AMX);
-    if (!kernel || !attn__isa_runs_here(ATTN_ISA_AMX)) {
-        print_message("this machine has no matrix unit\n");
-        skip();
-    }
-    return kernel;
-}
-
-static float *floats(int64_t n)
-{
-    return guard_alloc((size_t)n * sizeof(float));
-}
-
-static void free_floats(float *x, int64_t n)
-{
-    guard_free(x, (size_t)n * sizeof(float));
-}
 
 static int64_t steps_of(int64_t k)
 {

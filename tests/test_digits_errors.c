@@ -1,32 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * How far products in digits are off, for numbers as networks have them: compared with f32 multiply-adds one after the
  * other.  Chunks added to each other, and the spread.  Skipped where the machine has no matrix unit. */
-#include "support/cmocka.h"
+#include "support/digits.h"
 
 #include "base/rng.h"
-#include "kernels/digits/digits.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    SIDE = ATTN__DIGITS_SIDE,
     CHUNK = ATTN__DIGITS_CHUNK,
     CHUNKS = 3,
     LENGTH = CHUNKS * CHUNK,
     TILES = CHUNK / ATTN__DIGITS_DEPTH * ATTN__DIGITS_STEP
 };
-
-static const attn__digits_kernel *kernel_or_skip(void)
-{
-    const attn__digits_kernel *kernel = attn__digits_for(ATTN_ISA_AMX);
-    if (!kernel || !attn__isa_runs_here(ATTN_ISA_AMX)) {
-        print_message("this machine has no matrix unit\n");
-        skip();
-    }
-    return kernel;
-}
 
 static void rest(attn__digits_beside *beside)
 {

@@ -26,20 +26,7 @@ enum { SIDE = ATTN__DIGITS_SIDE, TILE = ATTN__DIGITS_TILE, STEP = ATTN__DIGITS_S
 enum { ROW = 64, NOT_FINITE = 0x99 /* what vfpclassps finds: NaN, both infinities */ };
 
 /* Tiles 0 to 3 hold sums, 4 and 5 digits of A, 6 and 7 of B. */
-static void begin(void)
-{
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } shape = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&shape);
-}
-
-static void end(void)
-{
-    _tile_release();
-}
+#include "kernels/unit.h"
 
 /* Two rows of the square before.  The sums are below 2^25, exact in f32. */
 DIGITS_FN void sum_rows(attn__digits_rest *t)

@@ -27,20 +27,7 @@
 #include "kernels/parts/parts_weigh.h"
 
 /* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
-static void begin(void)
-{
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } shape = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&shape);
-}
-
-static void end(void)
-{
-    _tile_release();
-}
+#include "kernels/unit.h"
 
 /* Four products of a pair of parts; a square of C has two tiles of rows if `tall`, two of columns if `wide`, both
  * constants after inlining.  What the next pair needs is loaded into a register as soon as its last reader has
