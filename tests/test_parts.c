@@ -527,14 +527,8 @@ static void products_call_what_is_beside_them(void **state)
         attn__parts_side a = pack_a(kernel, &s, false), b = pack_b(kernel, &s, false);
         static _Alignas(64) float c[2][80 * 80];
         memset(c, 0, sizeof c);
-        attn__parts_args args = {.m = s.m / 16,
-                                 .n = s.n / 16,
-                                 .k = tiles(s.k, 32),
-                                 .parts = 3,
-                                 .a = a,
-                                 .b = b,
-                                 .c = c[0],
-                                 .ldc = 80};
+        attn__parts_args args = {
+            .m = s.m / 16, .n = s.n / 16, .k = tiles(s.k, 32), .parts = 3, .a = a, .b = b, .c = c[0], .ldc = 80};
         counter count = {.beside.portion = count_call};
         kernel->begin();
         kernel->run(&args);
