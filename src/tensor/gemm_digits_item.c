@@ -181,7 +181,7 @@ static void finish_rows(const attn__digits_product *p, block *t)
 
 static chore spread(int64_t due, int64_t calls)
 {
-    return (chore){due, calls, attn__pieces(due, calls), 0};
+    return (chore){due, calls, attn__pieces(due, attn__most(calls, 1)), 0};
 }
 
 /* How much of it a call does, so that it is spread evenly. */
