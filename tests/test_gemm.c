@@ -274,6 +274,43 @@ static void bits_depend_on_nothing_else(void **state)
     }
 }
 
+/* A row with a number far above its others, and the bits of those beside it: far enough for eight products, and so far
+ * that multiply-adds take its place.  On packed weights also one row at a time. */
+static void rows_do_not_change_those_beside_them(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    enum { FAR = 35, FIRST = 32, COUNT = 7 };
+    for (int kind = 0; kind < 8; kind++) {
+        product p = {200, 150, 700, 3, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        arrays x = make_arrays(&p);
+        attn__gemm_args args = args_of(&p, &x);
+        world w = make_world("amx", 2);
+        args.c = x.old;
+        assert_true(attn__gemm(w.tape, &args));
+        x.a[p.ta ? 411 * x.lda + FAR : FAR * x.lda + 411] = kind & 4 ? 3e4f : 50;
+        args.c = x.c;
+        assert_true(attn__gemm(w.tape, &args));
+        size_t row = (size_t)p.n * sizeof(float);
+        for (int64_t i = 0; i < p.m; i++)
+            assert_int_equal(memcmp(x.c + i * x.ldc, x.old + i * x.ldc, row) != 0, i == FAR);
+        attn__packed packed = {0};
+        if (p.tb)
+            assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
+        for (int64_t i = FIRST; i < FIRST + COUNT && packed.hold.data; i++) {
+            attn__gemm_args some = attn__gemm_rows_from(&args, i);
+            some.m = 1;
+            some.c = x.old;
+            assert_int_equal(attn__gemm_digits(w.tape, &some, &packed), ATTN_OK);
+            assert_true((kind & 4 && i == FAR) || memcmp(x.c + i * x.ldc, x.old, row) == 0);
+        }
+        attn__gemm_unpack(&packed);
+        end_world(w);
+        free_arrays(&x);
+    }
+}
+
 static int class_of(float x)
 {
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
@@ -436,6 +473,7 @@ int main(void)
         cmocka_unit_test(products_are_sums),
         cmocka_unit_test(large_products_are_sums),
         cmocka_unit_test(bits_depend_on_nothing_else),
+        cmocka_unit_test(rows_do_not_change_those_beside_them),
         cmocka_unit_test(one_row_leaves_the_others),
         cmocka_unit_test(numbers_that_are_not_finite),
         cmocka_unit_test(own_tiles_of_every_instruction_set),

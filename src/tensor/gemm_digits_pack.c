@@ -99,13 +99,13 @@ static place place_of_b(const attn__digits_product *p, int64_t at, int64_t c)
                    p->b.fine + ((c - p->begin) * p->b.columns + at) / SIDE};
 }
 
-/* False if some number has none; those that are not there count nothing. */
-static bool store_units(const attn__digits_scale *scale, int64_t n, float *units, bool *fine)
+/* False if some number has none; those that are not there count nothing.  A flag for `each` of them. */
+static bool store_units(const attn__digits_scale *scale, int64_t n, int64_t each, float *units, bool *fine)
 {
     bool finite = true;
     for (int64_t i = 0; i < attn__round_up(n, SIDE); i++) {
         units[i] = i < n ? scale[i].unit : 0.0f;
-        fine[i / SIDE] = (i % SIDE > 0 && fine[i / SIDE]) || (i < n && scale[i].fine);
+        fine[i / each] = (i % each > 0 && fine[i / each]) || (i < n && scale[i].fine);
         finite = finite && !isnan(units[i]);
     }
     return finite;
@@ -132,10 +132,10 @@ static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t co
     for (int64_t i = 0; i < columns; i += SIDE)
         cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, columns - i, &to, scale + i,
                   to.tiles + i / SIDE * p->b.panel);
-    return store_units(scale, columns, to.units, to.fine);
+    return store_units(scale, columns, SIDE, to.units, to.fine);
 }
 
-/* Adjacent columns of memory. */
+/* Adjacent columns of memory; turned, they are rows of A. */
 static bool cut_columns(const attn__digits_product *p, const attn__digits_columns *from, int8_t *tiles, int64_t panel,
                         float *units, bool *fine, bool turn)
 {
@@ -149,7 +149,7 @@ static bool cut_columns(const attn__digits_product *p, const attn__digits_column
         if (turn)
             p->kernel->turn(tiles, attn__pieces(from->k, DEPTH) * ATTN__DIGITS);
     }
-    return store_units(scale, from->n, units, fine);
+    return store_units(scale, from->n, turn ? 1 : SIDE, units, fine);
 }
 
 static bool pack_columns_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c)
@@ -196,7 +196,7 @@ void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t
     for (int64_t i = 0; i < height; i += PACKED_AT_ONCE) {
         attn__digits_columns from = {(const float *)p->g->a + k * p->g->lda + at + i, p->g->lda, depth,
                                      attn__least(height - i, PACKED_AT_ONCE), p->b.spread ? p->b.spread_a + k : NULL};
-        cut_columns(p, &from, tiles + i / SIDE * panel, panel, units + i, fine + i / SIDE, true);
+        cut_columns(p, &from, tiles + i / SIDE * panel, panel, units + i, fine + i, true);
     }
 }
 
