@@ -17,7 +17,7 @@ typedef struct operands {
     float *a, *b;
     int8_t *a_tiles, *b_tiles;
     float *row_unit, *column_unit;
-    bool fine[8], all_fine; /* squares' rows, and all squares: eight products */
+    bool fine[8 * SIDE], all_fine; /* rows, and all of them: eight products */
 } operands;
 
 static int64_t rows_of(const operands *o)
@@ -39,14 +39,14 @@ static operands with_room(int64_t squares, int64_t blocks, int64_t k)
     o.b_tiles = guard_alloc((size_t)(blocks * o.steps * STEP));
     o.row_unit = floats(rows_of(&o));
     o.column_unit = floats(columns_of(&o));
-    for (int64_t i = 0; i < squares; i++)
-        o.fine[i] = (i + squares + k) % 3 == 0;
+    for (int64_t i = 0; i < squares * SIDE; i++) /* all rows of a square, none, some */
+        o.fine[i] = (i / SIDE + squares + k) % 3 == 0 || ((i / SIDE + squares + k) % 3 == 1 && i % 5 == 1);
     return o;
 }
 
 static bool is_fine(const operands *o, int64_t row)
 {
-    return o->all_fine || o->fine[row / SIDE];
+    return o->all_fine || o->fine[row];
 }
 
 static void free_operands(operands *o)
@@ -115,7 +115,7 @@ static attn__digits_args part_of(const operands *o, const target *t, int64_t blo
                                .block = o->steps * STEP,
                                .row_unit = o->row_unit + first * SIDE,
                                .column_unit = o->column_unit + block * SIDE,
-                               .fine = o->all_fine && block % 2 ? NULL : o->fine + first,
+                               .fine = o->all_fine && block % 2 ? NULL : o->fine + first * SIDE,
                                .all_fine = o->all_fine,
                                .before = t->before ? t->before + first * SIDE * t->before_ld + block * SIDE : NULL,
                                .before_ld = t->before_ld,

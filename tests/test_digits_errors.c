@@ -26,7 +26,7 @@ typedef struct square {
     int64_t k;
     float a[SIDE][LENGTH], b[SIDE][LENGTH];
     float _Alignas(64) row_unit[CHUNKS][SIDE], column_unit[CHUNKS][SIDE];
-    bool fine[CHUNKS]; /* some row or column has a number far above the others */
+    bool fine[CHUNKS], row_fine[CHUNKS][SIDE]; /* some column, or the row, has a number far above the others */
     int8_t _Alignas(64) a_tiles[CHUNKS][TILES], b_tiles[CHUNKS][TILES];
     float _Alignas(64) to[SIDE][SIDE];
 } square;
@@ -49,7 +49,7 @@ static void cut(const attn__digits_kernel *kernel, square *s, const float *divid
         attn__digits_scale scale = kernel->scale(x, divide ? divide + from : NULL, n);
         kernel->cut(x, divide ? divide + from : NULL, scale.cut, n, s->a_tiles[chunk] + i * ATTN__DIGITS_DEPTH);
         s->row_unit[chunk][i] = scale.unit;
-        s->fine[chunk] |= scale.fine;
+        s->row_fine[chunk][i] = scale.fine;
         for (int64_t j = 0; j < n; j++)
             across[j][i] = s->b[i][from + j];
     }
@@ -78,7 +78,8 @@ static void multiply(const attn__digits_kernel *kernel, square *s, attn__digits_
                                          .next_b = i + 1 < chunks ? s->b_tiles[i + 1] : NULL,
                                          .row_unit = s->row_unit[i],
                                          .column_unit = s->column_unit[i],
-                                         .fine = &s->fine[i],
+                                         .fine = s->row_fine[i],
+                                         .all_fine = s->fine[i],
                                          .before = i > 0 ? &s->to[0][0] : NULL,
                                          .before_ld = SIDE,
                                          .to = &s->to[0][0],
@@ -186,18 +187,19 @@ static void compare(const square *s, figures *f)
         const float *a = s->a[i / SIDE], *b = s->b[i % SIDE];
         exact e = solve_exactly(a, b, s->k);
         double norms = sqrt(e.norm_a * e.norm_b), got = s->to[i / SIDE][i % SIDE];
+        bool fine = s->fine[0] || s->row_fine[0][i / SIDE];
         if (isnan(got)) {
             f->left_out++;
             continue;
         }
         double off = fabs(got - e.sum), off_adds = fabs(one_by_one(a, b, s->k) - e.sum) / norms;
-        assert_true(off <= likely_bound(&e, s->k, s->fine[0]));
+        assert_true(off <= likely_bound(&e, s->k, fine));
         f->digits = fmax(f->digits, off / norms);
         f->adds = fmax(f->adds, off_adds);
         f->digits_squares += off * off / (norms * norms);
         f->adds_squares += off_adds * off_adds;
         f->count++;
-        f->fine += s->fine[0];
+        f->fine += fine;
     }
 }
 

@@ -274,6 +274,84 @@ static void bits_depend_on_nothing_else(void **state)
     }
 }
 
+/* A row with a number far above its others, and the bits of those beside it: far enough for eight products, and so far
+ * that multiply-adds take its place.  On packed weights also one row at a time. */
+static void rows_do_not_change_those_beside_them(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    enum { FAR = 35, FIRST = 32, COUNT = 7 };
+    for (int kind = 0; kind < 8; kind++) {
+        product p = {200, 150, 700, 3, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        arrays x = make_arrays(&p);
+        attn__gemm_args args = args_of(&p, &x);
+        world w = make_world("amx", 2);
+        args.c = x.old;
+        assert_true(attn__gemm(w.tape, &args));
+        x.a[p.ta ? 411 * x.lda + FAR : FAR * x.lda + 411] = kind & 4 ? 3e4f : 50;
+        args.c = x.c;
+        assert_true(attn__gemm(w.tape, &args));
+        size_t row = (size_t)p.n * sizeof(float);
+        for (int64_t i = 0; i < p.m; i++)
+            assert_int_equal(memcmp(x.c + i * x.ldc, x.old + i * x.ldc, row) != 0, i == FAR);
+        attn__packed packed = {0};
+        if (p.tb)
+            assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
+        for (int64_t i = FIRST; i < FIRST + COUNT && packed.hold.data; i++) {
+            attn__gemm_args some = attn__gemm_rows_from(&args, i);
+            some.m = 1;
+            some.c = x.old;
+            assert_int_equal(attn__gemm_digits(w.tape, &some, &packed), ATTN_OK);
+            assert_true((kind & 4 && i == FAR) || memcmp(x.c + i * x.ldc, x.old, row) == 0);
+        }
+        attn__gemm_unpack(&packed);
+        end_world(w);
+        free_arrays(&x);
+    }
+}
+
+/* Largest error of a product on packed weights, relative to the norms of row and column. */
+static double error_in_norms(world w, const attn__gemm_args *g)
+{
+    const float *a = g->a, *b = g->b, *c = g->c;
+    attn__packed packed = {0};
+    double most = 0;
+    assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, b, g->ldb, g->n, g->k, &packed), ATTN_OK);
+    assert_int_equal(attn__gemm_digits(w.tape, g, &packed), ATTN_OK);
+    attn__gemm_unpack(&packed);
+    for (int64_t i = 0; i < g->m * g->n; i++) {
+        double sum = 0, x = 0, y = 0;
+        for (int64_t k = 0; k < g->k; k++) {
+            double p = (double)a[i / g->n * g->lda + k], q = (double)b[i % g->n * g->ldb + k];
+            sum += p * q;
+            x += p * p;
+            y += q * q;
+        }
+        most = fmax(most, fabs((double)c[i / g->n * g->ldc + i % g->n] - sum) / sqrt(x * y));
+    }
+    return most;
+}
+
+/* Few columns of numbers most of which are small: what they are for one k on average says little of the others. */
+static void few_columns_keep_their_digits(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    world w = make_world("amx", 2);
+    for (int i = 0; i < 40; i++) {
+        product p = {20, 1 + i % 16, 77 + 141 * (i % 3), 0, false, true, false, false, ATTN_IDENTITY};
+        arrays x = make_arrays(&p);
+        for (int64_t j = 0; j < p.n * p.k; j++)
+            x.b[j] = powf(x.b[j], 6);
+        attn__gemm_args args = args_of(&p, &x);
+        assert_true(error_in_norms(w, &args) < 8 * 0x1p-24);
+        free_arrays(&x);
+    }
+    end_world(w);
+}
+
 static int class_of(float x)
 {
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
@@ -436,6 +514,8 @@ int main(void)
         cmocka_unit_test(products_are_sums),
         cmocka_unit_test(large_products_are_sums),
         cmocka_unit_test(bits_depend_on_nothing_else),
+        cmocka_unit_test(rows_do_not_change_those_beside_them),
+        cmocka_unit_test(few_columns_keep_their_digits),
         cmocka_unit_test(one_row_leaves_the_others),
         cmocka_unit_test(numbers_that_are_not_finite),
         cmocka_unit_test(own_tiles_of_every_instruction_set),

@@ -34,7 +34,19 @@ static int64_t next_odd(const bool *odd, int64_t at, int64_t count)
     return found ? found - odd : count;
 }
 
-/* What has sums that are not finite, as the other products have them: 16 rows by panels beside each other. */
+/* What was done again of one panel, to the rows that need it. */
+static void store_again(const attn__digits_product *p, const attn__gemm_args *part, int64_t at, int64_t column)
+{
+    int64_t n = attn__least(part->n - column, SIDE);
+    for (int64_t i = 0; i < part->m; i++)
+        if (p->odd_rows[at] >> i & 1)
+            p->kernel->put((const float *)part->c + i * part->ldc + column,
+                           (float *)p->g->c + (at / p->panels * SIDE + i) * p->g->ldc + at % p->panels * SIDE, n,
+                           p->g->add);
+}
+
+/* What has sums that are not finite, as the other products have them: 16 rows by panels beside each other, of which only
+ * the rows that have them are taken. */
 static bool odd_panels(attn_tape *tape, const attn__digits_product *p)
 {
     bool done = true;
@@ -45,7 +57,12 @@ static bool odd_panels(attn_tape *tape, const attn__digits_product *p)
         for (end = at + 1; end < last && p->odd[end];)
             end++;
         attn__gemm_args part = part_of(p->g, row * SIDE, SIDE, column * SIDE, (end - at) * SIDE);
+        part.c = p->again;
+        part.ldc = part.n;
+        part.add = false;
         done = attn__gemm_in_vectors(tape, &part);
+        for (int64_t i = at; i < end && done; i++)
+            store_again(p, &part, i, (i - at) * SIDE);
     }
     return done;
 }
@@ -70,8 +87,8 @@ static int64_t height_of(int threads, int64_t m)
 }
 
 typedef struct sizes {
-    int64_t widest, longest;             /* columns and chunks in which B is packed */
-    size_t b, a, sums, bias, odd, odd_b; /* bytes */
+    int64_t widest, longest;                              /* columns and chunks in which B is packed */
+    size_t b, a, sums, bias, again, odd_rows, odd, odd_b; /* bytes */
 } sizes;
 
 static size_t lines(int64_t bytes)
@@ -97,17 +114,19 @@ static sizes sizes_of(int threads, const attn__gemm_args *g, attn__digits_produc
     p->kept = p->once ? 2 : attn__pieces(panels, GROUP);
     s.b = packed ? 0 : lines((int64_t)attn__gemm_digits_lay_out_b(p, s.widest, s.longest, NULL));
     s.a = lines(attn__gemm_digits_bytes(p->height, attn__least(g->k, STRETCH * chunks->each)) +
-                floats(STRETCH * p->height) + STRETCH * p->height / SIDE);
+                floats(STRETCH * p->height) + STRETCH * p->height);
     s.sums = lines((p->of_items ? p->items : threads) * floats(p->kept * p->height * WIDTH));
     s.bias = g->bias ? lines(floats(panels * SIDE)) : 0;
+    s.again = lines(floats(SIDE * SIDE * attn__least(panels, AGAIN)));
     s.odd = lines(attn__pieces(g->m, SIDE) * panels);
+    s.odd_rows = s.odd * sizeof(uint16_t);
     s.odd_b = lines(attn__gemm_digits_pieces_of_b(s.widest));
     return s;
 }
 
 static size_t sum_of(int threads, const sizes *s)
 {
-    return s->b + 2 * (size_t)threads * s->a + s->sums + s->bias + s->odd + s->odd_b;
+    return s->b + 2 * (size_t)threads * s->a + s->sums + s->bias + s->again + s->odd_rows + s->odd + s->odd_b;
 }
 
 /* The memory of a product, in the order of `sizes`. */
@@ -120,7 +139,9 @@ static void lay_out(attn__digits_product *p, int threads, const sizes *s, char *
     p->sums = (float *)(void *)data;
     data += s->sums;
     p->padded = (float *)(void *)data;
-    p->odd = (bool *)data + s->bias;
+    p->again = (float *)(void *)(data + s->bias);
+    p->odd_rows = (uint16_t *)(void *)((char *)p->again + s->again);
+    p->odd = (bool *)p->odd_rows + s->odd_rows;
     p->odd_b = p->odd + s->odd;
 }
 
@@ -140,6 +161,7 @@ static bool product_group(attn_tape *tape, attn__digits_product *p, int64_t long
     int threads = tape->context->threads;
     p->panels = attn__pieces(p->g->n, SIDE);
     pad_bias(p);
+    memset(p->odd_rows, 0, (size_t)(attn__pieces(p->g->m, SIDE) * p->panels) * sizeof *p->odd_rows);
     for (p->begin = 0; p->begin < p->chunks.count; p->begin = p->end) {
         p->end = attn__least(p->begin + longest, p->chunks.count);
         if (!packed && !attn__gemm_digits_pack_b(threads, p))

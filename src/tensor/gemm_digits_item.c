@@ -6,6 +6,7 @@
  * both in portions so small that they do not keep the unit's instructions out of the processor's window. */
 #include "tensor/gemm_digits_work.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { STORED = WIDTH / 2, PACKED = 2 * DEPTH, LINE = 64 }; /* columns of portions; bytes */
@@ -23,7 +24,7 @@ typedef struct block {
     int64_t chunk, end;
     int8_t *tiles;            /* of 16 rows after 16 rows, and that for each chunk */
     float *units;             /* [chunk - first][rows of an item] */
-    bool *fine;               /* [chunk - first][squares of an item], see kernels/digits */
+    bool *fine;               /* [chunk - first][rows of an item], see kernels/digits */
     int64_t rows, packed, at; /* to be packed; done; the chunk of the next that is: */
     int64_t column;           /* how much of it; nothing has a scale below 0 */
     float cut;
@@ -52,17 +53,36 @@ typedef struct worker {
 
 /* --------------------------------------------------------------------------------------------------- to C */
 
-/* Columns of a row, as far as they are finite: a number of A that is not makes all sums of its row so.  The 16 rows of a
- * square are stored, or left to be done again, together, which no number of threads changes: those beside them keep
- * their bits. */
+static bool are_finite(const float *x, int64_t n)
+{
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++)
+        finite = finite && isfinite(x[i]);
+    return finite;
+}
+
+/* Whether a row's n columns of a square can be stored; if not, they are noted. */
+static bool is_whole(const attn__digits_product *p, const float *x, int64_t row, int64_t column, int64_t n)
+{
+    int64_t square = row / SIDE * p->panels + column / SIDE;
+    if (!p->odd[square] || are_finite(x, n))
+        return true;
+    p->odd_rows[square] |= (uint16_t)(1u << row % SIDE);
+    return false;
+}
+
+/* Columns of a row, as far as they are finite, those of a square stored, or left to be done again, together: the rows
+ * beside it do not change what becomes of it. */
 static void store_columns(const attn__digits_product *p, const float *x, int64_t row, int64_t column, int64_t width)
 {
     const attn__gemm_args *g = p->g;
     float *y = (float *)g->c + row * g->ldc + column;
-    const bool *odd = p->odd + row / SIDE * p->panels + column / SIDE;
-    for (int64_t i = 0, n; i < width; i += n) {
-        for (n = 0; i + n < width && !odd[(i + n) / SIDE];)
-            n += attn__least(width - i - n, SIDE);
+    for (int64_t i = 0, n, more; i < width; i += n) {
+        for (n = 0; i + n < width; n += more) {
+            more = attn__least(width - i - n, SIDE);
+            if (!is_whole(p, x + i + n, row, column + i + n, more))
+                break;
+        }
         if (g->activation == ATTN_IDENTITY)
             p->kernel->put(x + i, y + i, n, g->add);
         else
@@ -128,9 +148,10 @@ static block block_after(worker *w, const block *t)
     next.rows = g->transpose_a ? 0 : next.height;
     int64_t all = (next.end - next.chunk) * p->height;
     next.fine = (bool *)(next.units + all);
-    memset(next.fine, 0, (size_t)(all / SIDE));
-    if (next.height < p->height)
-        memset(next.units, 0, (size_t)all * sizeof(float)); /* of rows that are not there */
+    if (next.height < p->height) { /* of rows that are not there */
+        memset(next.units, 0, (size_t)all * sizeof(float));
+        memset(next.fine, 0, (size_t)all);
+    }
     return next;
 }
 
@@ -145,7 +166,7 @@ static void pack_some(const attn__digits_product *p, block *t)
         attn__digits_scale scale = p->kernel->scale(x, spread, depth);
         int64_t at = (t->at - t->chunk) * p->height + t->packed;
         t->units[at] = scale.unit;
-        t->fine[at / SIDE] = t->fine[at / SIDE] || scale.fine;
+        t->fine[at] = scale.fine;
         t->cut = scale.cut;
         t->column = 0;
         return;
@@ -172,7 +193,7 @@ static void finish_rows(const attn__digits_product *p, block *t)
 {
     for (int64_t c = t->chunk; c < t->end && p->g->transpose_a; c++)
         attn__gemm_digits_turn_a(p, t->row, t->height, c, tiles_of(p, t, c), t->units + (c - t->chunk) * p->height,
-                                 t->fine + (c - t->chunk) * p->height / SIDE);
+                                 t->fine + (c - t->chunk) * p->height);
     while (t->packed < t->rows)
         pack_some(p, t);
 }
@@ -266,7 +287,7 @@ static void sum_panel(worker *w)
                               .block = attn__gemm_digits_bytes(SIDE, depth),
                               .row_unit = t->units + (w->chunk - t->chunk) * p->height,
                               .column_unit = p->b.units + (w->chunk - p->begin) * p->b.columns + column,
-                              .fine = t->fine + (w->chunk - t->chunk) * p->height / SIDE,
+                              .fine = t->fine + (w->chunk - t->chunk) * p->height,
                               .all_fine = p->b.fine[(w->chunk - p->begin) * p->b.columns / SIDE + w->panel],
                               .before = !first       ? sums
                                         : p->g->bias ? p->padded + column

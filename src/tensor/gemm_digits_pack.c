@@ -33,7 +33,22 @@ size_t attn__gemm_digits_lay_out_b(attn__digits_product *p, int64_t n, int64_t c
 
 /* -------------------------------------------------------------------------------------------------- spread */
 
-/* What the numbers of B have as exponents, on average, for some of k: of as many as say it, evenly taken. */
+/* The larger of each of these and what there was. */
+static void keep_largest(const float *x, int64_t n, float *most)
+{
+    for (int64_t i = 0; i < n; i++)
+        most[i] = fabsf(x[i]) > most[i] ? fabsf(x[i]) : most[i];
+}
+
+static float largest_of(const float *x, int64_t n)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+/* What the numbers of B have as exponents for some of k, on average and at most: of as many as say it, evenly taken. */
 static void look_at_b(void *user, int64_t item, int thread)
 {
     enum { TAKEN = 64 };
@@ -42,18 +57,29 @@ static void look_at_b(void *user, int64_t item, int thread)
     const float *b = g->b;
     int64_t begin = item * PACKED_AT_ONCE, end = attn__least(begin + PACKED_AT_ONCE, g->k);
     int64_t every = attn__pieces(g->n, TAKEN), apart = attn__round_up(attn__pieces(g->n, TAKEN / SIDE), SIDE);
-    float *sum = p->b.spread_a, *count = p->b.spread_b;
+    float sum[PACKED_AT_ONCE] = {0}, count[PACKED_AT_ONCE] = {0}, most[PACKED_AT_ONCE] = {0};
     (void)thread;
-    memset(sum + begin, 0, (size_t)(end - begin) * sizeof *sum);
-    memset(count + begin, 0, (size_t)(end - begin) * sizeof *count);
-    for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
-        p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum + begin, count + begin);
+    for (int64_t i = 0; i < g->n && g->transpose_b; i += every) {
+        p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count);
+        keep_largest(b + i * g->ldb + begin, end - begin, most);
+    }
     for (int64_t k = begin; k < end && !g->transpose_b; k++)
-        for (int64_t i = 0; i < g->n; i += apart)
-            p->kernel->exponents_of_row(b + k * g->ldb + i, attn__least(g->n - i, SIDE), sum + k, count + k);
+        for (int64_t i = 0; i < g->n; i += apart) {
+            const float *x = b + k * g->ldb + i;
+            int64_t n = attn__least(g->n - i, SIDE);
+            p->kernel->exponents_of_row(x, n, sum + k - begin, count + k - begin);
+            most[k - begin] = fmaxf(most[k - begin], largest_of(x, n));
+        }
+    for (int64_t k = begin; k < end; k++) {
+        bool some = count[k - begin] > 0;
+        p->b.spread_a[k] = some ? sum[k - begin] / count[k - begin] : NAN;
+        p->b.spread_b[k] = some ? logbf(most[k - begin]) : NAN;
+    }
 }
 
-/* Powers of 16, so that numbers of one size stay as they are. */
+/* Powers of 16, so that numbers of one size stay as they are.  Both the mean and the largest must be below: a few columns
+ * have some small numbers for one k by chance, and what is large there would outgrow all others; and one large number
+ * must not spread all the others. */
 static float spread_of(float below)
 {
     enum { EACH = 4, MOST = 24 };
@@ -62,14 +88,16 @@ static float spread_of(float below)
 
 void attn__gemm_digits_spread(int threads, const attn__gemm_args *g, attn__digits_product *p)
 {
-    float top = -INFINITY, *sum = p->b.spread_a, *count = p->b.spread_b;
+    float *mean = p->b.spread_a, *most = p->b.spread_b, top = -INFINITY, top_most = -INFINITY;
     p->g = g;
     attn__parallel_items(threads, attn__pieces(g->k, PACKED_AT_ONCE), look_at_b, p);
-    for (int64_t k = 0; k < g->k; k++)
-        top = count[k] > 0 ? fmaxf(top, sum[k] / count[k]) : top;
+    for (int64_t k = 0; k < g->k; k++) {
+        top = fmaxf(top, mean[k]); /* NaN, where there is none, changes nothing */
+        top_most = fmaxf(top_most, most[k]);
+    }
     p->b.spread = false;
     for (int64_t k = 0; k < g->k; k++) {
-        float spread = count[k] > 0 ? spread_of(top - sum[k] / count[k]) : 1.0f;
+        float spread = isnan(mean[k]) ? 1.0f : spread_of(fminf(top - mean[k], top_most - most[k]));
         p->b.spread = p->b.spread || spread != 1.0f;
         p->b.spread_b[k] = spread;
         p->b.spread_a[k] = 1.0f / spread;
@@ -99,13 +127,13 @@ static place place_of_b(const attn__digits_product *p, int64_t at, int64_t c)
                    p->b.fine + ((c - p->begin) * p->b.columns + at) / SIDE};
 }
 
-/* False if some number has none; those that are not there count nothing. */
-static bool store_units(const attn__digits_scale *scale, int64_t n, float *units, bool *fine)
+/* False if some number has none; those that are not there count nothing.  A flag for `each` of them. */
+static bool store_units(const attn__digits_scale *scale, int64_t n, int64_t each, float *units, bool *fine)
 {
     bool finite = true;
     for (int64_t i = 0; i < attn__round_up(n, SIDE); i++) {
         units[i] = i < n ? scale[i].unit : 0.0f;
-        fine[i / SIDE] = (i % SIDE > 0 && fine[i / SIDE]) || (i < n && scale[i].fine);
+        fine[i / each] = (i % each > 0 && fine[i / each]) || (i < n && scale[i].fine);
         finite = finite && !isnan(units[i]);
     }
     return finite;
@@ -132,10 +160,10 @@ static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t co
     for (int64_t i = 0; i < columns; i += SIDE)
         cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, columns - i, &to, scale + i,
                   to.tiles + i / SIDE * p->b.panel);
-    return store_units(scale, columns, to.units, to.fine);
+    return store_units(scale, columns, SIDE, to.units, to.fine);
 }
 
-/* Adjacent columns of memory. */
+/* Adjacent columns of memory; turned, they are rows of A. */
 static bool cut_columns(const attn__digits_product *p, const attn__digits_columns *from, int8_t *tiles, int64_t panel,
                         float *units, bool *fine, bool turn)
 {
@@ -149,7 +177,7 @@ static bool cut_columns(const attn__digits_product *p, const attn__digits_column
         if (turn)
             p->kernel->turn(tiles, attn__pieces(from->k, DEPTH) * ATTN__DIGITS);
     }
-    return store_units(scale, from->n, units, fine);
+    return store_units(scale, from->n, turn ? 1 : SIDE, units, fine);
 }
 
 static bool pack_columns_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c)
@@ -196,7 +224,7 @@ void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t
     for (int64_t i = 0; i < height; i += PACKED_AT_ONCE) {
         attn__digits_columns from = {(const float *)p->g->a + k * p->g->lda + at + i, p->g->lda, depth,
                                      attn__least(height - i, PACKED_AT_ONCE), p->b.spread ? p->b.spread_a + k : NULL};
-        cut_columns(p, &from, tiles + i / SIDE * panel, panel, units + i, fine + i / SIDE, true);
+        cut_columns(p, &from, tiles + i / SIDE * panel, panel, units + i, fine + i, true);
     }
 }
 

@@ -53,8 +53,10 @@ typedef struct attn__digits_product {
     int64_t kept;  /* groups of panels: ... */
     bool once;     /* ... 2, in turns, where the sums of one are complete before the next one */
     bool of_items;
-    bool *odd;   /* of each 16 rows' panels: not finite */
-    bool *odd_b; /* of each piece of B */
+    bool *odd;          /* of each 16 rows' panels: not finite; ... */
+    uint16_t *odd_rows; /* ... in which of the rows */
+    float *again;       /* [16][AGAIN panels]: what is computed again */
+    bool *odd_b;        /* of each piece of B */
 } attn__digits_product;
 
 attn__digits_chunks attn__gemm_digits_chunks(int64_t k);

@@ -28,19 +28,21 @@ enum { ROW = 64, NOT_FINITE = 0x99 /* what vfpclassps finds: NaN, both infinitie
 /* Tiles 0 to 3 hold sums, 4 and 5 digits of A, 6 and 7 of B. */
 #include "kernels/unit.h"
 
-/* Two rows of the square before.  The sums are below 2^25, exact in f32. */
+/* Two rows of the square before.  Sums are below 2^24, exact in f32, but for those of weight 2^-16 of a fine square, which
+ * are below 2^25 and rounded once; with their last weight 0 rows get the bits of six products, whose last two sums are
+ * rounded together. */
 DIGITS_FN void sum_rows(attn__digits_rest *t)
 {
     enum { ROWS = 2 };
     const __m512 small = _mm512_set1_ps(0x1p-16f), middle = _mm512_set1_ps(0x1p-8f);
-    const __m512 last = _mm512_set1_ps(t->last_weight);
     if (t->sums == t->end)
         return;
     __m512 column_unit = _mm512_loadu_ps(t->column_unit);
     VF_UNROLL
     for (int i = 0; i < ROWS; i++) {
         const int32_t *sums = t->sums + i * SIDE;
-        __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 3 * SQUARE)), last);
+        __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 3 * SQUARE)),
+                                 _mm512_set1_ps(t->last[t->fine[i]]));
         x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 2 * SQUARE)), small, x);
         x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + SQUARE)), middle, x);
         x = _mm512_add_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums)), x);
@@ -50,6 +52,7 @@ DIGITS_FN void sum_rows(attn__digits_rest *t)
         _mm512_storeu_ps(t->to + i * t->ld, x);
     }
     t->sums += ROWS * SIDE;
+    t->fine += ROWS;
     t->row_unit += ROWS;
     t->before += ROWS * t->before_ld;
     t->to += ROWS * t->ld;
@@ -123,13 +126,19 @@ DIGITS_FN void begin_square(void)
 
 DIGITS_FN bool is_fine(const attn__digits_args *t, int64_t m)
 {
-    return t->all_fine || (t->fine && t->fine[m]);
+    if (t->all_fine || !t->fine)
+        return t->all_fine;
+    __m128i rows = _mm_loadu_si128((const __m128i *)(const void *)(t->fine + m * SIDE));
+    return !_mm_testz_si128(rows, rows);
 }
 
 /* What square m is to become. */
-DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, int32_t *sums)
+DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, bool fine, int32_t *sums)
 {
     static const float _Alignas(64) zeros[SIDE];
+    static const bool none[SIDE];
+    bool apart = fine && !t->all_fine;
+    float last = fine ? 0x1p-24f : 0x1p-16f;
     int64_t row = m * SIDE;
     _tile_stored(0, sums, ROW);
     _tile_stored(1, sums + SQUARE, ROW);
@@ -144,7 +153,8 @@ DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, int32_t
                                .before_ld = t->before ? t->before_ld : 0,
                                .ld = t->ld,
                                .odd = t->odd ? t->odd + m * t->odd_step : NULL,
-                               .last_weight = is_fine(t, m) ? 0x1p-24f : 0x1p-16f};
+                               .fine = apart ? t->fine + row : none,
+                               .last = {apart ? 0.0f : last, last}};
 }
 
 /* All steps of a square whose operands begin at a and b; then the first tiles of the next one are loaded. */
@@ -176,12 +186,13 @@ static void run(const attn__digits_args *t, attn__digits_state *state, attn__dig
     const int8_t *after_a = t->next_a ? t->next_a : a, *after_b = t->next_b ? t->next_b : t->b;
     for (int64_t m = 0; m < t->m; m++, a += t->block) {
         bool more = m + 1 < t->m;
-        if (is_fine(t, m))
+        bool fine = is_fine(t, m);
+        if (fine)
             multiply(t, a, more ? a + t->block : after_a, more ? t->b : after_b, true, &rest, beside);
         else
             multiply(t, a, more ? a + t->block : after_a, more ? t->b : after_b, false, &rest, beside);
         sum_all(&rest);
-        rest = leave(t, m, state->sums);
+        rest = leave(t, m, fine, state->sums);
     }
     state->rest = rest;
     state->loaded = t->next_a != NULL;

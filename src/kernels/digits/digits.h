@@ -13,8 +13,9 @@
  *
  * What a chunk's sum is off by is, typically, sqrt(k) times 2^-25 to 2^-22.6 of the largest |a| times the largest |b|:
  * for numbers of one size as much as what rounding each partial sum makes, as multiply-adds do, or two to three times
- * that.  Squares of which a row or a column has a number 12 times as large as the mean of its others that are not zero
- * (`fine`) sum eight products, all but the last digits', a quarter of that error.  Digits will not do for a row where
+ * that.  A row with a number 12 times as large as the mean of its others that are not zero (`fine`), and 16 columns one of
+ * which has, sum eight products, all but the last digits', a quarter of that error.  The unit computes them for all 16
+ * rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside it.  Digits will not do for a row where
  * that is 1,024 times, with one number that is not zero (its sums are products, exact but for one rounding), or with one
  * that is not finite (or above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves
  * operands whose large numbers stand where the other's are small: powers of two for each k, by which A is divided and B
@@ -54,8 +55,8 @@ typedef struct attn__digits_args {
     int64_t block;                 /* from 16 rows of A to the next, bytes */
     const int8_t *next_a, *next_b; /* of the next run; NULL: there is none */
     const float *row_unit, *column_unit;
-    const bool *fine;    /* of each square's rows: sum eight products; ... */
-    bool all_fine;       /* ... those of all squares */
+    const bool *fine;    /* [16 m]: sum a row's eight products, whatever the others of its square do; NULL: none's */
+    bool all_fine;       /* all rows' */
     const float *before; /* what is added to each row; NULL: nothing */
     int64_t before_ld;   /* 0: to all rows the same */
     float *to;           /* [16 m][ld]; may be `before` */
@@ -72,7 +73,8 @@ typedef struct attn__digits_rest {
     int64_t before_ld, ld;
     bool *odd;
     uint16_t some_odd;
-    float last_weight; /* of the last of the sums */
+    const bool *fine; /* of the next rows */
+    float last[2];    /* weights of the last of the sums: of rows that are not fine, and of those that are */
 } attn__digits_rest;
 
 /* Of a thread's runs, one after the other. */
