@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { WIDE = 5000, STEPS = 6 };
 
@@ -164,12 +165,26 @@ typedef struct alone {
     attn__exchange *exchange;
 } alone;
 
-static attn_status make_alone(alone *a)
+/* One more parameter, larger than all the others. */
+static attn_status add_large(model *m, attn_context *c)
+{
+    attn_tensor *w;
+    attn_status status = attn_tensor_create(&w, c, ATTN_F32, 1, (int64_t[]){400 * WIDE});
+    if (status == ATTN_OK && (status = attn_named_add(&m->list, "large", w)) != ATTN_OK)
+        attn_tensor_destroy(w);
+    if (status == ATTN_OK)
+        attn_tensor_set_needs_grad(w, true);
+    return status;
+}
+
+static attn_status make_alone(alone *a, bool large)
 {
     *a = (alone){.context = test_context()};
     attn_status status = attn__ranks_join_with(a->context, &forked_ranks);
     if (status == ATTN_OK)
         status = make_model(&a->m, a->context);
+    if (status == ATTN_OK && large)
+        status = add_large(&a->m, a->context);
     if (status == ATTN_OK)
         status = attn_optimiser_create(&a->optimiser, a->context, &a->m.list, NULL);
     if (status == ATTN_OK)
@@ -177,6 +192,16 @@ static attn_status make_alone(alone *a)
     if (status == ATTN_OK)
         status = attn__exchange_create(&a->exchange, a->context, &a->m.list, attn_optimiser_state(a->optimiser), 4096);
     return status;
+}
+
+static void end_alone(alone *a)
+{
+    attn__exchange_destroy(a->exchange);
+    attn_tape_destroy(a->tape);
+    attn_optimiser_destroy(a->optimiser);
+    attn_named_clear(&a->m.list);
+    attn_ranks_leave(a->context);
+    attn_context_destroy(a->context);
 }
 
 static attn_status go_backward(alone *a)
@@ -206,7 +231,8 @@ static int die_in_a_step(void *user)
 {
     alone a;
     (void)user;
-    if (make_alone(&a) != ATTN_OK || take_step(&a) != ATTN_OK || take_step(&a) != ATTN_OK || go_backward(&a) != ATTN_OK)
+    if (make_alone(&a, false) != ATTN_OK || take_step(&a) != ATTN_OK || take_step(&a) != ATTN_OK ||
+        go_backward(&a) != ATTN_OK)
         return 1;
     return 0;
 }
@@ -229,7 +255,7 @@ static void a_step_is_left_as_it_was(void **state)
     int asked = 0;
     int process = forked_ranks_begin(die_in_a_step, NULL);
     assert_true(process > 0);
-    assert_int_equal(make_alone(&a), ATTN_OK);
+    assert_int_equal(make_alone(&a, false), ATTN_OK);
     keep_all(&a, first);
     assert_int_equal(take_step(&a), ATTN_OK);
     assert_int_equal(take_step(&a), ATTN_OK);
@@ -252,11 +278,62 @@ static void a_step_is_left_as_it_was(void **state)
     assert_int_equal(forked_ranks_end(process), 0);
 }
 
+/* ------------------------------------------------------------------------------------- no common memory */
+
+/* 0 if a step is refused for what differs: before, the larger one would have written beyond the file's end. */
+static int run_another(void *large)
+{
+    alone a;
+    attn_status status = make_alone(&a, large != NULL);
+    int bad = status != ATTN_OK || attn__exchange_shared(a.exchange) || go_backward(&a) != ATTN_ARGUMENT;
+    end_alone(&a);
+    return bad;
+}
+
+static void models_that_differ_are_told_of(void **state)
+{
+    (void)state;
+    for (int parent = 0; parent < 2; parent++) {
+        bool large = true;
+        int process = forked_ranks_begin(run_another, parent ? NULL : &large);
+        assert_true(process > 0);
+        int here = run_another(parent ? &large : NULL);
+        assert_int_equal(forked_ranks_end(process), 0);
+        assert_int_equal(here, 0);
+    }
+}
+
+static int make_apart(void *user)
+{
+    alone a;
+    (void)user;
+    int bad = make_alone(&a, false) != ATTN_OK || attn__exchange_shared(a.exchange);
+    end_alone(&a);
+    return bad;
+}
+
+/* Asking for a file that is too long would end the process. */
+static void short_files_leave_ranks_apart(void **state)
+{
+    (void)state;
+    struct rlimit usual, few;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    few = (struct rlimit){(rlim_t)1 << 20, usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int process = forked_ranks_begin(make_apart, NULL), here = make_apart(NULL);
+    int there = forked_ranks_end(process);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_int_equal(there, 0);
+    assert_int_equal(here, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_take_the_steps_of_one),
         cmocka_unit_test(a_step_is_left_as_it_was),
+        cmocka_unit_test(models_that_differ_are_told_of),
+        cmocka_unit_test(short_files_leave_ranks_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,6 +177,28 @@ static void infinite_keys_do_not_leak(void **state)
     attn_context_destroy(c);
 }
 
+/* A weight too small for a float is one all the same, unless it is dropped: what it stands at counts. */
+static void weights_of_nothing_are_not_dropped(void **state)
+{
+    (void)state;
+    attn_context *c;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    arrays *a = fill();
+    for (int i = 0; i < MOST; i++)
+        a->q[i] = 1.0f;
+    for (int i = 40; i < 48; i++) {
+        a->k[i] = -100.0f;
+        a->v[i] = INFINITY;
+    }
+    compare_outputs(c, "b1h1q33k20d8:dropout=0.4", a, "short");
+    int finite = 0;
+    for (int i = 0; i < 33; i++)
+        finite += isfinite(a->o[8 * i]);
+    assert_true(finite > 0 && finite < 33);
+    free(a);
+    attn_context_destroy(c);
+}
+
 /* What no query sees, or only some, changes no bit of those that do not see it. */
 static void unseen_keys_change_no_bits(void **state)
 {
@@ -227,9 +249,8 @@ static void threads_do_not_change_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_agree_with_the_reference),
-        cmocka_unit_test(infinite_keys_do_not_leak),
-        cmocka_unit_test(unseen_keys_change_no_bits),
+        cmocka_unit_test(results_agree_with_the_reference),   cmocka_unit_test(infinite_keys_do_not_leak),
+        cmocka_unit_test(weights_of_nothing_are_not_dropped), cmocka_unit_test(unseen_keys_change_no_bits),
         cmocka_unit_test(threads_do_not_change_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
  * Memory that all ranks of one machine see: a file without a name, which rank 0 makes and the others open by its number.
  * Unlike /dev/shm it has no size of its own that containers keep small, and nothing is left of it whatever ends us. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memfd_create */
+#define _GNU_SOURCE /* memfd_create, mremap */
 #endif
 #include "base/ranks.h"
 
@@ -16,6 +16,7 @@
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 
 /* Where rank 0 has the file; its name, which is no path, tells it from what another process may have at that number. */
@@ -30,6 +31,13 @@ static size_t whole_pages(size_t bytes)
     return attn__size_add(bytes, huge - 1) / huge * huge;
 }
 
+/* A file beyond this process's limit would not be refused: asking for it ends the process (SIGXFSZ). */
+static bool may_have(size_t bytes)
+{
+    struct rlimit most;
+    return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur;
+}
+
 static int make_file(file *made, size_t bytes)
 {
     struct timespec now;
@@ -37,7 +45,7 @@ static int make_file(file *made, size_t bytes)
     uint64_t number = attn__mix64((uint64_t)now.tv_sec ^ attn__mix64((uint64_t)now.tv_nsec) ^ (uint64_t)getpid());
     snprintf(made->name, sizeof made->name, "attn-%016" PRIx64, number);
     int descriptor = memfd_create(made->name, MFD_CLOEXEC);
-    if (descriptor >= 0 && ftruncate(descriptor, (off_t)bytes) != 0) {
+    if (descriptor >= 0 && (!may_have(bytes) || ftruncate(descriptor, (off_t)bytes) != 0)) {
         close(descriptor);
         descriptor = -1;
     }
@@ -76,6 +84,15 @@ static attn_status all_can(attn_context *context, bool can, bool *all)
     return status;
 }
 
+/* Whether all ranks want memory, and as much of it: a rank with another model would write beyond the file's end. */
+static attn_status all_want(attn_context *context, size_t bytes, bool *all)
+{
+    uint64_t most[] = {bytes, ~(uint64_t)bytes}; /* the complement's most is the complement of the least */
+    attn_status status = attn__ranks_sum(context, most, 2, ATTN__MAX_U64);
+    *all = status == ATTN_OK && most[0] > 0 && most[0] == ~most[1];
+    return status;
+}
+
 attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory)
 {
     bool all = false, first = attn__ranks_first(context);
@@ -83,7 +100,7 @@ attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__r
     attn_status status = ATTN_OK;
     *memory = (attn__ranks_memory){NULL, whole_pages(bytes), -1};
     if (attn__ranks_together(context))
-        status = all_can(context, bytes > 0 && !getenv("ATTN_RANKS_APART"), &all);
+        status = all_want(context, getenv("ATTN_RANKS_APART") ? 0 : bytes, &all);
     if (!all)
         return status;
     if (first)
@@ -101,8 +118,13 @@ attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__r
 
 void attn__ranks_memory_part(const attn__ranks_memory *memory)
 {
-    if (memory->data) /* the same pages, which are copied when they are written to; if it is refused they stay common */
-        (void)mmap(memory->data, memory->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, memory->file, 0);
+    if (!memory->data)
+        return;
+    /* The same pages, which are copied when they are written to.  If it is refused they stay common; asked for at the old
+     * place at once, it might be refused with nothing left there. */
+    void *own = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, memory->file, 0);
+    if (own != MAP_FAILED)
+        (void)mremap(own, memory->bytes, memory->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory->data);
 }
 
 void attn__ranks_memory_free(attn__ranks_memory *memory)

@@ -144,8 +144,12 @@ static void touch(attn__exchange *e)
 attn_status attn__shared_create(attn__exchange *e)
 {
     int64_t kept = e->state && e->nslots > 0 ? e->state->n / e->nslots + 1 : 0;
-    if (kept == 0 || kept > KEPT || e->state->n != (kept - 1) * e->nslots || !attn__ranks_together(e->context))
+    if (!attn__ranks_together(e->context))
         return ATTN_OK;
+    if (kept == 0 || kept > KEPT || e->state->n != (kept - 1) * e->nslots) {
+        kept = 0; /* the others, which may have more, are to hear of it */
+        e->movable = false;
+    }
     attn__shared *s = attn__alloc_zero(e->context, sizeof *s);
     if (!s)
         return ATTN_MEMORY;

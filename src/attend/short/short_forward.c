@@ -23,12 +23,27 @@ static operands find_operands(const attn__short_head *h)
 #undef ROWS
 }
 
-/* Pairs that no weight may come from, or that dropout left without one. */
+static void drop(const attn__short_head *h, float *weights)
+{
+    const attn__short *p = h->plan;
+    const attn__short_scratch *m = &h->m;
+    attn__lanes_dropout dropout = {weights,      p->keys, p->width, m->low, m->high, (const uint32_t *)m->column,
+                                   p->drop_below};
+    p->lanes->dropout(&dropout);
+}
+
+/* Pairs that a weight may come from and that dropout leaves one: not seen by the weights, of which some are too small to
+ * be told from 0. */
 static void note_alive(const attn__short_head *h)
 {
     const attn__short *p = h->plan;
+    float *kept = h->m.ds; /* not used forward otherwise */
     for (int64_t i = 0; i < p->keys * p->width; i++)
-        h->m.alive[i] = h->m.s[i] == -INFINITY ? 0 : 1;
+        kept[i] = 1.0f;
+    if (h->task->has_dropout)
+        drop(h, kept);
+    for (int64_t i = 0; i < p->keys * p->width; i++)
+        h->m.alive[i] = h->m.s[i] != -INFINITY && kept[i] != 0.0f;
 }
 
 static void find_weights(const attn__short_head *h, const operands *x, bool careful)
@@ -47,13 +62,8 @@ static void find_weights(const attn__short_head *h, const operands *x, bool care
     }
     attn__lanes_softmax softmax = {m->s, p->keys, p->width, NULL, m->m, m->l, m->shrink, &changed};
     p->lanes->softmax(&softmax);
-    if (h->task->has_dropout) {
-        attn__lanes_dropout dropout = {m->s,         p->keys, p->width, m->low, m->high, (const uint32_t *)m->column,
-                                       p->drop_below};
-        p->lanes->dropout(&dropout);
-    }
-    for (int64_t i = 0; careful && h->task->has_dropout && i < p->keys * p->width; i++)
-        m->alive[i] = m->s[i] == 0.0f ? 0 : 1;
+    if (h->task->has_dropout)
+        drop(h, m->s);
     for (int64_t i = 0; i < p->width; i++)
         m->shrink[i] = m->l[i] == 0.0f ? 0.0f : p->drop_scale / m->l[i];
 }
