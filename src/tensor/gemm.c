@@ -131,8 +131,10 @@ static attn_status fused_digits(attn_tape *tape, const attn__fused_args *g)
                             .add = g->add,
                             .bias = g->bias,
                             .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
-    bool f32 = g->in == ATTN_F32 && g->out == ATTN_F32;
-    return f32 ? attn__gemm_digits(tape, &args, g->packed && g->packed->digits ? g->packed : NULL) : ATTN_UNSUPPORTED;
+    const attn__packed *packed = g->packed && g->packed->hold.data ? g->packed : NULL;
+    if (g->in != ATTN_F32 || g->out != ATTN_F32 || (packed && !packed->digits))
+        return ATTN_UNSUPPORTED;
+    return attn__gemm_digits(tape, &args, packed);
 }
 
 attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)

@@ -78,7 +78,7 @@ static int64_t height_of(int threads, int64_t m)
     for (int64_t height = ROWS; height >= SIDE; height -= SIDE) {
         int64_t most = attn__pieces(attn__pieces(m, height), threads);
         int64_t cost = attn__least(most * height, m) + most * READING;
-        if (cost < least) {
+        if (cost <= least) {
             least = cost;
             best = height;
         }

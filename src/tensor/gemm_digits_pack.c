@@ -82,7 +82,7 @@ static void look_at_b(void *user, int64_t item, int thread)
  * must not spread all the others. */
 static float spread_of(float below)
 {
-    enum { EACH = 4, MOST = 24 };
+    enum { EACH = 4, MOST = 8 };
     return ldexpf(1.0f, (int)fminf(below / EACH, MOST) * EACH);
 }
 

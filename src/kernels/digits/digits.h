@@ -15,9 +15,8 @@
  * for numbers of one size as much as what rounding each partial sum makes, as multiply-adds do, or two to three times
  * that.  A row with a number 12 times as large as the mean of its others that are not zero (`fine`), and 16 columns one of
  * which has, sum eight products, all but the last digits', a quarter of that error.  The unit computes them for all 16
- * rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside it.  Digits will not do for a row where
- * that is 1,024 times, with one number that is not zero (its sums are products, exact but for one rounding), or with one
- * that is not finite (or above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves
+ * rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside it.  Digits will not do for a row of at
+ * least 32 of these where that is 1,024 times, or with one that is not finite (or above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves
  * operands whose large numbers stand where the other's are small: powers of two for each k, by which A is divided and B
  * multiplied.
  *

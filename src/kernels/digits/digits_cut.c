@@ -59,6 +59,7 @@ CUT_FN __m512 row_of(const attn__digits_columns *from, int64_t r, int64_t c, __m
  * Of normal numbers it is 4 to 5 times that, of what GELU leaves of them 10. */
 #define FAR     12.0f
 #define TOO_FAR 1024.0f
+enum { MANY = 32 }; /* fewer others count for nothing beside it */
 
 /* With the largest number below 2^e / MARGIN, `cut` is 2^(23-e) and the first digit at most 127.  e is held where both
  * factors are normal numbers: below 2^-106 digits are lost. */
@@ -73,7 +74,7 @@ CUT_FN attn__digits_scale scale_of(uint32_t largest, float sum, uint32_t count)
     memcpy(&x, &largest, sizeof x);
     float others = sum - x, all_like_it = x * ((float)count - 1);
     bool far = all_like_it > FAR * others || sum == INFINITY;
-    bool none = count == 1 || all_like_it > TOO_FAR * others;
+    bool none = count >= MANY && all_like_it > TOO_FAR * others;
     x *= MARGIN;
     memcpy(&largest, &x, sizeof largest);
     uint32_t e = largest >> MANTISSA;
