@@ -41,8 +41,7 @@ DIGITS_FN void sum_rows(attn__digits_rest *t)
     VF_UNROLL
     for (int i = 0; i < ROWS; i++) {
         const int32_t *sums = t->sums + i * SIDE;
-        __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 3 * SQUARE)),
-                                 _mm512_set1_ps(t->last[t->fine[i]]));
+        __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 3 * SQUARE)), _mm512_set1_ps(t->last[i]));
         x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + 2 * SQUARE)), small, x);
         x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums + SQUARE)), middle, x);
         x = _mm512_add_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums)), x);
@@ -52,7 +51,7 @@ DIGITS_FN void sum_rows(attn__digits_rest *t)
         _mm512_storeu_ps(t->to + i * t->ld, x);
     }
     t->sums += ROWS * SIDE;
-    t->fine += ROWS;
+    t->last += ROWS;
     t->row_unit += ROWS;
     t->before += ROWS * t->before_ld;
     t->to += ROWS * t->ld;
@@ -132,13 +131,27 @@ DIGITS_FN bool is_fine(const attn__digits_args *t, int64_t m)
     return !_mm_testz_si128(rows, rows);
 }
 
+/* The weights of a square's last sums. */
+DIGITS_FN const float *last_weights(const attn__digits_args *t, int64_t m, bool fine, float *mixed)
+{
+#define SIXTEEN(x)                                                                                                     \
+    {                                                                                                                  \
+        x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x                                                                 \
+    }
+    static const float of_six[SIDE] = SIXTEEN(0x1p-16f), of_eight[SIDE] = SIXTEEN(0x1p-24f);
+#undef SIXTEEN
+    if (!fine || t->all_fine)
+        return fine ? of_eight : of_six;
+    for (int64_t i = 0; i < SIDE; i++)
+        mixed[i] = t->fine[m * SIDE + i] ? 0x1p-24f : 0.0f;
+    return mixed;
+}
+
 /* What square m is to become. */
-DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, bool fine, int32_t *sums)
+DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, bool fine, attn__digits_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];
-    static const bool none[SIDE];
-    bool apart = fine && !t->all_fine;
-    float last = fine ? 0x1p-24f : 0x1p-16f;
+    int32_t *sums = state->sums;
     int64_t row = m * SIDE;
     _tile_stored(0, sums, ROW);
     _tile_stored(1, sums + SQUARE, ROW);
@@ -153,8 +166,7 @@ DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, bool fi
                                .before_ld = t->before ? t->before_ld : 0,
                                .ld = t->ld,
                                .odd = t->odd ? t->odd + m * t->odd_step : NULL,
-                               .fine = apart ? t->fine + row : none,
-                               .last = {apart ? 0.0f : last, last}};
+                               .last = last_weights(t, m, fine, state->last)};
 }
 
 /* All steps of a square whose operands begin at a and b; then the first tiles of the next one are loaded. */
@@ -192,7 +204,7 @@ static void run(const attn__digits_args *t, attn__digits_state *state, attn__dig
         else
             multiply(t, a, more ? a + t->block : after_a, more ? t->b : after_b, false, &rest, beside);
         sum_all(&rest);
-        rest = leave(t, m, fine, state->sums);
+        rest = leave(t, m, fine, state);
     }
     state->rest = rest;
     state->loaded = t->next_a != NULL;

@@ -13,12 +13,12 @@
  *
  * What a chunk's sum is off by is, typically, sqrt(k) times 2^-25 to 2^-22.6 of the largest |a| times the largest |b|:
  * for numbers of one size as much as what rounding each partial sum makes, as multiply-adds do, or two to three times
- * that.  A row with a number 12 times as large as the mean of its others that are not zero (`fine`), and 16 columns one of
- * which has, sum eight products, all but the last digits', a quarter of that error.  The unit computes them for all 16
- * rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside it.  Digits will not do for a row of at
- * least 32 of these where that is 1,024 times, or with one that is not finite (or above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves
- * operands whose large numbers stand where the other's are small: powers of two for each k, by which A is divided and B
- * multiplied.
+ * that.  A row with a number 12 times as large as the mean of its others that are not zero (`fine`), and 16 columns one
+ * of which has, sum eight products, all but the last digits', a quarter of that error.  The unit computes them for all 16
+ * rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside it.
+ * Digits will not do for a row of at least 32 of these where that is 1,024 times, or with one that is not finite (or
+ * above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves operands whose large numbers
+ * stand where the other's are small: powers of two for each k, by which A is divided and B multiplied.
  *
  * Tiles are of 1 KiB: of A 16 rows of 64 digits along k, of B 16 rows of 4 digits along k of each of 16 columns, the
  * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.
@@ -68,19 +68,19 @@ typedef struct attn__digits_args {
 typedef struct attn__digits_rest {
     const int32_t *sums, *end;
     const float *row_unit, *column_unit, *before;
+    const float *last; /* the weight of the last of the sums, of each row */
     float *to;
     int64_t before_ld, ld;
     bool *odd;
     uint16_t some_odd;
-    const bool *fine; /* of the next rows */
-    float last[2];    /* weights of the last of the sums: of rows that are not fine, and of those that are */
 } attn__digits_rest;
 
 /* Of a thread's runs, one after the other. */
 typedef struct attn__digits_state {
     int32_t _Alignas(64) sums[4 * ATTN__DIGITS_SQUARE];
-    bool loaded;            /* the first tiles are in their registers */
-    attn__digits_rest rest; /* of the last square */
+    float last[ATTN__DIGITS_SIDE]; /* where it is not the same for all rows */
+    bool loaded;                   /* the first tiles are in their registers */
+    attn__digits_rest rest;        /* of the last square */
 } attn__digits_state;
 
 /* Of the numbers of a row, or a column, within a chunk. */
