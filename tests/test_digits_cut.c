@@ -411,28 +411,35 @@ static void exponents_are_summed(void **state)
     static const float some[] = {1.0f,  -0.75f,     0.0f, INFINITY, 0x1p-149f, 3e38f,           NAN,
                                  -0.0f, -0x3p-140f, 8.0f, 7.9999f,  -INFINITY, 1.0f - 0x1p-24f, 5e-39f};
     for (int64_t n = 1; n <= 70; n++) {
-        float *x = floats(n), *sum = floats(n), *count = floats(n), *all = floats(1), *counted = floats(1);
-        double want = *all = 100, many = *counted = 7;
+        float *x = floats(n), *sum = floats(n), *count = floats(n), *most = floats(n);
+        float *all = floats(1), *counted = floats(1), *top = floats(1);
+        double want = *all = 100, many = *counted = 7, largest = *top = -2;
         for (int64_t i = 0; i < n; i++) {
             x[i] = some[(i + n) % 14];
             sum[i] = (float)i;
             count[i] = 3;
+            most[i] = i % 2 ? -INFINITY : 1;
         }
-        kernel->exponents(x, n, sum, count);
-        kernel->exponents_of_row(x, n, all, counted);
+        kernel->exponents(x, n, sum, count, most);
+        kernel->exponents_of_row(x, n, all, counted, top);
         for (int64_t i = 0; i < n; i++) {
             bool counts = isnormal(x[i]);
             double exponent = counts ? floor(log2(fabs((double)x[i]))) : 0;
             assert_true(sum[i] == (double)i + exponent && count[i] == (counts ? 4 : 3));
+            double before = i % 2 ? -(double)INFINITY : 1;
+            assert_true(most[i] == (counts && exponent > before ? exponent : before));
+            largest = counts && exponent > largest ? exponent : largest;
             want += exponent;
             many += counts;
         }
-        assert_true(*all == want && *counted == many);
+        assert_true(*all == want && *counted == many && *top == largest);
         free_floats(x, n);
         free_floats(sum, n);
         free_floats(count, n);
+        free_floats(most, n);
         free_floats(all, 1);
         free_floats(counted, 1);
+        free_floats(top, 1);
     }
 }
 

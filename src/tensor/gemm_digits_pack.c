@@ -33,21 +33,6 @@ size_t attn__gemm_digits_lay_out_b(attn__digits_product *p, int64_t n, int64_t c
 
 /* -------------------------------------------------------------------------------------------------- spread */
 
-/* The larger of each of these and what there was. */
-static void keep_largest(const float *x, int64_t n, float *most)
-{
-    for (int64_t i = 0; i < n; i++)
-        most[i] = fabsf(x[i]) > most[i] ? fabsf(x[i]) : most[i];
-}
-
-static float largest_of(const float *x, int64_t n)
-{
-    float most = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return most;
-}
-
 /* What the numbers of B have as exponents for some of k, on average and at most: of as many as say it, evenly taken. */
 static void look_at_b(void *user, int64_t item, int thread)
 {
@@ -57,23 +42,20 @@ static void look_at_b(void *user, int64_t item, int thread)
     const float *b = g->b;
     int64_t begin = item * PACKED_AT_ONCE, end = attn__least(begin + PACKED_AT_ONCE, g->k);
     int64_t every = attn__pieces(g->n, TAKEN), apart = attn__round_up(attn__pieces(g->n, TAKEN / SIDE), SIDE);
-    float sum[PACKED_AT_ONCE] = {0}, count[PACKED_AT_ONCE] = {0}, most[PACKED_AT_ONCE] = {0};
+    float sum[PACKED_AT_ONCE] = {0}, count[PACKED_AT_ONCE] = {0}, most[PACKED_AT_ONCE];
     (void)thread;
-    for (int64_t i = 0; i < g->n && g->transpose_b; i += every) {
-        p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count);
-        keep_largest(b + i * g->ldb + begin, end - begin, most);
-    }
+    for (int i = 0; i < PACKED_AT_ONCE; i++)
+        most[i] = -INFINITY;
+    for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
+        p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count, most);
     for (int64_t k = begin; k < end && !g->transpose_b; k++)
-        for (int64_t i = 0; i < g->n; i += apart) {
-            const float *x = b + k * g->ldb + i;
-            int64_t n = attn__least(g->n - i, SIDE);
-            p->kernel->exponents_of_row(x, n, sum + k - begin, count + k - begin);
-            most[k - begin] = fmaxf(most[k - begin], largest_of(x, n));
-        }
+        for (int64_t i = 0, at = k - begin; i < g->n; i += apart)
+            p->kernel->exponents_of_row(b + k * g->ldb + i, attn__least(g->n - i, SIDE), sum + at, count + at,
+                                        most + at);
     for (int64_t k = begin; k < end; k++) {
         bool some = count[k - begin] > 0;
         p->b.spread_a[k] = some ? sum[k - begin] / count[k - begin] : NAN;
-        p->b.spread_b[k] = some ? logbf(most[k - begin]) : NAN;
+        p->b.spread_b[k] = some ? most[k - begin] : NAN;
     }
 }
 

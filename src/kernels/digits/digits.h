@@ -115,10 +115,10 @@ typedef struct attn__digits_kernel {
     void (*turn)(int8_t *tiles, int64_t count);
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
-    /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are: of each number
-     * to its own sums, and of all to one. */
-    void (*exponents)(const float *x, int64_t n, float *sum, float *count);
-    void (*exponents_of_row)(const float *x, int64_t n, float *sum, float *count);
+    /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are, and keeps
+     * the largest in `most`: of each number in its own place, and of all in one. */
+    void (*exponents)(const float *x, int64_t n, float *sum, float *count, float *most);
+    void (*exponents_of_row)(const float *x, int64_t n, float *sum, float *count, float *most);
 } attn__digits_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

@@ -131,32 +131,37 @@ CUT_FN __mmask16 ordinary(__m512 x, __mmask16 some)
     return _mm512_mask_fpclass_ps_mask(some, x, ODD) ^ some;
 }
 
-void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count)
+void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count, float *most)
 {
     const __m512 one = _mm512_set1_ps(1);
     for (int64_t i = 0; i < n; i += SIDE) {
         __mmask16 some = lanes_of(n - i);
         __m512 v = _mm512_maskz_loadu_ps(some, x + i), s = _mm512_maskz_loadu_ps(some, sum + i);
-        __m512 c = _mm512_maskz_loadu_ps(some, count + i);
+        __m512 c = _mm512_maskz_loadu_ps(some, count + i), m = _mm512_maskz_loadu_ps(some, most + i);
+        __m512 e = _mm512_getexp_ps(v);
         __mmask16 has = ordinary(v, some);
-        _mm512_mask_storeu_ps(sum + i, some, _mm512_mask_add_ps(s, has, s, _mm512_getexp_ps(v)));
+        _mm512_mask_storeu_ps(sum + i, some, _mm512_mask_add_ps(s, has, s, e));
         _mm512_mask_storeu_ps(count + i, some, _mm512_mask_add_ps(c, has, c, one));
+        _mm512_mask_storeu_ps(most + i, some, _mm512_mask_max_ps(m, has, m, e));
     }
 }
 
-void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float *count)
+void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float *count, float *most)
 {
-    __m512 s = _mm512_setzero_ps();
+    __m512 s = _mm512_setzero_ps(), m = _mm512_set1_ps(*most);
     int counted = 0;
     for (int64_t i = 0; i < n; i += SIDE) {
         __mmask16 some = lanes_of(n - i);
         __m512 v = _mm512_maskz_loadu_ps(some, x + i);
         __mmask16 has = ordinary(v, some);
-        s = _mm512_mask_add_ps(s, has, s, _mm512_getexp_ps(v));
+        __m512 e = _mm512_getexp_ps(v);
+        s = _mm512_mask_add_ps(s, has, s, e);
+        m = _mm512_mask_max_ps(m, has, m, e);
         counted += __builtin_popcount(has);
     }
     *sum += _mm512_reduce_add_ps(s);
     *count += (float)counted;
+    *most = _mm512_reduce_max_ps(m);
 }
 
 /* As many vectors beside each other as make whole pieces of the rows' lines worth fetching. */
