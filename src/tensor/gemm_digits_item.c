@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { STORED = WIDTH / 2, PACKED = 2 * DEPTH, LINE = 64 }; /* columns of portions; bytes */
+enum { STORED = WIDTH / 2, CUT = 2 * DEPTH, LINE = 64 }; /* columns of portions; bytes */
 
 /* A group of panels on its way to C, row after row. */
 typedef struct storing {
@@ -120,7 +120,7 @@ static void finish_group(const attn__digits_product *p, storing *t)
 
 static int64_t k_of(const attn__digits_product *p, int64_t chunk)
 {
-    return attn__least(chunk * p->chunks.each, p->chunks.k);
+    return attn__gemm_digits_k(&p->chunks, chunk);
 }
 
 static int8_t *tiles_of(const attn__digits_product *p, const block *t, int64_t chunk)
@@ -171,7 +171,7 @@ static void pack_some(const attn__digits_product *p, block *t)
         t->column = 0;
         return;
     }
-    int64_t n = attn__least(depth - t->column, PACKED);
+    int64_t n = attn__least(depth - t->column, CUT);
     x += t->column;
     for (int64_t i = 0; i < n && t->packed + AHEAD < t->rows; i += EACH)
         __builtin_prefetch(x + AHEAD * p->g->lda + i, 0, 3);
@@ -200,7 +200,7 @@ static void finish_rows(const attn__digits_product *p, block *t)
 
 /* ------------------------------------------------------------------------------------------------- squares */
 
-static chore spread(int64_t due, int64_t calls)
+static chore chore_of(int64_t due, int64_t calls)
 {
     return (chore){due, calls, attn__pieces(due, attn__most(calls, 1)), 0};
 }
@@ -241,8 +241,9 @@ static void spread_packing(worker *w)
     int64_t steps = attn__pieces(k_of(p, w->now.end) - k_of(p, w->now.chunk), DEPTH);
     int64_t parts = 0;
     for (int64_t c = w->next.chunk; c < w->next.end; c++)
-        parts += 1 + attn__pieces(k_of(p, c + 1) - k_of(p, c), PACKED);
-    w->pack = spread(w->next.rows * parts, ATTN__DIGITS_CALLS * steps * attn__pieces(w->now.height, SIDE) * p->panels);
+        parts += 1 + attn__pieces(k_of(p, c + 1) - k_of(p, c), CUT);
+    w->pack =
+        chore_of(w->next.rows * parts, ATTN__DIGITS_CALLS * steps * attn__pieces(w->now.height, SIDE) * p->panels);
 }
 
 /* [height][WIDTH] of the group of this panel. */
@@ -251,11 +252,6 @@ static float *sums_of(const worker *w)
     const attn__digits_product *p = w->p;
     int64_t item = p->of_items ? w->now.item : 0, group = p->once ? w->turn : w->panel / GROUP;
     return w->sums + (item * p->kept + group) * p->height * WIDTH;
-}
-
-static const int8_t *tiles_of_b(const attn__digits_product *p, int64_t panel, int64_t chunk)
-{
-    return p->b.tiles + panel * p->b.panel + (k_of(p, chunk) - k_of(p, p->begin)) / DEPTH * ATTN__DIGITS_STEP;
 }
 
 /* What the run after this one needs: its first tiles, and to have its panel of B near. */
@@ -267,7 +263,7 @@ static void look_ahead(worker *w, attn__digits_args *args)
     if (panel == w->p->panels)
         return;
     args->next_a = tiles_of(w->p, &w->now, chunk);
-    args->next_b = tiles_of_b(w->p, panel, chunk);
+    args->next_b = attn__gemm_digits_tiles_of_b(w->p, panel, chunk);
     w->fetched = args->next_b;
     w->fetch_end = w->fetched + args->steps * ATTN__DIGITS_STEP;
     w->fetches = attn__pieces(ATTN__DIGITS_STEP / LINE, args->m);
@@ -283,7 +279,7 @@ static void sum_panel(worker *w)
     attn__digits_args args = {.m = attn__pieces(t->height, SIDE),
                               .steps = attn__pieces(depth, DEPTH),
                               .a = tiles_of(p, t, w->chunk),
-                              .b = tiles_of_b(p, w->panel, w->chunk),
+                              .b = attn__gemm_digits_tiles_of_b(p, w->panel, w->chunk),
                               .block = attn__gemm_digits_bytes(SIDE, depth),
                               .row_unit = t->units + (w->chunk - t->chunk) * p->height,
                               .column_unit = p->b.units + (w->chunk - p->begin) * p->b.columns + column,
@@ -309,8 +305,8 @@ static void begin_storing(worker *w, int64_t group)
     int64_t column = group * WIDTH;
     w->group = (storing){sums_of(w), w->now.row, column, w->now.height, attn__least(p->g->n - column, WIDTH), 0, 0};
     int64_t steps = attn__pieces(k_of(p, w->now.end) - k_of(p, w->now.chunk), DEPTH);
-    w->store = spread(w->now.height * attn__pieces(w->group.width, STORED),
-                      ATTN__DIGITS_CALLS * steps * attn__pieces(w->now.height, SIDE) * GROUP);
+    w->store = chore_of(w->now.height * attn__pieces(w->group.width, STORED),
+                        ATTN__DIGITS_CALLS * steps * attn__pieces(w->now.height, SIDE) * GROUP);
     w->turn ^= 1;
 }
 

@@ -99,14 +99,13 @@ typedef struct place {
 
 static place place_of_b(const attn__digits_product *p, int64_t at, int64_t c)
 {
-    const attn__digits_chunks *chunks = &p->chunks;
-    int64_t k = c * chunks->each;
+    int64_t k = attn__gemm_digits_k(&p->chunks, c), first = (c - p->begin) * p->b.columns + at;
     return (place){k,
-                   attn__gemm_digits_depth(chunks, c),
+                   attn__gemm_digits_k(&p->chunks, c + 1) - k,
                    p->b.spread ? p->b.spread_b + k : NULL,
-                   p->b.units + (c - p->begin) * p->b.columns + at,
-                   p->b.tiles + at / SIDE * p->b.panel + (c - p->begin) * chunks->each / DEPTH * ATTN__DIGITS_STEP,
-                   p->b.fine + ((c - p->begin) * p->b.columns + at) / SIDE};
+                   p->b.units + first,
+                   attn__gemm_digits_tiles_of_b(p, at / SIDE, c),
+                   p->b.fine + first / SIDE};
 }
 
 /* False if some number has none; those that are not there count nothing.  A flag for `each` of them. */
@@ -201,7 +200,7 @@ bool attn__gemm_digits_pack_b(int threads, attn__digits_product *p)
 void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t height, int64_t c, int8_t *tiles,
                               float *units, bool *fine)
 {
-    int64_t k = c * p->chunks.each, depth = attn__gemm_digits_depth(&p->chunks, c);
+    int64_t k = attn__gemm_digits_k(&p->chunks, c), depth = attn__gemm_digits_k(&p->chunks, c + 1) - k;
     int64_t panel = attn__gemm_digits_bytes(SIDE, depth);
     for (int64_t i = 0; i < height; i += PACKED_AT_ONCE) {
         attn__digits_columns from = {(const float *)p->g->a + k * p->g->lda + at + i, p->g->lda, depth,

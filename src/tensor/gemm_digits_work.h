@@ -60,14 +60,20 @@ typedef struct attn__digits_product {
 } attn__digits_product;
 
 attn__digits_chunks attn__gemm_digits_chunks(int64_t k);
-/* Of chunk c. */
-static inline int64_t attn__gemm_digits_depth(const attn__digits_chunks *chunks, int64_t c)
+/* Where chunk c begins. */
+static inline int64_t attn__gemm_digits_k(const attn__digits_chunks *chunks, int64_t c)
 {
-    return attn__least(chunks->k - c * chunks->each, chunks->each);
+    return attn__least(c * chunks->each, chunks->k);
 }
 static inline int64_t attn__gemm_digits_bytes(int64_t rows, int64_t depth)
 {
     return attn__pieces(rows, SIDE) * attn__pieces(depth, DEPTH) * ATTN__DIGITS_STEP;
+}
+
+/* The tiles of a panel of B in chunk c. */
+static inline int8_t *attn__gemm_digits_tiles_of_b(const attn__digits_product *p, int64_t panel, int64_t c)
+{
+    return p->b.tiles + panel * p->b.panel + (c - p->begin) * p->chunks.each / DEPTH * ATTN__DIGITS_STEP;
 }
 
 /* Where n columns and the first `count` chunks of B are in `data`; returns its size in bytes.  NULL: just that. */

@@ -86,8 +86,7 @@ static void run_head(const attn__short_head *h)
     p->kernel->dots(&x.dout, &x.o, m->delta);
     read_lse(h);
     weigh(h, finite);
-    attn__short_sums t = {.add = problem->accumulate};
-    t = (attn__short_sums){x.dv, x.dout, m->s, p->width, 1, 1.0f, NULL, problem->accumulate};
+    attn__short_sums t = {x.dv, x.dout, m->s, p->width, 1, 1.0f, NULL, problem->accumulate};
     if (problem->with & ATTN_WANT_DV)
         spread(h, &t, finite, 2);
     t = (attn__short_sums){x.dk, x.q, m->ds, p->width, 1, scale, NULL, problem->accumulate};

@@ -71,9 +71,10 @@ static void finish(attn__digits_state *state)
     sum_all(&state->rest);
 }
 
-/* The six products of a step, of which each tile is loaded once, as soon as the last reader of its register has begun.
+/* The products of a step, six or, `fine`, eight, of which those of the second and the third digits are of weight 2^-24
+ * (tile 3; else it shares 2^-16 with tile 2).  Each tile is loaded as soon as the last reader of its register has begun.
  * Between, the square before becomes floats. */
-DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b,
+DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, bool fine,
                              attn__digits_rest *rest)
 {
     _tile_dpbssd(1, 4, 7);
@@ -82,36 +83,22 @@ DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *nex
     sum_rows(rest);
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(1, 5, 6);
+    if (fine)
+        _tile_dpbssd(3, 5, 7);
     _tile_loadd(5, a + 2 * TILE, ROW);
     sum_rows(rest);
-    _tile_dpbssd(3, 4, 7);
+    if (fine)
+        _tile_dpbssd(2, 4, 7);
+    else
+        _tile_dpbssd(3, 4, 7);
     _tile_loadd(4, next_a, ROW);
-    _tile_loadd(7, next_b + TILE, ROW);
+    _tile_loadd(7, (fine ? b : next_b) + TILE, ROW);
     _tile_dpbssd(2, 5, 6);
     _tile_loadd(6, next_b, ROW);
-    _tile_loadd(5, next_a + TILE, ROW);
-}
-
-/* The eight; the second and the third digits' products are of weight 2^-24 (tile 3). */
-DIGITS_FN void multiply_finely(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b,
-                               attn__digits_rest *rest)
-{
-    _tile_dpbssd(1, 4, 7);
-    _tile_dpbssd(2, 5, 7);
-    _tile_loadd(7, b + 2 * TILE, ROW);
-    sum_rows(rest);
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 5, 6);
-    _tile_dpbssd(3, 5, 7);
-    _tile_loadd(5, a + 2 * TILE, ROW);
-    sum_rows(rest);
-    _tile_dpbssd(2, 4, 7);
-    _tile_loadd(4, next_a, ROW);
-    _tile_loadd(7, b + TILE, ROW);
-    _tile_dpbssd(2, 5, 6);
-    _tile_loadd(6, next_b, ROW);
-    _tile_dpbssd(3, 5, 7);
-    _tile_loadd(7, next_b + TILE, ROW);
+    if (fine) {
+        _tile_dpbssd(3, 5, 7);
+        _tile_loadd(7, next_b + TILE, ROW);
+    }
     _tile_loadd(5, next_a + TILE, ROW);
 }
 
@@ -177,10 +164,7 @@ DIGITS_FN void multiply(const attn__digits_args *t, const int8_t *a, const int8_
     begin_square();
     for (int64_t k = 0; k < t->steps; k++, a += STEP, b += STEP) {
         const int8_t *then_a = k + 1 < t->steps ? a + STEP : next_a, *then_b = k + 1 < t->steps ? b + STEP : next_b;
-        if (fine)
-            multiply_finely(a, b, then_a, then_b, rest);
-        else
-            multiply_step(a, b, then_a, then_b, rest);
+        multiply_step(a, b, then_a, then_b, fine, rest);
         beside->portion(beside);
     }
 }

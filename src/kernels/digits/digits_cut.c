@@ -13,6 +13,8 @@
 
 #if ATTN__COMPILES_AMX
 #include "simd/vec_avx512.h"
+
+#include "kernels/tiles.h"
 #include "simd/isa_end.h"
 
 #if defined(__clang__)
@@ -27,11 +29,6 @@
 
 enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, TILE = ATTN__DIGITS_TILE, STEP = ATTN__DIGITS_STEP };
 enum { ROW = 64, ROWS = 4 }; /* of a tile, bytes; of B's numbers in a row of its tiles */
-
-CUT_FN __mmask16 lanes_of(int64_t n)
-{
-    return n >= SIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1u);
-}
 
 /* The bits of |x|: as integers in the order of the numbers, infinity and NaN above all. */
 CUT_FN __m512i size_of(__m512 x)
@@ -111,7 +108,7 @@ CUT_FN attn__digits_scale scale_of_row(const float *x, const float *spread, int6
         look_at(&b, spread_by(_mm512_loadu_ps(x + i + SIDE), spread, i + SIDE, 0xffff));
     }
     for (; i < n; i += SIDE) {
-        __mmask16 some = lanes_of(n - i);
+        __mmask16 some = first_lanes(n - i);
         look_at(&a, spread_by(_mm512_maskz_loadu_ps(some, x + i), spread, i, some));
     }
     return scale_of(_mm512_reduce_max_epu32(_mm512_max_epu32(a.most, b.most)),
@@ -135,7 +132,7 @@ void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count,
 {
     const __m512 one = _mm512_set1_ps(1);
     for (int64_t i = 0; i < n; i += SIDE) {
-        __mmask16 some = lanes_of(n - i);
+        __mmask16 some = first_lanes(n - i);
         __m512 v = _mm512_maskz_loadu_ps(some, x + i), s = _mm512_maskz_loadu_ps(some, sum + i);
         __m512 c = _mm512_maskz_loadu_ps(some, count + i), m = _mm512_maskz_loadu_ps(some, most + i);
         __m512 e = _mm512_getexp_ps(v);
@@ -151,7 +148,7 @@ void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float 
     __m512 s = _mm512_setzero_ps(), m = _mm512_set1_ps(*most);
     int counted = 0;
     for (int64_t i = 0; i < n; i += SIDE) {
-        __mmask16 some = lanes_of(n - i);
+        __mmask16 some = first_lanes(n - i);
         __m512 v = _mm512_maskz_loadu_ps(some, x + i);
         __mmask16 has = ordinary(v, some);
         __m512 e = _mm512_getexp_ps(v);
@@ -176,7 +173,7 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__d
     VF_UNROLL
     for (int i = 0; i < BESIDE; i++) {
         l[i] = (looked){_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_ps()};
-        some[i] = lanes_of(from->n - c - i * SIDE);
+        some[i] = first_lanes(from->n - c - i * SIDE);
     }
     for (int64_t r = 0; r < from->k; r++) {
         VF_UNROLL
@@ -248,7 +245,7 @@ CUT_FN void cut_end(const float *x, const float *spread, __m512 cut, const order
 {
     __m512 v[4];
     for (int j = 0; j < 4; j++) {
-        __mmask16 some = lanes_of(n - j * SIDE);
+        __mmask16 some = first_lanes(n - j * SIDE);
         v[j] = spread_by(_mm512_maskz_loadu_ps(some, x + j * SIDE), spread, j * SIDE, some);
     }
     cut_step(v, cut, o, row);
@@ -303,7 +300,7 @@ CUT_FN void cut_rows(const __m512 x[ROWS], __m512 cut, const orders *o, int8_t *
 void attn__digits_cut_columns(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles)
 {
     orders o = column_orders();
-    __mmask16 some = lanes_of(from->n);
+    __mmask16 some = first_lanes(from->n);
     float _Alignas(64) cut[SIDE] = {0};
     for (int64_t i = 0; i < from->n && i < SIDE; i++)
         cut[i] = scale[i].cut;
@@ -321,23 +318,13 @@ void attn__digits_cut_columns(const attn__digits_columns *from, const attn__digi
 
 void attn__digits_turn(int8_t *tiles, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) {
-        float *tile = (float *)(void *)(tiles + i * TILE); /* moved, never computed with */
-        vf row[SIDE];
-        VF_UNROLL
-        for (int r = 0; r < SIDE; r++)
-            row[r] = vf_load(tile + r * VF_LANES);
-        vf_transpose(row);
-        VF_UNROLL
-        for (int r = 0; r < SIDE; r++)
-            vf_store(tile + r * VF_LANES, row[r]);
-    }
+    turn_tiles((float *)(void *)tiles, count);
 }
 
 void attn__digits_put(const float *x, float *y, int64_t n, bool add)
 {
     for (int64_t i = 0; i < n; i += SIDE) {
-        __mmask16 some = lanes_of(n - i);
+        __mmask16 some = first_lanes(n - i);
         __m512 v = _mm512_maskz_loadu_ps(some, x + i);
         _mm512_mask_storeu_ps(y + i, some, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(some, y + i), v) : v);
     }

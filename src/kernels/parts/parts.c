@@ -10,6 +10,8 @@
 #if ATTN__COMPILES_AMX
 #include "simd/vec_avx512.h"
 #include "simd/exp.h"
+
+#include "kernels/tiles.h"
 #include "simd/isa_end.h"
 
 #if defined(__clang__)

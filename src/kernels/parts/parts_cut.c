@@ -8,6 +8,7 @@
 #include "simd/vec_avx512.h"
 
 #include "kernels/parts/parts_rounded.h"
+#include "kernels/tiles.h"
 
 enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
 
@@ -18,11 +19,6 @@ typedef struct block {
     const float *row[DEPTH];
     float _Alignas(64) half[SIDE * SIDE]; /* transposed */
 } block;
-
-VF_FN vm lanes_of(int64_t n)
-{
-    return n >= SIDE ? (vm)0xffff : n <= 0 ? (vm)0 : (vm)((1u << n) - 1u);
-}
 
 VF_FN const float *row_of(const block *b, int64_t r)
 {
@@ -63,7 +59,7 @@ VF_FN void load_turned(const float *const *row, int every, int column, vm lanes,
  * even and the odd rows. */
 VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_side *to, vf left[2])
 {
-    vm first = lanes_of(b->rows->columns - b->c), second = lanes_of(b->rows->columns - b->c - SIDE);
+    vm first = first_lanes(b->rows->columns - b->c), second = first_lanes(b->rows->columns - b->c - SIDE);
     vf factor = vf_set1(b->rows->factor), tile[SIDE];
     int64_t row = to->row, part = to->part;
     fetch(b, 0, across ? DEPTH : SIDE);
@@ -81,7 +77,7 @@ VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_si
 
 VF_FN void cut_along(const block *b, uint16_t *out, const attn__parts_side *to, vf left[2])
 {
-    vm first = lanes_of(b->rows->columns - b->c), second = lanes_of(b->rows->columns - b->c - SIDE);
+    vm first = first_lanes(b->rows->columns - b->c), second = first_lanes(b->rows->columns - b->c - SIDE);
     vf factor = vf_set1(b->rows->factor);
     int64_t row = to->row, part = to->part;
     for (int half = 0; half < 2; half++) {

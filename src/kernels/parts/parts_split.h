@@ -9,11 +9,6 @@ typedef struct two {
     __m512 first, second;
 } two;
 
-PARTS_FN __mmask16 first_lanes(int64_t n)
-{
-    return n >= 16 ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1u);
-}
-
 PARTS_FN const char *row_of(const attn__parts_rows *rows, int64_t r)
 {
     int64_t at = rows->row_at ? rows->row_at[r] : r * rows->ld;
@@ -147,15 +142,5 @@ static bool split_pairs(const attn__parts_rows *rows, const attn__parts_side *to
 
 static void turn(uint16_t *tiles, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) {
-        float *tile = (float *)(void *)(tiles + i * ATTN__PARTS_TILE); /* moved, never computed with */
-        vf row[16];
-        VF_UNROLL
-        for (int r = 0; r < 16; r++)
-            row[r] = vf_load(tile + r * VF_LANES);
-        vf_transpose(row);
-        VF_UNROLL
-        for (int r = 0; r < 16; r++)
-            vf_store(tile + r * VF_LANES, row[r]);
-    }
+    turn_tiles((float *)(void *)tiles, count);
 }
