@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PACKED_AT_ONCE = 128 }; /* columns that one thread packs at a time; of k that it looks at */
+enum { PACKED_AT_ONCE = 128, AHEAD = 12 }; /* columns that one thread packs at a time, of k that it looks at; rows */
 
 attn__digits_chunks attn__gemm_digits_chunks(int64_t k)
 {
@@ -33,6 +33,13 @@ size_t attn__gemm_digits_lay_out_b(attn__digits_product *p, int64_t n, int64_t c
 
 /* -------------------------------------------------------------------------------------------------- spread */
 
+/* A row that is far away is asked for, a line every `apart` numbers. */
+static void fetch(const float *x, int64_t n, int64_t apart)
+{
+    for (int64_t i = 0; i < n; i += apart)
+        __builtin_prefetch(x + i, 0, 2);
+}
+
 /* What the numbers of B have as exponents for some of k, on average and at most: of as many as say it, evenly taken. */
 static void look_at_b(void *user, int64_t item, int thread)
 {
@@ -48,10 +55,10 @@ static void look_at_b(void *user, int64_t item, int thread)
         most[i] = -INFINITY;
     for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
         p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count, most);
-    for (int64_t k = begin; k < end && !g->transpose_b; k++)
-        for (int64_t i = 0, at = k - begin; i < g->n; i += apart)
-            p->kernel->exponents_of_row(b + k * g->ldb + i, attn__least(g->n - i, SIDE), sum + at, count + at,
-                                        most + at);
+    for (int64_t k = begin, at = 0; k < end && !g->transpose_b; k++, at++) {
+        fetch(b + attn__least(k + AHEAD, end - 1) * g->ldb, g->n, apart);
+        p->kernel->exponents_of_row(b + k * g->ldb, g->n, apart, sum + at, count + at, most + at);
+    }
     for (int64_t k = begin; k < end; k++) {
         bool some = count[k - begin] > 0;
         p->b.spread_a[k] = some ? sum[k - begin] / count[k - begin] : NAN;
@@ -120,12 +127,15 @@ static bool store_units(const attn__digits_scale *scale, int64_t n, int64_t each
     return finite;
 }
 
-/* Up to 16 rows along k become one panel; those that are not there have any numbers. */
+/* Up to 16 rows along k become one panel; those that are not there have any numbers.  Weights are far away, and their
+ * rows too short for the machine to guess the next one: those of the panel after this one are asked for meanwhile. */
 static void cut_panel(const attn__digits_kernel *kernel, const float *x, int64_t ld, int64_t rows, const place *to,
                       attn__digits_scale *scale, int8_t *tiles)
 {
     for (int64_t i = 0; i < SIDE; i++) {
         const float *row = x + (i < rows ? i : 0) * ld;
+        if (i + SIDE < rows)
+            fetch(row + SIDE * ld, to->depth, SIDE);
         if (i < rows)
             scale[i] = kernel->scale(row, to->spread, to->depth);
         kernel->cut(row, to->spread, scale[i < rows ? i : 0].cut, to->depth, tiles + i * DEPTH);
