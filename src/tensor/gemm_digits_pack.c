@@ -53,8 +53,10 @@ static void look_at_b(void *user, int64_t item, int thread)
     (void)thread;
     for (int i = 0; i < PACKED_AT_ONCE; i++)
         most[i] = -INFINITY;
-    for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
+    for (int64_t i = 0; i < g->n && g->transpose_b; i += every) {
+        fetch(b + attn__least(i + AHEAD * every, g->n - 1) * g->ldb + begin, end - begin, SIDE);
         p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count, most);
+    }
     for (int64_t k = begin, at = 0; k < end && !g->transpose_b; k++, at++) {
         fetch(b + attn__least(k + AHEAD, end - 1) * g->ldb, g->n, apart);
         p->kernel->exponents_of_row(b + k * g->ldb, g->n, apart, sum + at, count + at, most + at);
@@ -149,7 +151,7 @@ static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t co
     attn__digits_scale scale[PACKED_AT_ONCE];
     const float *x = (const float *)p->g->b + at * p->g->ldb + to.k;
     for (int64_t i = 0; i < columns; i += SIDE)
-        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, columns - i, &to, scale + i,
+        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, p->g->n - at - i, &to, scale + i,
                   to.tiles + i / SIDE * p->b.panel);
     return store_units(scale, columns, SIDE, to.units, to.fine);
 }
