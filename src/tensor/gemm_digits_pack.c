@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { LINE = 64, PACKED_AT_ONCE = 128 }; /* columns that one thread packs at a time; of k that it looks at */
+/* LINE: bytes; columns that one thread packs at a time, of k that it looks at; rows that are asked for. */
+enum { LINE = 64, PACKED_AT_ONCE = 128, AHEAD = 12 };
 
 attn__digits_chunks attn__gemm_digits_chunks(int64_t k)
 {
@@ -33,6 +34,13 @@ size_t attn__gemm_digits_lay_out_b(attn__digits_product *p, int64_t n, int64_t c
 
 /* -------------------------------------------------------------------------------------------------- spread */
 
+/* A row that is far away is asked for, a line every `apart` numbers. */
+static void fetch(const float *x, int64_t n, int64_t apart)
+{
+    for (int64_t i = 0; i < n; i += apart)
+        __builtin_prefetch(x + i, 0, 3);
+}
+
 /* What the numbers of B have as exponents for some of k, on average and at most: of as many as say it, evenly taken. */
 static void look_at_b(void *user, int64_t item, int thread)
 {
@@ -46,10 +54,14 @@ static void look_at_b(void *user, int64_t item, int thread)
     (void)thread;
     for (int i = 0; i < PACKED_AT_ONCE; i++)
         most[i] = -INFINITY;
-    for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
+    for (int64_t i = 0; i < g->n && g->transpose_b; i += every) {
+        fetch(b + attn__least(i + AHEAD * every, g->n - 1) * g->ldb + begin, end - begin, SIDE);
         p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count, most);
-    for (int64_t k = begin, at = 0; k < end && !g->transpose_b; k++, at++)
+    }
+    for (int64_t k = begin, at = 0; k < end && !g->transpose_b; k++, at++) {
+        fetch(b + attn__least(k + AHEAD, end - 1) * g->ldb, g->n, apart);
         p->kernel->exponents_of_row(b + k * g->ldb, g->n, apart, sum + at, count + at, most + at);
+    }
     for (int64_t k = begin; k < end; k++) {
         bool some = count[k - begin] > 0;
         p->b.spread_a[k] = some ? sum[k - begin] / count[k - begin] : NAN;
@@ -118,31 +130,27 @@ static bool store_units(const attn__digits_scale *scale, int64_t n, int64_t each
     return finite;
 }
 
-/* Lines that are far away, to be read or written soon. */
-static void fetch(const void *data, int64_t bytes)
+/* What will be written, and is far away. */
+static void fetch_to_write(int8_t *data, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch((const char *)data + i, 0, 3);
+        __builtin_prefetch(data + i, 1, 3);
 }
 
-static void fetch_to_write(void *data, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch((char *)data + i, 1, 3);
-}
-
-/* Up to 16 rows along k become one panel; those that are not there have any numbers. */
+/* Up to 16 rows along k become one panel; those that are not there have any numbers.  Weights are far away, and their
+ * rows too short for the machine to guess the next one: the next ones are asked for meanwhile, and, at `next`, if that is
+ * not NULL, the tiles of the panel after this one. */
 static void cut_panel(const attn__digits_kernel *kernel, const float *x, int64_t ld, int64_t rows, const place *to,
-                      attn__digits_scale *scale, int8_t *tiles, int64_t panel)
+                      attn__digits_scale *scale, int8_t *tiles, int8_t *next)
 {
-    enum { AHEAD = 2 };
+    enum { NEXT = 2 };
     int64_t bytes = attn__gemm_digits_bytes(SIDE, to->depth);
     for (int64_t i = 0; i < SIDE; i++) {
         const float *row = x + (i < rows ? i : 0) * ld;
-        if (i + AHEAD < rows)
-            fetch(row + AHEAD * ld, to->depth * (int64_t)sizeof *row);
-        if (SIDE < rows)
-            fetch_to_write(tiles + panel + i * bytes / SIDE, bytes / SIDE);
+        if (i + NEXT < rows)
+            fetch(row + NEXT * ld, to->depth, SIDE);
+        if (next)
+            fetch_to_write(next + i * bytes / SIDE, bytes / SIDE);
         if (i < rows)
             scale[i] = kernel->scale(row, to->spread, to->depth);
         kernel->cut(row, to->spread, scale[i < rows ? i : 0].cut, to->depth, tiles + i * DEPTH);
@@ -157,8 +165,8 @@ static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t co
     attn__digits_scale scale[PACKED_AT_ONCE];
     const float *x = (const float *)p->g->b + at * p->g->ldb + to.k;
     for (int64_t i = 0; i < columns; i += SIDE)
-        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, columns - i, &to, scale + i,
-                  to.tiles + i / SIDE * p->b.panel, p->b.panel);
+        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, p->g->n - at - i, &to, scale + i,
+                  to.tiles + i / SIDE * p->b.panel, i + SIDE < columns ? to.tiles + (i / SIDE + 1) * p->b.panel : NULL);
     return store_units(scale, columns, SIDE, to.units, to.fine);
 }
 

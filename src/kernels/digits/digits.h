@@ -118,7 +118,7 @@ typedef struct attn__digits_kernel {
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
     /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are, and keeps
-     * the largest in `most`: of each number in its own place; or all in one, of 16 numbers each `apart`. */
+     * the largest in `most`: of each number in its own place; and, in one, of 16 numbers every `apart`, at least 16. */
     void (*exponents)(const float *x, int64_t n, float *sum, float *count, float *most);
     void (*exponents_of_row)(const float *x, int64_t n, int64_t apart, float *sum, float *count, float *most);
 } attn__digits_kernel;

@@ -161,8 +161,8 @@ void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, flo
     *most = _mm512_reduce_max_ps(m);
 }
 
-/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching. */
-enum { BESIDE = ATTN__DIGITS_COPIED / SIDE, AHEAD = 8 }; /* AHEAD: rows that are asked for */
+/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching, and how many rows before. */
+enum { BESIDE = ATTN__DIGITS_COPIED / SIDE, AHEAD = 12 };
 
 CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *copy, attn__digits_scale *scale)
 {
@@ -176,10 +176,10 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *
         some[i] = first_lanes(from->n - c - i * SIDE);
     }
     for (int64_t r = 0; r < from->k; r++) {
-        for (int i = 0; i < BESIDE; i++)
-            __builtin_prefetch(from->x + (r + AHEAD) * from->ld + c + i * SIDE, 0, 2);
+        const float *ahead = from->x + (r + AHEAD < from->k ? r + AHEAD : r) * from->ld + c;
         VF_UNROLL
         for (int i = 0; i < BESIDE; i++) {
+            __builtin_prefetch(ahead + i * SIDE, 0, 3);
             __m512 x = row_of(from, r, c + i * SIDE, some[i]);
             look_at(&l[i], x);
             if (copy)
