@@ -24,6 +24,7 @@ typedef struct found {
 
 struct attn__packing {
     attn__ranks_memory memory;
+    float *copies; /* of columns, while they are packed */
 };
 
 /* B of a parameter's products. */
@@ -108,20 +109,27 @@ static int64_t give_places(attn__exchange *e, char *data, int64_t all)
 /* Once: what comes later is packed by each product, as before. */
 static attn_status make(attn__exchange *e)
 {
-    e->packing = attn__alloc_zero(e->context, sizeof *e->packing);
-    attn_status status = e->packing ? agree(e) : ATTN_MEMORY;
+    attn__packing *made = e->packing = attn__alloc_zero(e->context, sizeof *made);
+    if (!made)
+        return ATTN_MEMORY;
+    made->memory.file = -1;
+    attn_status status = agree(e);
     int64_t bytes = status == ATTN_OK ? give_places(e, NULL, 0) : 0;
     if ((size_t)bytes > e->pack_from)
-        status = attn__ranks_memory_make(e->context, (size_t)bytes, &e->packing->memory);
-    if (status == ATTN_OK && e->packing->memory.data)
-        (void)give_places(e, e->packing->memory.data, bytes);
-    return status;
+        status = attn__ranks_memory_make(e->context, (size_t)bytes, &made->memory);
+    if (status != ATTN_OK || !made->memory.data)
+        return status;
+    (void)give_places(e, made->memory.data, bytes);
+    made->copies = attn__alloc(e->context, attn__gemm_digits_copies_bytes(e->context));
+    return made->copies ? ATTN_OK : ATTN_MEMORY;
 }
 
 void attn__exchange_unpack(attn__exchange *e)
 {
-    if (e->packing)
-        attn__ranks_memory_free(&e->packing->memory);
+    if (!e->packing)
+        return;
+    attn__ranks_memory_free(&e->packing->memory);
+    attn__free(e->context, e->packing->copies);
     attn__free(e->context, e->packing);
     e->packing = NULL;
 }
@@ -144,7 +152,7 @@ attn_status attn__exchange_pack(attn__exchange *e)
             continue;
         attn__gemm_args g = b_of(e, i);
         found *to = found_of(e, kept, &g);
-        to->usable = attn__gemm_digits_pack_to(e->context, &g, kept->data, &to->spread);
+        to->usable = attn__gemm_digits_pack_to(e->context, &g, e->packing->copies, kept->data, &to->spread);
     }
     status = attn__shared_packed(e);
     for (int64_t i = 0; i < e->nslots * ATTN__PACKED_WAYS && status == ATTN_OK; i++) {

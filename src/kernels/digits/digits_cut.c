@@ -162,9 +162,9 @@ void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, flo
 }
 
 /* As many vectors beside each other as make whole pieces of the rows' lines worth fetching, and how many rows before. */
-enum { BESIDE = 4, AHEAD = 12 };
+enum { BESIDE = ATTN__DIGITS_COPIED / SIDE, AHEAD = 12 };
 
-CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__digits_scale *scale)
+CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *copy, attn__digits_scale *scale)
 {
     looked l[BESIDE];
     uint32_t _Alignas(64) most[BESIDE * SIDE], count[BESIDE * SIDE];
@@ -180,7 +180,10 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__d
         VF_UNROLL
         for (int i = 0; i < BESIDE; i++) {
             __builtin_prefetch(ahead + i * SIDE, 0, 3);
-            look_at(&l[i], row_of(from, r, c + i * SIDE, some[i]));
+            __m512 x = row_of(from, r, c + i * SIDE, some[i]);
+            look_at(&l[i], x);
+            if (copy)
+                _mm512_storeu_ps(copy + r * ATTN__DIGITS_COPIED + i * SIDE, x);
         }
     }
     VF_UNROLL
@@ -195,8 +198,10 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__d
 
 void attn__digits_scale_columns(const attn__digits_columns *from, attn__digits_scale *scale)
 {
-    for (int64_t c = 0; c < from->n; c += BESIDE * SIDE)
-        look_at_columns(from, c, scale);
+    if (from->copy)
+        look_at_columns(from, 0, from->copy, scale);
+    for (int64_t c = 0; c < from->n && !from->copy; c += BESIDE * SIDE)
+        look_at_columns(from, c, NULL, scale);
 }
 
 /* -------------------------------------------------------------------------------------------------- digits */

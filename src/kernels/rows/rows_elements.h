@@ -61,9 +61,7 @@ VF_FN vf slope_of(vf s, int kind)
     case ATTN__ACT_LEAKY_RELU:
         return vf_select(vf_lt(vf_zero(), s), one, constant(0.01));
     case ATTN__ACT_GELU_ERF:
-        t = normal_cdf(s);
-        u = exp_of(vf_mul(vf_mul(s, s), constant(-0.5)));
-        return vf_fma(vf_mul(s, constant(0.39894228040143267794)), u, t);
+        return gelu_slope(s);
     case ATTN__ACT_GELU_TANH:
         t = gelu_tanh_part(s, &u);
         u = vf_mul(vf_mul(half, s), vf_mul(vf_fnma(t, t, one), u));
