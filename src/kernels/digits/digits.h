@@ -40,7 +40,6 @@ enum {
     ATTN__DIGITS_SQUARE = ATTN__DIGITS_SIDE * ATTN__DIGITS_SIDE,
     ATTN__DIGITS_CHUNK = 384, /* most of k with one unit: two of the first cache's panels */
     ATTN__DIGITS_COPIED = 64, /* columns that are looked at together */
-    ATTN__DIGITS_CALLS = 1    /* of `portion`, for 64 of k of a square */
 };
 
 /* Work on vectors done beside the products, a small portion a call; the first member of what it works on. */
