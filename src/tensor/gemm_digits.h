@@ -18,4 +18,8 @@ attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *args, cons
 attn_status attn__gemm_digits_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed);
 
+/* From the exponents that B's numbers for each of n k have on average and at most (NaN: they have none): what A is
+ * multiplied by, and B.  Whether that is anything but 1. */
+bool attn__gemm_digits_spread_of(int64_t n, float *mean_to_a, float *most_to_b);
+
 #endif

@@ -5,7 +5,7 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
-#include "tensor/conv_parts.h"
+#include "tensor/conv_digits.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -114,7 +114,7 @@ static void skip_without_the_unit(void)
 {
     attn_context *context;
     assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
-    bool there = attn__parts_for(context->isa) != NULL;
+    bool there = attn__digits_for(context->isa) != NULL;
     attn_context_destroy(context);
     if (!there) {
         print_message("this machine has no matrix unit\n");
@@ -131,7 +131,7 @@ static float *result_with(sample *s, int threads)
     attn__conv_args args = s->args;
     float *data = malloc((size_t)s->count[result] * sizeof *data);
     *(result == X ? &args.x : result == W ? &args.w : &args.y) = data;
-    if (!attn__conv_by_parts(tape, &args)) {
+    if (!attn__conv_by_digits(tape, &args)) {
         free(data);
         data = NULL;
     }
