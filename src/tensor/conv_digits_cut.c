@@ -51,43 +51,51 @@ void attn__correlating_cut_weights(void *work, int64_t panel, int thread)
         cut_chunk(k, panel, chunk, k->rows_of_weights + thread * k->steps * DEPTH * SIDE);
 }
 
+enum { LOOKED_AT = 256 }; /* numbers at once */
+
 /* The mean of what numbers have as exponents, and the most, as attn__gemm_digits_spread_of wants them. */
-static void conclude(float count, float sum, float *mean, float *most)
+static void conclude(int64_t n, const float *sum, const float *count, const float *each, float *mean, float *most)
 {
-    *mean = count > 0 ? sum / count : NAN;
-    *most = count > 0 ? *most : NAN;
+    float all = 0, of = 0, top = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        all += sum[i];
+        of += count[i];
+        top = fmaxf(top, each[i]);
+    }
+    *mean = of > 0 ? all / of : NAN;
+    *most = of > 0 ? top : NAN;
 }
 
-/* Of as many results as say it: where the channels of a result are adjacent, ... */
-static void look_at_channel(const attn__correlation *c, int64_t channel, float *mean, float *most)
+/* Of as many results as say it, where some channels of a result are adjacent. */
+static void look_at_channels(const attn__correlation *c, int64_t channel, int64_t n, float *mean, float *most)
 {
     enum { TAKEN = 8 };
-    int64_t taps = c->kernel_height * c->kernel_width;
-    int64_t every = attn__pieces(c->results, TAKEN);
-    float sum = 0, count = 0;
-    *most = -INFINITY;
-    for (int64_t i = 0; i < c->results; i += every)
-        c->kernel->exponents_of_row(c->w + i * c->result_stride + channel * c->channel_stride, taps, &sum, &count,
-                                    most);
-    conclude(count, sum, mean, most);
+    int64_t taps = attn__least(c->kernel_height * c->kernel_width, LOOKED_AT);
+    float sum[LOOKED_AT] = {0}, count[LOOKED_AT] = {0}, each[LOOKED_AT];
+    for (int i = 0; i < LOOKED_AT; i++)
+        each[i] = -INFINITY;
+    for (int64_t i = 0; i < c->results; i += attn__pieces(c->results, TAKEN))
+        c->kernel->exponents(c->w + i * c->result_stride + channel * c->channel_stride, n * taps, sum, count, each);
+    for (int64_t i = 0; i < n; i++)
+        conclude(taps, sum + i * taps, count + i * taps, each + i * taps, &mean[channel + i], &most[channel + i]);
 }
 
-/* ... and where the results of a channel are. */
+/* The same where some results of a channel are. */
 static void look_at_results(const attn__correlation *c, int64_t channel, float *mean, float *most)
 {
-    int64_t taps = c->kernel_height * c->kernel_width;
-    float sum = 0, count = 0;
-    *most = -INFINITY;
-    c->kernel->exponents_of_row(c->w + channel * c->channel_stride, attn__least(c->results, SIDE) * taps, &sum, &count,
-                                most);
-    conclude(count, sum, mean, most);
+    int64_t n = attn__least(c->results, SIDE) * c->kernel_height * c->kernel_width;
+    float sum = 0, count = 0, each = -INFINITY;
+    c->kernel->exponents_of_row(c->w + channel * c->channel_stride, attn__least(n, LOOKED_AT), &sum, &count, &each);
+    conclude(1, &sum, &count, &each, &mean[channel], &most[channel]);
 }
 
 bool attn__correlating_spread(const attn__correlation *c, float *spread_x, float *spread_w)
 {
-    bool together = c->result_stride == c->kernel_height * c->kernel_width;
-    for (int64_t i = 0; i < c->channels; i++)
-        (together ? look_at_results : look_at_channel)(c, i, &spread_x[i], &spread_w[i]);
+    int64_t taps = c->kernel_height * c->kernel_width, at_once = attn__most(LOOKED_AT / taps, 1);
+    for (int64_t i = 0; i < c->channels && c->channel_stride != taps; i++)
+        look_at_results(c, i, spread_x, spread_w);
+    for (int64_t i = 0; i < c->channels && c->channel_stride == taps; i += at_once)
+        look_at_channels(c, i, attn__least(c->channels - i, at_once), spread_x, spread_w);
     return attn__gemm_digits_spread_of(c->channels, spread_x, spread_w);
 }
 
