@@ -184,6 +184,39 @@ static void equal_channels_have_finite_gradients(void **state)
     }
 }
 
+/* The same norm in double: forward and gradients, for positions of all remainders. */
+static void single_precision_is_that_of_double(void **state)
+{
+    (void)state;
+    for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
+        attn_tensor *y[2], *x[2], *gain[2];
+        world w[2] = {begin(true), begin(true)};
+        attn_norm kind = inner % 3 ? ATTN_NORM_VARIANCE : ATTN_NORM_DEVIATION;
+        for (int i = 0; i < 2; i++) {
+            attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
+            x[i] = test_random(w[i].t, dtype, 3, (int64_t[]){2, 13, inner}, 1);
+            gain[i] = test_random(w[i].t, dtype, 1, (int64_t[]){13}, 2);
+            attn_tensor_set_needs_grad(x[i], true);
+            attn_tensor_set_needs_grad(gain[i], true);
+            y[i] = attn_channel_norm(w[i].t, x[i], 1, gain[i], gain[i], 1e-5, kind);
+            attn_tensor *again = attn_channel_norm(w[i].t, x[i], 1, gain[i], gain[i], 1e-3, kind);
+            attn_tensor *weighted = attn_mul(w[i].t, attn_add(w[i].t, y[i], again), y[i]);
+            assert_int_equal(
+                attn_backward_from(w[i].t, weighted, test_random(w[i].t, dtype, 3, (int64_t[]){2, 13, inner}, 3)),
+                ATTN_OK);
+        }
+        for (int64_t j = 0; j < 26 * inner; j++) {
+            assert_true(fabs(test_at(y[0], j) - test_at(y[1], j)) <= 1e-5);
+            assert_true(fabs(test_at(attn_tensor_grad(x[0]), j) - test_at(attn_tensor_grad(x[1]), j)) <= 2e-4);
+        }
+        for (int64_t j = 0; j < 13; j++)
+            assert_true(fabs(test_at(attn_tensor_grad(gain[0]), j) - test_at(attn_tensor_grad(gain[1]), j)) <=
+                        1e-4 * (double)inner + 1e-4);
+        end(w[0]);
+        end(w[1]);
+    }
+}
+
 static void what_does_not_fit_is_said(void **state)
 {
     (void)state;
@@ -361,6 +394,7 @@ int main(void)
         cmocka_unit_test(gradients_of_other_lengths),
         cmocka_unit_test(lengths_are_interpolated_between_pixels),
         cmocka_unit_test(equal_channels_have_finite_gradients),
+        cmocka_unit_test(single_precision_is_that_of_double),
         cmocka_unit_test(what_does_not_fit_is_said),
         cmocka_unit_test(attention_along_any_axis_moves_nothing),
         cmocka_unit_test(rows_and_columns_of_alignments_move_nothing),

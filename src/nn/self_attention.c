@@ -92,7 +92,9 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     int rank = attn_tensor_rank(q);
     int64_t hidden = attn_tensor_dim(q, rank - 1);
     attn_axis description = {.rank = rank,
-                             .axis = axis > channel_axis ? axis - 1 : axis == channel_axis ? rank - 1 : axis,
+                             .axis = axis > channel_axis    ? axis - 1
+                                     : axis == channel_axis ? rank - 1
+                                                            : axis,
                              .channel_axis = rank - 1,
                              .heads = layer->heads};
     attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = rank};
@@ -105,6 +107,5 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     }
     widen(&a.problem, hidden);
     a.problem.dtype = attn_tensor_dtype(q);
-    return attn_linear_between(tape, attn_attend(tape, &a), -1, channel_axis, layer->to_out.weight,
-                               layer->to_out.bias);
+    return attn_linear_between(tape, attn_attend(tape, &a), -1, channel_axis, layer->to_out.weight, layer->to_out.bias);
 }

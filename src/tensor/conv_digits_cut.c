@@ -146,8 +146,7 @@ void attn__correlating_cut_strip(void *work, int64_t index, int thread)
     if (y < 0 || y >= c->height)
         s = (span){0, 0, 0};
     for (int64_t block = 0; block < k->blocks; block++)
-        cut_block(k,
-                  c->from + ((image * c->channels + block * k->depth) * c->height + (s.end > 0 ? y : 0)) * c->width +
-                      s.x,
-                  s, block, index * k->blocks + block);
+        cut_block(
+            k, c->from + ((image * c->channels + block * k->depth) * c->height + (s.end > 0 ? y : 0)) * c->width + s.x,
+            s, block, index * k->blocks + block);
 }

@@ -122,17 +122,17 @@ static attn__digits_square square_of(const work *k, int64_t panel, int64_t block
     int64_t all = k->moved.blocks * SIDE, channel = tap % k->wide * all + block * SIDE;
     float *to = k->sums + ((panel * k->high * k->wide + tap) * all + block * SIDE) * SIDE;
     bool first = k->image == 0 && k->row == 0 && step == 0;
-    return (attn__digits_square){
-        .a = k->lines + channel * ATTN__DIGITS * k->line + tap / k->wide * k->still.width + step * DEPTH,
-        .b = k->tiles + (panel * k->steps + step) * STEP,
-        .row_unit = k->row_unit + channel,
-        .column_unit = k->column_unit + panel * SIDE,
-        .fine = k->fine + channel,
-        .all_fine = k->block_fine[panel],
-        .before = first ? NULL : to,
-        .before_ld = SIDE,
-        .to = to,
-        .odd = odd};
+    return (attn__digits_square){.a = k->lines + channel * ATTN__DIGITS * k->line + tap / k->wide * k->still.width +
+                                      step * DEPTH,
+                                 .b = k->tiles + (panel * k->steps + step) * STEP,
+                                 .row_unit = k->row_unit + channel,
+                                 .column_unit = k->column_unit + panel * SIDE,
+                                 .fine = k->fine + channel,
+                                 .all_fine = k->block_fine[panel],
+                                 .before = first ? NULL : to,
+                                 .before_ld = SIDE,
+                                 .to = to,
+                                 .odd = odd};
 }
 
 /* A panel of what lies still by some blocks of what is moved, all taps of them, so many steps at a time that the
@@ -142,7 +142,8 @@ static void sum_item(void *user, int64_t item, int thread)
     enum { AT_ONCE = 8 };
     work *k = user;
     int64_t panel = item % k->still.blocks, first = item / k->still.blocks * BLOCKS;
-    int64_t blocks = attn__least(k->moved.blocks - first, BLOCKS), steps = attn__pieces(k->rows * k->still.width, DEPTH);
+    int64_t blocks = attn__least(k->moved.blocks - first, BLOCKS),
+            steps = attn__pieces(k->rows * k->still.width, DEPTH);
     int64_t count = blocks * k->high * k->wide, each = attn__pieces(steps, attn__pieces(steps, AT_ONCE));
     attn__digits_beside beside = {do_nothing};
     attn__digits_state state = {0};

@@ -104,7 +104,7 @@ typedef struct attn__digits_square {
 /* Squares of as many steps one after the other; each may add to one before it. */
 typedef struct attn__digits_list {
     const attn__digits_square *squares;
-    int64_t count, steps;          /* at least one */
+    int64_t count, steps;           /* at least one */
     int64_t a_row, a_digit, a_step; /* bytes to the next row of a tile of A, to the next digit, to the next 64 of k */
     int64_t ld;                     /* of `to` */
 } attn__digits_list;
@@ -153,7 +153,8 @@ typedef struct attn__digits_kernel {
     /* Weights as [taps][padded][16], and their scales. */
     void (*gather)(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
     /* to[r][c] = from[c][r] for the first rows and columns of a square. */
-    void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to, int64_t ld);
+    void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
+                       int64_t ld);
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
     /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are, and keeps

@@ -74,9 +74,8 @@ static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_
 /* y or its gradient as [batch, channels, plane]. */
 static attn__image_args planes_of(const axis_detail *d)
 {
-    return (attn__image_args){.batch = d->y_last ? d->outer * d->inner : d->outer,
-                              .channels = d->out,
-                              .plane = d->y_last ? 1 : d->inner};
+    return (attn__image_args){
+        .batch = d->y_last ? d->outer * d->inner : d->outer, .channels = d->out, .plane = d->y_last ? 1 : d->inner};
 }
 
 static void linear_axis_backward(attn_tape *tape, attn__node *node)
@@ -161,7 +160,8 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
 {
     axis_detail d;
     if (!attn__op_accepts(tape, "linear_axis", b ? 3 : 2, x, w, b) ||
-        (from = attn__op_axis(tape, "linear_axis", x, from)) < 0 || (to = attn__op_axis(tape, "linear_axis", x, to)) < 0)
+        (from = attn__op_axis(tape, "linear_axis", x, from)) < 0 ||
+        (to = attn__op_axis(tape, "linear_axis", x, to)) < 0)
         return NULL;
     if (from == to && from == x->rank - 1)
         return attn_linear(tape, x, w, b, ATTN_IDENTITY);
