@@ -69,10 +69,10 @@ static void cut(const attn__digits_kernel *kernel, operands *o, const float *spr
         o->row_unit[r] = scale.unit;
     }
     attn__digits_scale *scales = malloc((size_t)columns_of(o) * sizeof *scales);
-    attn__digits_columns all = {o->b, columns_of(o), o->k, columns_of(o), spread_b};
+    attn__digits_columns all = {o->b, columns_of(o), o->k, columns_of(o), spread_b, NULL};
     kernel->scale_columns(&all, scales);
     for (int64_t block = 0; block < o->blocks; block++) {
-        attn__digits_columns some = {o->b + block * SIDE, columns_of(o), o->k, SIDE, spread_b};
+        attn__digits_columns some = {o->b + block * SIDE, columns_of(o), o->k, SIDE, spread_b, NULL};
         kernel->cut_columns(&some, scales + block * SIDE, o->b_tiles + block * o->steps * STEP);
     }
     for (int64_t c = 0; c < columns_of(o); c++)

@@ -220,7 +220,7 @@ static void both_units(const attn__digits_kernel *kernel, const float *x, const 
     for (int64_t i = 0; i < n * COLUMNS; i++)
         matrix[i] = i % COLUMNS == AT ? x[i / COLUMNS] : 1.0f;
     attn__digits_scale scales[COLUMNS], scale = kernel->scale(x, spread, n);
-    kernel->scale_columns(&(attn__digits_columns){matrix, COLUMNS, n, COLUMNS, spread}, scales);
+    kernel->scale_columns(&(attn__digits_columns){matrix, COLUMNS, n, COLUMNS, spread, NULL}, scales);
     free_floats(matrix, n * COLUMNS);
     if (isnan(scale.unit) == some || isnan(scales[AT].unit) == some)
         fail_msg("%d numbers: units %g and %g", (int)n, (double)scale.unit, (double)scales[AT].unit);
@@ -300,7 +300,7 @@ static void numbers_far_above_others_are_told(void **state)
                 attn__digits_scale column;
                 fill_evenly(x, n, at, 0.3f);
                 x[at] = 0.3f * times[kind];
-                kernel->scale_columns(&(attn__digits_columns){x, 1, n, 1, NULL}, &column);
+                kernel->scale_columns(&(attn__digits_columns){x, 1, n, 1, NULL, NULL}, &column);
                 assert_same_scale(kernel->scale(x, NULL, n), column);
                 assert_true(column.fine == (kind >= 2));
                 free_floats(x, n);
@@ -352,8 +352,8 @@ static void columns_become_digits(void **state)
             float *x = floats(size), *spread = floats(k);
             fill(&rng, x, size, (int)(k + n) % 3);
             fill_spread(&rng, spread, k);
-            cut_some_columns(kernel, &(attn__digits_columns){x, ld, k, n, NULL});
-            cut_some_columns(kernel, &(attn__digits_columns){x, ld, k, n, spread});
+            cut_some_columns(kernel, &(attn__digits_columns){x, ld, k, n, NULL, NULL});
+            cut_some_columns(kernel, &(attn__digits_columns){x, ld, k, n, spread, NULL});
             free_floats(x, size);
             free_floats(spread, k);
         }
@@ -369,7 +369,7 @@ static void scales_of_many_columns(void **state)
         float *x = floats(size), *column = floats(k);
         fill(&rng, x, size, 0);
         attn__digits_scale *scales = guard_alloc((size_t)n * sizeof *scales);
-        kernel->scale_columns(&(attn__digits_columns){x, ld, k, n, NULL}, scales);
+        kernel->scale_columns(&(attn__digits_columns){x, ld, k, n, NULL, NULL}, scales);
         for (int64_t c = 0; c < n; c++) {
             for (int64_t i = 0; i < k; i++)
                 column[i] = x[i * ld + c];
@@ -381,6 +381,34 @@ static void scales_of_many_columns(void **state)
         free_floats(x, size);
         free_floats(column, k);
         guard_free(scales, (size_t)n * sizeof *scales);
+    }
+}
+
+/* Up to 64 columns, spread; their scales are those of the copy. */
+static void columns_that_are_looked_at_are_copied(void **state)
+{
+    (void)state;
+    const attn__digits_kernel *kernel = kernel_or_skip();
+    attn__rng rng = {.seed = 16};
+    for (int64_t n = 1; n <= ATTN__DIGITS_COPIED; n++) {
+        int64_t k = 1 + n * 11 % 50, ld = n + n % 5, size = (k - 1) * ld + n;
+        float *x = floats(size), *spread = floats(k), *copy = floats(k * ATTN__DIGITS_COPIED);
+        fill(&rng, x, size, 0);
+        for (int64_t i = 0; i < k; i++)
+            spread[i] = ldexpf(1, (int)(i % 5) * 4);
+        attn__digits_scale scales[ATTN__DIGITS_COPIED], again[ATTN__DIGITS_COPIED];
+        kernel->scale_columns(&(attn__digits_columns){x, ld, k, n, spread, copy}, scales);
+        for (int64_t i = 0; i < k * ATTN__DIGITS_COPIED; i++) {
+            int64_t row = i / ATTN__DIGITS_COPIED, column = i % ATTN__DIGITS_COPIED;
+            assert_true(copy[i] == (column < n ? x[row * ld + column] * spread[row] : 0));
+        }
+        kernel->scale_columns(&(attn__digits_columns){copy, ATTN__DIGITS_COPIED, k, n, NULL, NULL}, again);
+        for (int64_t i = 0; i < n; i++)
+            if (!isnan(scales[i].unit))
+                assert_same_scale(scales[i], again[i]);
+        free_floats(x, size);
+        free_floats(spread, k);
+        free_floats(copy, k * ATTN__DIGITS_COPIED);
     }
 }
 
@@ -414,6 +442,7 @@ static void exponents_are_summed(void **state)
         float *x = floats(n), *sum = floats(n), *count = floats(n), *most = floats(n);
         float *all = floats(1), *counted = floats(1), *top = floats(1);
         double want = *all = 100, many = *counted = 7, largest = *top = -2;
+        int64_t apart = 16 + n % 3 * 8;
         for (int64_t i = 0; i < n; i++) {
             x[i] = some[(i + n) % 14];
             sum[i] = (float)i;
@@ -421,15 +450,16 @@ static void exponents_are_summed(void **state)
             most[i] = i % 2 ? -INFINITY : 1;
         }
         kernel->exponents(x, n, sum, count, most);
-        kernel->exponents_of_row(x, n, all, counted, top);
+        kernel->exponents_of_row(x, n, apart, all, counted, top);
         for (int64_t i = 0; i < n; i++) {
             bool counts = isnormal(x[i]);
             double exponent = counts ? floor(log2(fabs((double)x[i]))) : 0;
             assert_true(sum[i] == (double)i + exponent && count[i] == (counts ? 4 : 3));
             double before = i % 2 ? -(double)INFINITY : 1;
             assert_true(most[i] == (counts && exponent > before ? exponent : before));
+            counts = counts && i % apart < 16;
             largest = counts && exponent > largest ? exponent : largest;
-            want += exponent;
+            want += counts ? exponent : 0;
             many += counts;
         }
         assert_true(*all == want && *counted == many && *top == largest);
@@ -476,6 +506,7 @@ int main(void)
         cmocka_unit_test(spread_counts_for_the_unit),
         cmocka_unit_test(columns_become_digits),
         cmocka_unit_test(scales_of_many_columns),
+        cmocka_unit_test(columns_that_are_looked_at_are_copied),
         cmocka_unit_test(tiles_are_transposed),
         cmocka_unit_test(exponents_are_summed),
         cmocka_unit_test(numbers_are_put),

@@ -53,7 +53,7 @@ static void cut(const attn__digits_kernel *kernel, square *s, const float *divid
         for (int64_t j = 0; j < n; j++)
             across[j][i] = s->b[i][from + j];
     }
-    attn__digits_columns columns = {&across[0][0], SIDE, n, SIDE, multiply ? multiply + from : NULL};
+    attn__digits_columns columns = {&across[0][0], SIDE, n, SIDE, multiply ? multiply + from : NULL, NULL};
     kernel->scale_columns(&columns, scales);
     kernel->cut_columns(&columns, scales, s->b_tiles[chunk]);
     for (int64_t i = 0; i < SIDE; i++) {

@@ -316,13 +316,44 @@ static void one_pass_of_adam(void **state)
     }
 }
 
+/* The same bits past the caches, from whole vectors on and from any other number. */
+static void adam_to_other_memory(void **state)
+{
+    (void)state;
+    enum { N = 101, VECTOR = 16, ROOM = 9 * VECTOR };
+    static float _Alignas(64) in[4][N], out[2][3][ROOM];
+    for (int i = 0; i < 4 * N; i++)
+        in[i / N][i % N] = (float)(i * 37 % 101) / 50;
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        for (int at = 0; at <= 3 && attn__isa_runs_here((attn__isa)isa); at++) {
+            memset(out, 0, sizeof out);
+            for (int past = 0; past < 2; past++) {
+                float *y = out[past][0] + at, *y2 = out[past][1] + at, *y3 = out[past][2] + at;
+                attn__rows_args args = {.x = in[0],
+                                        .x2 = in[1],
+                                        .x3 = in[2],
+                                        .x4 = in[3],
+                                        .y = y,
+                                        .y2 = y2,
+                                        .y3 = y3,
+                                        .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1},
+                                        .past = past};
+                attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 0, 2 * VECTOR);
+                attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 2 * VECTOR, N);
+                assert_true(y[N - 1] != 0 && y[N] == 0 && y3[N] == 0);
+            }
+            assert_memory_equal(out[0], out[1], sizeof out[0]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_and_activations),    cmocka_unit_test(layer_norm_and_softmax),
         cmocka_unit_test(cross_entropy_and_lookups), cmocka_unit_test(one_recurrent_step),
         cmocka_unit_test(single_agrees_with_double), cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(one_pass_of_adam),
+        cmocka_unit_test(one_pass_of_adam),          cmocka_unit_test(adam_to_other_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

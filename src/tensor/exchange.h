@@ -45,6 +45,7 @@ typedef struct attn__exchange_piece {
     const float *p, *s[2], *g;
     float *p2, *s2[2];
     int64_t n;
+    bool past; /* p2 and s2 are more than caches hold until they are read */
 } attn__exchange_piece;
 /* The next of them; false: there is none, and the next call begins anew. */
 bool attn__exchange_next(attn__exchange *exchange, attn__exchange_piece *piece);

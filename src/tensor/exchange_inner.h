@@ -50,7 +50,7 @@ struct attn__exchange {
     double totals[ATTN__EXCHANGE_TOTALS];
     attn__ranks_request totals_request;
     attn_status status;
-    double waited;
+    double waited, listened; /* seconds; when */
 };
 
 /* From the first tape: the order of the slots, the buckets, their memory. */

@@ -16,6 +16,7 @@
 #include "tensor/exchange_inner.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/parallel.h"
 #include "kernels/rows/rows.h"
 
@@ -47,6 +48,7 @@ struct attn__shared {
     float *gradients;       /* all buckets of rank 0, of rank 1, ... */
     float *arrays[KEPT][2]; /* parameters and state, each like the gradients of one rank; two in turns, by the steps */
     int kept;
+    bool past;      /* they are more than the caches hold */
     uint64_t steps; /* that all have taken */
     double squares; /* of this rank's sums; after the last bucket, of all */
     int64_t cursor; /* the slot that attn__exchange_next comes to */
@@ -157,6 +159,8 @@ attn_status attn__shared_create(attn__exchange *e)
     s->rank = attn_ranks_rank(e->context);
     s->size = attn_ranks_size(e->context);
     s->kept = (int)kept;
+    s->past = attn__size_mul(2 * (size_t)kept, attn__size_mul((size_t)e->elements, sizeof(float))) >
+              attn__cache_sizes().l3 / 2;
     s->add = rows->run[ATTN__ROWS_ADD];
     s->square = rows->run[ATTN__ROWS_SQUARES];
     attn_status status = make_mapping(e, s);
@@ -396,7 +400,8 @@ bool attn__exchange_next(attn__exchange *e, attn__exchange_piece *out)
         *out = (attn__exchange_piece){.p = array_at(e, 0, s->steps, p.at),
                                       .p2 = array_at(e, 0, s->steps + 1, p.at),
                                       .g = e->memory + p.at,
-                                      .n = p.n};
+                                      .n = p.n,
+                                      .past = s->past};
         for (int k = 1; k < s->kept; k++) {
             out->s[k - 1] = array_at(e, k, s->steps, p.at);
             out->s2[k - 1] = array_at(e, k, s->steps + 1, p.at);

@@ -69,26 +69,17 @@ static bool odd_panels(attn_tape *tape, const attn__digits_product *p)
 
 /* --------------------------------------------------------------------------------------------------- groups */
 
-/* Rows of an item, so that the thread with most of them is done first; bits do not depend on it.  To read B once costs
- * an item as much as some 40 rows. */
-static int64_t height_of(int threads, int64_t m)
+/* As many items for each thread, of as many rows but for one square; bits do not depend on it. */
+static void divide(attn__digits_product *p, int threads, int64_t m)
 {
-    enum { READING = 40 };
-    int64_t best = ROWS, least = INT64_MAX;
-    for (int64_t height = ROWS; height >= SIDE; height -= SIDE) {
-        int64_t most = attn__pieces(attn__pieces(m, height), threads);
-        int64_t cost = attn__least(most * height, m) + most * READING;
-        if (cost <= least) {
-            least = cost;
-            best = height;
-        }
-    }
-    return best;
+    int64_t squares = attn__pieces(m, SIDE);
+    p->items = attn__least(threads * attn__pieces(attn__pieces(squares, threads), ROWS / SIDE), squares);
+    p->height = attn__pieces(squares, p->items) * SIDE;
 }
 
 typedef struct sizes {
-    int64_t widest, longest;                              /* columns and chunks in which B is packed */
-    size_t b, a, sums, bias, again, odd_rows, odd, odd_b; /* bytes */
+    int64_t widest, longest;                                      /* columns and chunks in which B is packed */
+    size_t b, a, copies, sums, bias, again, odd_rows, odd, odd_b; /* bytes */
 } sizes;
 
 static size_t lines(int64_t bytes)
@@ -115,6 +106,9 @@ static sizes sizes_of(int threads, const attn__gemm_args *g, attn__digits_produc
     s.b = packed ? 0 : lines((int64_t)attn__gemm_digits_lay_out_b(p, s.widest, s.longest, NULL));
     s.a = lines(attn__gemm_digits_bytes(p->height, attn__least(g->k, STRETCH * chunks->each)) +
                 floats(STRETCH * p->height) + STRETCH * p->height);
+    s.copies = g->transpose_a || (!g->transpose_b && !packed)
+                   ? lines(floats(ATTN__DIGITS_CHUNK * ATTN__DIGITS_COPIED)) * (size_t)threads
+                   : 0;
     s.sums = lines((p->of_items ? p->items : threads) * floats(p->kept * p->height * WIDTH));
     s.bias = g->bias ? lines(floats(panels * SIDE)) : 0;
     s.again = lines(floats(SIDE * SIDE * attn__least(panels, AGAIN)));
@@ -126,7 +120,8 @@ static sizes sizes_of(int threads, const attn__gemm_args *g, attn__digits_produc
 
 static size_t sum_of(int threads, const sizes *s)
 {
-    return s->b + 2 * (size_t)threads * s->a + s->sums + s->bias + s->again + s->odd_rows + s->odd + s->odd_b;
+    return s->b + 2 * (size_t)threads * s->a + s->copies + s->sums + s->bias + s->again + s->odd_rows + s->odd +
+           s->odd_b;
 }
 
 /* The memory of a product, in the order of `sizes`. */
@@ -136,6 +131,8 @@ static void lay_out(attn__digits_product *p, int threads, const sizes *s, char *
     p->a = (int8_t *)data;
     p->a_step = s->a;
     data += 2 * (size_t)threads * s->a;
+    p->copies = (float *)(void *)data;
+    data += s->copies;
     p->sums = (float *)(void *)data;
     data += s->sums;
     p->padded = (float *)(void *)data;
@@ -200,8 +197,7 @@ attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *g, const a
     packed = packed && packed->hold.data ? packed : NULL;
     if (!p.kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k == 0 || !pays(g, packed != NULL))
         return ATTN_UNSUPPORTED;
-    p.height = height_of(threads, g->m);
-    p.items = attn__pieces(g->m, p.height);
+    divide(&p, threads, g->m);
     p.chunks = attn__gemm_digits_chunks(g->k);
     sizes s = sizes_of(threads, g, &p, packed != NULL);
     attn__hold scratch = attn__scratch(tape, sum_of(threads, &s));

@@ -128,6 +128,13 @@ static int8_t *tiles_of(const attn__digits_product *p, const block *t, int64_t c
     return t->tiles + attn__gemm_digits_bytes(p->height, k_of(p, chunk) - k_of(p, t->chunk));
 }
 
+/* The first row of an item, those with a square more first; m where there is none. */
+static int64_t row_of(const attn__digits_product *p, int64_t item)
+{
+    int64_t squares = attn__pieces(p->g->m, SIDE), square = item * (squares / p->items);
+    return attn__least((square + attn__least(item, squares % p->items)) * SIDE, p->g->m);
+}
+
 /* What comes after a block: more of k, or the rows that are next in turn. */
 static block block_after(worker *w, const block *t)
 {
@@ -140,8 +147,8 @@ static block block_after(worker *w, const block *t)
     }
     next.end = attn__least(next.chunk + STRETCH, p->end);
     next.at = next.chunk;
-    next.row = next.item * p->height;
-    next.height = attn__most(attn__least(g->m - next.row, p->height), 0);
+    next.row = row_of(p, next.item);
+    next.height = row_of(p, next.item + 1) - next.row;
     int8_t *one = p->a + (size_t)(2 * w->thread) * p->a_step;
     next.tiles = t->tiles == one ? one + p->a_step : one;
     next.units = (float *)(void *)tiles_of(p, &next, next.end);
@@ -189,11 +196,11 @@ static void pack_some(const attn__digits_product *p, block *t)
 }
 
 /* Columns of A are packed at once, as they must be turned. */
-static void finish_rows(const attn__digits_product *p, block *t)
+static void finish_rows(const attn__digits_product *p, block *t, int thread)
 {
     for (int64_t c = t->chunk; c < t->end && p->g->transpose_a; c++)
-        attn__gemm_digits_turn_a(p, t->row, t->height, c, tiles_of(p, t, c), t->units + (c - t->chunk) * p->height,
-                                 t->fine + (c - t->chunk) * p->height);
+        attn__gemm_digits_turn_a(p, t->row, t->height, c, thread, tiles_of(p, t, c),
+                                 t->units + (c - t->chunk) * p->height, t->fine + (c - t->chunk) * p->height);
     while (t->packed < t->rows)
         pack_some(p, t);
 }
@@ -337,7 +344,7 @@ void attn__gemm_digits_work(void *product, int64_t index, int thread)
     w.sums = p->sums + (p->of_items ? 0 : index * p->kept * p->height * WIDTH);
     w.next = block_after(&w, &(block){.end = p->end});
     p->kernel->begin();
-    for (finish_rows(p, &w.next); w.next.height > 0; finish_rows(p, &w.next)) {
+    for (finish_rows(p, &w.next, w.thread); w.next.height > 0; finish_rows(p, &w.next, w.thread)) {
         w.now = w.next;
         w.next = block_after(&w, &w.now);
         sum_block(&w);

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { PACKED_AT_ONCE = 128 }; /* columns that one thread packs at a time; of k that it looks at */
+/* LINE: bytes; columns that one thread packs at a time, of k that it looks at; rows that are asked for. */
+enum { LINE = 64, PACKED_AT_ONCE = 128, AHEAD = 12 };
 
 attn__digits_chunks attn__gemm_digits_chunks(int64_t k)
 {
@@ -33,6 +34,13 @@ size_t attn__gemm_digits_lay_out_b(attn__digits_product *p, int64_t n, int64_t c
 
 /* -------------------------------------------------------------------------------------------------- spread */
 
+/* A row that is far away is asked for, a line every `apart` numbers. */
+static void fetch(const float *x, int64_t n, int64_t apart)
+{
+    for (int64_t i = 0; i < n; i += apart)
+        __builtin_prefetch(x + i, 0, 3);
+}
+
 /* What the numbers of B have as exponents for some of k, on average and at most: of as many as say it, evenly taken. */
 static void look_at_b(void *user, int64_t item, int thread)
 {
@@ -46,12 +54,14 @@ static void look_at_b(void *user, int64_t item, int thread)
     (void)thread;
     for (int i = 0; i < PACKED_AT_ONCE; i++)
         most[i] = -INFINITY;
-    for (int64_t i = 0; i < g->n && g->transpose_b; i += every)
+    for (int64_t i = 0; i < g->n && g->transpose_b; i += every) {
+        fetch(b + attn__least(i + AHEAD * every, g->n - 1) * g->ldb + begin, end - begin, SIDE);
         p->kernel->exponents(b + i * g->ldb + begin, end - begin, sum, count, most);
-    for (int64_t k = begin; k < end && !g->transpose_b; k++)
-        for (int64_t i = 0, at = k - begin; i < g->n; i += apart)
-            p->kernel->exponents_of_row(b + k * g->ldb + i, attn__least(g->n - i, SIDE), sum + at, count + at,
-                                        most + at);
+    }
+    for (int64_t k = begin, at = 0; k < end && !g->transpose_b; k++, at++) {
+        fetch(b + attn__least(k + AHEAD, end - 1) * g->ldb, g->n, apart);
+        p->kernel->exponents_of_row(b + k * g->ldb, g->n, apart, sum + at, count + at, most + at);
+    }
     for (int64_t k = begin; k < end; k++) {
         bool some = count[k - begin] > 0;
         p->b.spread_a[k] = some ? sum[k - begin] / count[k - begin] : NAN;
@@ -65,7 +75,7 @@ static void look_at_b(void *user, int64_t item, int thread)
 static float spread_of(float below)
 {
     enum { EACH = 4, MOST = 8 };
-    return ldexpf(1.0f, (int)fminf(below / EACH, MOST) * EACH);
+    return below < EACH ? 1.0f : ldexpf(1.0f, (int)fminf(below / EACH, MOST) * EACH);
 }
 
 bool attn__gemm_digits_spread_of(int64_t n, float *mean, float *most)
@@ -126,12 +136,27 @@ static bool store_units(const attn__digits_scale *scale, int64_t n, int64_t each
     return finite;
 }
 
-/* Up to 16 rows along k become one panel; those that are not there have any numbers. */
-static void cut_panel(const attn__digits_kernel *kernel, const float *x, int64_t ld, int64_t rows, const place *to,
-                      attn__digits_scale *scale, int8_t *tiles)
+/* What will be written, and is far away. */
+static void fetch_to_write(int8_t *data, int64_t bytes)
 {
+    for (int64_t i = 0; i < bytes; i += LINE)
+        __builtin_prefetch(data + i, 1, 3);
+}
+
+/* Up to 16 rows along k become one panel; those that are not there have any numbers.  Weights are far away, and their
+ * rows too short for the machine to guess the next one: the next ones are asked for meanwhile, and, at `next`, if that is
+ * not NULL, the tiles of the panel after this one. */
+static void cut_panel(const attn__digits_kernel *kernel, const float *x, int64_t ld, int64_t rows, const place *to,
+                      attn__digits_scale *scale, int8_t *tiles, int8_t *next)
+{
+    enum { NEXT = 2 };
+    int64_t bytes = attn__gemm_digits_bytes(SIDE, to->depth);
     for (int64_t i = 0; i < SIDE; i++) {
         const float *row = x + (i < rows ? i : 0) * ld;
+        if (i + NEXT < rows)
+            fetch(row + NEXT * ld, to->depth, SIDE);
+        if (next)
+            fetch_to_write(next + i * bytes / SIDE, bytes / SIDE);
         if (i < rows)
             scale[i] = kernel->scale(row, to->spread, to->depth);
         kernel->cut(row, to->spread, scale[i < rows ? i : 0].cut, to->depth, tiles + i * DEPTH);
@@ -139,27 +164,32 @@ static void cut_panel(const attn__digits_kernel *kernel, const float *x, int64_t
     kernel->turn(tiles, attn__pieces(to->depth, DEPTH) * ATTN__DIGITS);
 }
 
-static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c)
+static bool pack_rows_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c, int thread)
 {
+    (void)thread;
     place to = place_of_b(p, at, c);
     attn__digits_scale scale[PACKED_AT_ONCE];
     const float *x = (const float *)p->g->b + at * p->g->ldb + to.k;
     for (int64_t i = 0; i < columns; i += SIDE)
-        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, columns - i, &to, scale + i,
-                  to.tiles + i / SIDE * p->b.panel);
+        cut_panel(p->kernel, x + i * p->g->ldb, p->g->ldb, p->g->n - at - i, &to, scale + i,
+                  to.tiles + i / SIDE * p->b.panel, i + SIDE < columns ? to.tiles + (i / SIDE + 1) * p->b.panel : NULL);
     return store_units(scale, columns, SIDE, to.units, to.fine);
 }
 
-/* Adjacent columns of memory; turned, they are rows of A. */
+/* Adjacent columns of memory; turned, they are rows of A.  They are copied as they are looked at: rows lie so far apart
+ * that lines push each other out of the second cache. */
 static bool cut_columns(const attn__digits_product *p, const attn__digits_columns *from, int8_t *tiles, int64_t panel,
                         float *units, bool *fine, bool turn)
 {
+    enum { COPIED = ATTN__DIGITS_COPIED };
     attn__digits_scale scale[PACKED_AT_ONCE];
-    p->kernel->scale_columns(from, scale);
     for (int64_t i = 0; i < from->n; i += SIDE, tiles += panel) {
-        attn__digits_columns some = *from;
-        some.x += i;
+        attn__digits_columns all = *from, some = {.x = from->copy + i % COPIED, .ld = COPIED, .k = from->k};
+        all.x += i;
+        all.n = attn__least(from->n - i, COPIED);
         some.n = attn__least(from->n - i, SIDE);
+        if (i % COPIED == 0)
+            p->kernel->scale_columns(&all, scale + i);
         p->kernel->cut_columns(&some, scale + i, tiles);
         if (turn)
             p->kernel->turn(tiles, attn__pieces(from->k, DEPTH) * ATTN__DIGITS);
@@ -167,11 +197,16 @@ static bool cut_columns(const attn__digits_product *p, const attn__digits_column
     return store_units(scale, from->n, turn ? 1 : SIDE, units, fine);
 }
 
-static bool pack_columns_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c)
+static float *copy_of(const attn__digits_product *p, int thread)
+{
+    return p->copies + (int64_t)thread * ATTN__DIGITS_CHUNK * ATTN__DIGITS_COPIED;
+}
+
+static bool pack_columns_of_b(const attn__digits_product *p, int64_t at, int64_t columns, int64_t c, int thread)
 {
     place to = place_of_b(p, at, c);
-    attn__digits_columns from = {(const float *)p->g->b + to.k * p->g->ldb + at, p->g->ldb, to.depth, columns,
-                                 to.spread};
+    attn__digits_columns from = {
+        (const float *)p->g->b + to.k * p->g->ldb + at, p->g->ldb, to.depth, columns, to.spread, copy_of(p, thread)};
     return cut_columns(p, &from, to.tiles, p->b.panel, to.units, to.fine, false);
 }
 
@@ -180,9 +215,8 @@ static void pack_item(void *user, int64_t item, int thread)
     const attn__digits_product *p = user;
     int64_t at = item * PACKED_AT_ONCE, columns = attn__least(p->g->n - at, PACKED_AT_ONCE);
     bool finite = true;
-    (void)thread;
     for (int64_t c = p->begin; c < p->end; c++)
-        finite = (p->g->transpose_b ? pack_rows_of_b : pack_columns_of_b)(p, at, columns, c) && finite;
+        finite = (p->g->transpose_b ? pack_rows_of_b : pack_columns_of_b)(p, at, columns, c, thread) && finite;
     p->odd_b[item] = !finite;
 }
 
@@ -203,14 +237,18 @@ bool attn__gemm_digits_pack_b(int threads, attn__digits_product *p)
 
 /* ------------------------------------------------------------------------------------------------------- A */
 
-void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t height, int64_t c, int8_t *tiles,
-                              float *units, bool *fine)
+void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t height, int64_t c, int thread,
+                              int8_t *tiles, float *units, bool *fine)
 {
     int64_t k = attn__gemm_digits_k(&p->chunks, c), depth = attn__gemm_digits_k(&p->chunks, c + 1) - k;
     int64_t panel = attn__gemm_digits_bytes(SIDE, depth);
     for (int64_t i = 0; i < height; i += PACKED_AT_ONCE) {
-        attn__digits_columns from = {(const float *)p->g->a + k * p->g->lda + at + i, p->g->lda, depth,
-                                     attn__least(height - i, PACKED_AT_ONCE), p->b.spread ? p->b.spread_a + k : NULL};
+        attn__digits_columns from = {(const float *)p->g->a + k * p->g->lda + at + i,
+                                     p->g->lda,
+                                     depth,
+                                     attn__least(height - i, PACKED_AT_ONCE),
+                                     p->b.spread ? p->b.spread_a + k : NULL,
+                                     copy_of(p, thread)};
         cut_columns(p, &from, tiles + i / SIDE * panel, panel, units + i, fine + i, true);
     }
 }

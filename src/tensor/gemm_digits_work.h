@@ -41,7 +41,7 @@ typedef struct attn__digits_product {
     const attn__gemm_args *g; /* of this group of columns */
     const attn__digits_kernel *kernel;
     const attn__rows_table *rows;
-    int64_t height, items, panels; /* rows of an item, whole squares; items; panels of columns */
+    int64_t height, items, panels; /* rows of an item, whole squares, at most; items; panels of columns */
     atomic_int_least64_t taken;    /* items */
     attn__digits_chunks chunks;
     int64_t begin, end; /* the chunks that are packed of B */
@@ -49,6 +49,7 @@ typedef struct attn__digits_product {
     float *padded; /* the bias, of whole panels, where there is one */
     int8_t *a;     /* two blocks of each thread, each with its units after the tiles */
     size_t a_step; /* bytes */
+    float *copies; /* of each thread, of columns that are cut, where there are any */
     float *sums;   /* [kept][height][WIDTH]: of each thread, or of each item */
     int64_t kept;  /* groups of panels: ... */
     bool once;     /* ... 2, in turns, where the sums of one are complete before the next one */
@@ -84,8 +85,8 @@ void attn__gemm_digits_spread(int threads, const attn__gemm_args *g, attn__digit
 bool attn__gemm_digits_pack_b(int threads, attn__digits_product *p);
 int64_t attn__gemm_digits_pieces_of_b(int64_t n); /* flags that it needs */
 /* Rows [at, at + height) of op(A), where that is transposed, along chunk c. */
-void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t height, int64_t c, int8_t *tiles,
-                              float *units, bool *fine);
+void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t height, int64_t c, int thread,
+                              int8_t *tiles, float *units, bool *fine);
 /* For attn__parallel_items, an item a thread: sums, and, where they are complete, what follows them. */
 void attn__gemm_digits_work(void *product, int64_t index, int thread);
 

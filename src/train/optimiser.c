@@ -245,6 +245,7 @@ static void step_piece(const attn_optimiser *optimiser, step_job *job, const att
     args->y = piece->p2;
     args->y2 = piece->s2[0];
     args->y3 = piece->s2[1];
+    args->past = piece->past;
     attn__parallel_range(optimiser->context->threads, block_count(piece->n), GRAIN, sgd ? sgd_blocks : adam_blocks,
                          job);
 }
@@ -258,7 +259,8 @@ static void update(attn_optimiser *optimiser, double rate, double clip)
             continue;
         if (grad) {
             float *p = attn_tensor_data(tensor), *m = moment(optimiser, index, 0), *v = moment(optimiser, index, 1);
-            attn__exchange_piece whole = {p, {m, v}, attn_tensor_data(grad), p, {m, v}, attn_tensor_size(tensor)};
+            attn__exchange_piece whole = {
+                .p = p, .s = {m, v}, .g = attn_tensor_data(grad), .p2 = p, .s2 = {m, v}, .n = attn_tensor_size(tensor)};
             step_piece(optimiser, &job, &whole);
         }
         index++;

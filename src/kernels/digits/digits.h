@@ -39,6 +39,7 @@ enum {
     ATTN__DIGITS_STEP = ATTN__DIGITS * ATTN__DIGITS_TILE,
     ATTN__DIGITS_SQUARE = ATTN__DIGITS_SIDE * ATTN__DIGITS_SIDE,
     ATTN__DIGITS_CHUNK = 384, /* most of k with one unit: two of the first cache's panels */
+    ATTN__DIGITS_COPIED = 64, /* columns that are looked at together */
     ATTN__DIGITS_CALLS = 1    /* of `portion`, for 64 of k of a square */
 };
 
@@ -114,6 +115,7 @@ typedef struct attn__digits_columns {
     const float *x;
     int64_t ld, k, n;    /* rows along k */
     const float *spread; /* [k]: of each row; NULL: 1 */
+    float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted */
 } attn__digits_columns;
 
 /* A kernel's weights for up to 16 results, as rows along k: `channels` of each tap, filled up with zeros to `padded`. */
@@ -137,7 +139,7 @@ typedef struct attn__digits_kernel {
     attn__digits_scale (*scale)(const float *x, const float *spread, int64_t n);
     /* n of them to a row of A's tiles, whole steps, filled up with zeros. */
     void (*cut)(const float *x, const float *spread, float cut, int64_t n, int8_t *row);
-    /* Of every column. */
+    /* Of every column, which are copied if so wanted. */
     void (*scale_columns)(const attn__digits_columns *from, attn__digits_scale *scale);
     /* Up to 16 columns to B's tiles, whole steps, filled up with zeros. */
     void (*cut_columns)(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles);
@@ -158,9 +160,9 @@ typedef struct attn__digits_kernel {
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
     /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are, and keeps
-     * the largest in `most`: of each number in its own place, and of all in one. */
+     * the largest in `most`: of each number in its own place; and, in one, of 16 numbers every `apart`, at least 16. */
     void (*exponents)(const float *x, int64_t n, float *sum, float *count, float *most);
-    void (*exponents_of_row)(const float *x, int64_t n, float *sum, float *count, float *most);
+    void (*exponents_of_row)(const float *x, int64_t n, int64_t apart, float *sum, float *count, float *most);
 } attn__digits_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

@@ -74,11 +74,11 @@ void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count,
     }
 }
 
-void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float *count, float *most)
+void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, float *sum, float *count, float *most)
 {
     __m512 s = _mm512_setzero_ps(), m = _mm512_set1_ps(*most);
     int counted = 0;
-    for (int64_t i = 0; i < n; i += SIDE) {
+    for (int64_t i = 0; i < n; i += apart) {
         __mmask16 some = first_lanes(n - i);
         __m512 v = _mm512_maskz_loadu_ps(some, x + i);
         __mmask16 has = ordinary(v, some);
@@ -92,10 +92,10 @@ void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float 
     *most = _mm512_reduce_max_ps(m);
 }
 
-/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching. */
-enum { BESIDE = 4 };
+/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching, and how many rows before. */
+enum { BESIDE = ATTN__DIGITS_COPIED / SIDE, AHEAD = 12 };
 
-CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__digits_scale *scale)
+CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *copy, attn__digits_scale *scale)
 {
     looked l[BESIDE];
     uint32_t _Alignas(64) most[BESIDE * SIDE], count[BESIDE * SIDE];
@@ -107,9 +107,15 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__d
         some[i] = first_lanes(from->n - c - i * SIDE);
     }
     for (int64_t r = 0; r < from->k; r++) {
+        const float *ahead = from->x + (r + AHEAD < from->k ? r + AHEAD : r) * from->ld + c;
         VF_UNROLL
-        for (int i = 0; i < BESIDE; i++)
-            look_at(&l[i], row_of(from, r, c + i * SIDE, some[i]));
+        for (int i = 0; i < BESIDE; i++) {
+            __builtin_prefetch(ahead + i * SIDE, 0, 3);
+            __m512 x = row_of(from, r, c + i * SIDE, some[i]);
+            look_at(&l[i], x);
+            if (copy)
+                _mm512_storeu_ps(copy + r * ATTN__DIGITS_COPIED + i * SIDE, x);
+        }
     }
     VF_UNROLL
     for (int i = 0; i < BESIDE; i++) {
@@ -123,8 +129,10 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, attn__d
 
 void attn__digits_scale_columns(const attn__digits_columns *from, attn__digits_scale *scale)
 {
-    for (int64_t c = 0; c < from->n; c += BESIDE * SIDE)
-        look_at_columns(from, c, scale);
+    if (from->copy)
+        look_at_columns(from, 0, from->copy, scale);
+    for (int64_t c = 0; c < from->n && !from->copy; c += BESIDE * SIDE)
+        look_at_columns(from, c, NULL, scale);
 }
 
 /* -------------------------------------------------------------------------------------------------- digits */

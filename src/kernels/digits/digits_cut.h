@@ -14,7 +14,7 @@ void attn__digits_cut_columns(const attn__digits_columns *from, const attn__digi
 void attn__digits_turn(int8_t *tiles, int64_t count);
 void attn__digits_put(const float *x, float *y, int64_t n, bool add);
 void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count, float *most);
-void attn__digits_exponents_of_row(const float *x, int64_t n, float *sum, float *count, float *most);
+void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, float *sum, float *count, float *most);
 
 /* digits_place.c */
 attn__digits_scale attn__digits_scale_block(const attn__digits_columns *from);

@@ -111,6 +111,7 @@ typedef struct attn__rows_args {
     double s[8];
     int kind;
     bool add, add2;
+    bool past; /* what is written will not be read soon */
     /* Strided ones. */
     int rank;
     int64_t shape[ATTN__ROWS_RANK], stride_x[ATTN__ROWS_RANK], stride_x2[ATTN__ROWS_RANK], stride_y[ATTN__ROWS_RANK];

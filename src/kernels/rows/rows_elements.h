@@ -61,9 +61,7 @@ VF_FN vf slope_of(vf s, int kind)
     case ATTN__ACT_LEAKY_RELU:
         return vf_select(vf_lt(vf_zero(), s), one, constant(0.01));
     case ATTN__ACT_GELU_ERF:
-        t = normal_cdf(s);
-        u = exp_of(vf_mul(vf_mul(s, s), constant(-0.5)));
-        return vf_fma(vf_mul(s, constant(0.39894228040143267794)), u, t);
+        return gelu_slope(s);
     case ATTN__ACT_GELU_TANH:
         t = gelu_tanh_part(s, &u);
         u = vf_mul(vf_mul(half, s), vf_mul(vf_fnma(t, t, one), u));
@@ -174,8 +172,17 @@ static void run_dropout(const attn__rows_args *a, int64_t begin, int64_t end)
     }
 }
 
+/* What is written to and is not needed soon: past the caches, which else would fetch it first. */
+VF_FN void put_away(real *y, int64_t left, vf v, bool past)
+{
+    if (past && left >= VF_LANES)
+        vf_stream(y, v);
+    else
+        put(y, left, v);
+}
+
 /* Kingma and Ba 2014, arXiv:1412.6980; decoupled decay of Loshchilov and Hutter 2017, arXiv:1711.05101. */
-static void run_adam(const attn__rows_args *a, int64_t begin, int64_t end)
+VF_FN void adam(const attn__rows_args *a, int64_t begin, int64_t end, bool past)
 {
     const real *x = a->x, *old_p = a->x2, *old_m = a->x3, *old_v = a->x4;
     real *p = a->y, *m = a->y2, *v = a->y3;
@@ -189,9 +196,25 @@ static void run_adam(const attn__rows_args *a, int64_t begin, int64_t end)
         vf first = vf_fma(beta1, get(old_m + i, left), vf_mul(rest1, g));
         vf second = vf_fma(beta2, get(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
-        put(m + i, left, first);
-        put(v + i, left, second);
-        put(p + i, left, vf_fnma(step, vf_div(first, size), vf_mul(old, keep)));
+        put_away(m + i, left, first, past);
+        put_away(v + i, left, second, past);
+        put_away(p + i, left, vf_fnma(step, vf_div(first, size), vf_mul(old, keep)), past);
+    }
+}
+
+static bool are_whole_vectors(const void *x, const void *y, const void *z)
+{
+    return ((uintptr_t)x | (uintptr_t)y | (uintptr_t)z) % (VF_LANES * sizeof(real)) == 0;
+}
+
+static void run_adam(const attn__rows_args *a, int64_t begin, int64_t end)
+{
+    const real *p = a->y, *m = a->y2, *v = a->y3;
+    if (a->past && are_whole_vectors(p + begin, m + begin, v + begin)) {
+        adam(a, begin, end, true);
+        vf_stream_end();
+    } else {
+        adam(a, begin, end, false);
     }
 }
 

@@ -28,6 +28,13 @@ VF_FN void vf_store(double *p, vf x)
 {
     *p = x;
 }
+VF_FN void vf_stream(double *p, vf x)
+{
+    vf_store(p, x);
+}
+VF_FN void vf_stream_end(void)
+{
+}
 VF_FN vf vf_load_part(const double *p, int n)
 {
     return n ? *p : 0;
