@@ -42,7 +42,7 @@ static void places_have_rows_of_digits(void **state)
             float *x = random_floats(&rng, count), spread[MOST];
             for (int64_t i = 0; i < k; i++)
                 spread[i] = i % 3 ? 1.0f : 16.0f;
-            attn__digits_columns from = {x, ld, k, n, n % 2 ? spread : NULL};
+            attn__digits_columns from = {.x = x, .ld = ld, .k = k, .n = n, .spread = n % 2 ? spread : NULL};
             attn__digits_scale all = kernel->scale_block(&from);
             float largest = 0;
             for (int64_t i = 0; i < k * n; i++)

@@ -32,9 +32,9 @@ static void cut_chunk(attn__correlating *k, int64_t panel, int64_t chunk, float 
                               .padded = k->padded,
                               .spread = k->spread_w ? k->spread_w + block * k->depth : NULL};
     attn__digits_scale scale[SIDE];
+    attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = c->kernel_width * k->padded, .n = SIDE};
     c->kernel->gather(&from, rows, scale);
-    c->kernel->cut_columns(&(attn__digits_columns){rows, SIDE, c->kernel_width * k->padded, SIDE, NULL}, scale,
-                           k->weights + at * k->steps * STEP);
+    c->kernel->cut_columns(&columns, scale, k->weights + at * k->steps * STEP);
     k->panel_fine[at] = false;
     for (int i = 0; i < SIDE; i++) {
         k->column_units[at * SIDE + i] = scale[i].unit;
@@ -85,7 +85,8 @@ static void look_at_results(const attn__correlation *c, int64_t channel, float *
 {
     int64_t n = attn__least(c->results, SIDE) * c->kernel_height * c->kernel_width;
     float sum = 0, count = 0, each = -INFINITY;
-    c->kernel->exponents_of_row(c->w + channel * c->channel_stride, attn__least(n, LOOKED_AT), &sum, &count, &each);
+    c->kernel->exponents_of_row(c->w + channel * c->channel_stride, attn__least(n, LOOKED_AT), SIDE, &sum, &count,
+                                &each);
     conclude(1, &sum, &count, &each, &mean[channel], &most[channel]);
 }
 
@@ -118,8 +119,11 @@ static void cut_block(attn__correlating *k, const float *from, span s, int64_t b
 {
     const attn__correlation *c = k->c;
     int8_t *to = k->digits + at * ATTN__DIGITS * k->plane;
-    attn__digits_columns columns = {from, c->height * c->width, channels_of(k, block), s.end - s.begin,
-                                    k->spread_x ? k->spread_x + block * k->depth : NULL};
+    attn__digits_columns columns = {.x = from,
+                                    .ld = c->height * c->width,
+                                    .k = channels_of(k, block),
+                                    .n = s.end - s.begin,
+                                    .spread = k->spread_x ? k->spread_x + block * k->depth : NULL};
     attn__digits_scale scale = c->kernel->scale_block(&columns);
     for (int d = 0; d < ATTN__DIGITS; d++) {
         memset(to + d * k->plane, 0, (size_t)(s.begin * k->padded));
