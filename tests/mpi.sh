@@ -80,6 +80,21 @@ cmp -s apart/checkpoint.safetensors mixed/checkpoint.safetensors || fail "one ra
 "$attn" train translate $settings --seed 2 --out other > /dev/null
 python3 near.py one/model.safetensors other/model.safetensors 5e-5 > /dev/null 2>&1 && fail "nothing would be found"
 
+# ---- weights so large that ranks pack them for each other, from the second step of a start on: as one process does, and with
+# the bits of a run that was begun twice
+wide="--data phrasebook --num-hiddens 512 --ffn-num-hiddens 2048 --num-blks 1 --num-heads 4 --max-examples 100 --warmup 5
+      --rate 0.0005 --batch 48 --dropout 0.1 --threads 1 --quiet"
+# shellcheck disable=SC2086
+"$attn" train translate $wide --epochs 2 --out wide1 > /dev/null || fail "one process failed"
+# shellcheck disable=SC2086
+ranks 2 train translate $wide --epochs 2 --out wide2 > /dev/null 2> err.txt || fail "wide: $(cat err.txt)"
+same_losses wide1 wide2
+# shellcheck disable=SC2086
+ranks 2 train translate $wide --epochs 1 --out widecut > /dev/null 2> err.txt || fail "wide, begun: $(cat err.txt)"
+ranks 2 train translate --out widecut --resume --epochs 2 --threads 1 --quiet > /dev/null 2> err.txt ||
+    fail "wide, resumed: $(cat err.txt)"
+cmp -s wide2/checkpoint.safetensors widecut/checkpoint.safetensors || fail "wide: other bits if it is begun twice"
+
 # ---- more ranks than examples; layers that do not have the examples first; batch statistics
 small="--data phrasebook --num-hiddens 16 --max-examples 40 --warmup 5 --batch 2 --epochs 1 --threads 1 --quiet"
 # shellcheck disable=SC2086

@@ -18,6 +18,8 @@ void attn__exchange_begin(attn__exchange *e, attn_tape *tape)
         memcpy(e->still.items[i].tensor->data, x->data, attn__tensor_bytes(x));
     }
     e->open = true;
+    if (e->shared && e->ordered)
+        e->status = attn__exchange_pack(e);
 }
 
 /* Between operations.  Where sums need no messages to advance it is enough to listen now and then: to ask MPI whether

@@ -52,6 +52,12 @@ bool attn__exchange_next(attn__exchange *exchange, attn__exchange_piece *piece);
 /* When all ranks have taken their parts of the step, it is done, here as there.  Any error: nothing has changed. */
 attn_status attn__exchange_commit(attn__exchange *exchange);
 
+/* A parameter [out,in] as the products of m rows with it want it, if it was packed for this step (exchange_packed.c): `forward`,
+ * transposed, or for the gradient of the input.  NULL: it was not.  NULL is an exchange, too. */
+struct attn__packed;
+const struct attn__packed *attn__exchange_packed(attn__exchange *exchange, const attn_tensor *w, bool forward,
+                                                 int64_t m);
+
 /* For the tape.  After a node went backwards: */
 void attn__exchange_node(attn__exchange *exchange, attn_tape *tape, const attn__node *node);
 /* False (noted) if the step is to be left: another rank gave up, or this process is asked to stop. */

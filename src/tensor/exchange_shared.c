@@ -6,12 +6,13 @@
  *
  * Parameters and the optimiser's state are there twice, the old and the new in turns, and until all ranks have taken their
  * part of a step nothing that was is overwritten: a step that another rank's death cuts off is forgotten by not going over
- * to it.  Three counts of each rank, which only rise, are all that they wait for:
+ * to it.  Four counts of each rank, which only rise, are all that they wait for:
  *
  *   SENT     buckets whose gradients are final
  *   SUMMED   steps of which its part is added up: nobody reads the others' gradients of these any more, and it itself
  *            reads nothing older than the step before
  *   STEPPED  steps of which its part is taken
+ *   PACKED   steps for which its part of the parameters is there in digits
  */
 #include "tensor/exchange_inner.h"
 
@@ -22,12 +23,10 @@
 
 #include <string.h>
 
-enum { SENT, SUMMED, STEPPED, COUNTS };
-enum {
-    GRAIN = 4,
-    LINE = 16,
-    KEPT = 3
-}; /* blocks, elements, and arrays: a parameter and what the optimiser has for it */
+enum { SENT, SUMMED, STEPPED, PACKED, COUNTS };
+/* Blocks, elements, arrays: a parameter and what the optimiser has for it; second caches, beside which what is written goes
+ * past all of them: even where the third would hold it, fetching it costs a third of the optimiser's step. */
+enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {
     _Alignas(128) atomic_uint_least64_t count[COUNTS];
@@ -160,7 +159,7 @@ attn_status attn__shared_create(attn__exchange *e)
     s->size = attn_ranks_size(e->context);
     s->kept = (int)kept;
     s->past = attn__size_mul(2 * (size_t)kept, attn__size_mul((size_t)e->elements, sizeof(float))) >
-              attn__cache_sizes().l3 / 2;
+              FEW * attn__cache_sizes().l2;
     s->add = rows->run[ATTN__ROWS_ADD];
     s->square = rows->run[ATTN__ROWS_SQUARES];
     attn_status status = make_mapping(e, s);
@@ -262,6 +261,18 @@ static attn_status await(attn__exchange *e, int which, uint64_t count)
     attn_status status = attn__ranks_await(e->context, all_have, &a);
     e->waited += attn__seconds_since(began);
     return status;
+}
+
+attn_status attn__shared_packed(attn__exchange *e)
+{
+    tell(e->shared, PACKED, e->shared->steps + 1);
+    return await(e, PACKED, e->shared->steps + 1);
+}
+
+bool attn__shared_holds(const attn__exchange *e, const attn__slot *slot)
+{
+    int64_t at = e->buckets[slot->bucket].data - e->memory + slot->at;
+    return slot->parameter->data == array_at(e, 0, e->shared->steps, at);
 }
 
 void attn__shared_begin(attn__exchange *e)

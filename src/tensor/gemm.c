@@ -96,7 +96,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 {
     if (args->m == 0 || args->n == 0)
         return true;
-    attn_status status = attn__gemm_digits(tape, args, NULL);
+    attn_status status = attn__gemm_digits(tape, args, args->packed);
     return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
 }
 

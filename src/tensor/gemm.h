@@ -13,6 +13,15 @@
 
 #include "tensor/tensor.h"
 
+/* Weights [n,k] in the order in which the product reads them, oneDNN's or the matrix unit's, rounded to bf16 on the way
+ * if so wanted: for several products with the same ones.  hold.data NULL: none. */
+typedef struct attn__packed {
+    attn_dtype dtype;
+    int64_t n, k;
+    attn__hold hold;
+    bool digits; /* for the matrix unit, see gemm_digits.h; ... */
+    bool spread; /* ... its numbers are spread */
+} attn__packed;
 typedef struct attn__gemm_args {
     attn_dtype dtype; /* F32 or F64, of all arrays */
     bool transpose_a, transpose_b;
@@ -26,20 +35,12 @@ typedef struct attn__gemm_args {
     bool add;                   /* to C instead of overwriting it; then without activation */
     const void *bias;           /* [n]; NULL: none */
     attn_activation activation; /* applied to C */
+    const attn__packed *packed; /* all of op(B) in digits, or NULL */
 } attn__gemm_args;
 
 /* Uses the context's threads and the tape's pool for scratch memory.  False (noted) without memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args);
 
-/* Weights [n,k] in the order in which the product reads them, oneDNN's or the matrix unit's, rounded to bf16 on the way
- * if so wanted: for several products with the same ones.  hold.data NULL: none. */
-typedef struct attn__packed {
-    attn_dtype dtype;
-    int64_t n, k;
-    attn__hold hold;
-    bool digits; /* for the matrix unit, see gemm_digits.h; ... */
-    bool spread; /* ... its numbers are spread */
-} attn__packed;
 /* ATTN_MEMORY (noted), or ATTN_UNSUPPORTED (not noted) where neither is there, or oneDNN refuses, or, for the matrix
  * unit, a number is not finite and oneDNN is not there: then nothing is held. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,

@@ -172,10 +172,15 @@ static bool product_group(attn_tape *tape, attn__digits_product *p, int64_t long
 /* Beside the m n k of the product, B is packed at a cost of n k, A of m k, and C is stored at one of m n.  Measured, one
  * thread, against multiply-adds: 128 x 128 x 128 gains a tenth, 1280 x 256 x 64 a thirtieth, 1280 x 64 x 256 a quarter,
  * 64 x 512 x 512 three quarters; 96 x 96 x 96 loses a quarter. */
-static bool pays(const attn__gemm_args *g, bool packed)
+static bool pays(int64_t m, int64_t n, int64_t k)
 {
     const double most_cost = 1.0 / 48;
-    return packed || 1.0 / (double)g->m + 1.0 / (double)g->n + 1.0 / (double)g->k <= most_cost;
+    return 1.0 / (double)m + 1.0 / (double)n + 1.0 / (double)k <= most_cost;
+}
+
+bool attn__gemm_digits_takes(const attn_context *context, int64_t m, int64_t n, int64_t k)
+{
+    return attn__digits_for(context->isa) && m > 0 && n > 0 && k > 0 && pays(m, n, k);
 }
 
 /* B as it is packed, or how it will be. */
@@ -195,7 +200,8 @@ attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *g, const a
     attn__digits_product p = {.kernel = attn__digits_for(tape->context->isa),
                               .rows = attn__rows_for(false, tape->context->isa)};
     packed = packed && packed->hold.data ? packed : NULL;
-    if (!p.kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k == 0 || !pays(g, packed != NULL))
+    if (!p.kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k == 0 ||
+        (!packed && !pays(g->m, g->n, g->k)))
         return ATTN_UNSUPPORTED;
     divide(&p, threads, g->m);
     p.chunks = attn__gemm_digits_chunks(g->k);

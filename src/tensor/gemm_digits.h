@@ -14,6 +14,17 @@
  * gain: nothing is done then.  ATTN_MEMORY (noted): C is as it was, or has some columns done. */
 attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *args, const attn__packed *packed);
 
+/* Whether it takes a product of these sizes where B is not packed yet. */
+bool attn__gemm_digits_takes(const attn_context *context, int64_t m, int64_t n, int64_t k);
+
+/* B of `args` (n, k, b, ldb and transpose_b; f32, n > 0, k >= 1) as digits to memory of the caller's, on whole cache lines; how
+ * much that takes.  `copies`: memory for while they are made, where transpose_b is not set.  False: some number is not finite, and
+ * they are not to be used. */
+size_t attn__gemm_digits_packed_bytes(attn_context *context, const attn__gemm_args *args);
+size_t attn__gemm_digits_copies_bytes(const attn_context *context);
+bool attn__gemm_digits_pack_to(attn_context *context, const attn__gemm_args *args, float *copies, char *data,
+                               bool *spread);
+
 /* Weights [n,k] as digits, for products of any number of rows.  As attn__gemm_pack. */
 attn_status attn__gemm_digits_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed);

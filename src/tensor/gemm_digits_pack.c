@@ -255,25 +255,48 @@ void attn__gemm_digits_turn_a(const attn__digits_product *p, int64_t at, int64_t
 
 /* -------------------------------------------------------------------------------------------------- packed */
 
+/* A product of which only B is known. */
+static attn__digits_product product_of(attn_context *context, const attn__gemm_args *g)
+{
+    attn__digits_product p = {.g = g, .kernel = attn__digits_for(context->isa)};
+    p.chunks = attn__gemm_digits_chunks(g->k);
+    p.end = p.chunks.count;
+    return p;
+}
+
+size_t attn__gemm_digits_packed_bytes(attn_context *context, const attn__gemm_args *g)
+{
+    attn__digits_product p = product_of(context, g);
+    return attn__gemm_digits_lay_out_b(&p, g->n, p.end, NULL) + (size_t)attn__gemm_digits_pieces_of_b(g->n);
+}
+
+size_t attn__gemm_digits_copies_bytes(const attn_context *context)
+{
+    return (size_t)context->threads * ATTN__DIGITS_CHUNK * ATTN__DIGITS_COPIED * sizeof(float);
+}
+
+bool attn__gemm_digits_pack_to(attn_context *context, const attn__gemm_args *g, float *copies, char *data, bool *spread)
+{
+    attn__digits_product p = product_of(context, g);
+    p.copies = copies;
+    p.odd_b = (bool *)data + attn__gemm_digits_lay_out_b(&p, g->n, p.end, data);
+    attn__gemm_digits_spread(context->threads, g, &p);
+    *spread = p.b.spread;
+    return attn__gemm_digits_pack_b(context->threads, &p);
+}
+
 attn_status attn__gemm_digits_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed)
 {
     attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .n = n, .k = k, .b = b, .ldb = ldb};
-    attn__digits_product p = {.g = &args, .kernel = attn__digits_for(tape->context->isa)};
     *packed = (attn__packed){0};
-    if (!p.kernel || n == 0 || k < ATTN__DIGITS_LEAST)
+    if (!attn__digits_for(tape->context->isa) || n == 0 || k < ATTN__DIGITS_LEAST)
         return ATTN_UNSUPPORTED;
-    p.chunks = attn__gemm_digits_chunks(k);
-    p.end = p.chunks.count;
-    size_t size = attn__gemm_digits_lay_out_b(&p, n, p.end, NULL);
-    attn__hold hold = attn__scratch(tape, size + (size_t)attn__gemm_digits_pieces_of_b(n));
+    attn__hold hold = attn__scratch(tape, attn__gemm_digits_packed_bytes(tape->context, &args));
     if (!hold.data)
         return ATTN_MEMORY;
-    attn__gemm_digits_lay_out_b(&p, n, p.end, hold.data);
-    p.odd_b = (bool *)hold.data + size;
-    attn__gemm_digits_spread(tape->context->threads, &args, &p);
-    *packed = (attn__packed){ATTN_F32, n, k, hold, .digits = true, .spread = p.b.spread};
-    if (attn__gemm_digits_pack_b(tape->context->threads, &p))
+    *packed = (attn__packed){ATTN_F32, n, k, hold, .digits = true};
+    if (attn__gemm_digits_pack_to(tape->context, &args, NULL, hold.data, &packed->spread))
         return ATTN_OK;
     attn__gemm_unpack(packed);
     return ATTN_UNSUPPORTED;

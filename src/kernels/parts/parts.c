@@ -4,6 +4,8 @@
  */
 #include "kernels/parts/parts.h"
 
+#include "kernels/digits/digits.h"
+
 #include <math.h>
 #include <stddef.h>
 
@@ -16,11 +18,11 @@
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                                          \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),               \
+    __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),      \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#pragma GCC target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #endif
 
 #define PARTS_FN static inline __attribute__((always_inline))
@@ -186,12 +188,16 @@ static void run(const attn__parts_args *t)
 }
 
 #include "kernels/parts/parts_beside.h"
+#include "kernels/parts/parts_scores.h"
 
-static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside)
+static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count,
+                  const attn__parts_scores *scores, attn__aside aside)
 {
-    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32);
+    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32, scores != NULL);
     for (int i = 0; i < count; i++)
         multiply_all(&products[i], &beside.beside);
+    if (scores)
+        score_all(scores, &beside.beside);
     if (softmax)
         finish_weighing(&beside);
 }

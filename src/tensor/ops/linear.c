@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * y = activation(x w^T + b). */
+#include "tensor/exchange.h"
 #include "tensor/gemm.h"
 #include "tensor/op.h"
 
@@ -18,6 +19,7 @@ static void products_backward(attn_tape *tape, attn__node *node, const void *dy,
     attn_tensor *x = node->x[X], *w = node->x[W];
     int64_t out = w->shape[0], in = w->shape[1];
     attn__target dx = attn__grad_target(tape, x);
+    const attn__packed *packed = dx.data ? attn__exchange_packed(tape->exchange, w, false, rows) : NULL;
     if (dx.data)
         tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
                                                              .m = rows,
@@ -29,7 +31,8 @@ static void products_backward(attn_tape *tape, attn__node *node, const void *dy,
                                                              .ldb = in,
                                                              .c = dx.data,
                                                              .ldc = in,
-                                                             .add = dx.add});
+                                                             .add = dx.add,
+                                                             .packed = packed});
     attn__target dw = attn__grad_target(tape, w);
     if (dw.data)
         tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
@@ -113,7 +116,8 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                             .c = input.data ? input.data : y->data,
                             .ldc = out,
                             .bias = b ? b->data : NULL,
-                            .activation = input.data ? ATTN_IDENTITY : activation};
+                            .activation = input.data ? ATTN_IDENTITY : activation,
+                            .packed = attn__exchange_packed(tape->exchange, w, true, attn__row_count(x))};
     if (!attn__gemm(tape, &args))
         return false;
     if (input.data) {
