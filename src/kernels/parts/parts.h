@@ -56,9 +56,7 @@ typedef struct attn__parts_args {
     attn__parts_side a, b;
     float *c;
     int64_t ldc;
-    bool accumulate;                  /* the sum begins with what is in C */
-    const int64_t *a_steps, *b_steps; /* where each step begins; NULL: `step` apart */
-    const float *bias;                /* the sums of each row begin with its number; NULL: they do not */
+    bool accumulate; /* the sum begins with what is in C */
 } attn__parts_args;
 
 /* Rows of numbers of the caller, to become tiles. */
