@@ -199,7 +199,7 @@ ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *
  * lie.  x [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 /* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
- * (else ATTN_SHAPE); the other axes keep their order. */
+ * (else ATTN_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
                                           attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
