@@ -231,33 +231,6 @@ static void NAME(add_channels)(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Some sums beside each other, or each addition waits for the one before. */
-static double NAME(sum)(const REAL *x, int64_t n)
-{
-    enum { BESIDE = 8 };
-    double sums[BESIDE] = {0}, sum = 0;
-    int64_t i = 0;
-    for (; i + BESIDE <= n; i += BESIDE)
-        for (int j = 0; j < BESIDE; j++)
-            sums[j] += (double)x[i + j];
-    for (; i < n; i++)
-        sum += (double)x[i];
-    for (int j = 0; j < BESIDE; j++)
-        sum += sums[j];
-    return sum;
-}
-
-static void NAME(sum_channels)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    for (int64_t c = begin; c < end; c++) {
-        double sum = 0;
-        for (int64_t b = 0; b < a->batch; b++)
-            sum += NAME(sum)((const REAL *)a->x + (b * a->channels + c) * a->plane, a->plane);
-        ((REAL *)a->y3)[c] = (REAL)sum + (a->add3 ? ((REAL *)a->y3)[c] : 0);
-    }
-}
-
 static const attn__image_loops NAME(loops) = {
     .unfold = NAME(unfold),
     .fold = NAME(fold),
@@ -270,7 +243,6 @@ static const attn__image_loops NAME(loops) = {
     .normalise_sums = NAME(normalise_sums),
     .normalise_backward = NAME(normalise_backward),
     .add_channels = NAME(add_channels),
-    .sum_channels = NAME(sum_channels),
 };
 
 #undef FOR_TAPS_INSIDE

@@ -195,33 +195,33 @@ DIGITS_FN void load_first(const int8_t *a, const int8_t *b, strides s)
     _tile_loadd(5, a + s.digit, s.row);
 }
 
+DIGITS_FN attn__digits_square square_of(const attn__digits_args *t, int64_t m)
+{
+    int64_t row = m * SIDE;
+    return (attn__digits_square){.a = t->a + m * t->block,
+                                 .b = t->b,
+                                 .row_unit = t->row_unit + row,
+                                 .column_unit = t->column_unit,
+                                 .fine = t->fine ? t->fine + row : NULL,
+                                 .all_fine = t->all_fine,
+                                 .before = t->before ? t->before + row * t->before_ld : NULL,
+                                 .before_ld = t->before_ld,
+                                 .to = t->to + row * t->ld,
+                                 .odd = t->odd ? t->odd + m * t->odd_step : NULL};
+}
+
 static void run(const attn__digits_args *t, attn__digits_state *state, attn__digits_beside *beside)
 {
     const strides packed = {ROW, TILE, STEP};
-    attn__digits_square square = {.a = t->a,
-                                  .b = t->b,
-                                  .row_unit = t->row_unit,
-                                  .column_unit = t->column_unit,
-                                  .fine = t->fine,
-                                  .all_fine = t->all_fine,
-                                  .before = t->before,
-                                  .before_ld = t->before_ld,
-                                  .to = t->to,
-                                  .odd = t->odd};
     if (!state->loaded)
         load_first(t->a, t->b, packed);
     attn__digits_rest rest = state->rest;
     const int8_t *after_a = t->next_a ? t->next_a : t->a, *after_b = t->next_b ? t->next_b : t->b;
     for (int64_t m = 0; m < t->m; m++) {
         bool more = m + 1 < t->m;
+        attn__digits_square square = square_of(t, m);
         run_square(&square, t->steps, more ? square.a + t->block : after_a, more ? t->b : after_b, packed, t->ld, state,
                    &rest, beside);
-        square.a += t->block;
-        square.row_unit += SIDE;
-        square.fine += t->fine ? SIDE : 0;
-        square.before += t->before ? SIDE * t->before_ld : 0;
-        square.to += SIDE * t->ld;
-        square.odd += t->odd ? t->odd_step : 0;
     }
     state->rest = rest;
     state->loaded = t->next_a != NULL;

@@ -139,4 +139,27 @@ static void backward(const attn__planes_args *a)
         backward_columns(a, i, 1, (int)(a->n - i));
 }
 
-const attn__planes_kernel VF_NAME(attn__planes) = {VF_ISA, forward, backward};
+static double sum(const float *x, int64_t n)
+{
+    enum { RUN = 8, COLUMNS = BESIDE * VF_LANES };
+    double all = 0;
+    int64_t i = 0;
+    for (; i + RUN * COLUMNS <= n; i += RUN * COLUMNS) {
+        columns s = load_columns(x + i, BESIDE, 0);
+        for (int64_t r = 1; r < RUN; r++) {
+            columns more = load_columns(x + i + r * COLUMNS, BESIDE, 0);
+            VF_UNROLL
+            for (int j = 0; j < BESIDE; j++)
+                s.v[j] = vf_add(s.v[j], more.v[j]);
+        }
+        all += (double)vf_sum(vf_add(vf_add(s.v[0], s.v[1]), vf_add(s.v[2], s.v[3])));
+    }
+    vf rest = vf_zero();
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        rest = vf_add(rest, vf_load(x + i));
+    if (i < n)
+        rest = vf_add(rest, vf_load_part(x + i, (int)(n - i)));
+    return all + (double)vf_sum(rest);
+}
+
+const attn__planes_kernel VF_NAME(attn__planes) = {VF_ISA, forward, backward, sum};

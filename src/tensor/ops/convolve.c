@@ -182,8 +182,7 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
                              .plane = attn__volume(d->grid.out),
                              .add3 = db.add};
     if (db.data)
-        attn__parallel_range(tape->context->threads, args.channels, 1,
-                             attn__image_loops_for(node->y->dtype == ATTN_F64)->sum_channels, &args);
+        attn__sum_channels(tape->context, node->y->dtype, &args);
 }
 
 static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const char *why)

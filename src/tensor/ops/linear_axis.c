@@ -89,8 +89,7 @@ static void linear_axis_backward(attn_tape *tape, attn__node *node)
     args.y3 = db.data;
     args.add3 = db.add;
     if (db.data)
-        attn__parallel_range(tape->context->threads, d->out, 1,
-                             attn__image_loops_for(node->y->dtype == ATTN_F64)->sum_channels, &args);
+        attn__sum_channels(tape->context, node->y->dtype, &args);
 }
 
 static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const attn_tensor *w, const attn_tensor *b,
