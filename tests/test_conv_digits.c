@@ -218,14 +218,15 @@ static void kernels_too_wide_for_integers_go_another_way(void **state)
     attn__rng rng = {.seed = 9};
     for (int i = 0; i < 4; i++) {
         int64_t width = i < 2 ? 500 : 1100;
-        sample s = make(&rng, &(shape){1, 64, 64, 1, width + 15, {1, width}, {0, 0}},
+        sample s = make(&rng, &(shape){1, 64, 32, 1, width + 15, {1, width}, {0, 0}},
                         i % 2 ? ATTN__CONV_INPUT : ATTN__CONV_FORWARD);
         for (int array = 0; array < BIAS; array++)
             for (int64_t j = 0; j < s.count[array]; j++)
                 s.data[array][j] = 1.9921f;
         float *got = result_with(&s, 1);
         assert_int_equal(got != NULL, i < 2);
-        solve(&s);
+        if (got)
+            solve(&s);
         assert_near(&s, got, 1, i);
         free(got);
         drop(&s);
