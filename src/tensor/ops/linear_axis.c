@@ -92,6 +92,12 @@ static void linear_axis_backward(attn_tape *tape, attn__node *node)
         attn__sum_channels(tape->context, node->y->dtype, &args);
 }
 
+/* By which a caller knows it. */
+static const char *name_of(int from, int to)
+{
+    return from == to ? "linear_axis" : "linear_between";
+}
+
 static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const attn_tensor *w, const attn_tensor *b,
                  axis_detail *d)
 {
@@ -107,7 +113,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const 
         d->out = w->shape[0];
         return true;
     }
-    attn__op_shape_error(tape, "linear_axis: x %s with axis %d, w %s, b %s; wanted [out,in], [out]",
+    attn__op_shape_error(tape, "%s: x %s with axis %d, w %s, b %s; wanted [out,in], [out]", name_of(axis, to),
                          attn__shape_text(x, tx), axis, attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
     return false;
 }
@@ -145,27 +151,23 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
 /* x's shape with `out` channels at another axis. */
 static void shape_of(const attn_tensor *x, int from, int to, int64_t out, int64_t shape[ATTN_MAX_RANK])
 {
-    int64_t others[ATTN_MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < x->rank; i++)
-        if (i != from)
-            others[n++] = x->shape[i];
-    n = 0;
-    for (int i = 0; i < x->rank; i++)
-        shape[i] = i == to ? out : others[n++];
+    for (int i = 0; i < x->rank; i++) {
+        int other = i > to ? i - 1 : i; /* of those that stay, in their order */
+        shape[i] = i == to ? out : x->shape[other >= from ? other + 1 : other];
+    }
 }
 
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
 {
     axis_detail d;
-    if (!attn__op_accepts(tape, "linear_axis", b ? 3 : 2, x, w, b) ||
-        (from = attn__op_axis(tape, "linear_axis", x, from)) < 0 ||
-        (to = attn__op_axis(tape, "linear_axis", x, to)) < 0)
+    const char *name = name_of(from, to);
+    if (!attn__op_accepts(tape, name, b ? 3 : 2, x, w, b) || (from = attn__op_axis(tape, name, x, from)) < 0 ||
+        (to = attn__op_axis(tape, name, x, to)) < 0)
         return NULL;
     if (from == to && from == x->rank - 1)
         return attn_linear(tape, x, w, b, ATTN_IDENTITY);
     if (from != to && from != x->rank - 1 && to != x->rank - 1)
-        return attn__op_shape_error(tape, "linear_axis: from axis %d to %d, and neither is the last one", from, to);
+        return attn__op_shape_error(tape, "linear_between: from axis %d to %d, and neither is the last one", from, to);
     if (!plan(tape, x, from, to, w, b, &d))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];
