@@ -150,11 +150,43 @@ static void what_is_not_finite_takes_the_other_way(void **state)
     }
 }
 
+/* Row 37 of the operand as it is, but for one number; or all of it the same. */
+static void set_row(sample *s, int operand, int64_t dim, float number, bool all)
+{
+    for (int64_t c = all ? 0 : 5; c < (all ? dim : 6); c++)
+        s->data[operand][37 * dim + c] = number;
+}
+
+/* Queries and keys of which one row is all zeros, too small or too large for digits, or has one number that dwarfs its
+ * others; one block of keys, and several. */
+static void rows_that_digits_cannot_hold_take_parts(void **state)
+{
+    (void)state;
+    need_the_unit();
+    static const float single[] = {60, -60, 0x1p-130f, INFINITY, NAN}, whole[] = {0, 1e-42f, 1e-30f, 0x1p-61f};
+    static const int64_t sizes[][3] = {{262, 197, 64}, {262, 200, 48}, {130, 530, 130}};
+    enum { SINGLE = sizeof single / sizeof *single, WHOLE = sizeof whole / sizeof *whole };
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        for (int i = 0; i < 2 * (SINGLE + WHOLE); i++) {
+            int operand = i % 2, which = i / 2;
+            sample s = make_sample(sizes[n][0], sizes[n][1], sizes[n][2]);
+            set_row(&s, operand, sizes[n][2], which < SINGLE ? single[which] : whole[which - SINGLE], which >= SINGLE);
+            check(&s);
+            if (operand == 1) {
+                s.mask[37] = 0; /* behind a mask */
+                check(&s);
+            }
+            free_sample(&s);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(odd_sizes_agree),
         cmocka_unit_test(what_is_not_finite_takes_the_other_way),
+        cmocka_unit_test(rows_that_digits_cannot_hold_take_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

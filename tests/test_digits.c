@@ -358,7 +358,7 @@ static void all_divisions_agree(void **state)
             multiply(kernel, &o, &(target){.to = two, .ld = columns_of(&o)}, &d);
             assert_memory_equal(one, two, (size_t)count * sizeof *two);
             if (d.beside)
-                look_at_count(&some, o.squares * o.blocks * steps * ATTN__DIGITS_CALLS);
+                look_at_count(&some, o.squares * o.blocks * steps);
         }
         free_floats(one, count);
         free_floats(two, count);

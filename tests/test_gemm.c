@@ -195,6 +195,28 @@ static void products_are_sums(void **state)
     }
 }
 
+/* Few rows of C beside B transposed, as where channels come first: alone or added, with space between the rows. */
+static void few_rows_of_a_transposed_b(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{64, 1024, 64}, {64, 64, 1024}, {128, 64, 77},  {33, 133, 32},
+                                       {32, 128, 40},  {40, 39, 300},  {127, 509, 33}, {31, 200, 64}};
+    for (int threads = 1; threads <= 3; threads++) {
+        world w = make_world(NULL, threads);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            for (int kind = 0; kind < 8; kind++) {
+                product p = {.m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2]};
+                p.ta = kind & 1;
+                p.tb = true;
+                p.add = kind & 2;
+                p.apart = kind & 4 ? 3 : 0;
+                try_product(w, &p, false);
+            }
+        }
+        end_world(w);
+    }
+}
+
 /* More columns, and more of k, than the matrix unit's product packs at once. */
 static void large_products_are_sums(void **state)
 {
@@ -538,6 +560,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_sums),
+        cmocka_unit_test(few_rows_of_a_transposed_b),
         cmocka_unit_test(large_products_are_sums),
         cmocka_unit_test(bits_depend_on_nothing_else),
         cmocka_unit_test(many_packed_columns),

@@ -43,6 +43,28 @@ static void gradients_along_an_axis(void **state)
     gradcheck(2, build_norm, &(axis_case){1, ATTN_NORM_DEVIATION}, 3, IN({4, {2, 3, 11, 13}}, {1, {3}}, {1, {3}}));
 }
 
+typedef struct axes {
+    int from, to;
+} axes;
+
+static attn_tensor *build_between(attn_tape *t, tensors in, const void *user)
+{
+    const axes *a = user;
+    return attn_linear_between(t, in[0], a->from, a->to, in[1], in[2]);
+}
+
+static const axes moves[] = {{0, 2}, {1, 2}, {1, -1}, {2, 0}, {2, 1}, {-1, 1}, {1, 1}, {2, 2}};
+enum { MOVES = sizeof moves / sizeof *moves };
+
+static void gradients_between_axes(void **state)
+{
+    (void)state;
+    const int64_t shape[3] = {3, 4, 5};
+    for (int i = 0; i < MOVES; i++)
+        gradcheck(2, build_between, &moves[i], 3,
+                  IN({3, {3, 4, 5}}, {2, {7, shape[(moves[i].from + 3) % 3]}}, {1, {7}}));
+}
+
 typedef struct resize_case {
     int axis;
     int64_t n;
@@ -105,6 +127,31 @@ static void lengths_are_interpolated_between_pixels(void **state)
     end(w);
 }
 
+/* Along its axis first, its numbers moved then. */
+static void channels_move_between_axes(void **state)
+{
+    (void)state;
+    world w = begin(false);
+    const int64_t shape[3] = {3, 4, 5};
+    attn_tensor *x = test_random(w.t, ATTN_F32, 3, shape, 1), *b = test_random(w.t, ATTN_F32, 1, (int64_t[]){7}, 2);
+    for (int i = 0; i < MOVES; i++) {
+        int from = (moves[i].from + 3) % 3, to = (moves[i].to + 3) % 3, order[3], n = 0;
+        attn_tensor *v = test_random(w.t, ATTN_F32, 2, (int64_t[]){7, shape[from]}, 3);
+        attn_tensor *there = attn_linear_axis(w.t, x, from, v, b), *y = attn_linear_between(w.t, x, from, to, v, b);
+        for (int j = 0; j < 3; j++) {
+            n += n == from;
+            order[j] = j == to ? from : n++;
+        }
+        there = attn_permute(w.t, there, order);
+        assert_int_equal(attn_tensor_size(y), attn_tensor_size(there));
+        for (int j = 0; j < 3; j++)
+            assert_int_equal(attn_tensor_dim(y, j), attn_tensor_dim(there, j));
+        for (int64_t j = 0; j < attn_tensor_size(y); j++)
+            assert_true(fabs(test_at(y, j) - test_at(there, j)) <= 1e-6);
+    }
+    end(w);
+}
+
 /* Equal channels have no deviation: the original's gradient is not a number there, ours leaves that term out. */
 static void equal_channels_have_finite_gradients(void **state)
 {
@@ -137,6 +184,39 @@ static void equal_channels_have_finite_gradients(void **state)
     }
 }
 
+/* The same norm in double: forward and gradients, for positions of all remainders. */
+static void single_precision_is_that_of_double(void **state)
+{
+    (void)state;
+    for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
+        attn_tensor *y[2], *x[2], *gain[2];
+        world w[2] = {begin(true), begin(true)};
+        attn_norm kind = inner % 3 ? ATTN_NORM_VARIANCE : ATTN_NORM_DEVIATION;
+        for (int i = 0; i < 2; i++) {
+            attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
+            x[i] = test_random(w[i].t, dtype, 3, (int64_t[]){2, 13, inner}, 1);
+            gain[i] = test_random(w[i].t, dtype, 1, (int64_t[]){13}, 2);
+            attn_tensor_set_needs_grad(x[i], true);
+            attn_tensor_set_needs_grad(gain[i], true);
+            y[i] = attn_channel_norm(w[i].t, x[i], 1, gain[i], gain[i], 1e-5, kind);
+            attn_tensor *again = attn_channel_norm(w[i].t, x[i], 1, gain[i], gain[i], 1e-3, kind);
+            attn_tensor *weighted = attn_mul(w[i].t, attn_add(w[i].t, y[i], again), y[i]);
+            assert_int_equal(
+                attn_backward_from(w[i].t, weighted, test_random(w[i].t, dtype, 3, (int64_t[]){2, 13, inner}, 3)),
+                ATTN_OK);
+        }
+        for (int64_t j = 0; j < 26 * inner; j++) {
+            assert_true(fabs(test_at(y[0], j) - test_at(y[1], j)) <= 1e-5);
+            assert_true(fabs(test_at(attn_tensor_grad(x[0]), j) - test_at(attn_tensor_grad(x[1]), j)) <= 2e-4);
+        }
+        for (int64_t j = 0; j < 13; j++)
+            assert_true(fabs(test_at(attn_tensor_grad(gain[0]), j) - test_at(attn_tensor_grad(gain[1]), j)) <=
+                        1e-4 * (double)inner + 1e-4);
+        end(w[0]);
+        end(w[1]);
+    }
+}
+
 static void what_does_not_fit_is_said(void **state)
 {
     (void)state;
@@ -149,11 +229,12 @@ static void what_does_not_fit_is_said(void **state)
     } cases[] = {
         {attn_channel_norm(w.t, x, 1, v, v, 0, ATTN_NORM_VARIANCE), "channel_norm: x [2,3,4], axis 1"},
         {(attn_context_clear(w.c), attn_linear_axis(w.t, x, 1, v, NULL)), "linear_axis: x [2,3,4] with axis 1, w [4]"},
+        {(attn_context_clear(w.c), attn_linear_between(w.t, x, 0, 1, v, NULL)), "linear_axis: from axis 0 to 1"},
         {(attn_context_clear(w.c), attn_resize(w.t, x, 1, 0, ATTN_LINEAR)), "resize: axis 1 of length 3"},
         {(attn_context_clear(w.c), attn_resize(w.t, x, 3, 2, ATTN_LINEAR)), "resize: axis 3 of a tensor of rank 3"},
     };
-    assert_non_null(strstr(attn_context_error(w.c), cases[3].said)); /* the last one stands */
-    for (int i = 0; i < 4; i++)
+    assert_non_null(strstr(attn_context_error(w.c), cases[4].said)); /* the last one stands */
+    for (int i = 0; i < 5; i++)
         assert_null(cases[i].result);
     end(w);
 }
@@ -308,9 +389,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_along_an_axis),
+        cmocka_unit_test(gradients_between_axes),
+        cmocka_unit_test(channels_move_between_axes),
         cmocka_unit_test(gradients_of_other_lengths),
         cmocka_unit_test(lengths_are_interpolated_between_pixels),
         cmocka_unit_test(equal_channels_have_finite_gradients),
+        cmocka_unit_test(single_precision_is_that_of_double),
         cmocka_unit_test(what_does_not_fit_is_said),
         cmocka_unit_test(attention_along_any_axis_moves_nothing),
         cmocka_unit_test(rows_and_columns_of_alignments_move_nothing),

@@ -198,6 +198,9 @@ ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *
 /* The same along any axis of x, which becomes w's first length: for images with their channels first, where they
  * lie.  x [...,in,...] -> [...,out,...], w [in,out]. */
 ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
+/* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same. */
+ATTN_API attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
+                                          attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
 ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
 /* y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]); ids I32 of any shape [..., period];

@@ -65,8 +65,8 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
 }
 
 /* Keys and values lie in one array with twice the channels, so whatever stands before the channels is twice as far
- * apart.  `block` is how many elements the channels and all behind them take; strides of one head's channels or of what
- * stands behind the channels are smaller, and that of a single head is not used. */
+ * apart.  `block` is how many channels there are; strides of one head's are smaller, and that of a single head is not
+ * used. */
 static void widen(attn_problem *problem, int64_t block)
 {
     for (int i = 0; i < problem->ndims; i++) {
@@ -80,21 +80,24 @@ static void widen(attn_problem *problem, int64_t block)
     }
 }
 
+/* Between its projections the channels are last, so that those of a head are adjacent. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
                                          int channel_axis)
 {
-    attn_tensor *q = attn_linear_axis(tape, x, channel_axis, layer->to_q.weight, NULL);
-    attn_tensor *both = attn_linear_axis(tape, x, channel_axis, layer->to_kv.weight, NULL);
+    attn_tensor *q = attn_linear_between(tape, x, channel_axis, -1, layer->to_q.weight, NULL);
+    attn_tensor *both = attn_linear_between(tape, x, channel_axis, -1, layer->to_kv.weight, NULL);
     if (!q || !both) {
         return NULL;
     }
     int rank = attn_tensor_rank(q);
-    int64_t block = 1;
-    for (int i = channel_axis; i < rank; i++) {
-        block *= attn_tensor_dim(q, i);
-    }
-    attn_axis description = {.rank = rank, .axis = axis, .channel_axis = channel_axis, .heads = layer->heads};
-    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, block}, .rank = rank};
+    int64_t hidden = attn_tensor_dim(q, rank - 1);
+    attn_axis description = {.rank = rank,
+                             .axis = axis > channel_axis    ? axis - 1
+                                     : axis == channel_axis ? rank - 1
+                                                            : axis,
+                             .channel_axis = rank - 1,
+                             .heads = layer->heads};
+    attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = rank};
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
@@ -102,7 +105,7 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
                    "self-attention along axis %d of %d, channels at axis %d: not possible", axis, rank, channel_axis);
         return NULL;
     }
-    widen(&a.problem, block);
+    widen(&a.problem, hidden);
     a.problem.dtype = attn_tensor_dtype(q);
-    return attn_linear_axis(tape, attn_attend(tape, &a), channel_axis, layer->to_out.weight, layer->to_out.bias);
+    return attn_linear_between(tape, attn_attend(tape, &a), -1, channel_axis, layer->to_out.weight, layer->to_out.bias);
 }

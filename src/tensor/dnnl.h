@@ -9,7 +9,7 @@
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 
-/* oneDNN takes OpenMP's number of threads, which is set for a call only; returns what it was. */
+/* oneDNN takes OpenMP's number of threads, which is set for a call only; returns what it was.  Before a call and after. */
 int attn__dnnl_use_threads(int threads);
 
 /* The rows of the product that were done: all, or fewer where oneDNN refuses. */

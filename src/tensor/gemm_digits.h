@@ -29,4 +29,8 @@ bool attn__gemm_digits_pack_to(attn_context *context, const attn__gemm_args *arg
 attn_status attn__gemm_digits_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed);
 
+/* From the exponents that B's numbers for each of n k have on average and at most (NaN: they have none): what A is
+ * multiplied by, and B.  Whether that is anything but 1. */
+bool attn__gemm_digits_spread_of(int64_t n, float *mean_to_a, float *most_to_b);
+
 #endif

@@ -249,8 +249,7 @@ static void spread_packing(worker *w)
     int64_t parts = 0;
     for (int64_t c = w->next.chunk; c < w->next.end; c++)
         parts += 1 + attn__pieces(k_of(p, c + 1) - k_of(p, c), CUT);
-    w->pack =
-        chore_of(w->next.rows * parts, ATTN__DIGITS_CALLS * steps * attn__pieces(w->now.height, SIDE) * p->panels);
+    w->pack = chore_of(w->next.rows * parts, steps * attn__pieces(w->now.height, SIDE) * p->panels);
 }
 
 /* [height][WIDTH] of the group of this panel. */
@@ -313,7 +312,7 @@ static void begin_storing(worker *w, int64_t group)
     w->group = (storing){sums_of(w), w->now.row, column, w->now.height, attn__least(p->g->n - column, WIDTH), 0, 0};
     int64_t steps = attn__pieces(k_of(p, w->now.end) - k_of(p, w->now.chunk), DEPTH);
     w->store = chore_of(w->now.height * attn__pieces(w->group.width, STORED),
-                        ATTN__DIGITS_CALLS * steps * attn__pieces(w->now.height, SIDE) * GROUP);
+                        steps * attn__pieces(w->now.height, SIDE) * GROUP);
     w->turn ^= 1;
 }
 

@@ -78,22 +78,28 @@ static float spread_of(float below)
     return below < EACH ? 1.0f : ldexpf(1.0f, (int)fminf(below / EACH, MOST) * EACH);
 }
 
-void attn__gemm_digits_spread(int threads, const attn__gemm_args *g, attn__digits_product *p)
+bool attn__gemm_digits_spread_of(int64_t n, float *mean, float *most)
 {
-    float *mean = p->b.spread_a, *most = p->b.spread_b, top = -INFINITY, top_most = -INFINITY;
-    p->g = g;
-    attn__parallel_items(threads, attn__pieces(g->k, PACKED_AT_ONCE), look_at_b, p);
-    for (int64_t k = 0; k < g->k; k++) {
+    float top = -INFINITY, top_most = -INFINITY;
+    bool some = false;
+    for (int64_t k = 0; k < n; k++) {
         top = fmaxf(top, mean[k]); /* NaN, where there is none, changes nothing */
         top_most = fmaxf(top_most, most[k]);
     }
-    p->b.spread = false;
-    for (int64_t k = 0; k < g->k; k++) {
+    for (int64_t k = 0; k < n; k++) {
         float spread = isnan(mean[k]) ? 1.0f : spread_of(fminf(top - mean[k], top_most - most[k]));
-        p->b.spread = p->b.spread || spread != 1.0f;
-        p->b.spread_b[k] = spread;
-        p->b.spread_a[k] = 1.0f / spread;
+        some = some || spread != 1.0f;
+        most[k] = spread;
+        mean[k] = 1.0f / spread;
     }
+    return some;
+}
+
+void attn__gemm_digits_spread(int threads, const attn__gemm_args *g, attn__digits_product *p)
+{
+    p->g = g;
+    attn__parallel_items(threads, attn__pieces(g->k, PACKED_AT_ONCE), look_at_b, p);
+    p->b.spread = attn__gemm_digits_spread_of(g->k, p->b.spread_a, p->b.spread_b);
 }
 
 /* ------------------------------------------------------------------------------------------------------- B */

@@ -2,6 +2,10 @@
  * The loops of image.h, compiled twice. */
 #include "tensor/image.h"
 
+#include "base/context.h"
+#include "base/parallel.h"
+#include "kernels/planes/planes.h"
+
 #include <string.h>
 
 int64_t attn__volume(const int64_t size[3])
@@ -22,4 +26,44 @@ int64_t attn__volume(const int64_t size[3])
 const attn__image_loops *attn__image_loops_for(bool is_double)
 {
     return is_double ? &loops_double : &loops_float;
+}
+
+typedef struct sum_job {
+    const attn__image_args *args;
+    const attn__planes_kernel *kernel; /* of f32; NULL: f64 */
+} sum_job;
+
+static double sum_of_plane(const sum_job *job, int64_t plane)
+{
+    enum { FEW = 16 }; /* not worth a call */
+    int64_t n = job->args->plane, first = plane * n;
+    const float *x = job->args->x;
+    const double *wide = job->args->x;
+    double sum = 0;
+    if (job->kernel && n >= FEW)
+        return job->kernel->sum(x + first, n);
+    for (int64_t i = 0; i < n; i++)
+        sum += job->kernel ? (double)x[first + i] : wide[first + i];
+    return sum;
+}
+
+static void sum_some(void *user, int64_t begin, int64_t end)
+{
+    const sum_job *job = user;
+    const attn__image_args *a = job->args;
+    for (int64_t c = begin; c < end; c++) {
+        double sum = 0;
+        for (int64_t b = 0; b < a->batch; b++)
+            sum += sum_of_plane(job, b * a->channels + c);
+        if (job->kernel)
+            ((float *)a->y3)[c] = (float)sum + (a->add3 ? ((float *)a->y3)[c] : 0);
+        else
+            ((double *)a->y3)[c] = sum + (a->add3 ? ((double *)a->y3)[c] : 0);
+    }
+}
+
+void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__image_args *args)
+{
+    sum_job job = {args, dtype == ATTN_F64 ? NULL : attn__planes_for(context->isa)};
+    attn__parallel_range(context->threads, args->channels, 1, sum_some, &job);
 }

@@ -6,6 +6,8 @@
 #ifndef ATTN_TENSOR_IMAGE_H
 #define ATTN_TENSOR_IMAGE_H
 
+#include "tensor/tensor.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -46,9 +48,11 @@ typedef struct attn__image_loops {
     /* channels: x = gradient, x2 = input; y = its gradient, by sums */
     void (*normalise_backward)(void *args, int64_t begin, int64_t end);
     void (*add_channels)(void *args, int64_t begin, int64_t end); /* channels: y [batch, channels, plane] += bias */
-    void (*sum_channels)(void *args, int64_t begin, int64_t end); /* channels: y3 (+)= sum of x */
 } attn__image_loops;
 
 const attn__image_loops *attn__image_loops_for(bool is_double);
+
+/* y3 (+)= the sum of x [batch, channels, plane] over all but channels, f32 or f64, by the context's threads. */
+void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__image_args *args);
 
 #endif

@@ -231,20 +231,6 @@ static void NAME(add_channels)(void *user, int64_t begin, int64_t end)
     }
 }
 
-static void NAME(sum_channels)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    for (int64_t c = begin; c < end; c++) {
-        double sum = 0;
-        for (int64_t b = 0; b < a->batch; b++) {
-            const REAL *x = (const REAL *)a->x + (b * a->channels + c) * a->plane;
-            for (int64_t i = 0; i < a->plane; i++)
-                sum += (double)x[i];
-        }
-        ((REAL *)a->y3)[c] = (REAL)sum + (a->add3 ? ((REAL *)a->y3)[c] : 0);
-    }
-}
-
 static const attn__image_loops NAME(loops) = {
     .unfold = NAME(unfold),
     .fold = NAME(fold),
@@ -257,7 +243,6 @@ static const attn__image_loops NAME(loops) = {
     .normalise_sums = NAME(normalise_sums),
     .normalise_backward = NAME(normalise_backward),
     .add_channels = NAME(add_channels),
-    .sum_channels = NAME(sum_channels),
 };
 
 #undef FOR_TAPS_INSIDE

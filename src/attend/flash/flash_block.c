@@ -321,11 +321,11 @@ static int64_t portions(const attn__flash *f, int64_t keys)
 
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
-    attn__flash_keys b = {at, keys, keys, false, false};
+    attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
     attn__flash_look_ahead(t, at, keys,
-                           t->subtiles * (b.parts ? attn__flash_parts_portions(t, keys) : portions(t->flash, keys)));
+                           t->subtiles * (b.parts ? attn__flash_parts_portions(t, &b) : portions(t->flash, keys)));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)

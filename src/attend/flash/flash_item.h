@@ -31,7 +31,8 @@ typedef struct attn__flash_item {
     int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
     int64_t subtiles;
     int64_t k_base, v_base;         /* the batch item's part of the offsets */
-    bool q_ready, q_finite;         /* t->s.q is filled; in parts, all queries are finite */
+    bool q_ready;                   /* t->s.q is filled */
+    bool q_digits, q_cut, q_finite; /* all queries are in digits; in parts, so far as they are finite; they are */
     int64_t key_begin, key_end;     /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
@@ -47,6 +48,7 @@ typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* keys in the panels, of which `keys` are looked at */
     bool parts;     /* in the matrix unit */
+    bool digits;    /* its keys are in digits */
     bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
@@ -75,18 +77,18 @@ bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__fla
 /* Queries as rows of lanes, unless they are there already. */
 void attn__flash_gather_queries(attn__flash_item *t);
 
-/* In the matrix unit (flash_parts.c): queries to tiles, false if any is not finite, which three parts cannot hold; */
+/* In the matrix unit (flash_parts.c): queries to tiles; */
 void attn__flash_parts_queries(attn__flash_item *t);
 /* keys and values to tiles, returns whether the values are finite and sets b->parts; */
 bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b);
-/* scores to t->s.s, of bf16 without the scale; */
+/* scores to t->s.s, of bf16 and of digits without the scale; */
 void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* multiplied by the scale, where it is not in the queries; */
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* and the rest of what a subtile does with a block of keys; ... */
 void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* How often something is brought in while a subtile sees a block. */
-int64_t attn__flash_parts_portions(const attn__flash_item *t, int64_t keys);
+int64_t attn__flash_parts_portions(const attn__flash_item *t, const attn__flash_keys *b);
 /* ... the last one's values wait until this, which must come before the panels change. */
 void attn__flash_parts_end(attn__flash_item *t);
 

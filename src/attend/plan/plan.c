@@ -131,12 +131,21 @@ static void make_task(attn_plan *plan, const attn_problem *problem, const attn_p
     attn__apart_make(&plan->apart, &plan->task);
 }
 
+/* Multiply-adds, and what moves the operands: a number takes as long as some of them. */
+static double work_of(const attn_plan *plan)
+{
+    const double each = 16;
+    const attn__task *t = &plan->task;
+    double rows = (double)t->batch.size * (double)(t->query.size + t->key.size);
+    return attn__solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
+}
+
 /* Waking a thread takes some microseconds, as much as about this many multiply-adds.  Who asks for a solver by name
  * wants to see just that: as many threads as asked for. */
 static void spare_threads(attn_plan *plan, const attn_plan_options *options)
 {
     const double worth = 2e6;
-    double most = attn__solver_cost(plan->solver, &plan->task) / worth;
+    double most = work_of(plan) / worth;
     if (!options->solver && most < plan->task.threads)
         plan->task.threads = most > 1 ? (int)most : 1;
 }

@@ -71,11 +71,16 @@ static void finish(attn__digits_state *state)
     sum_all(&state->rest);
 }
 
+/* Bytes to the next row of a tile of A, to the next digit, to the next step. */
+typedef struct strides {
+    int64_t row, digit, step;
+} strides;
+
 /* The products of a step, six or, `fine`, eight, of which those of the second and the third digits are of weight 2^-24
  * (tile 3; else it shares 2^-16 with tile 2).  Each tile is loaded as soon as the last reader of its register has begun.
  * Between, the square before becomes floats. */
-DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, bool fine,
-                             attn__digits_rest *rest)
+DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, strides s,
+                             bool fine, attn__digits_rest *rest)
 {
     _tile_dpbssd(1, 4, 7);
     _tile_dpbssd(2, 5, 7);
@@ -85,13 +90,13 @@ DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *nex
     _tile_dpbssd(1, 5, 6);
     if (fine)
         _tile_dpbssd(3, 5, 7);
-    _tile_loadd(5, a + 2 * TILE, ROW);
+    _tile_loadd(5, a + 2 * s.digit, s.row);
     sum_rows(rest);
     if (fine)
         _tile_dpbssd(2, 4, 7);
     else
         _tile_dpbssd(3, 4, 7);
-    _tile_loadd(4, next_a, ROW);
+    _tile_loadd(4, next_a, s.row);
     _tile_loadd(7, (fine ? b : next_b) + TILE, ROW);
     _tile_dpbssd(2, 5, 6);
     _tile_loadd(6, next_b, ROW);
@@ -99,7 +104,7 @@ DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *nex
         _tile_dpbssd(3, 5, 7);
         _tile_loadd(7, next_b + TILE, ROW);
     }
-    _tile_loadd(5, next_a + TILE, ROW);
+    _tile_loadd(5, next_a + s.digit, s.row);
 }
 
 DIGITS_FN void begin_square(void)
@@ -110,16 +115,16 @@ DIGITS_FN void begin_square(void)
     _tile_zero(3);
 }
 
-DIGITS_FN bool is_fine(const attn__digits_args *t, int64_t m)
+DIGITS_FN bool is_fine(bool all_fine, const bool *of_rows)
 {
-    if (t->all_fine || !t->fine)
-        return t->all_fine;
-    __m128i rows = _mm_loadu_si128((const __m128i *)(const void *)(t->fine + m * SIDE));
+    if (all_fine || !of_rows)
+        return all_fine;
+    __m128i rows = _mm_loadu_si128((const __m128i *)(const void *)of_rows);
     return !_mm_testz_si128(rows, rows);
 }
 
 /* The weights of a square's last sums. */
-DIGITS_FN const float *last_weights(const attn__digits_args *t, int64_t m, bool fine, float *mixed)
+DIGITS_FN const float *last_weights(const attn__digits_square *square, bool fine, float *mixed)
 {
 #define SIXTEEN(x)                                                                                                     \
     {                                                                                                                  \
@@ -127,71 +132,113 @@ DIGITS_FN const float *last_weights(const attn__digits_args *t, int64_t m, bool 
     }
     static const float of_six[SIDE] = SIXTEEN(0x1p-16f), of_eight[SIDE] = SIXTEEN(0x1p-24f);
 #undef SIXTEEN
-    if (!fine || t->all_fine)
+    if (!fine || square->all_fine)
         return fine ? of_eight : of_six;
     for (int64_t i = 0; i < SIDE; i++)
-        mixed[i] = t->fine[m * SIDE + i] ? 0x1p-24f : 0.0f;
+        mixed[i] = square->fine[i] ? 0x1p-24f : 0.0f;
     return mixed;
 }
 
-/* What square m is to become. */
-DIGITS_FN attn__digits_rest leave(const attn__digits_args *t, int64_t m, bool fine, attn__digits_state *state)
+/* What a square is to become. */
+DIGITS_FN attn__digits_rest leave(const attn__digits_square *t, int64_t ld, bool fine, attn__digits_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];
     int32_t *sums = state->sums;
-    int64_t row = m * SIDE;
     _tile_stored(0, sums, ROW);
     _tile_stored(1, sums + SQUARE, ROW);
     _tile_stored(2, sums + 2 * SQUARE, ROW);
     _tile_stored(3, sums + 3 * SQUARE, ROW);
     return (attn__digits_rest){.sums = sums,
                                .end = sums + SQUARE,
-                               .row_unit = t->row_unit + row,
+                               .row_unit = t->row_unit,
                                .column_unit = t->column_unit,
-                               .before = t->before ? t->before + row * t->before_ld : zeros,
-                               .to = t->to + row * t->ld,
+                               .before = t->before ? t->before : zeros,
+                               .to = t->to,
                                .before_ld = t->before ? t->before_ld : 0,
-                               .ld = t->ld,
-                               .odd = t->odd ? t->odd + m * t->odd_step : NULL,
-                               .last = last_weights(t, m, fine, state->last)};
+                               .ld = ld,
+                               .odd = t->odd,
+                               .last = last_weights(t, fine, state->last)};
 }
 
 /* All steps of a square whose operands begin at a and b; then the first tiles of the next one are loaded. */
-DIGITS_FN void multiply(const attn__digits_args *t, const int8_t *a, const int8_t *next_a, const int8_t *next_b,
-                        bool fine, attn__digits_rest *rest, attn__digits_beside *beside)
+DIGITS_FN void multiply(const attn__digits_square *t, int64_t steps, const int8_t *next_a, const int8_t *next_b,
+                        strides s, bool fine, attn__digits_rest *rest, attn__digits_beside *beside)
 {
-    const int8_t *b = t->b;
+    const int8_t *a = t->a, *b = t->b;
     begin_square();
-    for (int64_t k = 0; k < t->steps; k++, a += STEP, b += STEP) {
-        const int8_t *then_a = k + 1 < t->steps ? a + STEP : next_a, *then_b = k + 1 < t->steps ? b + STEP : next_b;
-        multiply_step(a, b, then_a, then_b, fine, rest);
+    for (int64_t k = 0; k < steps; k++, a += s.step, b += STEP) {
+        const int8_t *then_a = k + 1 < steps ? a + s.step : next_a, *then_b = k + 1 < steps ? b + STEP : next_b;
+        multiply_step(a, b, then_a, then_b, s, fine, rest);
         beside->portion(beside);
     }
 }
 
+/* A square, while the one before becomes floats. */
+DIGITS_FN void run_square(const attn__digits_square *t, int64_t steps, const int8_t *next_a, const int8_t *next_b,
+                          strides s, int64_t ld, attn__digits_state *state, attn__digits_rest *rest,
+                          attn__digits_beside *beside)
+{
+    bool fine = is_fine(t->all_fine, t->fine);
+    if (fine)
+        multiply(t, steps, next_a, next_b, s, true, rest, beside);
+    else
+        multiply(t, steps, next_a, next_b, s, false, rest, beside);
+    sum_all(rest);
+    *rest = leave(t, ld, fine, state);
+}
+
+DIGITS_FN void load_first(const int8_t *a, const int8_t *b, strides s)
+{
+    _tile_loadd(4, a, s.row);
+    _tile_loadd(6, b, ROW);
+    _tile_loadd(7, b + TILE, ROW);
+    _tile_loadd(5, a + s.digit, s.row);
+}
+
+DIGITS_FN attn__digits_square square_of(const attn__digits_args *t, int64_t m)
+{
+    int64_t row = m * SIDE;
+    return (attn__digits_square){.a = t->a + m * t->block,
+                                 .b = t->b,
+                                 .row_unit = t->row_unit + row,
+                                 .column_unit = t->column_unit,
+                                 .fine = t->fine ? t->fine + row : NULL,
+                                 .all_fine = t->all_fine,
+                                 .before = t->before ? t->before + row * t->before_ld : NULL,
+                                 .before_ld = t->before_ld,
+                                 .to = t->to + row * t->ld,
+                                 .odd = t->odd ? t->odd + m * t->odd_step : NULL};
+}
+
 static void run(const attn__digits_args *t, attn__digits_state *state, attn__digits_beside *beside)
 {
-    const int8_t *a = t->a;
-    if (!state->loaded) {
-        _tile_loadd(4, a, ROW);
-        _tile_loadd(6, t->b, ROW);
-        _tile_loadd(7, t->b + TILE, ROW);
-        _tile_loadd(5, a + TILE, ROW);
-    }
+    const strides packed = {ROW, TILE, STEP};
+    if (!state->loaded)
+        load_first(t->a, t->b, packed);
     attn__digits_rest rest = state->rest;
-    const int8_t *after_a = t->next_a ? t->next_a : a, *after_b = t->next_b ? t->next_b : t->b;
-    for (int64_t m = 0; m < t->m; m++, a += t->block) {
+    const int8_t *after_a = t->next_a ? t->next_a : t->a, *after_b = t->next_b ? t->next_b : t->b;
+    for (int64_t m = 0; m < t->m; m++) {
         bool more = m + 1 < t->m;
-        bool fine = is_fine(t, m);
-        if (fine)
-            multiply(t, a, more ? a + t->block : after_a, more ? t->b : after_b, true, &rest, beside);
-        else
-            multiply(t, a, more ? a + t->block : after_a, more ? t->b : after_b, false, &rest, beside);
-        sum_all(&rest);
-        rest = leave(t, m, fine, state);
+        attn__digits_square square = square_of(t, m);
+        run_square(&square, t->steps, more ? square.a + t->block : after_a, more ? t->b : after_b, packed, t->ld, state,
+                   &rest, beside);
     }
     state->rest = rest;
     state->loaded = t->next_a != NULL;
+}
+
+static void run_list(const attn__digits_list *t, attn__digits_state *state, attn__digits_beside *beside)
+{
+    const strides s = {t->a_row, t->a_digit, t->a_step};
+    const attn__digits_square *square = t->squares, *last = square + t->count - 1;
+    load_first(square->a, square->b, s);
+    attn__digits_rest rest = state->rest;
+    for (; square <= last; square++) {
+        const attn__digits_square *next = square < last ? square + 1 : square;
+        run_square(square, t->steps, next->a, next->b, s, t->ld, state, &rest, beside);
+    }
+    state->rest = rest;
+    state->loaded = false;
 }
 
 static const attn__digits_kernel kernel = {
@@ -199,11 +246,17 @@ static const attn__digits_kernel kernel = {
     end,
     run,
     finish,
+    run_list,
     attn__digits_scale_of_row,
     attn__digits_cut_row,
     attn__digits_scale_columns,
     attn__digits_cut_columns,
     attn__digits_turn,
+    attn__digits_scale_block,
+    attn__digits_cut_across,
+    attn__digits_cut_line,
+    attn__digits_gather,
+    attn__digits_put_turned,
     attn__digits_put,
     attn__digits_exponents,
     attn__digits_exponents_of_row,

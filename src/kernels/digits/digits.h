@@ -40,7 +40,6 @@ enum {
     ATTN__DIGITS_SQUARE = ATTN__DIGITS_SIDE * ATTN__DIGITS_SIDE,
     ATTN__DIGITS_CHUNK = 384, /* most of k with one unit: two of the first cache's panels */
     ATTN__DIGITS_COPIED = 64, /* columns that are looked at together */
-    ATTN__DIGITS_CALLS = 1    /* of `portion`, for 64 of k of a square */
 };
 
 /* Work on vectors done beside the products, a small portion a call; the first member of what it works on. */
@@ -90,6 +89,26 @@ typedef struct attn__digits_scale {
     bool fine;       /* one is far above the others */
 } attn__digits_scale;
 
+/* One square of a list.  A's tiles are any rows of 64 digits, as far apart as the list says. */
+typedef struct attn__digits_square {
+    const int8_t *a, *b;
+    const float *row_unit, *column_unit;
+    const bool *fine; /* [16], of the rows */
+    bool all_fine;
+    const float *before; /* as in attn__digits_args */
+    int64_t before_ld;
+    float *to;
+    bool *odd;
+} attn__digits_square;
+
+/* Squares of as many steps one after the other; each may add to one before it. */
+typedef struct attn__digits_list {
+    const attn__digits_square *squares;
+    int64_t count, steps;           /* at least one */
+    int64_t a_row, a_digit, a_step; /* bytes to the next row of a tile of A, to the next digit, to the next 64 of k */
+    int64_t ld;                     /* of `to` */
+} attn__digits_list;
+
 /* Numbers of the caller with columns adjacent. */
 typedef struct attn__digits_columns {
     const float *x;
@@ -98,6 +117,14 @@ typedef struct attn__digits_columns {
     float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted */
 } attn__digits_columns;
 
+/* A kernel's weights for up to 16 results, as rows along k: `channels` of each tap, filled up with zeros to `padded`. */
+typedef struct attn__digits_taps {
+    const float *w;
+    int64_t result_stride, channel_stride, tap_stride; /* in w */
+    int64_t results, taps, channels, padded;
+    const float *spread; /* [channels]; NULL: 1 */
+} attn__digits_taps;
+
 typedef struct attn__digits_kernel {
     /* What a thread does before its first product and after its last one; see parts.h. */
     void (*begin)(void);
@@ -105,6 +132,8 @@ typedef struct attn__digits_kernel {
     /* Leaves its last square to the next run, or to `finish`; `beside` is not NULL.  The first state is all zeros. */
     void (*run)(const attn__digits_args *args, attn__digits_state *state, attn__digits_beside *beside);
     void (*finish)(attn__digits_state *state);
+    /* As `run`, and begins anew: nothing of another run is in registers. */
+    void (*run_list)(const attn__digits_list *list, attn__digits_state *state, attn__digits_beside *beside);
     /* Of n numbers, each times its `spread` (NULL: 1). */
     attn__digits_scale (*scale)(const float *x, const float *spread, int64_t n);
     /* n of them to a row of A's tiles, whole steps, filled up with zeros. */
@@ -115,6 +144,18 @@ typedef struct attn__digits_kernel {
     void (*cut_columns)(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles);
     /* Transposes tiles: A's to B's, and the other way round. */
     void (*turn)(int8_t *tiles, int64_t count);
+    /* Of all of them together. */
+    attn__digits_scale (*scale_block)(const attn__digits_columns *from);
+    /* Up to 16 columns become rows of k bytes, whole 32, filled up with zeros: `pitch` bytes from one to the next, and
+     * `plane` to the next digit. */
+    void (*cut_across)(const attn__digits_columns *from, float cut, int64_t pitch, int64_t plane, int8_t *out);
+    /* n numbers become n bytes for each digit, whole 64, filled up with zeros. */
+    void (*cut_line)(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
+    /* Weights as [taps][padded][16], and their scales. */
+    void (*gather)(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
+    /* to[r][c] = from[c][r] for the first rows and columns of a square. */
+    void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
+                       int64_t ld);
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
     /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are, and keeps

@@ -16,4 +16,12 @@ void attn__digits_put(const float *x, float *y, int64_t n, bool add);
 void attn__digits_exponents(const float *x, int64_t n, float *sum, float *count, float *most);
 void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, float *sum, float *count, float *most);
 
+/* digits_place.c */
+attn__digits_scale attn__digits_scale_block(const attn__digits_columns *from);
+void attn__digits_cut_across(const attn__digits_columns *from, float cut, int64_t pitch, int64_t plane, int8_t *out);
+void attn__digits_cut_line(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
+void attn__digits_gather(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
+void attn__digits_put_turned(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
+                             int64_t ld);
+
 #endif

@@ -4,6 +4,8 @@
  */
 #include "kernels/parts/parts.h"
 
+#include "kernels/digits/digits.h"
+
 #include <math.h>
 #include <stddef.h>
 
@@ -16,11 +18,11 @@
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                                          \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),               \
+    __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),      \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#pragma GCC target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #endif
 
 #define PARTS_FN static inline __attribute__((always_inline))
@@ -89,47 +91,13 @@ PARTS_FN void multiply_then_both(const attn__parts_args *t, const uint16_t *a, c
         _tile_loadd(5, a + t->a.block, t->a.row * 2);
 }
 
-/* gcc does not know that a tile's load reads memory. */
-PARTS_FN void memory_is_read(void)
-{
-    __asm__ volatile("" ::: "memory");
-}
-
-/* Each number in all columns. */
-PARTS_FN void spread_bias(const float *bias, float tile[ATTN__PARTS_SIDE][ATTN__PARTS_SIDE])
-{
-    for (int i = 0; i < ATTN__PARTS_SIDE; i++)
-        _mm512_store_ps(tile[i], _mm512_set1_ps(bias[i]));
-}
-
-PARTS_FN void begin_with_bias(const float *bias, bool tall, bool wide)
-{
-    float _Alignas(64) tile[2][ATTN__PARTS_SIDE][ATTN__PARTS_SIDE];
-    spread_bias(bias, tile[0]);
-    if (tall)
-        spread_bias(bias + ATTN__PARTS_SIDE, tile[1]);
-    memory_is_read();
-    _tile_loadd(0, tile[0], 64);
-    if (wide)
-        _tile_loadd(1, tile[0], 64);
-    if (tall)
-        _tile_loadd(2, tile[1], 64);
-    if (tall && wide)
-        _tile_loadd(3, tile[1], 64);
-    memory_is_read();
-}
-
-PARTS_FN void begin_square(const attn__parts_args *t, const float *c, int64_t m, bool tall, bool wide)
+PARTS_FN void begin_square(const attn__parts_args *t, const float *c, bool tall, bool wide)
 {
     int64_t ld = t->ldc * 4;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    if (t->bias) {
-        begin_with_bias(t->bias + m * ATTN__PARTS_SIDE, tall, wide);
-        return;
-    }
     if (!t->accumulate)
         return;
     _tile_loadd(0, c, ld);
@@ -169,24 +137,17 @@ PARTS_FN void pairs_of_parts(const attn__parts_args *t, const uint16_t *a, const
     go_on(beside);
 }
 
-/* Where step k of an operand begins. */
-PARTS_FN int64_t step_at(const attn__parts_side *side, const int64_t *steps, int64_t k)
-{
-    return steps ? steps[k] : k * side->step;
-}
-
 PARTS_FN void sum_square(const attn__parts_args *t, const uint16_t *a, const uint16_t *b, int parts, bool tall,
                          bool wide, attn__parts_beside *beside)
 {
-    const uint16_t *ak = a + step_at(&t->a, t->a_steps, 0), *bk = b + step_at(&t->b, t->b_steps, 0);
-    load_both(t, ak, bk, tall, wide);
+    load_both(t, a, b, tall, wide);
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__PARTS_F32)
-            pairs_of_parts(t, ak, bk, tall, wide, beside);
-        int64_t next = k + 1 < t->k ? k + 1 : k; /* the last loads are of what is there, and unused */
-        ak = a + step_at(&t->a, t->a_steps, next);
-        bk = b + step_at(&t->b, t->b_steps, next);
-        multiply_then_both(t, ak, bk, tall, wide);
+            pairs_of_parts(t, a, b, tall, wide, beside);
+        bool more = k + 1 < t->k; /* the last loads are of what is there, and unused */
+        a += more ? t->a.step : 0;
+        b += more ? t->b.step : 0;
+        multiply_then_both(t, a, b, tall, wide);
         go_on(beside);
     }
 }
@@ -195,7 +156,7 @@ PARTS_FN void product(const attn__parts_args *t, int64_t m, int64_t n, bool tall
 {
     const uint16_t *a = t->a.data + m * t->a.block, *b = t->b.data + n * t->b.block;
     float *c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE;
-    begin_square(t, c, m, tall, wide);
+    begin_square(t, c, tall, wide);
     if (t->k > 0 && t->parts == ATTN__PARTS_F32)
         sum_square(t, a, b, ATTN__PARTS_F32, tall, wide, beside);
     else if (t->k > 0)
@@ -227,12 +188,16 @@ static void run(const attn__parts_args *t)
 }
 
 #include "kernels/parts/parts_beside.h"
+#include "kernels/parts/parts_scores.h"
 
-static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside)
+static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count,
+                  const attn__parts_scores *scores, attn__aside aside)
 {
-    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32);
+    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32, scores != NULL);
     for (int i = 0; i < count; i++)
         multiply_all(&products[i], &beside.beside);
+    if (scores)
+        score_all(scores, &beside.beside);
     if (softmax)
         finish_weighing(&beside);
 }

@@ -14,8 +14,8 @@ typedef struct square {
 
 PARTS_FN square square_at(const attn__parts_args *t, int64_t m, int64_t n)
 {
-    return (square){.a = t->a.data + m * t->a.block + step_at(&t->a, t->a_steps, 0),
-                    .b = t->b.data + n * t->b.block + step_at(&t->b, t->b_steps, 0),
+    return (square){.a = t->a.data + m * t->a.block,
+                    .b = t->b.data + n * t->b.block,
                     .m = m,
                     .n = n,
                     .c = t->c + (m * t->ldc + n) * ATTN__PARTS_SIDE,
@@ -52,15 +52,14 @@ PARTS_FN void sum_beside(const attn__parts_args *t, const square *x, const squar
                          bool wide, attn__parts_beside *beside)
 {
     const uint16_t *a = x->a, *b = x->b;
-    const uint16_t *a0 = x->a - step_at(&t->a, t->a_steps, 0), *b0 = x->b - step_at(&t->b, t->b_steps, 0);
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__PARTS_F32)
             pairs_of_parts(t, a, b, tall, wide, beside);
         if (k + 1 == t->k) {
             multiply_then_next(t, next, tall, wide);
         } else {
-            a = a0 + step_at(&t->a, t->a_steps, k + 1);
-            b = b0 + step_at(&t->b, t->b_steps, k + 1);
+            a += t->a.step;
+            b += t->b.step;
             multiply_then_both(t, a, b, tall, wide);
         }
         go_on(beside);
@@ -70,7 +69,7 @@ PARTS_FN void sum_beside(const attn__parts_args *t, const square *x, const squar
 PARTS_FN void product_beside(const attn__parts_args *t, const square *x, const square *next, int parts, bool tall,
                              bool wide, attn__parts_beside *beside)
 {
-    begin_square(t, x->c, x->m, tall, wide);
+    begin_square(t, x->c, tall, wide);
     sum_beside(t, x, next, parts, tall, wide, beside);
     store_square(t, x->c, tall, wide);
 }

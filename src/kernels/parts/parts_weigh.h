@@ -48,11 +48,10 @@ PARTS_FN void store_pairs(two p, int parts, uint16_t *out, int64_t next)
         round_pairs(p, out);
 }
 
-/* 2^(factor * s - m); a factor of one is left out. */
-PARTS_FN __m512 weight(const float *s, __m512 factor, __m512 m, bool scaled)
+/* 2^(factor * s - m). */
+PARTS_FN __m512 weight(const float *s, __m512 factor, __m512 m)
 {
-    __m512 x = _mm512_loadu_ps(s);
-    return vf_exp2(scaled ? _mm512_fmsub_ps(x, factor, m) : _mm512_sub_ps(x, m));
+    return vf_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s), factor, m));
 }
 
 /* Where rows r and r + 1 go. */
@@ -69,9 +68,14 @@ typedef struct weighing {
     attn__aside aside;
     int turn;
     int64_t w, r;
-    __m512 m; /* of the column, finite */
+    __m512 m, factor; /* of the column; m is finite */
     two sum[AT_ONCE];
 } weighing;
+
+PARTS_FN __m512 factor_of(const attn__parts_softmax *t, int64_t w)
+{
+    return t->factors ? _mm512_loadu_ps(t->factors + w) : _mm512_set1_ps(t->factor);
+}
 
 /* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
 PARTS_FN __m512 reference_of(__m512 m)
@@ -84,8 +88,10 @@ PARTS_FN void begin_column(weighing *x, int64_t w)
     __m512 none = _mm512_setzero_ps();
     x->w = w;
     x->r = 0;
-    if (w < x->t->width)
+    if (w < x->t->width) {
         x->m = reference_of(_mm512_loadu_ps(x->t->m + w));
+        x->factor = factor_of(x->t, w);
+    }
     for (int i = 0; i < AT_ONCE; i++)
         x->sum[i] = (two){none, none};
 }
@@ -101,14 +107,13 @@ PARTS_FN void end_column(weighing *x)
 }
 
 /* Rows r to r + 3 ... */
-PARTS_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts, bool scaled)
+PARTS_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts)
 {
     const attn__parts_softmax *t = x->t;
-    __m512 factor = _mm512_set1_ps(t->factor);
     two p[AT_ONCE];
     VF_UNROLL
     for (int i = 0; i < AT_ONCE; i++, s += 2 * t->width) {
-        p[i] = (two){weight(s, factor, x->m, scaled), weight(s + t->width, factor, x->m, scaled)};
+        p[i] = (two){weight(s, x->factor, x->m), weight(s + t->width, x->factor, x->m)};
         x->sum[i].first = _mm512_add_ps(x->sum[i].first, p[i].first);
         x->sum[i].second = _mm512_add_ps(x->sum[i].second, p[i].second);
     }
@@ -118,12 +123,12 @@ PARTS_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts, 
 }
 
 /* ... or the last few, filled up with zeros to a pair. */
-PARTS_FN void weigh_pair(weighing *x, const float *s, uint16_t *out, int parts, bool scaled)
+PARTS_FN void weigh_pair(weighing *x, const float *s, uint16_t *out, int parts)
 {
     const attn__parts_softmax *t = x->t;
-    __m512 factor = _mm512_set1_ps(t->factor), none = _mm512_setzero_ps();
-    two p = {x->r < t->rows ? weight(s, factor, x->m, scaled) : none,
-             x->r + 1 < t->rows ? weight(s + t->width, factor, x->m, scaled) : none};
+    __m512 none = _mm512_setzero_ps();
+    two p = {x->r < t->rows ? weight(s, x->factor, x->m) : none,
+             x->r + 1 < t->rows ? weight(s + t->width, x->factor, x->m) : none};
     x->sum[0].first = _mm512_add_ps(x->sum[0].first, p.first);
     x->sum[0].second = _mm512_add_ps(x->sum[0].second, p.second);
     store_pairs(p, parts, out, t->to.part);
@@ -142,9 +147,9 @@ PARTS_FN void weigh_some(weighing *x)
     uint16_t *out = row_of_pairs(&t->to, t->to.data + x->w / ATTN__PARTS_SIDE * t->to.block, x->r);
     bool many = x->r + 2 * AT_ONCE <= t->rows;
     if (many)
-        weigh_rows(x, s, out, ATTN__PARTS_F32, false);
+        weigh_rows(x, s, out, ATTN__PARTS_F32);
     else
-        weigh_pair(x, s, out, ATTN__PARTS_F32, false);
+        weigh_pair(x, s, out, ATTN__PARTS_F32);
     x->r += many ? 2 * AT_ONCE : 2;
     if (x->r >= rows_of_tiles(t))
         end_column(x);
@@ -162,6 +167,18 @@ static void weigh_portion(attn__parts_beside *beside)
         weigh_some(x);
 }
 
+/* Scores of digits have vector work of their own: weights then go with the values as far as they can, and the other's
+ * turn is not theirs. */
+static void weigh_portion_before_digits(attn__parts_beside *beside)
+{
+    weighing *x = (weighing *)(void *)beside;
+    if (x->t && x->w < x->t->width)
+        weigh_some(x);
+    x->turn = x->turn + 1 == ATTN__PARTS_ASIDE ? 0 : x->turn + 1;
+    if (x->turn == 0)
+        attn__aside_do(x->aside);
+}
+
 /* Products of one part are too quick for weights beside them. */
 static void aside_portion(attn__parts_beside *beside)
 {
@@ -177,24 +194,28 @@ PARTS_FN void go_on(attn__parts_beside *x)
         x->portion(x);
 }
 
-PARTS_FN weighing weighing_of(const attn__parts_softmax *t, attn__aside aside, int parts)
+PARTS_FN weighing weighing_of(const attn__parts_softmax *t, attn__aside aside, int parts, bool digits)
 {
-    weighing x = {.beside = {parts == ATTN__PARTS_F32 ? weigh_portion : aside_portion}, .t = t, .aside = aside};
+    weighing x = {.beside = {parts != ATTN__PARTS_F32 ? aside_portion
+                             : digits                 ? weigh_portion_before_digits
+                                                      : weigh_portion},
+                  .t = t,
+                  .aside = aside};
     if (t)
         begin_column(&x, 0);
     return x;
 }
 
 /* All that is left, by columns: x stays in registers. */
-PARTS_FN void weigh_rest(weighing x, int parts, bool scaled)
+PARTS_FN void weigh_rest(weighing x, int parts)
 {
     const attn__parts_softmax *t = x.t;
     while (x.w < t->width) {
         uint16_t *column = t->to.data + x.w / ATTN__PARTS_SIDE * t->to.block;
         for (; x.r + 2 * AT_ONCE <= t->rows; x.r += 2 * AT_ONCE)
-            weigh_rows(&x, t->s + x.r * t->width + x.w, row_of_pairs(&t->to, column, x.r), parts, scaled);
+            weigh_rows(&x, t->s + x.r * t->width + x.w, row_of_pairs(&t->to, column, x.r), parts);
         for (; x.r < rows_of_tiles(t); x.r += 2)
-            weigh_pair(&x, t->s + x.r * t->width + x.w, row_of_pairs(&t->to, column, x.r), parts, scaled);
+            weigh_pair(&x, t->s + x.r * t->width + x.w, row_of_pairs(&t->to, column, x.r), parts);
         end_column(&x);
     }
 }
@@ -202,15 +223,16 @@ PARTS_FN void weigh_rest(weighing x, int parts, bool scaled)
 static void finish_weighing(const weighing *x)
 {
     if (x->t->parts == ATTN__PARTS_F32)
-        weigh_rest(*x, ATTN__PARTS_F32, false);
+        weigh_rest(*x, ATTN__PARTS_F32);
     else
-        weigh_rest(*x, 1, true);
+        weigh_rest(*x, 1);
 }
 
 PARTS_FN bool refer_column(const attn__parts_softmax *t, int64_t w)
 {
     __m512 old = _mm512_loadu_ps(t->m + w);
-    __m512 top = _mm512_mul_ps(largest(t->s + w, t->rows, t->width), _mm512_set1_ps(t->factor));
+    __m512 top = t->top ? _mm512_loadu_ps(t->top + w) : largest(t->s + w, t->rows, t->width);
+    top = _mm512_mul_ps(top, factor_of(t, w));
     vm higher = _mm512_cmp_ps_mask(_mm512_add_ps(old, _mm512_set1_ps(SLACK)), top, _CMP_LT_OQ);
     __m512 m = _mm512_mask_blend_ps(higher, old, top);
     vm moved = (vm)~_mm512_cmp_ps_mask(m, old, _CMP_EQ_OQ);

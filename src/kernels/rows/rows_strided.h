@@ -39,16 +39,73 @@ VF_FN void inner_range(const attn__rows_args *a, int64_t *begin, int64_t *end, i
     }
 }
 
+/* A plain copy keeps all bits, integers too. */
+VF_FN bool is_copy(const attn__rows_args *a)
+{
+    return a->s[0] == 1 && !a->add;
+}
+
+#ifndef VF_DOUBLE
+/* Rows whose elements lie side by side in x: as many as there are lanes, turned square by square. */
+VF_FN void turn_rows(const attn__rows_args *a, const float *x, float *y)
+{
+    int last = a->rank - 1;
+    int64_t n = a->shape[last], sx = a->stride_x[last], sy = a->stride_y[last - 1], i = 0;
+    vf scale = constant(a->s[0]);
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        vf square[VF_LANES];
+        VF_UNROLL
+        for (int l = 0; l < VF_LANES; l++)
+            square[l] = vf_load(x + (i + l) * sx);
+        vf_transpose(square);
+        VF_UNROLL
+        for (int l = 0; l < VF_LANES; l++) {
+            float *to = y + l * sy + i;
+            vf v = is_copy(a) ? square[l] : vf_mul(scale, square[l]);
+            vf_store(to, a->add ? vf_add(v, vf_load(to)) : v);
+        }
+    }
+    for (; i < n; i++) {
+        for (int64_t l = 0; l < VF_LANES; l++) {
+            float v = is_copy(a) ? x[i * sx + l] : (float)a->s[0] * x[i * sx + l];
+            y[l * sy + i] = a->add ? v + y[l * sy + i] : v;
+        }
+    }
+}
+#endif
+
+/* How many rows from this one on were turned together; none where they do not lie so. */
+VF_FN int64_t turned_rows(const attn__rows_args *a, int64_t row, int64_t end)
+{
+#ifndef VF_DOUBLE
+    int last = a->rank - 1;
+    if (last > 0 && a->stride_x[last - 1] == 1 && a->stride_x[last] != 1 && a->stride_y[last] == 1 &&
+        row + VF_LANES <= end && row % a->shape[last - 1] + VF_LANES <= a->shape[last - 1]) {
+        turn_rows(a, (const float *)a->x + outer_offset(a, a->stride_x, row),
+                  (float *)a->y + outer_offset(a, a->stride_y, row));
+        return VF_LANES;
+    }
+#else
+    (void)a;
+    (void)row;
+    (void)end;
+#endif
+    return 0;
+}
+
 static void run_strided(const attn__rows_args *a, int64_t begin, int64_t end)
 {
     int last = a->rank - 1;
     int64_t sx = a->stride_x[last], sy = a->stride_y[last], from, to;
     real scale = (real)a->s[0];
     inner_range(a, &begin, &end, &from, &to);
-    for (int64_t row = begin; row < end; row++) {
+    for (int64_t row = begin, turned; row < end; row += turned ? turned : 1) {
+        turned = turned_rows(a, row, end);
+        if (turned)
+            continue;
         const real *x = (const real *)a->x + outer_offset(a, a->stride_x, row);
         real *y = (real *)a->y + outer_offset(a, a->stride_y, row);
-        if (a->s[0] == 1 && !a->add) { /* a plain copy keeps all bits, integers too */
+        if (is_copy(a)) {
             for (int64_t i = from; i < to; i++)
                 y[i * sy] = x[i * sx];
         } else if (sy == 1) {

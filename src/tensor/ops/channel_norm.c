@@ -2,6 +2,7 @@
  * Normalisation over an axis that need not be the last one: layer norm for images with their channels first, and
  * its variant that divides by the standard deviation plus eps. */
 #include "base/parallel.h"
+#include "kernels/planes/planes.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct channel_job {
     void *y, *dgain, *dbias;   /* y: the result, or the gradient of x */
     void *mean, *scale, *bend; /* [outer, inner] */
     bool add, add_gain, add_bias;
+    const attn__planes_kernel *kernel; /* of single precision */
 } channel_job;
 
 /* `n` positions side by side: where they start in [outer, inner], and their first channel in x. */
@@ -43,17 +45,55 @@ static channel_block block_of(const channel_sizes *s, int64_t index)
 }
 
 #define REAL       float
-#define ROOT       sqrtf
 #define NAME(name) name##_float
 #include "channel_norm_tmpl.h"
 #undef REAL
-#undef ROOT
 #undef NAME
 
+#define WHOLE
 #define REAL       double
 #define ROOT       sqrt
 #define NAME(name) name##_double
 #include "channel_norm_tmpl.h"
+
+/* What one block is for the kernel. */
+static attn__planes_args planes_of(const channel_job *job, int64_t index)
+{
+    channel_block b = block_of(&job->sizes, index);
+    return (attn__planes_args){.x = (const float *)job->x + b.element,
+                               .dy = job->dy ? (const float *)job->dy + b.element : NULL,
+                               .gain = job->gain,
+                               .bias = job->bias,
+                               .y = (float *)job->y + b.element,
+                               .mean = (float *)job->mean + b.position,
+                               .scale = (float *)job->scale + b.position,
+                               .bend = (float *)job->bend + b.position,
+                               .channels = job->sizes.channels,
+                               .ld = job->sizes.inner,
+                               .n = b.n,
+                               .eps = (float)job->eps,
+                               .deviation = job->kind == ATTN_NORM_DEVIATION,
+                               .add = job->add};
+}
+
+/* Blocks of positions. */
+static void forward_float(void *user, int64_t begin, int64_t end)
+{
+    const channel_job *job = user;
+    for (int64_t block = begin; block < end; block++) {
+        attn__planes_args args = planes_of(job, block);
+        job->kernel->forward(&args);
+    }
+}
+
+static void backward_float(void *user, int64_t begin, int64_t end)
+{
+    const channel_job *job = user;
+    for (int64_t block = begin; block < end; block++) {
+        attn__planes_args args = planes_of(job, block);
+        job->kernel->backward(&args);
+    }
+}
 
 typedef struct channel_detail {
     channel_sizes sizes;
@@ -76,7 +116,8 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
                        .gain = node->saved[SAVED_GAIN].data,
                        .mean = node->saved[SAVED_MEAN].data,
                        .scale = node->saved[SAVED_SCALE].data,
-                       .bend = node->saved[SAVED_BEND].data};
+                       .bend = node->saved[SAVED_BEND].data,
+                       .kernel = attn__planes_for(tape->context->isa)};
     attn__target dx = attn__grad_target(tape, node->x[X]), dgain = attn__grad_target(tape, node->x[GAIN]);
     attn__target dbias = attn__grad_target(tape, node->x[BIAS]);
     job.y = dx.data, job.add = dx.add;
@@ -134,7 +175,7 @@ static void save(attn__node *node, const channel_job *job, const attn__hold numb
 attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b, double eps,
                                attn_norm kind)
 {
-    channel_job job = {.kind = kind, .eps = eps};
+    channel_job job = {.kind = kind, .eps = eps, .kernel = attn__planes_for(tape->context->isa)};
     if (!attn__op_accepts(tape, "channel_norm", 3, x, g, b) || !plan(tape, x, axis, g, b, &job.sizes))
         return NULL;
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape), *inputs[INPUTS] = {x, g, b};

@@ -7,6 +7,7 @@
  * once: every pass reads memory in order, and the sums of a block stay in registers and the first cache.
  */
 
+#ifdef WHOLE /* else by kernels/planes */
 /* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
@@ -99,6 +100,8 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
         }
     }
 }
+
+#endif
 
 /* Channels: gradients of gain and bias, each its own sum over all positions. */
 static void NAME(parameters)(void *user, int64_t begin, int64_t end)

@@ -2,7 +2,7 @@
  * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, in the matrix unit or by oneDNN where
  * they are there; else, and in double, each image is unfolded into a matrix [channels * taps, positions] and multiplied. */
 #include "base/parallel.h"
-#include "tensor/conv_parts.h"
+#include "tensor/conv_digits.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 #include "tensor/op.h"
@@ -71,7 +71,7 @@ static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pas
                             .y = (float *)(uintptr_t)y};
     return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
            attn__volume(d->grid.out) > 0 &&
-           ((attn__conv_parts_pay(&args) && attn__conv_by_parts(tape, &args)) ||
+           ((attn__conv_digits_pay(&args) && attn__conv_by_digits(tape, &args)) ||
             (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
 }
 
@@ -182,8 +182,7 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
                              .plane = attn__volume(d->grid.out),
                              .add3 = db.add};
     if (db.data)
-        attn__parallel_range(tape->context->threads, args.channels, 1,
-                             attn__image_loops_for(node->y->dtype == ATTN_F64)->sum_channels, &args);
+        attn__sum_channels(tape->context, node->y->dtype, &args);
 }
 
 static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const char *why)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * y = x w^T + b along an axis that is not the last one: of images with their channels first this is the 1x1
  * convolution, done where the numbers lie.  x is [outer, in, inner], and each outer index one product of w with the
- * matrix [in, inner] that it finds there, so that nothing is turned over first. */
+ * matrix [in, inner] that it finds there, so that nothing is turned over first.  Where channels are last in x or are to
+ * be in y, the product reads or writes that matrix as [inner, channels]. */
 #include "base/parallel.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
@@ -13,6 +14,7 @@ enum { X, W, B, INPUTS };
 
 typedef struct axis_detail {
     int64_t outer, in, out, inner;
+    bool x_last, y_last; /* not both */
 } axis_detail;
 
 static void *at(const void *data, attn_dtype dtype, int64_t offset)
@@ -20,23 +22,33 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
+/* From a row of [channels, inner], or of [inner, channels], to the next. */
+static int64_t ld_of(const axis_detail *d, bool last, int64_t channels)
+{
+    return last ? channels : d->inner;
+}
+
 /* dX = w^T dY for each outer index. */
 static void input_gradient(attn_tape *tape, const attn__node *node, const axis_detail *d, attn__target dx)
 {
     attn_dtype dtype = node->y->dtype;
-    for (int64_t i = 0; i < d->outer && dx.data; i++)
+    int64_t ld = ld_of(d, d->y_last, d->out);
+    for (int64_t i = 0; i < d->outer && dx.data; i++) {
+        const void *dy = at(node->y->grad->data, dtype, i * d->out * d->inner), *w = node->saved[W].data;
         tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                             .transpose_a = true,
-                                                             .m = d->in,
-                                                             .n = d->inner,
+                                                             .transpose_a = !d->x_last || !d->y_last,
+                                                             .transpose_b = !d->x_last && d->y_last,
+                                                             .m = d->x_last ? d->inner : d->in,
+                                                             .n = d->x_last ? d->in : d->inner,
                                                              .k = d->out,
-                                                             .a = node->saved[W].data,
-                                                             .lda = d->in,
-                                                             .b = at(node->y->grad->data, dtype, i * d->out * d->inner),
-                                                             .ldb = d->inner,
+                                                             .a = d->x_last ? dy : w,
+                                                             .lda = d->x_last ? ld : d->in,
+                                                             .b = d->x_last ? w : dy,
+                                                             .ldb = d->x_last ? d->in : ld,
                                                              .c = at(dx.data, dtype, i * d->in * d->inner),
-                                                             .ldc = d->inner,
+                                                             .ldc = ld_of(d, d->x_last, d->in),
                                                              .add = dx.add});
+    }
 }
 
 /* dw = the sum of dY X^T over the outer indices. */
@@ -45,17 +57,25 @@ static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_
     attn_dtype dtype = node->y->dtype;
     for (int64_t i = 0; i < d->outer && dw.data; i++)
         tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                             .transpose_b = true,
+                                                             .transpose_a = d->y_last,
+                                                             .transpose_b = !d->x_last,
                                                              .m = d->out,
                                                              .n = d->in,
                                                              .k = d->inner,
                                                              .a = at(node->y->grad->data, dtype, i * d->out * d->inner),
-                                                             .lda = d->inner,
+                                                             .lda = ld_of(d, d->y_last, d->out),
                                                              .b = at(node->saved[X].data, dtype, i * d->in * d->inner),
-                                                             .ldb = d->inner,
+                                                             .ldb = ld_of(d, d->x_last, d->in),
                                                              .c = dw.data,
                                                              .ldc = d->in,
                                                              .add = true});
+}
+
+/* y or its gradient as [batch, channels, plane]. */
+static attn__image_args planes_of(const axis_detail *d)
+{
+    return (attn__image_args){
+        .batch = d->y_last ? d->outer * d->inner : d->outer, .channels = d->out, .plane = d->y_last ? 1 : d->inner};
 }
 
 static void linear_axis_backward(attn_tape *tape, attn__node *node)
@@ -64,25 +84,23 @@ static void linear_axis_backward(attn_tape *tape, attn__node *node)
     input_gradient(tape, node, d, attn__grad_target(tape, node->x[X]));
     weight_gradient(tape, node, d, attn__grad_target_added(tape, node->x[W]));
     attn__target db = attn__grad_target(tape, node->x[B]);
-    attn__image_args args = {.x = node->y->grad->data,
-                             .y3 = db.data,
-                             .batch = d->outer,
-                             .channels = d->out,
-                             .plane = d->inner,
-                             .add3 = db.add};
+    attn__image_args args = planes_of(d);
+    args.x = node->y->grad->data;
+    args.y3 = db.data;
+    args.add3 = db.add;
     if (db.data)
-        attn__parallel_range(tape->context->threads, d->out, 1,
-                             attn__image_loops_for(node->y->dtype == ATTN_F64)->sum_channels, &args);
+        attn__sum_channels(tape->context, node->y->dtype, &args);
 }
 
-static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_tensor *w, const attn_tensor *b,
+static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const attn_tensor *w, const attn_tensor *b,
                  axis_detail *d)
 {
     char tx[ATTN__SHAPE_TEXT], tw[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
-    *d = (axis_detail){.outer = 1, .inner = 1};
+    int first = axis < to ? axis : to;
+    *d = (axis_detail){.outer = 1, .inner = 1, .x_last = to < axis, .y_last = axis < to};
     for (int i = 0; i < x->rank; i++) {
-        d->outer *= i < axis ? x->shape[i] : 1;
-        d->inner *= i > axis ? x->shape[i] : 1;
+        d->outer *= i < first ? x->shape[i] : 1;
+        d->inner *= i >= first && i != axis ? x->shape[i] : 1;
     }
     if (w->rank == 2 && x->shape[axis] == w->shape[1] && (!b || (b->rank == 1 && b->shape[0] == w->shape[0]))) {
         d->in = w->shape[1];
@@ -99,38 +117,59 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
 {
     attn_dtype dtype = y->dtype;
     bool done = true;
-    for (int64_t i = 0; i < d->outer && done; i++)
+    int64_t ld = ld_of(d, d->x_last, d->in);
+    for (int64_t i = 0; i < d->outer && done; i++) {
+        const void *from = at(x->data, dtype, i * d->in * d->inner);
         done = attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                   .m = d->out,
-                                                   .n = d->inner,
+                                                   .transpose_a = d->y_last,
+                                                   .transpose_b = d->x_last || d->y_last,
+                                                   .m = d->y_last ? d->inner : d->out,
+                                                   .n = d->y_last ? d->out : d->inner,
                                                    .k = d->in,
-                                                   .a = w->data,
-                                                   .lda = d->in,
-                                                   .b = at(x->data, dtype, i * d->in * d->inner),
-                                                   .ldb = d->inner,
+                                                   .a = d->y_last ? from : w->data,
+                                                   .lda = d->y_last ? ld : d->in,
+                                                   .b = d->y_last ? w->data : from,
+                                                   .ldb = d->y_last ? d->in : ld,
                                                    .c = at(y->data, dtype, i * d->out * d->inner),
-                                                   .ldc = d->inner});
-    attn__image_args args = {
-        .y = y->data, .bias = b ? b->data : NULL, .batch = d->outer, .channels = d->out, .plane = d->inner};
+                                                   .ldc = ld_of(d, d->y_last, d->out)});
+    }
+    attn__image_args args = planes_of(d);
+    args.y = y->data;
+    args.bias = b ? b->data : NULL;
     if (b && done)
         attn__parallel_range(tape->context->threads, d->out, 1, attn__image_loops_for(dtype == ATTN_F64)->add_channels,
                              &args);
     return done;
 }
 
-attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b)
+/* x's shape with `out` channels at another axis. */
+static void shape_of(const attn_tensor *x, int from, int to, int64_t out, int64_t shape[ATTN_MAX_RANK])
+{
+    int64_t others[ATTN_MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != from)
+            others[n++] = x->shape[i];
+    n = 0;
+    for (int i = 0; i < x->rank; i++)
+        shape[i] = i == to ? out : others[n++];
+}
+
+attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
 {
     axis_detail d;
     if (!attn__op_accepts(tape, "linear_axis", b ? 3 : 2, x, w, b) ||
-        (axis = attn__op_axis(tape, "linear_axis", x, axis)) < 0)
+        (from = attn__op_axis(tape, "linear_axis", x, from)) < 0 ||
+        (to = attn__op_axis(tape, "linear_axis", x, to)) < 0)
         return NULL;
-    if (axis == x->rank - 1)
+    if (from == to && from == x->rank - 1)
         return attn_linear(tape, x, w, b, ATTN_IDENTITY);
-    if (!plan(tape, x, axis, w, b, &d))
+    if (from != to && from != x->rank - 1 && to != x->rank - 1)
+        return attn__op_shape_error(tape, "linear_axis: from axis %d to %d, and neither is the last one", from, to);
+    if (!plan(tape, x, from, to, w, b, &d))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];
-    memcpy(shape, x->shape, sizeof shape);
-    shape[axis] = d.out;
+    shape_of(x, from, to, d.out, shape);
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, linear_axis_backward, y, INPUTS, inputs, INPUTS - 1, sizeof d) ||
@@ -142,4 +181,9 @@ attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_te
         attn__node_save(node, W, w);
     }
     return y;
+}
+
+attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b)
+{
+    return attn_linear_between(tape, x, axis, axis, w, b);
 }

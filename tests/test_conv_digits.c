@@ -5,7 +5,7 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
-#include "tensor/conv_parts.h"
+#include "tensor/conv_digits.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -114,7 +114,7 @@ static void skip_without_the_unit(void)
 {
     attn_context *context;
     assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
-    bool there = attn__parts_for(context->isa) != NULL;
+    bool there = attn__digits_for(context->isa) != NULL;
     attn_context_destroy(context);
     if (!there) {
         print_message("this machine has no matrix unit\n");
@@ -131,7 +131,7 @@ static float *result_with(sample *s, int threads)
     attn__conv_args args = s->args;
     float *data = malloc((size_t)s->count[result] * sizeof *data);
     *(result == X ? &args.x : result == W ? &args.w : &args.y) = data;
-    if (!attn__conv_by_parts(tape, &args)) {
+    if (!attn__conv_by_digits(tape, &args)) {
         free(data);
         data = NULL;
     }
@@ -149,7 +149,15 @@ static const shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* The bound is that of the products in parts: a rounding at every second term, in sums of f32. */
+static void assert_near(const sample *s, const float *got, int64_t terms, int number)
+{
+    for (int64_t j = 0; got && j < s->count[result_of[s->args.pass]]; j++)
+        if (!(fabs((double)got[j] - s->exact[j]) <= s->size[j] * ldexp((double)(terms + 34), -24)))
+            fail_msg("sample %d, pass %d: %d is %g, not %g", number, (int)s->args.pass, (int)j, (double)got[j],
+                     s->exact[j]);
+}
+
+/* The bound is that of sums in f32 with a rounding at every term. */
 static void passes_are_those_of_loops(void **state)
 {
     (void)state;
@@ -161,19 +169,45 @@ static void passes_are_those_of_loops(void **state)
         sample s = make(&rng, &shapes[i / PASSES], pass);
         float *got = result_with(&s, 1);
         solve(&s);
-        int64_t count = s.count[result_of[pass]],
-                terms = s.count[W] / (pass == ATTN__CONV_INPUT ? s.args.in : s.args.out);
+        int64_t terms = s.count[W] / (pass == ATTN__CONV_INPUT ? s.args.in : s.args.out);
         if (pass == ATTN__CONV_WEIGHTS)
             terms = s.count[Y] / s.args.out;
-        for (int64_t j = 0; got && j < count; j++)
-            if (!(fabs((double)got[j] - s.exact[j]) <= s.size[j] * ldexp((double)(terms + 34), -24)))
-                fail_msg("shape %d, pass %d: %d is %g, not %g", i / PASSES, pass, (int)j, (double)got[j], s.exact[j]);
+        assert_near(&s, got, terms, i);
         taken[pass] += got != NULL;
         free(got);
         drop(&s);
     }
     for (int pass = 0; pass < PASSES; pass++)
         assert_true(taken[pass] >= SHAPES - 3);
+}
+
+/* Channels in different units, of which weights are the inverse; some numbers far above the others; one too far. */
+static void sizes_that_differ_are_met(void **state)
+{
+    (void)state;
+    skip_without_the_unit();
+    enum { UNITS, SOME, ONE, KINDS };
+    attn__rng rng = {.seed = 8};
+    for (int i = 0; i < KINDS * PASSES; i++) {
+        attn__conv_pass pass = (attn__conv_pass)(i % PASSES);
+        sample s = make(&rng, &shapes[0], pass);
+        int from = pass == ATTN__CONV_INPUT ? Y : X, taps = 9;
+        int64_t channels = from == X ? s.args.in : s.args.out, plane = s.count[from] / channels;
+        for (int64_t j = 0; j < s.count[from] && i / PASSES == UNITS; j++)
+            s.data[from][j] *= j / plane % 2 ? 0x1p12f : 1;
+        for (int64_t j = 0; j < s.count[W] && i / PASSES == UNITS; j++)
+            s.data[W][j] *= (from == X ? j / taps % s.args.in : j / taps / s.args.in) % 2 ? 0x1p-12f : 1;
+        for (int64_t j = 0; j < s.count[from] && i / PASSES == SOME; j += 1001)
+            s.data[from][j] = 100;
+        if (i / PASSES == ONE)
+            s.data[from][s.count[from] / 2] = 0x1p20f;
+        float *got = result_with(&s, 2);
+        assert_int_equal(got == NULL, i / PASSES == ONE);
+        solve(&s);
+        assert_near(&s, got, s.count[W] / s.args.out, i);
+        free(got);
+        drop(&s);
+    }
 }
 
 static void threads_change_no_bit(void **state)
@@ -246,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_are_those_of_loops),
+        cmocka_unit_test(sizes_that_differ_are_met),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(infinite_numbers_go_another_way),
     };

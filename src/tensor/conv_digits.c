@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ * Convolutions in the matrix unit: y from x and w, and dx from dy and w, which is the same with the taps flipped.
+ *
+ * Places of the result are the rows of a square, results its columns.  An item is a band of rows, whose digits stay in
+ * the second cache while panels of weights pass; the sums of one panel go to where they belong, turned, beside the
+ * products of the next. */
+#include "tensor/conv_digits.h"
+
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, STEP = ATTN__DIGITS_STEP, SQUARE = ATTN__DIGITS_SQUARE };
+enum { ACROSS = 4, SQUARES = 16 }; /* of a strip, of an item, at most */
+
+/* A panel's sums on their way to where they belong. */
+typedef struct storing {
+    const float *sums;
+    int64_t panel, count, at;
+    int64_t every, due; /* calls for each, until the next */
+} storing;
+
+/* What a thread works on: squares of `across` columns and some rows of a strip. */
+typedef struct worker {
+    attn__digits_beside beside; /* the first member */
+    const attn__correlating *k;
+    int64_t image, row, strip, across, count;
+    float *sums; /* [2][SQUARES][16][16], in turns */
+    storing store;
+    bool odd[SQUARES];
+    attn__digits_state state;
+    attn__digits_square list[SQUARES];
+    int64_t listed;
+} worker;
+
+/* Where square q is in the result. */
+static float *place_of(const worker *w, int64_t q, int64_t panel, int64_t *columns)
+{
+    const attn__correlation *c = w->k->c;
+    int64_t x = (w->strip * w->k->across + q % w->across) * SIDE;
+    *columns = attn__least(c->out_width - x, SIDE);
+    return c->to + ((w->image * c->results + panel * SIDE) * c->out_height + w->row + q / w->across) * c->out_width + x;
+}
+
+/* Its lines are far away, and a store waits for its line: those of the next square are asked for meanwhile. */
+static void store_square(worker *w)
+{
+    const attn__correlation *c = w->k->c;
+    const float *from[SIDE], *sums = w->store.sums + w->store.at * SQUARE;
+    int64_t columns, ld = c->out_height * c->out_width, rows = attn__least(c->results - w->store.panel * SIDE, SIDE);
+    for (int i = 0; i < SIDE; i++)
+        from[i] = sums + i * SIDE;
+    float *to = place_of(w, w->store.at, w->store.panel, &columns);
+    c->kernel->put_turned(from, rows, columns, to, ld);
+    if (++w->store.at == w->store.count)
+        return;
+    to = place_of(w, w->store.at, w->store.panel, &columns);
+    for (int64_t i = 0; i < rows; i++)
+        __builtin_prefetch(to + i * ld, 1, 3);
+}
+
+static void store_some(attn__digits_beside *beside)
+{
+    worker *w = (worker *)beside;
+    if (w->store.at == w->store.count || --w->store.due > 0)
+        return;
+    w->store.due = w->store.every;
+    store_square(w);
+}
+
+static void store_rest(worker *w)
+{
+    while (w->store.at < w->store.count)
+        store_square(w);
+}
+
+/* A square of its sums over one chunk, added to those before. */
+static attn__digits_square square_of(worker *w, int64_t panel, int64_t q, int64_t chunk, float *sums)
+{
+    const attn__correlating *k = w->k;
+    int64_t block = chunk / k->c->kernel_height, row = w->row + q / w->across + chunk % k->c->kernel_height;
+    int64_t at = (((w->image - k->image) * k->rows + row) * k->strips + w->strip) * k->blocks + block;
+    int64_t of_weights = panel * k->chunks + chunk;
+    float *to = sums + q * SQUARE;
+    return (attn__digits_square){.a = k->digits + at * ATTN__DIGITS * k->plane + q % w->across * SIDE * k->padded,
+                                 .b = k->weights + of_weights * k->steps * STEP,
+                                 .row_unit = k->units + at * SIDE,
+                                 .column_unit = k->column_units + of_weights * SIDE,
+                                 .fine = k->fine + at * SIDE,
+                                 .all_fine = k->panel_fine[of_weights],
+                                 .before = chunk > 0 ? to
+                                           : k->bias ? k->bias + panel * SIDE
+                                                     : NULL,
+                                 .before_ld = chunk > 0 ? SIDE : 0,
+                                 .to = to,
+                                 .odd = chunk + 1 == k->chunks ? &w->odd[q] : NULL};
+}
+
+static void run_listed(worker *w)
+{
+    const attn__correlating *k = w->k;
+    attn__digits_list list = {.squares = w->list,
+                              .count = w->listed,
+                              .steps = k->steps,
+                              .a_row = k->padded,
+                              .a_digit = k->plane,
+                              .a_step = DEPTH,
+                              .ld = SIDE};
+    if (w->listed > 0)
+        k->c->kernel->run_list(&list, &w->state, &w->beside);
+    w->listed = 0;
+}
+
+/* Square after square where a panel's weights stay in the first cache, else chunk after chunk. */
+static void sum_panel(worker *w, int64_t panel, float *sums)
+{
+    enum { NEAR = 30 << 10 };
+    const attn__correlating *k = w->k;
+    bool near = k->chunks * k->steps * STEP <= NEAR;
+    for (int64_t i = 0; i < w->count * k->chunks; i++) {
+        int64_t q = near ? i / k->chunks : i % w->count, chunk = near ? i % k->chunks : i / w->count;
+        w->list[w->listed++] = square_of(w, panel, q, chunk, sums);
+        if (w->listed == SQUARES)
+            run_listed(w);
+    }
+    run_listed(w);
+    k->c->kernel->finish(&w->state);
+    store_rest(w);
+    w->store = (storing){.sums = sums, .panel = panel, .count = w->count};
+    w->store.every = attn__most(k->chunks * k->steps, 2) - 1;
+    w->store.due = w->store.every;
+}
+
+static bool is_odd(const worker *w)
+{
+    bool odd = false;
+    for (int64_t i = 0; i < w->count; i++)
+        odd |= w->odd[i];
+    return odd;
+}
+
+/* Panels of a group for the squares of a band. */
+static void correlate(void *user, int64_t item, int thread)
+{
+    attn__correlating *k = user;
+    const attn__correlation *c = k->c;
+    int64_t group = item % k->groups, band = item / k->groups / k->strips % k->bands;
+    float _Alignas(64) sums[2][SQUARES * SQUARE];
+    worker w = {.beside = {store_some}, .k = k, .sums = sums[0]};
+    (void)thread;
+    w.strip = item / k->groups % k->strips;
+    w.image = k->image + item / k->groups / k->strips / k->bands;
+    w.row = band * k->height;
+    w.across = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across);
+    w.count = attn__least(k->height, c->out_height - w.row) * w.across;
+    int64_t last = (group + 1) * k->panels / k->groups;
+    c->kernel->begin();
+    for (int64_t panel = group * k->panels / k->groups; panel < last; panel++) {
+        sum_panel(&w, panel, sums[panel % 2]);
+        if (is_odd(&w))
+            atomic_store(&k->held, false);
+    }
+    c->kernel->end();
+    store_rest(&w);
+}
+
+/* ---------------------------------------------------------------------------------------------------- whole */
+
+/* A chunk's weights, three rows of the kernel, are at most some 36 KB for 16 results. */
+static attn__correlating plan(const attn__correlation *c)
+{
+    enum { CHUNK = 768, HALF = DEPTH / 2, ITEMS = 4 };
+    int64_t most = attn__most(CHUNK / c->kernel_width / DEPTH * DEPTH, DEPTH);
+    attn__correlating k = {.c = c, .blocks = attn__pieces(c->channels, most)};
+    k.depth = attn__round_up(attn__pieces(c->channels, k.blocks), HALF);
+    k.padded = k.depth > DEPTH ? attn__round_up(k.depth, DEPTH) : k.depth;
+    k.depth = k.padded;
+    k.blocks = attn__pieces(c->channels, k.depth);
+    k.chunks = k.blocks * c->kernel_height;
+    k.steps = attn__pieces(c->kernel_width * k.padded, DEPTH);
+    k.panels = attn__pieces(c->results, SIDE);
+    k.across = attn__least(attn__pieces(c->out_width, SIDE), ACROSS);
+    k.strips = attn__pieces(c->out_width, k.across * SIDE);
+    k.places = k.across * SIDE + c->kernel_width - 1;
+    k.plane = attn__round_up(k.places * k.padded, DEPTH);
+    k.line = k.strips * k.blocks * ATTN__DIGITS * k.plane;
+    k.rows = c->out_height + c->kernel_height - 1;
+    k.height = SQUARES / k.across;
+    k.bands = attn__pieces(c->out_height, k.height);
+    k.groups = attn__pieces((int64_t)ITEMS * c->tape->context->threads, c->batch * k.bands * k.strips);
+    k.groups = attn__least(k.groups, k.panels);
+    return k;
+}
+
+static void correlate_images(attn__correlating *k, int64_t at_once)
+{
+    const attn__correlation *c = k->c;
+    int threads = c->tape->context->threads;
+    for (k->image = 0; k->image < c->batch && atomic_load(&k->held); k->image += at_once) {
+        k->images = attn__least(c->batch - k->image, at_once);
+        attn__parallel_items(threads, k->images * k->rows * k->strips, attn__correlating_cut_strip, k);
+        if (atomic_load(&k->held))
+            attn__parallel_items(threads, k->images * k->bands * k->strips * k->groups, correlate, k);
+    }
+}
+
+/* Its memory, in one piece: sizes in bytes, each a multiple of a line. */
+enum { DIGITS, WEIGHTS, UNITS, COLUMN_UNITS, ROWS_OF_WEIGHTS, BIAS, SPREAD, FINE, PANEL_FINE, ARRAYS };
+
+static size_t sizes_of(const attn__correlating *k, int64_t at_once, size_t size[ARRAYS])
+{
+    int64_t units = at_once * k->rows * k->strips * k->blocks * SIDE, columns = k->panels * k->chunks * SIDE;
+    int64_t bytes[ARRAYS] = {[DIGITS] = at_once * k->rows * k->line + DEPTH,
+                             [WEIGHTS] = k->panels * k->chunks * k->steps * STEP,
+                             [UNITS] = units * (int64_t)sizeof(float),
+                             [COLUMN_UNITS] = columns * (int64_t)sizeof(float),
+                             [ROWS_OF_WEIGHTS] =
+                                 k->c->tape->context->threads * k->steps * DEPTH * SIDE * (int64_t)sizeof(float),
+                             [BIAS] = k->panels * SIDE * (int64_t)sizeof(float),
+                             [SPREAD] = 2 * k->c->channels * (int64_t)sizeof(float),
+                             [FINE] = units,
+                             [PANEL_FINE] = columns};
+    size_t all = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        all += size[i] = (size_t)attn__round_up(bytes[i], DEPTH);
+    return all;
+}
+
+static void lay_out(attn__correlating *k, char *data, const size_t size[ARRAYS])
+{
+    void *at[ARRAYS];
+    for (int i = 0; i < ARRAYS; data += size[i++])
+        at[i] = data;
+    k->digits = at[DIGITS];
+    k->weights = at[WEIGHTS];
+    k->units = at[UNITS];
+    k->column_units = at[COLUMN_UNITS];
+    k->rows_of_weights = at[ROWS_OF_WEIGHTS];
+    k->spread_x = at[SPREAD];
+    k->spread_w = k->spread_x + k->c->channels;
+    k->fine = at[FINE];
+    k->panel_fine = at[PANEL_FINE];
+    if (!attn__correlating_spread(k->c, k->spread_x, k->spread_w))
+        k->spread_x = k->spread_w = NULL;
+    if (k->c->bias) {
+        k->bias = memset(at[BIAS], 0, size[BIAS]);
+        memcpy(k->bias, k->c->bias, (size_t)k->c->results * sizeof(float));
+    }
+}
+
+bool attn__correlate_by_digits(const attn__correlation *c)
+{
+    enum { AT_ONCE = 2 << 20 };
+    attn__correlating k = plan(c);
+    size_t size[ARRAYS];
+    int64_t at_once = attn__least(attn__most(AT_ONCE / (k.rows * k.line), 1), c->batch);
+    attn__hold hold = attn__scratch(c->tape, sizes_of(&k, at_once, size));
+    if (!hold.data)
+        return false;
+    lay_out(&k, hold.data, size);
+    atomic_init(&k.held, true);
+    attn__parallel_items(c->tape->context->threads, k.panels, attn__correlating_cut_weights, &k);
+    correlate_images(&k, at_once);
+    attn__scratch_release(hold);
+    return atomic_load(&k.held);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * conv_digits.h - convolutions in the integers of the matrix unit (kernels/digits), in single precision.
+ *
+ * Nothing is unfolded.  An operand of the sum is cut to digits once, within a border of zeros, and a tile for a tap of
+ * the kernel is a place in it: the same rows of digits, begun elsewhere.  So numbers that one sum meets by several taps
+ * have one unit, a row of up to 64 places of the image or, for gradients of weights, what a channel has of some rows.
+ */
+#ifndef ATTN_TENSOR_CONV_DIGITS_H
+#define ATTN_TENSOR_CONV_DIGITS_H
+
+#include "kernels/digits/digits.h"
+#include "tensor/dnnl.h"
+
+#include <stdatomic.h>
+
+/* False where there is no such unit, the convolution is of another kind (strides, groups, one axis or three), or holds
+ * or makes numbers that digits do not hold; or there is no memory, which is noted.  The result is undefined then, and
+ * nothing else has changed. */
+bool attn__conv_by_digits(attn_tape *tape, const attn__conv_args *args);
+/* Whether it is large enough, and fits the tiles well enough, to be faster than oneDNN's. */
+bool attn__conv_digits_pay(const attn__conv_args *args);
+
+/* ------------------------------------------------------------------------------------------- among its files */
+
+/* The sum over `channels` and taps of the images `from` [batch, channels, height, width], within a border, by weights
+ * w, to `to` [batch, results, out_height, out_width]. */
+typedef struct attn__correlation {
+    const attn__digits_kernel *kernel;
+    attn_tape *tape;
+    int64_t batch, channels, results, height, width, out_height, out_width;
+    int64_t kernel_height, kernel_width, top, left;
+    int64_t result_stride, channel_stride; /* of w; taps are adjacent */
+    bool flipped;                          /* taps from the last to the first */
+    const float *from, *w, *bias;
+    float *to;
+} attn__correlation;
+bool attn__correlate_by_digits(const attn__correlation *c);
+
+/* dw from x and dy. */
+bool attn__conv_weights_by_digits(attn_tape *tape, const attn__digits_kernel *kernel, const attn__conv_args *args);
+
+/* What the threads of a correlation share.  A sum is made of chunks: the taps of one row of the kernel, for some
+ * channels.  Digits of images lie as [image][row][strip][block of channels][digit][place][channel], so that a tap, 16
+ * places and 64 of (column of the kernel, channel) are a tile. */
+typedef struct attn__correlating {
+    const attn__correlation *c;
+    int64_t blocks, depth, padded;  /* of channels: how many, channels of each, the bytes that they take */
+    int64_t chunks, steps;          /* of a sum; tiles along a chunk */
+    int64_t panels;                 /* of 16 results */
+    int64_t across, strips, places; /* squares of a strip, at most; strips of a row; places of one with its border */
+    int64_t plane, line;            /* bytes of a digit of a strip, of a row */
+    int64_t rows, height, bands; /* bordered rows; rows of the result that are worked on together; how many of these */
+    int64_t image, images, groups; /* the first one at hand, and how many; what its panels are shared out in */
+    int8_t *digits, *weights;
+    float *units, *column_units; /* [image][row][strip][block][16] all the same; [panel][chunk][16] */
+    bool *fine, *panel_fine;     /* as many; [panel][chunk] */
+    float *bias;                 /* of whole panels; NULL: none */
+    float *spread_x, *spread_w;  /* [channels]; NULL: 1 */
+    float *rows_of_weights;      /* [thread][steps * 64][16] */
+    atomic_bool held;            /* digits hold all that they have met */
+} attn__correlating;
+
+/* For attn__parallel_items: a panel of weights, or a strip of a bordered row of the images at hand. */
+void attn__correlating_cut_weights(void *work, int64_t panel, int thread);
+void attn__correlating_cut_strip(void *work, int64_t strip, int thread);
+/* Whether channels differ so much that they are spread, by powers of two in spread_x and spread_w. */
+bool attn__correlating_spread(const attn__correlation *c, float *spread_x, float *spread_w);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ * The operands of conv_digits.c as digits. */
+#include "base/integers.h"
+#include "tensor/conv_digits.h"
+#include "tensor/gemm_digits.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, STEP = ATTN__DIGITS_STEP };
+
+/* ------------------------------------------------------------------------------------------------- weights */
+
+static int64_t channels_of(const attn__correlating *k, int64_t block)
+{
+    return attn__least(k->c->channels - block * k->depth, k->depth);
+}
+
+static void cut_chunk(attn__correlating *k, int64_t panel, int64_t chunk, float *rows)
+{
+    const attn__correlation *c = k->c;
+    int64_t block = chunk / c->kernel_height, tap = chunk % c->kernel_height * c->kernel_width;
+    int64_t taps = c->kernel_height * c->kernel_width, at = panel * k->chunks + chunk;
+    attn__digits_taps from = {.w = c->w + panel * SIDE * c->result_stride + block * k->depth * c->channel_stride +
+                                   (c->flipped ? taps - 1 - tap : tap),
+                              .result_stride = c->result_stride,
+                              .channel_stride = c->channel_stride,
+                              .tap_stride = c->flipped ? -1 : 1,
+                              .results = attn__least(c->results - panel * SIDE, SIDE),
+                              .taps = c->kernel_width,
+                              .channels = channels_of(k, block),
+                              .padded = k->padded,
+                              .spread = k->spread_w ? k->spread_w + block * k->depth : NULL};
+    attn__digits_scale scale[SIDE];
+    attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = c->kernel_width * k->padded, .n = SIDE};
+    c->kernel->gather(&from, rows, scale);
+    c->kernel->cut_columns(&columns, scale, k->weights + at * k->steps * STEP);
+    k->panel_fine[at] = false;
+    for (int i = 0; i < SIDE; i++) {
+        k->column_units[at * SIDE + i] = scale[i].unit;
+        k->panel_fine[at] = k->panel_fine[at] || scale[i].fine;
+        if (isnan(scale[i].unit))
+            atomic_store(&k->held, false);
+    }
+}
+
+void attn__correlating_cut_weights(void *work, int64_t panel, int thread)
+{
+    attn__correlating *k = work;
+    for (int64_t chunk = 0; chunk < k->chunks; chunk++)
+        cut_chunk(k, panel, chunk, k->rows_of_weights + thread * k->steps * DEPTH * SIDE);
+}
+
+enum { LOOKED_AT = 256 }; /* numbers at once */
+
+/* The mean of what numbers have as exponents, and the most, as attn__gemm_digits_spread_of wants them. */
+static void conclude(int64_t n, const float *sum, const float *count, const float *each, float *mean, float *most)
+{
+    float all = 0, of = 0, top = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        all += sum[i];
+        of += count[i];
+        top = fmaxf(top, each[i]);
+    }
+    *mean = of > 0 ? all / of : NAN;
+    *most = of > 0 ? top : NAN;
+}
+
+/* Of as many results as say it, where some channels of a result are adjacent. */
+static void look_at_channels(const attn__correlation *c, int64_t channel, int64_t n, float *mean, float *most)
+{
+    enum { TAKEN = 8 };
+    int64_t taps = attn__least(c->kernel_height * c->kernel_width, LOOKED_AT);
+    float sum[LOOKED_AT] = {0}, count[LOOKED_AT] = {0}, each[LOOKED_AT];
+    for (int i = 0; i < LOOKED_AT; i++)
+        each[i] = -INFINITY;
+    for (int64_t i = 0; i < c->results; i += attn__pieces(c->results, TAKEN))
+        c->kernel->exponents(c->w + i * c->result_stride + channel * c->channel_stride, n * taps, sum, count, each);
+    for (int64_t i = 0; i < n; i++)
+        conclude(taps, sum + i * taps, count + i * taps, each + i * taps, &mean[channel + i], &most[channel + i]);
+}
+
+/* The same where some results of a channel are. */
+static void look_at_results(const attn__correlation *c, int64_t channel, float *mean, float *most)
+{
+    int64_t n = attn__least(c->results, SIDE) * c->kernel_height * c->kernel_width;
+    float sum = 0, count = 0, each = -INFINITY;
+    c->kernel->exponents_of_row(c->w + channel * c->channel_stride, attn__least(n, LOOKED_AT), SIDE, &sum, &count,
+                                &each);
+    conclude(1, &sum, &count, &each, &mean[channel], &most[channel]);
+}
+
+bool attn__correlating_spread(const attn__correlation *c, float *spread_x, float *spread_w)
+{
+    int64_t taps = c->kernel_height * c->kernel_width, at_once = attn__most(LOOKED_AT / taps, 1);
+    for (int64_t i = 0; i < c->channels && c->channel_stride != taps; i++)
+        look_at_results(c, i, spread_x, spread_w);
+    for (int64_t i = 0; i < c->channels && c->channel_stride == taps; i += at_once)
+        look_at_channels(c, i, attn__least(c->channels - i, at_once), spread_x, spread_w);
+    return attn__gemm_digits_spread_of(c->channels, spread_x, spread_w);
+}
+
+/* -------------------------------------------------------------------------------------------------- images */
+
+/* Places [begin, end) of a strip are inside of the image, from column x on. */
+typedef struct span {
+    int64_t begin, end, x;
+} span;
+
+static span span_of(const attn__correlating *k, int64_t strip)
+{
+    int64_t x = strip * k->across * SIDE - k->c->left;
+    int64_t begin = attn__least(attn__most(-x, 0), k->places), end = attn__least(k->c->width - x, k->places);
+    return (span){begin, attn__most(end, begin), x + begin};
+}
+
+/* All of one unit; borders are zeros. */
+static void cut_block(attn__correlating *k, const float *from, span s, int64_t block, int64_t at)
+{
+    const attn__correlation *c = k->c;
+    int8_t *to = k->digits + at * ATTN__DIGITS * k->plane;
+    attn__digits_columns columns = {.x = from,
+                                    .ld = c->height * c->width,
+                                    .k = channels_of(k, block),
+                                    .n = s.end - s.begin,
+                                    .spread = k->spread_x ? k->spread_x + block * k->depth : NULL};
+    attn__digits_scale scale = c->kernel->scale_block(&columns);
+    for (int d = 0; d < ATTN__DIGITS; d++) {
+        memset(to + d * k->plane, 0, (size_t)(s.begin * k->padded));
+        memset(to + d * k->plane + s.end * k->padded, 0, (size_t)((k->places - s.end) * k->padded));
+    }
+    for (int64_t i = s.begin; i < s.end; i += SIDE, columns.x += SIDE) {
+        columns.n = attn__least(s.end - i, SIDE);
+        c->kernel->cut_across(&columns, scale.cut, k->padded, k->plane, to + i * k->padded);
+    }
+    for (int i = 0; i < SIDE; i++)
+        k->units[at * SIDE + i] = scale.unit;
+    memset(k->fine + at * SIDE, scale.fine, SIDE);
+    if (isnan(scale.unit))
+        atomic_store(&k->held, false);
+}
+
+void attn__correlating_cut_strip(void *work, int64_t index, int thread)
+{
+    attn__correlating *k = work;
+    const attn__correlation *c = k->c;
+    int64_t row = index / k->strips % k->rows, image = k->image + index / k->strips / k->rows, y = row - c->top;
+    span s = span_of(k, index % k->strips);
+    (void)thread;
+    if (y < 0 || y >= c->height)
+        s = (span){0, 0, 0};
+    for (int64_t block = 0; block < k->blocks; block++)
+        cut_block(
+            k, c->from + ((image * c->channels + block * k->depth) * c->height + (s.end > 0 ? y : 0)) * c->width + s.x,
+            s, block, index * k->blocks + block);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT
+ * The gradient of a convolution's weights in the matrix unit: dw[o][i][tap] = sum over places of dy[o][place]
+ * x[i][place + tap], in squares of 16 channels of one by 16 of the other.
+ *
+ * The operand with fewer channels is the one that taps move: it is cut once for each column of the kernel, moved by
+ * that much and without borders, so that rows of the kernel are whole rows of the image apart.  The other is cut as it
+ * lies.  Places are taken in bands of rows, in which a channel has one unit. */
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "tensor/conv_digits.h"
+#include "tensor/op.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, STEP = ATTN__DIGITS_STEP, SQUARE = ATTN__DIGITS_SQUARE };
+enum { LISTED = 16, BLOCKS = 4 }; /* squares of a list; blocks of 16 channels of an item */
+
+/* One of the operands: [batch][channels][height][width]. */
+typedef struct operand {
+    const float *x;
+    int64_t channels, blocks, height, width;
+} operand;
+
+/* What the threads share. */
+typedef struct work {
+    const attn__digits_kernel *kernel;
+    const attn__conv_args *args;
+    bool flipped; /* dy is moved, and x as it lies: taps from the last to the first */
+    operand moved, still;
+    int64_t high, wide, top, left; /* the kernel, and the border of what is moved */
+    int64_t band, bands;           /* rows at once; how many such */
+    int64_t image, row, rows;      /* the ones at hand */
+    int64_t line, steps;           /* bytes of a digit of a channel that is moved; tiles along a band */
+    int8_t *tiles, *lines;         /* [block of still][steps]; [column][channel of moved][digit][line] */
+    float *row_unit, *column_unit; /* [column][channel of moved]; [channel of still] */
+    bool *fine, *block_fine;       /* [column][channel of moved]; [block of still] */
+    float *numbers;                /* [thread][line] */
+    float *sums;                   /* [block of still][tap][channel of moved][16] */
+    atomic_bool held;
+} work;
+
+static int64_t channels_of(const operand *o, int64_t block)
+{
+    return attn__least(o->channels - block * SIDE, SIDE);
+}
+
+/* Some channels of what lies still, as columns. */
+static void cut_still(work *k, int64_t block)
+{
+    const operand *o = &k->still;
+    int64_t plane = o->height * o->width, n = k->rows * o->width, count = channels_of(o, block);
+    int8_t *tiles = k->tiles + block * k->steps * STEP;
+    const float *x = o->x + ((k->image * o->channels + block * SIDE) * o->height + k->row) * o->width;
+    k->block_fine[block] = false;
+    for (int64_t i = 0; i < SIDE; i++) {
+        attn__digits_scale scale = i < count ? k->kernel->scale(x + i * plane, NULL, n) : (attn__digits_scale){0};
+        k->kernel->cut(x + (i < count ? i : 0) * plane, NULL, scale.cut, n, tiles + i * DEPTH);
+        k->column_unit[block * SIDE + i] = scale.unit;
+        k->block_fine[block] = k->block_fine[block] || scale.fine;
+        if (isnan(scale.unit))
+            atomic_store(&k->held, false);
+    }
+    k->kernel->turn(tiles, attn__pieces(n, DEPTH) * ATTN__DIGITS);
+}
+
+/* The rows of a channel that a band meets, moved by a column of the kernel: zeros come in from the border. */
+static void move(const work *k, const float *x, int64_t column, float *to)
+{
+    int64_t width = k->still.width, shift = column - k->left;
+    int64_t begin = attn__least(attn__most(-shift, 0), width);
+    int64_t end = attn__most(attn__least(k->moved.width - shift, width), begin);
+    for (int64_t i = 0; i < k->rows + k->high - 1; i++, to += width) {
+        int64_t y = k->row + i - k->top;
+        if (y < 0 || y >= k->moved.height || begin == end) {
+            memset(to, 0, (size_t)width * sizeof *to);
+            continue;
+        }
+        memset(to, 0, (size_t)begin * sizeof *to);
+        memcpy(to + begin, x + y * k->moved.width + begin + shift, (size_t)(end - begin) * sizeof *to);
+        memset(to + end, 0, (size_t)(width - end) * sizeof *to);
+    }
+}
+
+static void cut_moved(work *k, int64_t block, float *numbers)
+{
+    const operand *o = &k->moved;
+    int64_t n = (k->rows + k->high - 1) * k->still.width, all = o->blocks * SIDE;
+    for (int64_t i = 0; i < k->wide * SIDE; i++) {
+        int64_t at = i / SIDE * all + block * SIDE + i % SIDE;
+        bool there = i % SIDE < channels_of(o, block);
+        int64_t channel = k->image * o->channels + block * SIDE + (there ? i % SIDE : 0);
+        move(k, o->x + channel * o->height * o->width, i / SIDE, numbers);
+        attn__digits_scale scale = there ? k->kernel->scale(numbers, NULL, n) : (attn__digits_scale){0};
+        k->kernel->cut_line(numbers, scale.cut, n, k->line, k->lines + at * ATTN__DIGITS * k->line);
+        k->row_unit[at] = scale.unit;
+        k->fine[at] = scale.fine;
+        if (isnan(scale.unit))
+            atomic_store(&k->held, false);
+    }
+}
+
+static void cut_block(void *user, int64_t block, int thread)
+{
+    work *k = user;
+    if (block < k->moved.blocks)
+        cut_moved(k, block, k->numbers + thread * k->line);
+    else
+        cut_still(k, block - k->moved.blocks);
+}
+
+/* ------------------------------------------------------------------------------------------------- products */
+
+static void do_nothing(attn__digits_beside *beside)
+{
+    (void)beside;
+}
+
+/* Square i of a panel: a block of what is moved, and a tap. */
+static attn__digits_square square_of(const work *k, int64_t panel, int64_t block, int64_t tap, int64_t step, bool *odd)
+{
+    int64_t all = k->moved.blocks * SIDE, channel = tap % k->wide * all + block * SIDE;
+    float *to = k->sums + ((panel * k->high * k->wide + tap) * all + block * SIDE) * SIDE;
+    bool first = k->image == 0 && k->row == 0 && step == 0;
+    return (attn__digits_square){.a = k->lines + channel * ATTN__DIGITS * k->line + tap / k->wide * k->still.width +
+                                      step * DEPTH,
+                                 .b = k->tiles + (panel * k->steps + step) * STEP,
+                                 .row_unit = k->row_unit + channel,
+                                 .column_unit = k->column_unit + panel * SIDE,
+                                 .fine = k->fine + channel,
+                                 .all_fine = k->block_fine[panel],
+                                 .before = first ? NULL : to,
+                                 .before_ld = SIDE,
+                                 .to = to,
+                                 .odd = odd};
+}
+
+/* A panel of what lies still by some blocks of what is moved, all taps of them, so many steps at a time that the
+ * panel's tiles stay in the first cache. */
+static void sum_item(void *user, int64_t item, int thread)
+{
+    enum { AT_ONCE = 8 };
+    work *k = user;
+    int64_t panel = item % k->still.blocks, first = item / k->still.blocks * BLOCKS;
+    int64_t blocks = attn__least(k->moved.blocks - first, BLOCKS),
+            steps = attn__pieces(k->rows * k->still.width, DEPTH);
+    int64_t count = blocks * k->high * k->wide, each = attn__pieces(steps, attn__pieces(steps, AT_ONCE));
+    attn__digits_beside beside = {do_nothing};
+    attn__digits_state state = {0};
+    attn__digits_square squares[LISTED];
+    bool odd[LISTED] = {0};
+    (void)thread;
+    k->kernel->begin();
+    for (int64_t step = 0; step < steps; step += each) {
+        attn__digits_list list = {.squares = squares,
+                                  .steps = attn__least(steps - step, each),
+                                  .a_row = ATTN__DIGITS * k->line,
+                                  .a_digit = k->line,
+                                  .a_step = DEPTH,
+                                  .ld = SIDE};
+        for (int64_t i = 0; i < count; i += list.count) {
+            list.count = attn__least(count - i, LISTED);
+            for (int64_t j = 0; j < list.count; j++)
+                squares[j] = square_of(k, panel, first + (i + j) % blocks, (i + j) / blocks, step, &odd[j]);
+            k->kernel->run_list(&list, &state, &beside);
+            k->kernel->finish(&state);
+            for (int64_t j = 0; j < list.count; j++)
+                if (odd[j])
+                    atomic_store(&k->held, false);
+        }
+    }
+    k->kernel->end();
+}
+
+/* ------------------------------------------------------------------------------------------------- the result */
+
+static const float *sums_at(const work *k, int64_t panel, int64_t tap, int64_t channel)
+{
+    int64_t taps = k->high * k->wide;
+    return k->sums + ((panel * taps + (k->flipped ? taps - 1 - tap : tap)) * k->moved.blocks * SIDE + channel) * SIDE;
+}
+
+/* dy's channels lie still: 16 of (channel of x, tap) are adjacent in dw. */
+static void put_results(const work *k, int64_t panel)
+{
+    int64_t taps = k->high * k->wide, n = k->moved.channels * taps;
+    for (int64_t i = 0; i < n; i += SIDE) {
+        const float *from[SIDE];
+        int64_t count = attn__least(n - i, SIDE);
+        for (int64_t j = 0; j < count; j++)
+            from[j] = sums_at(k, panel, (i + j) % taps, (i + j) / taps);
+        k->kernel->put_turned(from, channels_of(&k->still, panel), count, k->args->w + panel * SIDE * n + i, n);
+    }
+}
+
+/* x's do: the taps of 16 of its channels are. */
+static void put_channels(const work *k, int64_t panel)
+{
+    int64_t taps = k->high * k->wide, n = k->still.channels * taps;
+    for (int64_t o = 0; o < k->moved.channels; o++) {
+        for (int64_t i = 0; i < taps; i += SIDE) {
+            const float *from[SIDE];
+            int64_t count = attn__least(taps - i, SIDE);
+            for (int64_t j = 0; j < count; j++)
+                from[j] = sums_at(k, panel, i + j, o);
+            k->kernel->put_turned(from, channels_of(&k->still, panel), count,
+                                  k->args->w + o * n + panel * SIDE * taps + i, taps);
+        }
+    }
+}
+
+static void put(void *user, int64_t begin, int64_t end)
+{
+    const work *k = user;
+    for (int64_t panel = begin; panel < end; panel++)
+        (k->flipped ? put_channels : put_results)(k, panel);
+}
+
+/* ---------------------------------------------------------------------------------------------------- whole */
+
+/* An odd number of lines in a digit, so that those of 16 channels do not meet in a few sets of the cache. */
+static work plan(const attn__digits_kernel *kernel, const attn__conv_args *a)
+{
+    enum { BAND = 1024 };
+    const attn__window_grid *g = &a->grid;
+    operand x = {a->x, a->in, attn__pieces(a->in, SIDE), g->in[1], g->in[2]};
+    operand y = {a->y, a->out, attn__pieces(a->out, SIDE), g->out[1], g->out[2]};
+    work k = {.kernel = kernel, .args = a, .high = g->kernel[1], .wide = g->kernel[2]};
+    k.top = k.high - 1 - g->padding[1];
+    k.left = k.wide - 1 - g->padding[2];
+    k.flipped = a->out < a->in && k.top >= 0 && k.left >= 0;
+    k.moved = k.flipped ? y : x;
+    k.still = k.flipped ? x : y;
+    k.top = k.flipped ? k.top : g->padding[1];
+    k.left = k.flipped ? k.left : g->padding[2];
+    k.band = attn__least(attn__most(BAND / k.still.width, 1), k.still.height);
+    k.steps = attn__pieces(k.band * k.still.width, DEPTH);
+    k.line = (attn__pieces(k.steps * DEPTH + (k.high - 1) * k.still.width, DEPTH) | 1) * DEPTH;
+    return k;
+}
+
+/* Chunks of places, each added to those before. */
+static void sum_images(work *k, int threads)
+{
+    int64_t items = k->still.blocks * attn__pieces(k->moved.blocks, BLOCKS);
+    for (k->image = 0; k->image < k->args->batch; k->image++) {
+        for (k->row = 0; k->row < k->still.height; k->row += k->band) {
+            k->rows = attn__least(k->still.height - k->row, k->band);
+            attn__parallel_items(threads, k->moved.blocks + k->still.blocks, cut_block, k);
+            if (!atomic_load(&k->held))
+                return;
+            attn__parallel_items(threads, items, sum_item, k);
+        }
+    }
+    attn__parallel_range(threads, k->still.blocks, 1, put, k);
+}
+
+enum { LINES, TILES, ROW_UNITS, COLUMN_UNITS, NUMBERS, SUMS, FINE, BLOCK_FINE, ARRAYS };
+
+static size_t sizes_of(const work *k, int threads, size_t size[ARRAYS])
+{
+    const int64_t number = sizeof(float);
+    int64_t moved = k->moved.blocks * SIDE, still = k->still.blocks * SIDE;
+    int64_t bytes[ARRAYS] = {[LINES] = k->wide * moved * ATTN__DIGITS * k->line,
+                             [TILES] = k->still.blocks * k->steps * STEP,
+                             [ROW_UNITS] = k->wide * moved * number,
+                             [COLUMN_UNITS] = still * number,
+                             [NUMBERS] = threads * k->line * number,
+                             [SUMS] = k->high * k->wide * moved * still * number,
+                             [FINE] = k->wide * moved,
+                             [BLOCK_FINE] = k->still.blocks};
+    size_t all = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        all += size[i] = (size_t)attn__round_up(bytes[i], DEPTH);
+    return all;
+}
+
+static void lay_out(work *k, char *data, const size_t size[ARRAYS])
+{
+    void *at[ARRAYS];
+    for (int i = 0; i < ARRAYS; data += size[i++])
+        at[i] = data;
+    k->lines = at[LINES];
+    k->tiles = at[TILES];
+    k->row_unit = at[ROW_UNITS];
+    k->column_unit = at[COLUMN_UNITS];
+    k->numbers = at[NUMBERS];
+    k->sums = at[SUMS];
+    k->fine = at[FINE];
+    k->block_fine = at[BLOCK_FINE];
+}
+
+bool attn__conv_weights_by_digits(attn_tape *tape, const attn__digits_kernel *kernel, const attn__conv_args *args)
+{
+    work k = plan(kernel, args);
+    int threads = tape->context->threads;
+    size_t size[ARRAYS];
+    attn__hold hold = attn__scratch(tape, sizes_of(&k, threads, size));
+    if (!hold.data)
+        return false;
+    lay_out(&k, hold.data, size);
+    atomic_init(&k.held, true);
+    sum_images(&k, threads);
+    attn__scratch_release(hold);
+    return atomic_load(&k.held);
+}

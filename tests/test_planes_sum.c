@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ * The sum of a channel, by every instruction set that runs here, against double; nothing beside the numbers is read. */
+#include "support/cmocka.h"
+
+#include "base/rng.h"
+#include "kernels/planes/planes.h"
+#include "support/guard.h"
+
+#include <math.h>
+
+/* Each lane adds up to 32 numbers in f32 before they go to double. */
+static void sums_are_those_of_double(const attn__planes_kernel *kernel, int64_t n)
+{
+    attn__rng rng = {.seed = (uint64_t)n};
+    size_t size = (size_t)n * sizeof(float);
+    float *x = guard_alloc(size);
+    double want = 0, sizes = 0;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (float)(attn__rng_normal(&rng) * exp(2 * attn__rng_normal(&rng)));
+        want += (double)x[i];
+        sizes += fabs((double)x[i]);
+    }
+    double off = fabs(kernel->sum(x, n) - want);
+    if (!(off <= 36 * 0x1p-24 * sizes))
+        fail_msg("%s: %lld numbers, off by %g of %g", attn__isa_text(kernel->isa), (long long)n, off, sizes);
+    if (n > 0) {
+        x[n / 2] = NAN;
+        assert_true(isnan(kernel->sum(x, n)));
+        x[n / 2] = -INFINITY;
+        assert_true(kernel->sum(x, n) == -(double)INFINITY);
+    }
+    guard_free(x, size);
+}
+
+static void all_lengths(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        if (!attn__isa_runs_here((attn__isa)isa))
+            continue;
+        const attn__planes_kernel *kernel = attn__planes_for((attn__isa)isa);
+        for (int64_t n = 0; n <= 1100; n++)
+            sums_are_those_of_double(kernel, n);
+    }
+}
+
+/* Whole numbers below 2^24 in each run: nothing is rounded, however many runs there are. */
+static void many_are_added_in_double(void **state)
+{
+    (void)state;
+    enum { COUNT = 1 << 20 };
+    size_t size = COUNT * sizeof(float);
+    float *x = guard_alloc(size);
+    for (int64_t i = 0; i < COUNT; i++)
+        x[i] = 1024 + (float)(i % 7);
+    double want = 0;
+    for (int64_t i = 0; i < COUNT; i++)
+        want += (double)x[i];
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++)
+        if (attn__isa_runs_here((attn__isa)isa))
+            assert_true(attn__planes_for((attn__isa)isa)->sum(x, COUNT) == want);
+    guard_free(x, size);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_lengths),
+        cmocka_unit_test(many_are_added_in_double),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
