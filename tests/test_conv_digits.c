@@ -210,6 +210,29 @@ static void sizes_that_differ_are_met(void **state)
     }
 }
 
+/* All digits as large as they can be: sums of a row of 500 places fit 32 bits, of 1,100 they would not. */
+static void kernels_too_wide_for_integers_go_another_way(void **state)
+{
+    (void)state;
+    skip_without_the_unit();
+    attn__rng rng = {.seed = 9};
+    for (int i = 0; i < 4; i++) {
+        int64_t width = i < 2 ? 500 : 1100;
+        sample s = make(&rng, &(shape){1, 64, 32, 1, width + 15, {1, width}, {0, 0}},
+                        i % 2 ? ATTN__CONV_INPUT : ATTN__CONV_FORWARD);
+        for (int array = 0; array < BIAS; array++)
+            for (int64_t j = 0; j < s.count[array]; j++)
+                s.data[array][j] = 1.9921f;
+        float *got = result_with(&s, 1);
+        assert_int_equal(got != NULL, i < 2);
+        if (got)
+            solve(&s);
+        assert_near(&s, got, 1, i);
+        free(got);
+        drop(&s);
+    }
+}
+
 static void threads_change_no_bit(void **state)
 {
     (void)state;
@@ -281,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_are_those_of_loops),
         cmocka_unit_test(sizes_that_differ_are_met),
+        cmocka_unit_test(kernels_too_wide_for_integers_go_another_way),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(infinite_numbers_go_another_way),
     };

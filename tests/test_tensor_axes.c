@@ -292,6 +292,24 @@ static void attention_along_any_axis_moves_nothing(void **state)
     }
 }
 
+/* Axes count from the front, and two are needed. */
+static void attention_along_no_axis_is_refused(void **state)
+{
+    (void)state;
+    static const axes none[] = {{1, -1}, {2, -1}, {-1, 1}, {-2, 2}, {2, 2}, {1, 1}, {3, 1}, {3, 2}, {4, 2}};
+    layers l;
+    attn_nn_self_attention layer;
+    layers_begin(&l);
+    attn_nn_self_attention_init(&layer, &l.builder, 8, 2, 0);
+    attn_tensor *x = test_random(l.w.t, ATTN_F32, 3, (int64_t[]){2, 8, 8}, 1);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_null(attn_nn_self_attention_axis(&layer, l.w.t, x, none[i].from, none[i].to));
+        assert_int_equal(attn_context_status(l.w.c), ATTN_SHAPE);
+        attn_context_clear(l.w.c);
+    }
+    layers_end(&l);
+}
+
 static void rows_and_columns_of_alignments_move_nothing(void **state)
 {
     (void)state;
@@ -397,6 +415,7 @@ int main(void)
         cmocka_unit_test(single_precision_is_that_of_double),
         cmocka_unit_test(what_does_not_fit_is_said),
         cmocka_unit_test(attention_along_any_axis_moves_nothing),
+        cmocka_unit_test(attention_along_no_axis_is_refused),
         cmocka_unit_test(rows_and_columns_of_alignments_move_nothing),
         cmocka_unit_test(what_is_moved_is_counted),
         cmocka_unit_test(layers_say_what_does_not_fit),

@@ -262,9 +262,9 @@ ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
 ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
-/* Along `axis` of x, whose channels D stand at `channel_axis`; the other axes are batch.  Nothing is permuted or copied:
- * projections are products where the numbers lie, attention takes any strides.  ATTN_SHAPE.  x [...] -> the same
- * shape. */
+/* Along `axis` of x, whose channels D stand at `channel_axis`, both counted from the front; the other axes are batch.
+ * Nothing is permuted or copied: projections read and write the channels where they stand, attention takes any strides.
+ * ATTN_SHAPE.  x [...] -> the same shape. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
                                                   int axis, int channel_axis);
 

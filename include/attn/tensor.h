@@ -196,9 +196,10 @@ ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_t
 ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                   attn_activation activation);
 /* The same along any axis of x, which becomes w's first length: for images with their channels first, where they
- * lie.  x [...,in,...] -> [...,out,...], w [in,out]. */
+ * lie.  x [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
-/* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same. */
+/* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
+ * (else ATTN_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
                                           attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */

@@ -80,6 +80,15 @@ static void widen(attn_problem *problem, int64_t block)
     }
 }
 
+/* Where an axis of x is once the channels are last; -1, which no problem has: nowhere. */
+static int axis_before_channels(int axis, int channel_axis)
+{
+    if (channel_axis < 0 || axis == channel_axis) {
+        return -1;
+    }
+    return axis > channel_axis ? axis - 1 : axis;
+}
+
 /* Between its projections the channels are last, so that those of a head are adjacent. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
                                          int channel_axis)
@@ -92,9 +101,7 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     int rank = attn_tensor_rank(q);
     int64_t hidden = attn_tensor_dim(q, rank - 1);
     attn_axis description = {.rank = rank,
-                             .axis = axis > channel_axis    ? axis - 1
-                                     : axis == channel_axis ? rank - 1
-                                                            : axis,
+                             .axis = axis_before_channels(axis, channel_axis),
                              .channel_axis = rank - 1,
                              .heads = layer->heads};
     attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = rank};

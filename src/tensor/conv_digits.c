@@ -168,7 +168,7 @@ static void correlate(void *user, int64_t item, int thread)
 
 /* ---------------------------------------------------------------------------------------------------- whole */
 
-/* A chunk's weights, three rows of the kernel, are at most some 36 KB for 16 results. */
+/* A chunk's weights, three rows of digits, are at most some 36 KB for 16 results; of kernels wider than 12 places more. */
 static attn__correlating plan(const attn__correlation *c)
 {
     enum { CHUNK = 768, HALF = DEPTH / 2, ITEMS = 4 };
@@ -250,10 +250,19 @@ static void lay_out(attn__correlating *k, char *data, const size_t size[ARRAYS])
     }
 }
 
+/* Three products of digits, each up to 2^14, for each place of a chunk: within 32 bits. */
+static bool chunks_fit(const attn__correlating *k)
+{
+    enum { LONGEST = 32 << 10 };
+    return k->steps * DEPTH <= LONGEST;
+}
+
 bool attn__correlate_by_digits(const attn__correlation *c)
 {
     enum { AT_ONCE = 2 << 20 };
     attn__correlating k = plan(c);
+    if (!chunks_fit(&k))
+        return false;
     size_t size[ARRAYS];
     int64_t at_once = attn__least(attn__most(AT_ONCE / (k.rows * k.line), 1), c->batch);
     attn__hold hold = attn__scratch(c->tape, sizes_of(&k, at_once, size));

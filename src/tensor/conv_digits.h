@@ -14,8 +14,8 @@
 
 #include <stdatomic.h>
 
-/* False where there is no such unit, the convolution is of another kind (strides, groups, one axis or three), or holds
- * or makes numbers that digits do not hold; or there is no memory, which is noted.  The result is undefined then, and
+/* False where there is no such unit, the convolution is of another kind (strides, groups, one axis or three, kernels of
+ * more than 512 places in a row), or holds or makes numbers that digits do not hold; or there is no memory, which is noted.  The result is undefined then, and
  * nothing else has changed. */
 bool attn__conv_by_digits(attn_tape *tape, const attn__conv_args *args);
 /* Whether it is large enough, and fits the tiles well enough, to be faster than oneDNN's. */

@@ -16,7 +16,9 @@ static void leave_uppers_clean(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx"))
-        __asm__ volatile("vzeroupper" ::: "memory");
+        __asm__ volatile("vzeroupper" ::
+                             : "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                               "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"); /* whose upper halves it clears */
 #endif
 }
 
