@@ -16,6 +16,9 @@
 
 enum { ROWS = 192, IN = 192, HIDDEN = 256, OUT = 160, LAYERS_STEPS = 7, BY_HAND = 3, ELSEWHERE = 5, OF_ALL = 2 };
 
+/* What the other rank makes do with, as ATTN_ISA may tell it; ATTN_ISA_COUNT: what the machine has. */
+static attn__isa of_the_other = ATTN_ISA_COUNT;
+
 /* Two linear layers of which every rank has as many rows; odd ones where it is alone. */
 typedef struct layers {
     attn_context *context;
@@ -38,6 +41,8 @@ static attn_status make_layers(layers *l, bool many)
     *l = (layers){.context = test_context()};
     l->context->threads = 1; /* a process that has several cannot be forked */
     attn_status status = many ? attn__ranks_join_with(l->context, &forked_ranks) : ATTN_OK;
+    if (attn_ranks_rank(l->context) == 1 && of_the_other != ATTN_ISA_COUNT)
+        l->context->isa = of_the_other;
     int64_t rows = many ? ROWS : OF_ALL * ROWS;
     l->list = (attn_named_list){.context = l->context, .owns = true};
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
@@ -171,7 +176,7 @@ static int compare_losses(void *alone)
     double losses[LAYERS_STEPS];
     layers l;
     attn_status status = losses_of(&l, true, losses);
-    bool digits = attn__gemm_digits_takes(l.context, ROWS, HIDDEN, IN);
+    bool digits = attn__gemm_digits_takes(l.context, ROWS, HIDDEN, IN) && of_the_other == ATTN_ISA_COUNT;
     int taken = l.taken;
     end_layers(&l);
     if (status != ATTN_OK)
@@ -196,6 +201,23 @@ static void weights_are_packed_as_they_are(void **state)
     assert_true(process > 0);
     assert_int_equal(compare_losses(alone), 0);
     assert_int_equal(forked_ranks_end(process), 0);
+}
+
+/* A rank without the matrix unit packs nothing, and nothing is packed for it. */
+static void ranks_have_other_units(void **state)
+{
+    (void)state;
+    double alone[LAYERS_STEPS];
+    layers l;
+    assert_int_equal(losses_of(&l, false, alone), ATTN_OK);
+    end_layers(&l);
+    of_the_other = ATTN_ISA_SCALAR;
+    int process = forked_ranks_begin(compare_losses, alone);
+    assert_true(process > 0);
+    int here = compare_losses(alone);
+    of_the_other = ATTN_ISA_COUNT;
+    assert_int_equal(forked_ranks_end(process), 0);
+    assert_int_equal(here, 0);
 }
 
 static int die_between_steps(void *user)
@@ -233,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_packed_as_they_are),
+        cmocka_unit_test(ranks_have_other_units),
         cmocka_unit_test(packing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

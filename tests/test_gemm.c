@@ -296,6 +296,32 @@ static void bits_depend_on_nothing_else(void **state)
     }
 }
 
+/* Packed weights of more columns than are summed at a time, from few and from many chunks of k. */
+static void many_packed_columns(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    for (int kind = 0; kind < 4; kind++) {
+        bool add = kind & 2;
+        product p = {70, 6201, kind & 1 ? 500 : 900, 5, false, true, add, !add, add ? ATTN_IDENTITY : ATTN_TANH};
+        arrays x = make_arrays(&p);
+        attn__gemm_args args = args_of(&p, &x);
+        world w = make_world("amx", 2);
+        attn__packed packed;
+        args.c = x.c;
+        assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
+        assert_int_equal(attn__gemm_digits(w.tape, &args, &packed), ATTN_OK);
+        check_product(&p, &x, false);
+        args.c = x.old;
+        assert_int_equal(attn__gemm_digits(w.tape, &args, NULL), ATTN_OK);
+        assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));
+        attn__gemm_unpack(&packed);
+        end_world(w);
+        free_arrays(&x);
+    }
+}
+
 /* A row with a number far above its others, and the bits of those beside it: far enough for eight products, and so far
  * that multiply-adds take its place.  On packed weights also one row at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
@@ -537,6 +563,7 @@ int main(void)
         cmocka_unit_test(few_rows_of_a_transposed_b),
         cmocka_unit_test(large_products_are_sums),
         cmocka_unit_test(bits_depend_on_nothing_else),
+        cmocka_unit_test(many_packed_columns),
         cmocka_unit_test(rows_do_not_change_those_beside_them),
         cmocka_unit_test(few_columns_keep_their_digits),
         cmocka_unit_test(one_row_leaves_the_others),

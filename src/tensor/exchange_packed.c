@@ -12,6 +12,7 @@
 #include "tensor/exchange_inner.h"
 
 #include "base/integers.h"
+#include "kernels/digits/digits.h"
 #include "tensor/gemm_digits.h"
 #include "tensor/op.h"
 
@@ -70,18 +71,19 @@ static attn__gemm_args b_of(const attn__exchange *e, int64_t i)
     return product_with(e->slots[i / ATTN__PACKED_WAYS].parameter, (int)(i % ATTN__PACKED_WAYS));
 }
 
-/* What any rank has seen products with. */
+/* What any rank has seen products with; nothing, where some rank was told to do without the matrix unit and cannot pack. */
 static attn_status agree(attn__exchange *e)
 {
     int64_t n = e->nslots * ATTN__PACKED_WAYS;
-    uint64_t *wanted = attn__alloc_zero(e->context, attn__size_mul((size_t)n, sizeof *wanted));
+    uint64_t *wanted = attn__alloc_zero(e->context, attn__size_mul((size_t)n + 1, sizeof *wanted));
     if (!wanted)
         return ATTN_MEMORY;
     for (int64_t i = 0; i < n; i++)
         wanted[i] = kept_at(e, i)->wanted;
-    attn_status status = attn__ranks_sum(e->context, wanted, n, ATTN__MAX_U64);
+    wanted[n] = !attn__digits_for(e->context->isa);
+    attn_status status = attn__ranks_sum(e->context, wanted, n + 1, ATTN__MAX_U64);
     for (int64_t i = 0; i < n; i++)
-        kept_at(e, i)->wanted = wanted[i] > 0;
+        kept_at(e, i)->wanted = wanted[i] > 0 && wanted[n] == 0;
     attn__free(e->context, wanted);
     return status;
 }

@@ -96,7 +96,8 @@ static int64_t floats(int64_t count)
 static sizes sizes_of(int threads, const attn__gemm_args *g, attn__digits_product *p, bool packed)
 {
     const attn__digits_chunks *chunks = &p->chunks;
-    sizes s = {.widest = packed ? g->n : attn__least(g->n, WIDEST), .longest = chunks->count};
+    bool whole = packed && chunks->count <= STRETCH; /* else the sums of all columns wait for the last of k */
+    sizes s = {.widest = whole ? g->n : attn__least(g->n, WIDEST), .longest = chunks->count};
     if (!packed && s.widest * g->k > PACKED)
         s.longest = attn__least(chunks->count, attn__most(PACKED / s.widest / chunks->each / STRETCH, 1) * STRETCH);
     int64_t panels = attn__pieces(s.widest, SIDE);
@@ -187,11 +188,19 @@ bool attn__gemm_digits_takes(const attn_context *context, int64_t m, int64_t n, 
 static void prepare_b(attn_tape *tape, const attn__gemm_args *g, attn__digits_product *p, const sizes *s,
                       const attn__packed *packed, char *data)
 {
-    attn__gemm_digits_lay_out_b(p, s->widest, s->longest, packed ? packed->hold.data : data);
+    attn__gemm_digits_lay_out_b(p, packed ? g->n : s->widest, s->longest, packed ? packed->hold.data : data);
     if (packed)
         p->b.spread = packed->spread;
     else
         attn__gemm_digits_spread(tape->context->threads, g, p);
+}
+
+/* The next columns of what is packed. */
+static void pass_columns(attn__digits_b *b, int64_t n)
+{
+    b->tiles += n / SIDE * b->panel;
+    b->units += n;
+    b->fine += n / SIDE;
 }
 
 attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *g, const attn__packed *packed)
@@ -216,6 +225,8 @@ attn_status attn__gemm_digits(attn_tape *tape, const attn__gemm_args *g, const a
         attn__gemm_args group = part_of(g, 0, g->m, at, s.widest);
         p.g = &group;
         done = product_group(tape, &p, s.longest, packed != NULL);
+        if (packed && at + s.widest < g->n)
+            pass_columns(&p.b, s.widest);
     }
     attn__scratch_release(scratch);
     return done ? ATTN_OK : ATTN_MEMORY;
