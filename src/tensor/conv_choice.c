@@ -69,10 +69,9 @@ bool attn__conv_by_digits(attn_tape *tape, const attn__conv_args *a)
     const attn__digits_kernel *kernel = attn__digits_for(tape->context->isa);
     if (!kernel || !is_plain(a))
         return false;
-    bool done = a->pass == ATTN__CONV_FORWARD ? forward(tape, kernel, a)
-                : a->pass == ATTN__CONV_INPUT ? input_gradient(tape, kernel, a)
-                                              : attn__conv_weights_by_digits(tape, kernel, a);
-    return done;
+    return a->pass == ATTN__CONV_FORWARD ? forward(tape, kernel, a)
+           : a->pass == ATTN__CONV_INPUT ? input_gradient(tape, kernel, a)
+                                         : attn__conv_weights_by_digits(tape, kernel, a);
 }
 
 /* Multiply-adds that whole tiles hold. */

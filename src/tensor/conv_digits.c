@@ -84,7 +84,7 @@ static attn__digits_square square_of(worker *w, int64_t panel, int64_t q, int64_
     int64_t at = (((w->image - k->image) * k->rows + row) * k->strips + w->strip) * k->blocks + block;
     int64_t of_weights = panel * k->chunks + chunk;
     float *to = sums + q * SQUARE;
-    return (attn__digits_square){.a = k->digits + at * ATTN__DIGITS * k->plane + q % w->across * SIDE * k->padded,
+    return (attn__digits_square){.a = k->digits + at * ATTN__DIGITS * k->plane + q % w->across * SIDE * k->depth,
                                  .b = k->weights + of_weights * k->steps * STEP,
                                  .row_unit = k->units + at * SIDE,
                                  .column_unit = k->column_units + of_weights * SIDE,
@@ -104,7 +104,7 @@ static void run_listed(worker *w)
     attn__digits_list list = {.squares = w->list,
                               .count = w->listed,
                               .steps = k->steps,
-                              .a_row = k->padded,
+                              .a_row = k->depth,
                               .a_digit = k->plane,
                               .a_step = DEPTH,
                               .ld = SIDE};
@@ -175,16 +175,15 @@ static attn__correlating plan(const attn__correlation *c)
     int64_t most = attn__most(CHUNK / c->kernel_width / DEPTH * DEPTH, DEPTH);
     attn__correlating k = {.c = c, .blocks = attn__pieces(c->channels, most)};
     k.depth = attn__round_up(attn__pieces(c->channels, k.blocks), HALF);
-    k.padded = k.depth > DEPTH ? attn__round_up(k.depth, DEPTH) : k.depth;
-    k.depth = k.padded;
+    k.depth = k.depth > DEPTH ? attn__round_up(k.depth, DEPTH) : k.depth;
     k.blocks = attn__pieces(c->channels, k.depth);
     k.chunks = k.blocks * c->kernel_height;
-    k.steps = attn__pieces(c->kernel_width * k.padded, DEPTH);
+    k.steps = attn__pieces(c->kernel_width * k.depth, DEPTH);
     k.panels = attn__pieces(c->results, SIDE);
     k.across = attn__least(attn__pieces(c->out_width, SIDE), ACROSS);
     k.strips = attn__pieces(c->out_width, k.across * SIDE);
     k.places = k.across * SIDE + c->kernel_width - 1;
-    k.plane = attn__round_up(k.places * k.padded, DEPTH);
+    k.plane = attn__round_up(k.places * k.depth, DEPTH);
     k.line = k.strips * k.blocks * ATTN__DIGITS * k.plane;
     k.rows = c->out_height + c->kernel_height - 1;
     k.height = SQUARES / k.across;

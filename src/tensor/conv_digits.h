@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 
 /* False where there is no such unit, the convolution is of another kind (strides, groups, one axis or three, kernels of
- * more than 512 places in a row), or holds or makes numbers that digits do not hold; or there is no memory, which is noted.  The result is undefined then, and
- * nothing else has changed. */
+ * more than 512 places in a row), or holds or makes numbers that digits do not hold; or there is no memory, which is
+ * noted.  The result is undefined then, and nothing else has changed. */
 bool attn__conv_by_digits(attn_tape *tape, const attn__conv_args *args);
 /* Whether it is large enough, and fits the tiles well enough, to be faster than oneDNN's. */
 bool attn__conv_digits_pay(const attn__conv_args *args);
@@ -45,7 +45,7 @@ bool attn__conv_weights_by_digits(attn_tape *tape, const attn__digits_kernel *ke
  * places and 64 of (column of the kernel, channel) are a tile. */
 typedef struct attn__correlating {
     const attn__correlation *c;
-    int64_t blocks, depth, padded;  /* of channels: how many, channels of each, the bytes that they take */
+    int64_t blocks, depth;          /* of channels: how many; of each, with zeros to whole halves of tiles */
     int64_t chunks, steps;          /* of a sum; tiles along a chunk */
     int64_t panels;                 /* of 16 results */
     int64_t across, strips, places; /* squares of a strip, at most; strips of a row; places of one with its border */

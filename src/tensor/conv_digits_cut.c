@@ -29,10 +29,10 @@ static void cut_chunk(attn__correlating *k, int64_t panel, int64_t chunk, float 
                               .results = attn__least(c->results - panel * SIDE, SIDE),
                               .taps = c->kernel_width,
                               .channels = channels_of(k, block),
-                              .padded = k->padded,
+                              .padded = k->depth,
                               .spread = k->spread_w ? k->spread_w + block * k->depth : NULL};
     attn__digits_scale scale[SIDE];
-    attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = c->kernel_width * k->padded, .n = SIDE};
+    attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = c->kernel_width * k->depth, .n = SIDE};
     c->kernel->gather(&from, rows, scale);
     c->kernel->cut_columns(&columns, scale, k->weights + at * k->steps * STEP);
     k->panel_fine[at] = false;
@@ -126,12 +126,12 @@ static void cut_block(attn__correlating *k, const float *from, span s, int64_t b
                                     .spread = k->spread_x ? k->spread_x + block * k->depth : NULL};
     attn__digits_scale scale = c->kernel->scale_block(&columns);
     for (int d = 0; d < ATTN__DIGITS; d++) {
-        memset(to + d * k->plane, 0, (size_t)(s.begin * k->padded));
-        memset(to + d * k->plane + s.end * k->padded, 0, (size_t)((k->places - s.end) * k->padded));
+        memset(to + d * k->plane, 0, (size_t)(s.begin * k->depth));
+        memset(to + d * k->plane + s.end * k->depth, 0, (size_t)((k->places - s.end) * k->depth));
     }
     for (int64_t i = s.begin; i < s.end; i += SIDE, columns.x += SIDE) {
         columns.n = attn__least(s.end - i, SIDE);
-        c->kernel->cut_across(&columns, scale.cut, k->padded, k->plane, to + i * k->padded);
+        c->kernel->cut_across(&columns, scale.cut, k->depth, k->plane, to + i * k->depth);
     }
     for (int i = 0; i < SIDE; i++)
         k->units[at * SIDE + i] = scale.unit;

@@ -34,7 +34,7 @@ CUT_FN __m512 spread_by(__m512 x, const float *spread, int64_t i, __mmask16 some
 
 CUT_FN attn__digits_scale scale_of_row(const float *x, const float *spread, int64_t n)
 {
-    looked a = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_ps()}, b = a;
+    looked a = nothing_yet(), b = a;
     int64_t i = 0;
     for (; i + 2 * SIDE <= n; i += 2 * SIDE) {
         look_at(&a, spread_by(_mm512_loadu_ps(x + i), spread, i, 0xffff));
@@ -98,12 +98,10 @@ enum { BESIDE = ATTN__DIGITS_COPIED / SIDE, AHEAD = 12 };
 CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *copy, attn__digits_scale *scale)
 {
     looked l[BESIDE];
-    uint32_t _Alignas(64) most[BESIDE * SIDE], count[BESIDE * SIDE];
-    float _Alignas(64) sum[BESIDE * SIDE];
     __mmask16 some[BESIDE];
     VF_UNROLL
     for (int i = 0; i < BESIDE; i++) {
-        l[i] = (looked){_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_ps()};
+        l[i] = nothing_yet();
         some[i] = first_lanes(from->n - c - i * SIDE);
     }
     for (int64_t r = 0; r < from->k; r++) {
@@ -118,13 +116,9 @@ CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *
         }
     }
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++) {
-        _mm512_store_si512(most + i * SIDE, l[i].most);
-        _mm512_store_si512(count + i * SIDE, l[i].count);
-        _mm512_store_ps(sum + i * SIDE, l[i].sum);
-    }
-    for (int64_t i = 0; i < BESIDE * SIDE && c + i < from->n; i++)
-        scale[c + i] = scale_of(most[i], sum[i], count[i]);
+    for (int i = 0; i < BESIDE; i++) /* unrolled, or what was looked at would go through memory above */
+        if (c + i * SIDE < from->n)
+            scales_of_lanes(l[i], from->n - c - i * SIDE, scale + c + i * SIDE);
 }
 
 void attn__digits_scale_columns(const attn__digits_columns *from, attn__digits_scale *scale)
@@ -198,15 +192,8 @@ void attn__digits_cut_columns(const attn__digits_columns *from, const attn__digi
     for (int64_t i = 0; i < from->n && i < SIDE; i++)
         cut[i] = scale[i].cut;
     __m512 factor = _mm512_load_ps(cut);
-    for (int64_t k = 0; k < from->k; k += DEPTH, tiles += STEP) {
-        for (int64_t r = 0; r < SIDE; r++) {
-            __m512 x[ROWS];
-            VF_UNROLL
-            for (int j = 0; j < ROWS; j++)
-                x[j] = row_of(from, k + r * ROWS + j, 0, some);
-            cut_rows(x, factor, &o, tiles + r * ROW);
-        }
-    }
+    for (int64_t k = 0; k < from->k; k += DEPTH, tiles += STEP)
+        cut_tiles(from, k, some, factor, &o, tiles);
 }
 
 void attn__digits_turn(int8_t *tiles, int64_t count)

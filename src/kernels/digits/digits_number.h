@@ -65,6 +65,11 @@ typedef struct looked {
     __m512 sum;
 } looked;
 
+CUT_FN looked nothing_yet(void)
+{
+    return (looked){_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_ps()};
+}
+
 CUT_FN void look_at(looked *l, __m512 x)
 {
     __m512i size = size_of(x);
@@ -78,6 +83,18 @@ CUT_FN attn__digits_scale scale_of_lanes(looked a, looked b)
     return scale_of(_mm512_reduce_max_epu32(_mm512_max_epu32(a.most, b.most)),
                     _mm512_reduce_add_ps(_mm512_add_ps(a.sum, b.sum)),
                     (uint32_t)_mm512_reduce_add_epi32(_mm512_add_epi32(a.count, b.count)));
+}
+
+/* Of each of the first n lanes, which are columns. */
+CUT_FN void scales_of_lanes(looked l, int64_t n, attn__digits_scale *scale)
+{
+    uint32_t _Alignas(64) most[SIDE], count[SIDE];
+    float _Alignas(64) sum[SIDE];
+    _mm512_store_si512(most, l.most);
+    _mm512_store_si512(count, l.count);
+    _mm512_store_ps(sum, l.sum);
+    for (int64_t i = 0; i < SIDE && i < n; i++)
+        scale[i] = scale_of(most[i], sum[i], count[i]);
 }
 
 /* -------------------------------------------------------------------------------------------------- digits */
@@ -135,6 +152,19 @@ CUT_FN void cut_rows(const __m512 x[ROWS], __m512 cut, const orders *o, int8_t *
     __m512i c = _mm512_permutex2var_epi8(y[0], o->first, y[1]), d = _mm512_permutex2var_epi8(y[2], o->first, y[3]);
     store_digits(out, _mm512_mask_blend_epi16(high, c, d), _mm512_mask_blend_epi16(high, _mm512_srli_epi32(a, 16), b),
                  _mm512_mask_blend_epi16(high, a, _mm512_slli_epi32(b, 16)));
+}
+
+/* Rows [k, k + 64) of up to 16 columns to a tile of B for each digit. */
+CUT_FN void cut_tiles(const attn__digits_columns *from, int64_t k, __mmask16 some, __m512 cut, const orders *o,
+                      int8_t *tiles)
+{
+    for (int64_t r = 0; r < SIDE; r++) {
+        __m512 x[ROWS];
+        VF_UNROLL
+        for (int j = 0; j < ROWS; j++)
+            x[j] = row_of(from, k + r * ROWS + j, 0, some);
+        cut_rows(x, cut, o, tiles + r * ROW);
+    }
 }
 
 #endif

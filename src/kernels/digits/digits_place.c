@@ -25,11 +25,9 @@
 
 #include "kernels/digits/digits_number.h"
 
-static const looked nothing_yet;
-
 attn__digits_scale attn__digits_scale_block(const attn__digits_columns *from)
 {
-    looked a = nothing_yet, b = nothing_yet;
+    looked a = nothing_yet(), b = a;
     for (int64_t r = 0; r < from->k; r++) {
         for (int64_t c = 0; c < from->n; c += 2 * SIDE) {
             look_at(&a, row_of(from, r, c, first_lanes(from->n - c)));
@@ -63,13 +61,7 @@ void attn__digits_cut_across(const attn__digits_columns *from, float cut, int64_
     int8_t _Alignas(64) tiles[STEP];
     int64_t bytes = (from->k + DEPTH / 2 - 1) / (DEPTH / 2) * (DEPTH / 2);
     for (int64_t k = 0; k < from->k; k += DEPTH) {
-        for (int64_t r = 0; r < SIDE; r++) {
-            __m512 x[ROWS];
-            VF_UNROLL
-            for (int j = 0; j < ROWS; j++)
-                x[j] = row_of(from, k + r * ROWS + j, 0, some);
-            cut_rows(x, factor, &o, tiles + r * ROW);
-        }
+        cut_tiles(from, k, some, factor, &o, tiles);
         turn_across(tiles, from->n, bytes - k, pitch, plane, out + k);
     }
 }
@@ -110,7 +102,7 @@ void attn__digits_gather(const attn__digits_taps *from, float *to, attn__digits_
     for (int64_t i = 0; i < SIDE; i++)
         offset[i] = i * stride * (int64_t)sizeof(float);
     __m512i low = _mm512_load_si512(offset), high = _mm512_load_si512(offset + SIDE / 2);
-    looked l = nothing_yet;
+    looked l = nothing_yet();
     for (int64_t tap = 0; tap < from->taps; tap++) {
         const float *w = from->w + tap * from->tap_stride;
         for (int64_t c = 0; c < from->channels; c++, to += SIDE, w += from->channel_stride) {
@@ -126,13 +118,7 @@ void attn__digits_gather(const attn__digits_taps *from, float *to, attn__digits_
         memset(to, 0, (size_t)((from->padded - from->channels) * SIDE) * sizeof *to);
         to += (from->padded - from->channels) * SIDE;
     }
-    uint32_t _Alignas(64) most[SIDE], count[SIDE];
-    float _Alignas(64) sum[SIDE];
-    _mm512_store_si512(most, l.most);
-    _mm512_store_si512(count, l.count);
-    _mm512_store_ps(sum, l.sum);
-    for (int64_t i = 0; i < SIDE; i++)
-        scale[i] = scale_of(most[i], sum[i], count[i]);
+    scales_of_lanes(l, SIDE, scale);
 }
 
 void attn__digits_put_turned(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
