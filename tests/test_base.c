@@ -8,8 +8,13 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 /* First of all: once a process has asked for the matrix unit, Linux refuses so small a stack. */
 static void a_named_instruction_set_asks_for_no_other(void **state)
@@ -116,6 +121,52 @@ static void every_item_runs_once(void **state)
     }
 }
 
+/* More threads than there are shares of the items, and items that do not divide among them. */
+static void many_threads_do_each_item_once(void **state)
+{
+    (void)state;
+    enum { ITEMS = 203 };
+    for (int threads = 63; threads < 72; threads++) {
+        int seen[ITEMS] = {0};
+        attn__parallel_items(threads, ITEMS, mark, seen);
+        for (int64_t i = 0; i < ITEMS; i++)
+            assert_int_equal(seen[i], 1);
+    }
+}
+
+typedef struct held_up {
+    atomic_int others;
+    bool first_is_last;
+} held_up;
+
+/* Item 0 waits for the others, but not for ever: there may be one thread only. */
+static void wait_for_others(void *user, int64_t item, int thread)
+{
+    enum { OTHERS = 39 };
+    held_up *h = user;
+    (void)thread;
+    if (item > 0) {
+        atomic_fetch_add(&h->others, 1);
+        return;
+    }
+    for (time_t end = time(NULL) + 20; atomic_load(&h->others) < OTHERS && time(NULL) < end;)
+        ;
+    h->first_is_last = atomic_load(&h->others) == OTHERS;
+}
+
+/* The thread that is held up by one item leaves its others to whoever is free. */
+static void what_a_busy_thread_leaves_is_done_by_others(void **state)
+{
+    (void)state;
+    held_up h = {0};
+    attn__parallel_items(4, 40, wait_for_others, &h);
+    assert_int_equal(atomic_load(&h.others), 39);
+#ifdef _OPENMP
+    if (omp_get_num_procs() > 1 && omp_get_thread_limit() > 1)
+        assert_true(h.first_is_last);
+#endif
+}
+
 /* The known answer for Philox4x32-10 with key and counter zero (from the authors' test vectors). */
 static void philox_gives_its_known_answer(void **state)
 {
@@ -159,6 +210,8 @@ int main(void)
         cmocka_unit_test(bad_options_make_no_context),
         cmocka_unit_test(memory_is_aligned_counted_and_checked),
         cmocka_unit_test(every_item_runs_once),
+        cmocka_unit_test(many_threads_do_each_item_once),
+        cmocka_unit_test(what_a_busy_thread_leaves_is_done_by_others),
         cmocka_unit_test(philox_gives_its_known_answer),
         cmocka_unit_test(numbers_have_their_moments),
     };

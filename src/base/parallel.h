@@ -12,8 +12,10 @@
 
 enum { ATTN__MAX_THREADS = 1024 };
 
-/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads; threads take the
- * next item when they are free.  For items that are large and uneven. */
+/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads.  For items that are large and
+ * uneven.  Each thread has neighbouring items of its own, which it takes in order, then the next ones of whoever still
+ * has some.  So what a region has written in the order of its items is, where the next one reads it in that order, mostly
+ * in the caches of the thread that reads. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
 /* Calls work(user, begin, end) on disjoint ranges that cover [0, n), none shorter than `grain` but the last.
