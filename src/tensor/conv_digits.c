@@ -54,7 +54,7 @@ static void store_square(worker *w)
     for (int i = 0; i < SIDE; i++)
         from[i] = sums + i * SIDE;
     float *to = place_of(w, w->store.at, w->store.panel, &columns);
-    c->kernel->put_turned(from, rows, columns, to, ld);
+    c->kernel->put_turned(from, rows, columns, to, ld, false);
     if (++w->store.at == w->store.count)
         return;
     to = place_of(w, w->store.at, w->store.panel, &columns);

@@ -197,13 +197,17 @@ static const float *sums_at(const work *k, int64_t panel, int64_t tap, int64_t c
 /* dy's channels lie still: 16 of (channel of x, tap) are adjacent in dw. */
 static void put_results(const work *k, int64_t panel)
 {
-    int64_t taps = k->high * k->wide, n = k->moved.channels * taps;
+    int64_t taps = k->high * k->wide, n = k->moved.channels * taps, tap = 0, channel = 0;
     for (int64_t i = 0; i < n; i += SIDE) {
         const float *from[SIDE];
         int64_t count = attn__least(n - i, SIDE);
-        for (int64_t j = 0; j < count; j++)
-            from[j] = sums_at(k, panel, (i + j) % taps, (i + j) / taps);
-        k->kernel->put_turned(from, channels_of(&k->still, panel), count, k->args->w + panel * SIDE * n + i, n);
+        for (int64_t j = 0; j < count; j++) {
+            from[j] = sums_at(k, panel, tap, channel);
+            if (++tap == taps)
+                tap = 0, channel++;
+        }
+        k->kernel->put_turned(from, channels_of(&k->still, panel), count, k->args->w + panel * SIDE * n + i, n,
+                              k->args->add);
     }
 }
 
@@ -218,7 +222,7 @@ static void put_channels(const work *k, int64_t panel)
             for (int64_t j = 0; j < count; j++)
                 from[j] = sums_at(k, panel, i + j, o);
             k->kernel->put_turned(from, channels_of(&k->still, panel), count,
-                                  k->args->w + o * n + panel * SIDE * taps + i, taps);
+                                  k->args->w + o * n + panel * SIDE * taps + i, taps, k->args->add);
         }
     }
 }
@@ -266,7 +270,8 @@ static void sum_images(work *k, int threads)
             attn__parallel_items(threads, items, sum_item, k);
         }
     }
-    attn__parallel_range(threads, k->still.blocks, 1, put, k);
+    if (atomic_load(&k->held))
+        attn__parallel_range(threads, k->still.blocks, 1, put, k);
 }
 
 enum { LINES, TILES, ROW_UNITS, COLUMN_UNITS, NUMBERS, SUMS, FINE, BLOCK_FINE, ARRAYS };

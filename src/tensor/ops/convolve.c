@@ -53,26 +53,36 @@ static bool out_of_memory(const attn_tape *tape)
     return attn_context_status(tape->context) == ATTN_MEMORY;
 }
 
+static attn__conv_args args_of(const conv_detail *d, attn__conv_pass pass, const void *x, const void *w,
+                               const void *bias, const void *y)
+{
+    return (attn__conv_args){.pass = pass,
+                             .spatial = d->spatial,
+                             .grid = d->grid,
+                             .batch = d->batch,
+                             .groups = d->groups,
+                             .in = d->in_channels,
+                             .out = d->out_channels,
+                             .x = (float *)(uintptr_t)x,
+                             .w = (float *)(uintptr_t)w,
+                             .bias = (float *)(uintptr_t)bias,
+                             .y = (float *)(uintptr_t)y};
+}
+
+static bool is_whole(const conv_detail *d, attn_dtype dtype)
+{
+    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
+           attn__volume(d->grid.out) > 0;
+}
+
 /* One pass in the matrix unit or by oneDNN; false: to be done here.  A result that is added to goes through memory of
  * its own. */
 static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pass pass, attn_dtype dtype, const void *x,
                            const void *w, const void *bias, const void *y)
 {
-    attn__conv_args args = {.pass = pass,
-                            .spatial = d->spatial,
-                            .grid = d->grid,
-                            .batch = d->batch,
-                            .groups = d->groups,
-                            .in = d->in_channels,
-                            .out = d->out_channels,
-                            .x = (float *)(uintptr_t)x,
-                            .w = (float *)(uintptr_t)w,
-                            .bias = (float *)(uintptr_t)bias,
-                            .y = (float *)(uintptr_t)y};
-    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
-           attn__volume(d->grid.out) > 0 &&
-           ((attn__conv_digits_pay(&args) && attn__conv_by_digits(tape, &args)) ||
-            (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
+    attn__conv_args args = args_of(d, pass, x, w, bias, y);
+    return is_whole(d, dtype) && ((attn__conv_digits_pay(tape, &args) && attn__conv_by_digits(tape, &args)) ||
+                                  (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
 }
 
 static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
@@ -89,12 +99,31 @@ static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__no
     return done;
 }
 
+/* The unit adds to a gradient as it stores its sums.  If it does not take the numbers, all is as it was. */
+static bool weight_gradient_in_place(attn_tape *tape, const conv_detail *d, attn__node *node)
+{
+    attn_tensor *w = node->x[W];
+    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[X].data, NULL, NULL, node->y->grad->data);
+    if (!is_whole(d, w->dtype) || !attn__conv_digits_pay(tape, &args))
+        return false;
+    attn__target dw = attn__grad_target(tape, w);
+    args.w = dw.data;
+    args.add = dw.add;
+    bool done = dw.data && attn__conv_by_digits(tape, &args);
+    if (dw.data && !done && !dw.add)
+        memset(dw.data, 0, attn__tensor_bytes(w));
+    return done;
+}
+
+/* By oneDNN, which overwrites. */
 static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
 {
     attn_tensor *w = node->x[W];
+    if (!is_whole(d, w->dtype) || out_of_memory(tape))
+        return false;
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(w));
-    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_WEIGHTS, w->dtype, node->saved[X].data, share.data,
-                                             NULL, node->y->grad->data);
+    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[X].data, share.data, NULL, node->y->grad->data);
+    bool done = share.data && attn__dnnl_convolve(tape, &args);
     if (done)
         attn__grad_give(tape, w, share);
     else
@@ -170,7 +199,8 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
 {
     const conv_detail *d = node->detail;
     bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node);
-    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_whole(tape, d, node);
+    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_in_place(tape, d, node) &&
+                  !weight_gradient_whole(tape, d, node);
     tape->failed |= (input || weight) && out_of_memory(tape);
     if ((input || weight) && !tape->failed)
         gradients_by_unfolding(tape, d, node, input, weight);
