@@ -296,6 +296,38 @@ static void bits_depend_on_nothing_else(void **state)
     }
 }
 
+/* The engine's own product: the same bits for any number of threads and for some of the rows alone, whether C is turned
+ * and whether k is shared out or not. */
+static void bits_of_the_own_product(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{64, 1024, 64}, {128, 64, 1024}, {64, 64, 1025}, {300, 130, 70},
+                                       {33, 129, 300}, {500, 40, 2000}, {17, 5, 9000},  {200, 200, 513}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int kind = 0; kind < 8; kind++) {
+            product p = {.m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2]};
+            p.ta = kind & 1;
+            p.tb = kind & 2;
+            p.apart = kind & 4 ? 3 : 0;
+            arrays x = make_arrays(&p);
+            attn__gemm_args args = args_of(&p, &x);
+            for (int threads = 1; threads <= 5; threads++) {
+                world w = make_world(NULL, threads);
+                args.c = threads == 1 ? x.old : x.c;
+                assert_true(attn__gemm_own(w.tape, &args));
+                attn__gemm_args some = attn__gemm_rows_from(&args, p.m / 3);
+                some.m = p.m / 3;
+                if (threads > 1)
+                    assert_true(attn__gemm_own(w.tape, &some));
+                for (int64_t row = 0; row < p.m && threads > 1; row++)
+                    assert_memory_equal(x.c + row * x.ldc, x.old + row * x.ldc, (size_t)p.n * sizeof(float));
+                end_world(w);
+            }
+            free_arrays(&x);
+        }
+    }
+}
+
 /* Packed weights of more columns than are summed at a time, from few and from many chunks of k. */
 static void many_packed_columns(void **state)
 {
@@ -563,6 +595,7 @@ int main(void)
         cmocka_unit_test(few_rows_of_a_transposed_b),
         cmocka_unit_test(large_products_are_sums),
         cmocka_unit_test(bits_depend_on_nothing_else),
+        cmocka_unit_test(bits_of_the_own_product),
         cmocka_unit_test(many_packed_columns),
         cmocka_unit_test(rows_do_not_change_those_beside_them),
         cmocka_unit_test(few_columns_keep_their_digits),

@@ -1,51 +1,52 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/parallel.h"
 
-#include <stdatomic.h>
+#include "base/integers.h"
 
 #ifdef _OPENMP
 #include <omp.h>
-
-enum { LINE = 64, SHARES = 64 /* at most; threads above that begin with another's */ };
-
-/* A thread's part of the items, in order, from which others take when their own is done. */
-typedef struct share {
-    _Alignas(LINE) atomic_int_least64_t next;
-    int64_t end;
-} share;
-
-static void work_off(share *s, void (*work)(void *user, int64_t item, int thread), void *user, int thread)
-{
-    for (int64_t i; (i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed)) < s->end;)
-        work(user, i, thread);
-}
-
-/* Where there are fewer threads than asked for, they do all shares. */
-static void share_out(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user)
-{
-    share shares[SHARES];
-    int count = threads < SHARES ? threads : SHARES;
-    for (int i = 0; i < count; i++) {
-        atomic_init(&shares[i].next, items * i / count);
-        shares[i].end = items * (i + 1) / count;
-    }
-#pragma omp parallel num_threads(threads)
-    for (int i = 0; i < count; i++)
-        work_off(&shares[(omp_get_thread_num() + i) % count], work, user, omp_get_thread_num());
-}
 #endif
+
+void attn__share_out(attn__shares *s, int threads, int64_t items)
+{
+    s->count = (int)attn__most(attn__least(threads, ATTN__SHARES), 1);
+    for (int i = 0; i < s->count; i++) {
+        atomic_init(&s->of[i].next, items * i / s->count);
+        s->of[i].end = items * (i + 1) / s->count;
+    }
+}
+
+int64_t attn__share_take(attn__shares *s, int thread)
+{
+    for (int i = 0; i < s->count; i++) {
+        attn__share *share = &s->of[(thread + i) % s->count];
+        if (atomic_load_explicit(&share->next, memory_order_relaxed) >= share->end)
+            continue;
+        int64_t item = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+        if (item < share->end)
+            return item;
+    }
+    return -1;
+}
 
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user)
 {
-#ifdef _OPENMP
-    if (threads > 1 && items > 1) {
-        share_out(threads < items ? threads : (int)items, items, work, user);
+    threads = (int)attn__least(threads, items);
+    if (threads <= 1) {
+        for (int64_t i = 0; i < items; i++)
+            work(user, i, 0);
         return;
     }
-#endif
-    (void)threads;
-    for (int64_t i = 0; i < items; i++)
+    attn__shares shares;
+    attn__share_out(&shares, threads, items);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+    for (int64_t i; (i = attn__share_take(&shares, omp_get_thread_num())) >= 0;)
+        work(user, i, omp_get_thread_num());
+#else
+    for (int64_t i; (i = attn__share_take(&shares, 0)) >= 0;)
         work(user, i, 0);
+#endif
 }
 
 void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(void *user, int64_t begin, int64_t end),

@@ -8,14 +8,28 @@
 #ifndef ATTN_BASE_PARALLEL_H
 #define ATTN_BASE_PARALLEL_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 enum { ATTN__MAX_THREADS = 1024 };
 
-/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads.  For items that are large and
- * uneven.  Each thread has neighbouring items of its own, which it takes in order, then the next ones of whoever still
- * has some.  So what a region has written in the order of its items is, where the next one reads it in that order, mostly
- * in the caches of the thread that reads. */
+/* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of whoever still
+ * has some.  Where there are more threads than shares, some begin with another's. */
+enum { ATTN__SHARES = 64, ATTN__SHARE_LINE = 64 };
+typedef struct attn__share {
+    _Alignas(ATTN__SHARE_LINE) atomic_int_least64_t next;
+    int64_t end;
+} attn__share;
+typedef struct attn__shares {
+    int count;
+    attn__share of[ATTN__SHARES];
+} attn__shares;
+void attn__share_out(attn__shares *shares, int threads, int64_t items);
+int64_t attn__share_take(attn__shares *shares, int thread); /* -1: none is left */
+
+/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares has them.  For
+ * items that are large and uneven.  What a region has written in the order of its items is, where the next one reads it
+ * in that order, mostly in the caches of the thread that reads. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
 /* Calls work(user, begin, end) on disjoint ranges that cover [0, n), none shorter than `grain` but the last.

@@ -6,7 +6,6 @@
 #include "tensor/dnnl.h"
 #include "tensor/gemm_digits.h"
 #include "tensor/op.h"
-#include "tensor/strides.h"
 
 #include <string.h>
 
@@ -74,63 +73,38 @@ static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
     return ATTN_OK;
 }
 
-/* B is transposed, which oneDNN copies first, though C has few rows.  As C^T = op(B)^T op(A)^T only C is to be turned: 64 x
- * 1024 of k 64 takes half the time, 64 x 64 of k 1024 with both transposed a third. */
-static bool is_better_turned(const attn__gemm_args *g)
+/* Of few multiply-adds.  One thread takes as long as oneDNN's for these, and half where B is transposed and C has few rows;
+ * two threads 0.6 to 1 of it, as packing is shared out too. */
+static bool is_small(const attn__gemm_args *g)
 {
-    enum { MOST = 128, LEAST = 32, FLAT = 4 };
-    return g->dtype == ATTN_F32 && g->transpose_b && !g->bias && g->activation == ATTN_IDENTITY && g->m <= MOST &&
-           g->m >= LEAST && g->k >= LEAST && g->n >= LEAST && (g->transpose_a || g->n >= FLAT * g->m);
+    enum { LEAST = 32, MOST = 1 << 23 };
+    return g->dtype == ATTN_F32 && g->m >= LEAST && g->n >= LEAST && g->k >= LEAST && g->m * g->n <= MOST / LEAST &&
+           g->m * g->n * g->k <= MOST;
 }
 
-static bool turned_product(attn_tape *tape, const attn__gemm_args *g)
+/* oneDNN's, and what it has left. */
+static bool general_product(attn_tape *tape, const attn__gemm_args *g)
 {
-    attn__hold turned = attn__scratch(tape, (size_t)(g->m * g->n) * sizeof(float));
-    attn__gemm_args swapped = {.dtype = g->dtype,
-                               .transpose_b = !g->transpose_a,
-                               .m = g->n,
-                               .n = g->m,
-                               .k = g->k,
-                               .a = g->b,
-                               .lda = g->ldb,
-                               .b = g->a,
-                               .ldb = g->lda,
-                               .c = turned.data,
-                               .ldc = g->m};
-    bool done = turned.data && attn__gemm_in_vectors(tape, &swapped);
-    if (done)
-        attn__strided_run(tape, g->dtype, ATTN__ROWS_STRIDED,
-                          (attn__rows_args){.x = turned.data,
-                                            .y = g->c,
-                                            .s = {1},
-                                            .add = g->add,
-                                            .rank = 2,
-                                            .shape = {g->m, g->n},
-                                            .stride_x = {1, g->m},
-                                            .stride_y = {g->ldc, 1}});
-    attn__scratch_release(turned);
-    return done;
+    int64_t done = attn__dnnl_product(tape->context->threads, g);
+    attn__gemm_args rest = attn__gemm_rows_from(g, done);
+    return rest.m == 0 || attn__gemm_own(tape, &rest);
 }
 
 bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *args)
 {
-    attn_status packed = packed_product(tape, args);
+    bool small = is_small(args), done = true;
+    attn_status packed = small ? ATTN_UNSUPPORTED : packed_product(tape, args);
     if (packed != ATTN_UNSUPPORTED)
         return packed == ATTN_OK;
-    if (is_better_turned(args))
-        return turned_product(tape, args);
-    if (args->k == 0) {
+    if (args->k == 0)
         empty_product(args);
-    } else if (args->dtype == ATTN_F64) {
+    else if (args->dtype == ATTN_F64)
         attn__gemm_double(tape, args);
-    } else {
-        int64_t done = attn__dnnl_product(tape->context->threads, args);
-        attn__gemm_args rest = attn__gemm_rows_from(args, done);
-        if (rest.m > 0 && !attn__gemm_own(tape, &rest))
-            return false;
-    }
-    finish(tape, args);
-    return true;
+    else
+        done = small ? attn__gemm_own(tape, args) : general_product(tape, args);
+    if (done)
+        finish(tape, args);
+    return done;
 }
 
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)

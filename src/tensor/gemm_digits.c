@@ -164,7 +164,7 @@ static bool product_group(attn_tape *tape, attn__digits_product *p, int64_t long
         p->end = attn__least(p->begin + longest, p->chunks.count);
         if (!packed && !attn__gemm_digits_pack_b(threads, p))
             return attn__gemm_in_vectors(tape, p->g);
-        p->taken = 0;
+        attn__share_out(&p->shares, threads, p->items);
         attn__parallel_items(threads, threads, attn__gemm_digits_work, p);
     }
     return odd_panels(tape, p);

@@ -142,7 +142,8 @@ static block block_after(worker *w, const block *t)
     const attn__gemm_args *g = p->g;
     block next = {.item = t->item, .chunk = t->end, .column = -1};
     if (next.chunk >= p->end) {
-        next.item = atomic_fetch_add(&p->taken, 1);
+        next.item = attn__share_take(&p->shares, w->thread);
+        next.item = next.item < 0 ? p->items : next.item;
         next.chunk = p->begin;
     }
     next.end = attn__least(next.chunk + STRETCH, p->end);

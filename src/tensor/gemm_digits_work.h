@@ -6,12 +6,11 @@
 #define ATTN_TENSOR_GEMM_DIGITS_WORK_H
 
 #include "base/integers.h"
+#include "base/parallel.h"
 #include "kernels/digits/digits.h"
 #include "kernels/rows/rows.h"
 #include "tensor/gemm.h"
 #include "tensor/op.h"
-
-#include <stdatomic.h>
 
 enum {
     SIDE = ATTN__DIGITS_SIDE, /* columns of a panel */
@@ -42,7 +41,7 @@ typedef struct attn__digits_product {
     const attn__digits_kernel *kernel;
     const attn__rows_table *rows;
     int64_t height, items, panels; /* rows of an item, whole squares, at most; items; panels of columns */
-    atomic_int_least64_t taken;    /* items */
+    attn__shares shares;           /* of the items */
     attn__digits_chunks chunks;
     int64_t begin, end; /* the chunks that are packed of B */
     attn__digits_b b;

@@ -1,97 +1,252 @@
 /* SPDX-License-Identifier: MIT
- * The engine's own product in single precision, made of register tiles: B is packed block by block into
- * aligned rows of vectors, C is summed in a block that stays in the cache.  A block of C is one item for a
- * thread, so the bits do not depend on the number of threads. */
+ * The engine's own product in single precision, made of register tiles: B is packed strip by strip into aligned rows of
+ * vectors, a transposed A piece by piece, and C is summed in a block that stays in the cache, or where it belongs.  A
+ * block of C is one item for a thread or, of few blocks and a long k, what a part of k gives.  Elements are summed
+ * along k in parts of one depth, each added to the sum of those before, so that bits depend neither on the items nor on
+ * the threads.
+ *
+ * Where B lies across the vectors, the product of the transposes may have less to turn: C^T = op(B)^T op(A)^T. */
 #include "base/integers.h"
 #include "base/parallel.h"
+#include "kernels/rows/rows.h"
 #include "kernels/tile/tile.h"
 #include "tensor/gemm.h"
 #include "tensor/op.h"
 
-/* 192 columns are a multiple of the vectors of every register tile (48, 24, 8). */
-enum { ROWS = 96, COLUMNS = 192, DEPTH = 256 };
+#include <string.h>
+
+/* Columns of a strip are whole vectors of every register tile; ROWS of A are packed at once, BLOCK numbers of C. */
+enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, ROWS = 96, BLOCK = 18432, TALLEST = 256 };
+enum { A_SIZE = DEPTH * ROWS, B_SIZE = DEPTH * COLUMNS, SCRATCH = A_SIZE + B_SIZE + BLOCK };
 
 typedef struct own_product {
-    const attn__gemm_args *args;
+    attn__gemm_args g; /* of the transposes where C is turned */
+    bool turned;
     const attn__tile_kernel *tile;
-    float *scratch; /* for each thread, a block of B and a block of C */
-    int64_t row_blocks;
+    const attn__rows_table *rows;
+    float *scratch; /* for each thread: A, B, C */
+    int64_t height, width, row_blocks, blocks;
+    float *parts; /* [part of k][m][n] where each is an item of one block; else NULL */
 } own_product;
 
-enum { B_SIZE = DEPTH * COLUMNS, C_SIZE = ROWS * COLUMNS };
+/* A block of C: rows from m0 on, columns from n0 on, where its operands are packed and its sums made. */
+typedef struct block {
+    int64_t m0, m, n0, n;
+    float *a, *b, *c;
+    int64_t ldc;
+} block;
 
-/* Rows k0.. and columns n0.. of op(B), padded with zeros to `width` columns. */
-static void pack_b(const attn__gemm_args *g, float *packed, int64_t k0, int64_t depth, int64_t n0, int64_t n,
-                   int64_t width)
+/* y[rows][columns] from x, whose columns or whose rows (`across`) are adjacent. */
+static void copy(const own_product *p, const float *x, int64_t ldx, bool across, int64_t rows, int64_t columns,
+                 float *y, int64_t ldy, bool add)
 {
-    const float *b = g->b;
-    for (int64_t k = 0; k < depth; k++) {
-        float *row = packed + k * COLUMNS;
-        if (g->transpose_b) {
-            for (int64_t j = 0; j < n; j++)
-                row[j] = b[(n0 + j) * g->ldb + k0 + k];
-        } else {
-            for (int64_t j = 0; j < n; j++)
-                row[j] = b[(k0 + k) * g->ldb + n0 + j];
-        }
-        for (int64_t j = n; j < width; j++)
-            row[j] = 0;
+    attn__rows_args args = {.x = x,
+                            .y = y,
+                            .s = {1},
+                            .add = add,
+                            .rank = 2,
+                            .shape = {rows, columns},
+                            .stride_x = {across ? 1 : ldx, across ? ldx : 1},
+                            .stride_y = {ldy, 1}};
+    p->rows->run[ATTN__ROWS_STRIDED](&args, 0, rows);
+}
+
+/* Whether B is as if it was packed: the strip lies in whole vectors, in rows not far apart. */
+static bool is_packed(const own_product *p, int64_t n)
+{
+    return !p->g.transpose_b && p->g.ldb <= COLUMNS && n % p->tile->lanes == 0;
+}
+
+/* Some columns of op(B) along part of k, with zeros to whole vectors. */
+static void pack_b(const own_product *p, const block *t, int64_t strip, int64_t n, int64_t k, int64_t depth)
+{
+    const attn__gemm_args *g = &p->g;
+    int64_t width = attn__round_up(n, p->tile->lanes), at = t->n0 + strip;
+    float *to = t->b + strip * DEPTH;
+    const float *b = (const float *)g->b + (g->transpose_b ? at * g->ldb + k : k * g->ldb + at);
+    copy(p, b, g->ldb, g->transpose_b, depth, n, to, STRIP, false);
+    for (int64_t i = 0; i < depth && width > n; i++)
+        memset(to + i * STRIP + n, 0, (size_t)(width - n) * sizeof *to);
+}
+
+/* Rows of the block from `row` on by all of its columns. */
+static void multiply(const own_product *p, const block *t, int64_t row, int64_t k, int64_t depth, bool accumulate)
+{
+    const attn__gemm_args *g = &p->g;
+    int64_t m = attn__least(t->m - row, ROWS);
+    const float *a = (const float *)g->a + (g->transpose_a ? k * g->lda + t->m0 + row : (t->m0 + row) * g->lda + k);
+    attn__tile_args args = {.m = m, .k = depth, .a = a, .am = g->lda, .ak = 1, .ldc = t->ldc, .accumulate = accumulate};
+    if (g->transpose_a) { /* rows of A lie so far apart that they push each other out of the first cache */
+        copy(p, a, g->lda, false, depth, m, t->a, ROWS, false);
+        args.a = t->a;
+        args.am = 1;
+        args.ak = ROWS;
+    }
+    for (int64_t strip = 0, n; strip < t->n; strip += STRIP) {
+        n = attn__least(t->n - strip, STRIP);
+        args.n = attn__round_up(n, p->tile->lanes);
+        args.b = is_packed(p, n) ? (const float *)g->b + k * g->ldb + t->n0 + strip : t->b + strip * DEPTH;
+        args.ldb = is_packed(p, n) ? g->ldb : STRIP;
+        args.c = t->c + row * t->ldc + strip;
+        p->tile->run(&args);
     }
 }
 
-static void store_c(const attn__gemm_args *g, const float *block, int64_t m0, int64_t m, int64_t n0, int64_t n)
+/* One part of k. */
+static void add_part(const own_product *p, const block *t, int64_t k, bool accumulate)
 {
-    for (int64_t i = 0; i < m; i++) {
-        float *c = (float *)g->c + (m0 + i) * g->ldc + n0;
-        const float *row = block + i * COLUMNS;
-        if (g->add) {
-            for (int64_t j = 0; j < n; j++)
-                c[j] += row[j];
-        } else {
-            for (int64_t j = 0; j < n; j++)
-                c[j] = row[j];
-        }
+    int64_t depth = attn__least(p->g.k - k, DEPTH);
+    for (int64_t strip = 0, n; strip < t->n; strip += STRIP) {
+        n = attn__least(t->n - strip, STRIP);
+        if (!is_packed(p, n))
+            pack_b(p, t, strip, n, k, depth);
     }
+    for (int64_t row = 0; row < t->m; row += ROWS)
+        multiply(p, t, row, k, depth, accumulate);
+}
+
+/* Whether sums are made where they belong: whole vectors, and nothing there that they are added to. */
+static bool is_in_place(const own_product *p, int64_t n)
+{
+    return !p->turned && !p->g.add && n % p->tile->lanes == 0;
+}
+
+static float *place_of(const own_product *p, const block *t)
+{
+    return (float *)p->g.c + (p->turned ? t->n0 * p->g.ldc + t->m0 : t->m0 * p->g.ldc + t->n0);
+}
+
+static void store(const own_product *p, const block *t)
+{
+    copy(p, t->c, t->ldc, p->turned, p->turned ? t->n : t->m, p->turned ? t->m : t->n, place_of(p, t), p->g.ldc,
+         p->g.add);
+}
+
+static block block_of(const own_product *p, int64_t index, int thread)
+{
+    block t = {.m0 = index % p->row_blocks * p->height, .n0 = index / p->row_blocks * p->width};
+    t.m = attn__least(p->g.m - t.m0, p->height);
+    t.n = attn__least(p->g.n - t.n0, p->width);
+    t.a = p->scratch + (int64_t)thread * SCRATCH;
+    t.b = t.a + A_SIZE;
+    t.c = is_in_place(p, t.n) ? place_of(p, &t) : t.b + B_SIZE;
+    t.ldc = is_in_place(p, t.n) ? p->g.ldc : attn__round_up(t.n, p->tile->lanes);
+    return t;
 }
 
 static void product_block(void *user, int64_t item, int thread)
 {
     const own_product *p = user;
-    const attn__gemm_args *g = p->args;
-    float *packed = p->scratch + (int64_t)thread * (B_SIZE + C_SIZE), *block = packed + B_SIZE;
-    int64_t m0 = item % p->row_blocks * ROWS, n0 = item / p->row_blocks * COLUMNS;
-    int64_t m = attn__least(g->m - m0, ROWS), n = attn__least(g->n - n0, COLUMNS);
-    int64_t width = (n + p->tile->lanes - 1) / p->tile->lanes * p->tile->lanes;
-    int64_t am = g->transpose_a ? 1 : g->lda, ak = g->transpose_a ? g->lda : 1;
-    for (int64_t k0 = 0; k0 < g->k; k0 += DEPTH) {
-        int64_t depth = attn__least(g->k - k0, DEPTH);
-        pack_b(g, packed, k0, depth, n0, n, width);
-        p->tile->run(&(attn__tile_args){.m = m,
-                                        .n = width,
-                                        .k = depth,
-                                        .a = (const float *)g->a + m0 * am + k0 * ak,
-                                        .am = am,
-                                        .ak = ak,
-                                        .b = packed,
-                                        .ldb = COLUMNS,
-                                        .c = block,
-                                        .ldc = COLUMNS,
-                                        .accumulate = k0 > 0});
-    }
-    store_c(g, block, m0, m, n0, n);
+    block t = block_of(p, item, thread);
+    for (int64_t k = 0; k < p->g.k; k += DEPTH)
+        add_part(p, &t, k, k > 0);
+    if (!is_in_place(p, t.n))
+        store(p, &t);
+}
+
+static int64_t size_of_part(const own_product *p)
+{
+    return p->g.m * attn__round_up(p->g.n, p->tile->lanes);
+}
+
+static void product_part(void *user, int64_t item, int thread)
+{
+    const own_product *p = user;
+    block t = block_of(p, 0, thread);
+    t.ldc = attn__round_up(t.n, p->tile->lanes);
+    t.c = p->parts + item * size_of_part(p);
+    add_part(p, &t, item * DEPTH, false);
+}
+
+/* Rows of the first part get the others added in turn, and go to where they belong. */
+static void add_parts(void *user, int64_t begin, int64_t end)
+{
+    const own_product *p = user;
+    int64_t count = attn__pieces(p->g.k, DEPTH), ld = attn__round_up(p->g.n, p->tile->lanes);
+    block t = {.m0 = begin, .m = end - begin, .n = p->g.n, .c = p->parts + begin * ld, .ldc = ld};
+    for (int64_t i = 1; i < count; i++)
+        p->rows->run[ATTN__ROWS_ADD](&(attn__rows_args){.x = t.c, .x2 = t.c + i * size_of_part(p), .y = t.c}, 0,
+                                     t.m * ld);
+    store(p, &t);
+}
+
+/* Numbers that are moved from columns to rows, one way or the other. */
+static bool is_better_turned(const attn__gemm_args *g)
+{
+    int64_t plain = g->transpose_b ? g->n * g->k : 0;
+    int64_t turned = (g->transpose_a ? 0 : g->m * g->k) + g->m * g->n;
+    return turned < plain;
+}
+
+static attn__gemm_args transposes(const attn__gemm_args *g)
+{
+    attn__gemm_args t = *g;
+    t.transpose_a = !g->transpose_b;
+    t.transpose_b = !g->transpose_a;
+    t.m = g->n;
+    t.n = g->m;
+    t.a = g->b;
+    t.lda = g->ldb;
+    t.b = g->a;
+    t.ldb = g->lda;
+    return t;
+}
+
+/* Blocks of rows, so many that threads have as much to do. */
+static void divide(own_product *p, int threads)
+{
+    enum { EVEN = 8, LEAST = 16 };
+    p->width = attn__pieces(p->g.n, STRIP) % 2 == 0 ? COLUMNS : STRIP;
+    int64_t columns = attn__pieces(p->g.n, p->width), most = is_in_place(p, p->g.n) ? TALLEST : BLOCK / p->width;
+    p->row_blocks = attn__pieces(p->g.m, most);
+    if (p->row_blocks * columns < EVEN * threads && p->row_blocks * columns % threads != 0)
+        p->row_blocks = attn__least(attn__round_up(p->row_blocks, threads), attn__pieces(p->g.m, LEAST));
+    p->height = attn__pieces(p->g.m, p->row_blocks);
+    p->row_blocks = attn__pieces(p->g.m, p->height);
+    p->blocks = p->row_blocks * columns;
+}
+
+/* One block, and a k so long that threads share it out: as the gradient of a small layer's weights.  How many parts. */
+static int64_t parts_of(const own_product *p, int threads)
+{
+    enum { MOST = 64 };
+    int64_t parts = attn__pieces(p->g.k, DEPTH);
+    return threads > 1 && p->g.n <= COLUMNS && size_of_part(p) <= BLOCK && parts >= threads && parts <= MOST ? parts
+                                                                                                             : 0;
+}
+
+static void run_parts(own_product *p, int threads, int64_t parts)
+{
+    enum { GRAIN = 16 };
+    p->row_blocks = 1;
+    p->height = p->g.m;
+    p->width = COLUMNS;
+    attn__parallel_items(threads, parts, product_part, p);
+    attn__parallel_range(threads, p->g.m, GRAIN, add_parts, p);
 }
 
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args)
 {
-    own_product p = {.args = args, .tile = attn__tile_for(tape->context->isa)};
-    p.row_blocks = (args->m + ROWS - 1) / ROWS;
-    int64_t items = p.row_blocks * ((args->n + COLUMNS - 1) / COLUMNS);
-    int threads = (int)attn__least(tape->context->threads, items);
-    attn__hold scratch = attn__scratch(tape, (size_t)threads * (B_SIZE + C_SIZE) * sizeof(float));
+    int threads = tape->context->threads;
+    own_product p = {.g = *args,
+                     .tile = attn__tile_for(tape->context->isa),
+                     .rows = attn__rows_for(false, tape->context->isa),
+                     .turned = is_better_turned(args)};
+    if (p.turned)
+        p.g = transposes(args);
+    divide(&p, threads);
+    int64_t parts = parts_of(&p, threads);
+    threads = (int)attn__least(threads, parts > 0 ? parts : p.blocks);
+    size_t floats = (size_t)threads * SCRATCH + (size_t)(parts * size_of_part(&p));
+    attn__hold scratch = attn__scratch(tape, floats * sizeof(float));
     if (!scratch.data)
         return false;
     p.scratch = scratch.data;
-    attn__parallel_items(threads, items, product_block, &p);
+    p.parts = p.scratch + (int64_t)threads * SCRATCH;
+    if (parts > 0)
+        run_parts(&p, threads, parts);
+    else
+        attn__parallel_items(threads, p.blocks, product_block, &p);
     attn__scratch_release(scratch);
     return true;
 }

@@ -145,7 +145,7 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t batch = item / f->query_blocks, block = f->query_blocks - 1 - item % f->query_blocks;
     attn__flash_item t = {.task = j->task, .flash = f, .arrays = j->arrays, .first = block * f->query_block};
     t.count = j->task->query.size - t.first < f->query_block ? j->task->query.size - t.first : f->query_block;
-    int64_t next = item + j->task->threads; /* threads that keep step take turns */
+    int64_t next = item + 1; /* mostly this thread's too */
     t.next_batch = next < j->task->batch.size * f->query_blocks ? next / f->query_blocks : -1;
     t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
     attn__flash_divide(f, j->task, j->workspace + (size_t)thread * j->each, &t.s);

@@ -356,8 +356,7 @@ static void wave_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
     int64_t chunk = number % w->plan->waves;
-    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk,
-             number + w->task->threads);
+    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1);
 }
 
 static void key_cell(void *user, int64_t number, int thread)

@@ -38,25 +38,49 @@ static void to_stage(item *t, const void *base, const attn__group *group, size_t
                 t->finite;
 }
 
+/* Zeros where rows or channels are padded. */
+static void begin_panels(const attn__narrow_back *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
+{
+    if (rows < padded || channels < n->channels)
+        memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
+}
+
+static void scale_head(const float *restrict in, int64_t ld, int64_t rows, int64_t channels, float factor,
+                       float *restrict out, int64_t out_ld)
+{
+    for (int64_t i = 0; i < rows; i++, in += ld, out += out_ld)
+        for (int64_t c = 0; c < channels; c++)
+            out[c] = factor * in[c];
+}
+
+/* The usual one, which the compiler makes vectors of. */
+static void scale_head_of_8(const float *restrict in, int64_t ld, int64_t rows, float factor, float *restrict out)
+{
+    enum { CHANNELS = 8 };
+    for (int64_t i = 0; i < rows; i++, in += ld, out += CHANNELS)
+        for (int64_t c = 0; c < CHANNELS; c++)
+            out[c] = factor * in[c];
+}
+
 /* Each head's part of the staged rows times `factor`, padded with zeros; panels are `padded` rows apart. */
 static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
 {
     const attn__narrow_back *n = t->narrow;
-    memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
-    for (int64_t h = 0; h < n->heads; h++)
-        for (int64_t i = 0; i < rows; i++) {
-            const float *in = t->s.stage + i * n->stage_ld + h * channels;
-            float *out = panel + (h * padded + i) * n->channels;
-            for (int64_t c = 0; c < channels; c++)
-                out[c] = factor * in[c];
-        }
+    begin_panels(n, rows, padded, channels, panel);
+    for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
+        const float *in = t->s.stage + h * channels;
+        if (channels == 8 && n->channels == 8)
+            scale_head_of_8(in, n->stage_ld, rows, factor, panel);
+        else
+            scale_head(in, n->stage_ld, rows, channels, factor, panel, n->channels);
+    }
 }
 
 /* The same, with rows in the lanes. */
 static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
     const attn__narrow_back *n = t->narrow;
-    memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
+    begin_panels(n, rows, padded, channels, panel);
     for (int64_t h = 0; h < n->heads; h++) {
         attn__lanes_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
         n->lanes->gather(&view, panel + h * padded * n->channels, padded, 1.0f);
@@ -93,16 +117,17 @@ static void read_lse(const item *t)
 static void find_delta(const item *t)
 {
     const attn__narrow_back *n = t->narrow;
-    int64_t values = t->task->value.size;
+    int64_t queries = t->task->query.size;
+    n->kernel->delta(&(attn__narrow_delta_args){.dout = t->s.stage,
+                                                .o = t->s.o_stage,
+                                                .ld = n->stage_ld,
+                                                .rows = queries,
+                                                .heads = n->heads,
+                                                .values = t->task->value.size,
+                                                .delta = t->s.delta,
+                                                .delta_ld = n->queries});
     for (int64_t h = 0; h < n->heads; h++)
-        for (int64_t i = 0; i < n->queries; i++) {
-            const float *dout = t->s.stage + i * n->stage_ld + h * values;
-            const float *o = t->s.o_stage + i * n->stage_ld + h * values;
-            float sum = 0.0f;
-            for (int64_t c = 0; c < values && i < t->task->query.size; c++)
-                sum += dout[c] * o[c];
-            t->s.delta[h * n->queries + i] = sum;
-        }
+        memset(t->s.delta + h * n->queries + queries, 0, (size_t)(n->queries - queries) * sizeof(float));
 }
 
 static void pack_queries(item *t)
@@ -213,20 +238,11 @@ typedef struct job {
     size_t each;
 } job;
 
-/* Items are dealt so that each thread goes through neighbours: the machine, which reads on beyond a run of lines, would
- * else ask for lines that another thread is about to write. */
-static int64_t deal(int64_t items, int64_t threads, int64_t turn)
-{
-    int64_t thread = turn % threads, more = items % threads;
-    return thread * (items / threads) + (thread < more ? thread : more) + turn / threads;
-}
-
-static void run_item(void *user, int64_t turn, int thread)
+static void run_item(void *user, int64_t index, int thread)
 {
     const job *j = user;
     const attn__task *task = j->task;
     const attn__narrow_back *n = j->narrow;
-    int64_t index = deal(task->batch.size / n->heads, task->threads, turn);
     item t = {.task = task, .narrow = n, .arrays = j->arrays, .batch = index * n->heads, .finite = true};
     attn__narrow_back_divide(n, j->workspace + (size_t)thread * j->each, &t.s);
     for (int64_t i = 0; i < n->queries || i < n->keys; i++)

@@ -153,7 +153,7 @@ static void write_lse(const item *t, int64_t head)
     float *lse = t->arrays->lse;
     offsets(t, &t->task->query, ATTN__STRIDE(dim.lse), t->batch + head, t->first, t->count);
     for (int64_t i = 0; i < t->count; i++)
-        lse[t->s.at[i]] = l[i] == 0.0f ? -INFINITY : (float)(log((double)l[i]) + (double)m[i] / log2_e);
+        lse[t->s.at[i]] = l[i] == 0.0f ? -INFINITY : (float)((double)logf(l[i]) + (double)m[i] / log2_e);
 }
 
 /* o / l of each head; by way of the stage where rows of the group are runs of floats. */
@@ -210,7 +210,7 @@ static void look_ahead(item *t, int64_t at, int64_t keys)
     const attn__group *query = &task->query, *key = &task->key;
     int64_t channels = task->contract.size, values = task->value.size;
     bool ends = at >= key->size;
-    int64_t next = ends ? t->index + task->threads : t->index, from = ends ? 0 : at;
+    int64_t next = ends ? t->index + 1 : t->index, from = ends ? 0 : at;
     int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
     bool any = b < task->batch.size;
     attn__ahead_begin(&t->ahead);

@@ -180,11 +180,10 @@ typedef struct job {
     void (*run)(const attn__short_head *head);
 } job;
 
-/* The head that this thread will probably run after number i; threads that keep step take turns. */
-static int64_t next_of(const job *j, int64_t i, int64_t end)
+/* The head that this thread will probably run after number i. */
+static int64_t next_of(const job *j, int64_t i)
 {
-    int64_t next = i + 1 < end ? i + 1 : i + 1 + (j->task->threads - 1) * j->plan->together;
-    return attn__least(next, j->task->batch.size - 1);
+    return attn__least(i + 1, j->task->batch.size - 1);
 }
 
 /* The batch item with number `to`: mostly it is the next one along the last axis, which costs no divisions. */
@@ -229,7 +228,7 @@ static void run_item(void *user, int64_t item, int thread)
         number_keys(&h);
     attn__back_item_find(j->task, first, 0, &h.at);
     for (; h.number < end; h.number++, h.at = h.next) {
-        go_on(j, next_of(j, h.number, end), &h, &h.next);
+        go_on(j, next_of(j, h.number), &h, &h.next);
         j->run(&h);
     }
 }

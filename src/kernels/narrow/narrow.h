@@ -47,6 +47,14 @@ typedef struct attn__narrow_back_args {
     float *p, *ds, *turned; /* room for ATTN__NARROW_STEP x width numbers */
 } attn__narrow_back_args;
 
+/* delta[head][row] = the sum of dout * o over the head's values; rows hold the values of head after head. */
+typedef struct attn__narrow_delta_args {
+    const float *dout, *o;
+    int64_t ld, rows, heads, values;
+    float *delta;
+    int64_t delta_ld;
+} attn__narrow_delta_args;
+
 typedef struct attn__narrow_kernel {
     attn__isa isa;
     int lanes;
@@ -55,6 +63,7 @@ typedef struct attn__narrow_kernel {
     /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; a NaN counts for nothing. */
     void (*reach)(const float *x, int64_t count, float reach[ATTN__NARROW_MOST]);
     void (*back[ATTN__NARROW_SIZES])(const attn__narrow_back_args *args);
+    void (*delta)(const attn__narrow_delta_args *args);
 } attn__narrow_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

@@ -129,3 +129,54 @@ static void back16(const attn__narrow_back_args *t)
 {
     back(t, 16);
 }
+
+/* ---------------------------------------------------------------------------------------------------- delta */
+
+static void delta_of_head(const attn__narrow_delta_args *t, int64_t head, int64_t from)
+{
+    for (int64_t i = from; i < t->rows; i++) {
+        const float *dout = t->dout + i * t->ld + head * t->values, *o = t->o + i * t->ld + head * t->values;
+        float sum = 0.0f;
+        for (int64_t c = 0; c < t->values; c++)
+            sum += dout[c] * o[c];
+        t->delta[head * t->delta_ld + i] = sum;
+    }
+}
+
+/* As many rows as there are lanes, of the heads whose values fill a vector: the products turned round are to be added. */
+VF_FN void delta_square(const attn__narrow_delta_args *t, int64_t head, int64_t row)
+{
+    vf square[VF_LANES];
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++) {
+        int64_t at = (row + i) * t->ld + head * t->values;
+        square[i] = vf_mul(vf_load(t->dout + at), vf_load(t->o + at));
+    }
+    vf_transpose(square);
+    float turned[VF_LANES * VF_LANES];
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++)
+        vf_store(turned + i * VF_LANES, square[i]);
+    for (int64_t c = 0; c < VF_LANES; head++) {
+        vf sum = vf_load(turned + c * VF_LANES);
+        for (int64_t end = c + t->values; ++c < end;)
+            sum = vf_add(sum, vf_load(turned + c * VF_LANES));
+        vf_store(t->delta + head * t->delta_ld + row, sum);
+    }
+}
+
+static void delta(const attn__narrow_delta_args *t)
+{
+    int64_t beside = VF_LANES % t->values == 0 ? VF_LANES / t->values : 0;
+    for (int64_t head = 0; head < t->heads;) {
+        int64_t row = 0;
+        if (beside == 0 || head + beside > t->heads) {
+            delta_of_head(t, head++, 0);
+            continue;
+        }
+        for (; row + VF_LANES <= t->rows; row += VF_LANES)
+            delta_square(t, head, row);
+        for (int64_t end = head + beside; head < end; head++)
+            delta_of_head(t, head, row);
+    }
+}

@@ -213,4 +213,5 @@ const attn__narrow_kernel VF_NAME(attn__narrow) = {
     {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES},
     {see4, see8, see16},
     reach,
-    {back4, back8, back16}};
+    {back4, back8, back16},
+    delta};

@@ -7,6 +7,8 @@
 VF_FN int64_t outer_offset(const attn__rows_args *a, const int64_t *stride, int64_t row)
 {
     int64_t offset = 0;
+    if (a->rank == 2)
+        return row * stride[0];
     for (int axis = a->rank - 2; axis >= 0; axis--) {
         offset += row % a->shape[axis] * stride[axis];
         row /= a->shape[axis];
@@ -105,7 +107,10 @@ static void run_strided(const attn__rows_args *a, int64_t begin, int64_t end)
             continue;
         const real *x = (const real *)a->x + outer_offset(a, a->stride_x, row);
         real *y = (real *)a->y + outer_offset(a, a->stride_y, row);
-        if (is_copy(a)) {
+        if (is_copy(a) && sx == 1 && sy == 1) {
+            for (int64_t i = from; i < to; i += VF_LANES)
+                put(y + i, to - i, get(x + i, to - i));
+        } else if (is_copy(a)) {
             for (int64_t i = from; i < to; i++)
                 y[i * sy] = x[i * sx];
         } else if (sy == 1) {

@@ -9,8 +9,8 @@
  * A = values transposed, B = weights); backward puts channels there for the gradients of k and v.
  *
  * Contract: N is a multiple of the kernel's `lanes` and at most `lanes * vectors`, or any larger multiple
- * (then in column strips); M and K are any, 0 included (K = 0 writes zeros unless accumulating).  b, c and
- * ldb, ldc are aligned to the lanes; a needs no alignment.  Nothing outside the rectangles is read or written.
+ * (then in column strips); M and K are any, 0 included (K = 0 writes zeros unless accumulating).  Nothing needs
+ * alignment, but b and c in whole lines are faster.  Nothing outside the rectangles is read or written.
  * Never allocates.  Every element's sum runs over k in ascending order, from zero; what an
  * accumulating product finds in C is added to the finished sum.
  */
