@@ -33,6 +33,7 @@ static bool forward(attn_tape *tape, const attn__digits_kernel *kernel, const at
                                                           .from = a->x,
                                                           .w = a->w,
                                                           .bias = a->bias,
+                                                          .activation = a->activation,
                                                           .to = a->y});
 }
 

@@ -17,7 +17,7 @@ enum { ACROSS = 4, SQUARES = 16 }; /* of a strip, of an item, at most */
 
 /* A panel's sums on their way to where they belong. */
 typedef struct storing {
-    const float *sums;
+    float *sums;
     int64_t panel, count, at;
     int64_t every, due; /* calls for each, until the next */
 } storing;
@@ -26,6 +26,7 @@ typedef struct storing {
 typedef struct worker {
     attn__digits_beside beside; /* the first member */
     const attn__correlating *k;
+    const attn__rows_table *rows;
     int64_t image, row, strip, high, count; /* squares follow each other down a column of `high` */
     int64_t at[SQUARES];                    /* where the units of what a square's first taps meet are, */
     const int8_t *a[SQUARES];               /* and the digits */
@@ -49,8 +50,12 @@ static float *place_of(const worker *w, int64_t q, int64_t panel, int64_t *colum
 static void store_square(worker *w)
 {
     const attn__correlation *c = w->k->c;
-    const float *from[SIDE], *sums = w->store.sums + w->store.at * SQUARE;
+    const float *from[SIDE];
+    float *sums = w->store.sums + w->store.at * SQUARE;
     int64_t columns, ld = c->out_height * c->out_width, rows = attn__least(c->results - w->store.panel * SIDE, SIDE);
+    if (c->activation != ATTN_IDENTITY)
+        w->rows->run[ATTN__ROWS_ACTIVATE](&(attn__rows_args){.x = sums, .y = sums, .kind = (int)c->activation}, 0,
+                                          SQUARE);
     for (int i = 0; i < SIDE; i++)
         from[i] = sums + i * SIDE;
     float *to = place_of(w, w->store.at, w->store.panel, &columns);
@@ -162,7 +167,7 @@ static void correlate(void *user, int64_t item, int thread)
     const attn__correlation *c = k->c;
     int64_t group = item % k->groups, band = item / k->groups / k->strips % k->bands;
     float _Alignas(64) sums[2][SQUARES * SQUARE];
-    worker w = {.beside = {store_some}, .k = k};
+    worker w = {.beside = {store_some}, .k = k, .rows = attn__rows_for(false, c->tape->context->isa)};
     (void)thread;
     w.strip = item / k->groups % k->strips;
     w.image = k->image + item / k->groups / k->strips / k->bands;

@@ -34,6 +34,7 @@ typedef struct attn__correlation {
     int64_t result_stride, channel_stride; /* of w; taps are adjacent */
     bool flipped;                          /* taps from the last to the first */
     const float *from, *w, *bias;
+    attn_activation activation;
     float *to;
 } attn__correlation;
 bool attn__correlate_by_digits(const attn__correlation *c);
