@@ -181,6 +181,30 @@ static void passes_are_those_of_loops(void **state)
         assert_true(taken[pass] >= SHAPES - 3);
 }
 
+/* Gradients of weights added to what is there, once their sums are whole. */
+static void gradients_are_added(void **state)
+{
+    (void)state;
+    skip_without_the_unit();
+    attn__rng rng = {.seed = 21};
+    for (int i = 0; i < SHAPES; i++) {
+        sample s = make(&rng, &shapes[i], ATTN__CONV_WEIGHTS);
+        attn_context *context;
+        attn_tape *tape = tape_of(&context, 2);
+        float *alone = result_with(&s, 2), *before = random_numbers(&rng, s.count[W]);
+        memcpy(s.data[W], before, (size_t)s.count[W] * sizeof *before);
+        s.args.add = true;
+        assert_true(attn__conv_by_digits(tape, &s.args) == (alone != NULL));
+        for (int64_t j = 0; j < s.count[W]; j++)
+            assert_true(s.data[W][j] == (alone ? before[j] + alone[j] : before[j]));
+        free(alone);
+        free(before);
+        attn_tape_destroy(tape);
+        attn_context_destroy(context);
+        drop(&s);
+    }
+}
+
 /* Channels in different units, of which weights are the inverse; some numbers far above the others; one too far. */
 static void sizes_that_differ_are_met(void **state)
 {
@@ -302,11 +326,9 @@ static void infinite_numbers_go_another_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(passes_are_those_of_loops),
-        cmocka_unit_test(sizes_that_differ_are_met),
-        cmocka_unit_test(kernels_too_wide_for_integers_go_another_way),
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(infinite_numbers_go_another_way),
+        cmocka_unit_test(passes_are_those_of_loops), cmocka_unit_test(gradients_are_added),
+        cmocka_unit_test(sizes_that_differ_are_met), cmocka_unit_test(kernels_too_wide_for_integers_go_another_way),
+        cmocka_unit_test(threads_change_no_bit),     cmocka_unit_test(infinite_numbers_go_another_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,9 +108,12 @@ static void squares_are_turned(void **state)
             for (int64_t i = 0; i < columns; i++)
                 x[i] = random_floats(&rng, SIDE);
             memset(to, 0, sizeof to);
-            kernel->put_turned((const float *const *)x, rows, columns, &to[0][0], LD);
+            kernel->put_turned((const float *const *)x, rows, columns, &to[0][0], LD, false);
             for (int64_t i = 0; i < SIDE * LD; i++)
                 assert_true(to[i / LD][i % LD] == (i / LD < rows && i % LD < columns ? x[i % LD][i / LD] : 0));
+            kernel->put_turned((const float *const *)x, rows, columns, &to[0][0], LD, true);
+            for (int64_t i = 0; i < SIDE * LD; i++)
+                assert_true(to[i / LD][i % LD] == (i / LD < rows && i % LD < columns ? 2 * x[i % LD][i / LD] : 0));
             for (int64_t i = 0; i < columns; i++)
                 free_floats(x[i], SIDE);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The sum of a channel, by every instruction set that runs here, against double; nothing beside the numbers is read. */
+ * The sums of a channel, by every instruction set that runs here, against double; nothing beside the numbers is read. */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -32,6 +32,32 @@ static void sums_are_those_of_double(const attn__planes_kernel *kernel, int64_t 
     guard_free(x, size);
 }
 
+/* Of one channel, whose numbers end at a guard page. */
+static void slopes_are_those_of_double(const attn__planes_kernel *kernel, int64_t n)
+{
+    enum { X, DY, MEAN, SCALE, ARRAYS };
+    attn__rng rng = {.seed = (uint64_t)n};
+    float *a[ARRAYS];
+    double gain = 1, bias = 2, want_gain = 1, want_bias = 2, gains = 1, biases = 2;
+    for (int i = 0; i < ARRAYS; i++) {
+        a[i] = guard_alloc((size_t)n * sizeof(float));
+        for (int64_t j = 0; j < n; j++)
+            a[i][j] = (float)attn__rng_normal(&rng);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        double slope = (double)a[DY][j] * ((double)a[X][j] - (double)a[MEAN][j]) * (double)a[SCALE][j];
+        want_gain += slope, gains += fabs(slope);
+        want_bias += (double)a[DY][j], biases += fabs((double)a[DY][j]);
+    }
+    kernel->slopes(&(attn__planes_args){.x = a[X], .dy = a[DY], .mean = a[MEAN], .scale = a[SCALE], .n = n}, &gain,
+                   &bias);
+    if (!(fabs(gain - want_gain) <= 40 * 0x1p-24 * gains && fabs(bias - want_bias) <= 36 * 0x1p-24 * biases))
+        fail_msg("%s: %lld numbers, off by %g of %g and %g of %g", attn__isa_text(kernel->isa), (long long)n,
+                 gain - want_gain, gains, bias - want_bias, biases);
+    for (int i = 0; i < ARRAYS; i++)
+        guard_free(a[i], (size_t)n * sizeof(float));
+}
+
 static void all_lengths(void **state)
 {
     (void)state;
@@ -39,8 +65,10 @@ static void all_lengths(void **state)
         if (!attn__isa_runs_here((attn__isa)isa))
             continue;
         const attn__planes_kernel *kernel = attn__planes_for((attn__isa)isa);
-        for (int64_t n = 0; n <= 1100; n++)
+        for (int64_t n = 0; n <= 1100; n++) {
             sums_are_those_of_double(kernel, n);
+            slopes_are_those_of_double(kernel, n);
+        }
     }
 }
 

@@ -384,6 +384,10 @@ static void convolutions_of_one_to_three_axes(void **state)
               IN({3, {2, 3, 7}}, {3, {4, 3, 3}}, {1, {4}}));
     gradcheck(2, build_convolve, &(attn_conv){.spatial = 2, .stride = {2, 1}, .padding = {1, 2}, .groups = 2}, 3,
               IN({4, {2, 4, 5, 4}}, {4, {6, 2, 3, 2}}, {1, {6}}));
+    const attn_activation kinds[] = {ATTN_LEAKY_RELU, ATTN_TANH, ATTN_GELU_ERF};
+    for (int i = 0; i < 3; i++)
+        gradcheck(1, build_convolve, &(attn_conv){.spatial = 2, .activation = kinds[i]}, 3,
+                  IN({4, {2, 3, 5, 4}}, {4, {4, 3, 3, 2}}, {1, {4}}));
     gradcheck(1, build_convolve, &(attn_conv){.spatial = 3}, 3,
               IN({5, {1, 2, 3, 4, 3}}, {5, {2, 2, 2, 1, 3}}, {1, {2}}));
 }

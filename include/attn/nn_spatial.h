@@ -27,8 +27,9 @@ typedef struct attn_nn_conv_options {
     int64_t kernel[3], stride[3], padding[3]; /* kernel and stride 0: 1 */
     int64_t groups;                           /* 0: 1; divides in and out */
     bool bias;
-    attn_nn_fill fill; /* of the weight; all zero: as the builder's policy says, see `zero` */
-    bool zero;         /* weight and bias start at zero: a residual branch that begins as the identity */
+    attn_activation activation; /* of the result */
+    attn_nn_fill fill;          /* of the weight; all zero: as the builder's policy says, see `zero` */
+    bool zero;                  /* weight and bias start at zero: a residual branch that begins as the identity */
 } attn_nn_conv_options;
 /* weight [out,in/groups,kernel...], bias [out]. */
 typedef struct attn_nn_conv {

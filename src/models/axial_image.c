@@ -50,7 +50,7 @@ static attn_tensor *run_conv(const void *self, attn_tape *tape, attn_tensor *x)
     const conv_branch *b = self;
     attn_scope_begin(tape);
     attn_tensor *y = attn_nn_conv_forward(&b->widen, tape, attn_nn_channel_norm_forward(&b->norm, tape, x));
-    y = attn_nn_conv_forward(&b->narrow, tape, attn_activate(tape, y, ATTN_LEAKY_RELU));
+    y = attn_nn_conv_forward(&b->narrow, tape, y);
     return attn_scope_end(tape, attn_dropout(tape, y, b->dropout));
 }
 
@@ -72,8 +72,13 @@ static void build_line(line_branch *b, attn_nn_builder *builder, const attn_conf
 static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_config *config)
 {
     int64_t dim = attn_config_int(config, "dim", 0), wide = 4 * dim;
-    attn_nn_conv_options options = {
-        .spatial = 2, .in = dim, .out = wide, .kernel = {3, 3}, .padding = {1, 1}, .bias = true};
+    attn_nn_conv_options options = {.spatial = 2,
+                                    .in = dim,
+                                    .out = wide,
+                                    .kernel = {3, 3},
+                                    .padding = {1, 1},
+                                    .bias = true,
+                                    .activation = ATTN_LEAKY_RELU};
     b->dropout = attn_config_real(config, "dropout", 0);
     attn_nn_push(builder, "0");
     attn_nn_channel_norm_init(&b->norm, builder, dim, 0);
@@ -83,6 +88,7 @@ static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_conf
     attn_nn_pop(builder);
     options.in = wide;
     options.out = dim;
+    options.activation = ATTN_IDENTITY;
     attn_nn_push(builder, "3"); /* 2 is the leaky ReLU */
     attn_nn_conv_init(&b->narrow, builder, &options);
     attn_nn_pop(builder);

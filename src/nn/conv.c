@@ -47,7 +47,8 @@ void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn
     if (!options_fit(builder, options)) {
         return;
     }
-    layer->geometry = (attn_conv){.spatial = options->spatial, .groups = options->groups};
+    layer->geometry =
+        (attn_conv){.spatial = options->spatial, .groups = options->groups, .activation = options->activation};
     memcpy(layer->geometry.stride, options->stride, sizeof options->stride);
     memcpy(layer->geometry.padding, options->padding, sizeof options->padding);
     int64_t shape[5] = {options->out, options->in / or_one(options->groups)}, fan_in = shape[1];

@@ -33,6 +33,7 @@ static bool forward(attn_tape *tape, const attn__digits_kernel *kernel, const at
                                                           .from = a->x,
                                                           .w = a->w,
                                                           .bias = a->bias,
+                                                          .activation = a->activation,
                                                           .to = a->y});
 }
 
@@ -91,8 +92,10 @@ static double whole_weights(const attn__conv_args *a)
 
 /* All in multiply-adds of oneDNN.  Measured on one core of a Sapphire Rapids: the unit does 2.6 in the time of one, a
  * number of an image is cut in that of 60, a weight gathered and cut in that of 65. */
-bool attn__conv_digits_pay(const attn__conv_args *a)
+bool attn__conv_digits_pay(const attn_tape *tape, const attn__conv_args *a)
 {
+    if (!attn__digits_for(tape->context->isa) || !is_plain(a))
+        return false;
     const attn__window_grid *g = &a->grid;
     double taps = (double)(g->kernel[1] * g->kernel[2]), batch = (double)a->batch, weights = (double)(a->in * a->out);
     double x = (double)a->in * (double)(g->in[1] * g->in[2]), y = (double)a->out * (double)(g->out[1] * g->out[2]);

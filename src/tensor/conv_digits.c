@@ -17,7 +17,7 @@ enum { ACROSS = 4, SQUARES = 16 }; /* of a strip, of an item, at most */
 
 /* A panel's sums on their way to where they belong. */
 typedef struct storing {
-    const float *sums;
+    float *sums;
     int64_t panel, count, at;
     int64_t every, due; /* calls for each, until the next */
 } storing;
@@ -26,8 +26,10 @@ typedef struct storing {
 typedef struct worker {
     attn__digits_beside beside; /* the first member */
     const attn__correlating *k;
-    int64_t image, row, strip, across, count;
-    float *sums; /* [2][SQUARES][16][16], in turns */
+    const attn__rows_table *rows;
+    int64_t image, row, strip, high, count; /* squares follow each other down a column of `high` */
+    int64_t at[SQUARES];                    /* where the units of what a square's first taps meet are, */
+    const int8_t *a[SQUARES];               /* and the digits */
     storing store;
     bool odd[SQUARES];
     attn__digits_state state;
@@ -39,21 +41,25 @@ typedef struct worker {
 static float *place_of(const worker *w, int64_t q, int64_t panel, int64_t *columns)
 {
     const attn__correlation *c = w->k->c;
-    int64_t x = (w->strip * w->k->across + q % w->across) * SIDE;
+    int64_t x = (w->strip * w->k->across + q / w->high) * SIDE;
     *columns = attn__least(c->out_width - x, SIDE);
-    return c->to + ((w->image * c->results + panel * SIDE) * c->out_height + w->row + q / w->across) * c->out_width + x;
+    return c->to + ((w->image * c->results + panel * SIDE) * c->out_height + w->row + q % w->high) * c->out_width + x;
 }
 
 /* Its lines are far away, and a store waits for its line: those of the next square are asked for meanwhile. */
 static void store_square(worker *w)
 {
     const attn__correlation *c = w->k->c;
-    const float *from[SIDE], *sums = w->store.sums + w->store.at * SQUARE;
+    const float *from[SIDE];
+    float *sums = w->store.sums + w->store.at * SQUARE;
     int64_t columns, ld = c->out_height * c->out_width, rows = attn__least(c->results - w->store.panel * SIDE, SIDE);
+    if (c->activation != ATTN_IDENTITY)
+        w->rows->run[ATTN__ROWS_ACTIVATE](&(attn__rows_args){.x = sums, .y = sums, .kind = (int)c->activation}, 0,
+                                          SQUARE);
     for (int i = 0; i < SIDE; i++)
         from[i] = sums + i * SIDE;
     float *to = place_of(w, w->store.at, w->store.panel, &columns);
-    c->kernel->put_turned(from, rows, columns, to, ld);
+    c->kernel->put_turned(from, rows, columns, to, ld, false);
     if (++w->store.at == w->store.count)
         return;
     to = place_of(w, w->store.at, w->store.panel, &columns);
@@ -76,19 +82,29 @@ static void store_rest(worker *w)
         store_square(w);
 }
 
+/* Once for all panels. */
+static void find_squares(worker *w)
+{
+    const attn__correlating *k = w->k;
+    for (int64_t q = 0; q < w->count; q++) {
+        int64_t row = (w->image - k->image) * k->rows + w->row + q % w->high;
+        w->at[q] = (row * k->strips + w->strip) * k->blocks;
+        w->a[q] = k->digits + w->at[q] * ATTN__DIGITS * k->plane + q / w->high * SIDE * k->depth;
+    }
+}
+
 /* A square of its sums over one chunk, added to those before. */
 static attn__digits_square square_of(worker *w, int64_t panel, int64_t q, int64_t chunk, float *sums)
 {
     const attn__correlating *k = w->k;
-    int64_t block = chunk / k->c->kernel_height, row = w->row + q / w->across + chunk % k->c->kernel_height;
-    int64_t at = (((w->image - k->image) * k->rows + row) * k->strips + w->strip) * k->blocks + block;
-    int64_t of_weights = panel * k->chunks + chunk;
+    int64_t block = chunk / k->c->kernel_height, row = chunk % k->c->kernel_height;
+    int64_t on = row * k->strips * k->blocks + block, of_weights = panel * k->chunks + chunk;
     float *to = sums + q * SQUARE;
-    return (attn__digits_square){.a = k->digits + at * ATTN__DIGITS * k->plane + q % w->across * SIDE * k->depth,
+    return (attn__digits_square){.a = w->a[q] + on * ATTN__DIGITS * k->plane,
                                  .b = k->weights + of_weights * k->steps * STEP,
-                                 .row_unit = k->units + at * SIDE,
+                                 .row_unit = k->units + (w->at[q] + on) * SIDE,
                                  .column_unit = k->column_units + of_weights * SIDE,
-                                 .fine = k->fine + at * SIDE,
+                                 .fine = k->fine + (w->at[q] + on) * SIDE,
                                  .all_fine = k->panel_fine[of_weights],
                                  .before = chunk > 0 ? to
                                            : k->bias ? k->bias + panel * SIDE
@@ -119,9 +135,12 @@ static void sum_panel(worker *w, int64_t panel, float *sums)
     enum { NEAR = 30 << 10 };
     const attn__correlating *k = w->k;
     bool near = k->chunks * k->steps * STEP <= NEAR;
-    for (int64_t i = 0; i < w->count * k->chunks; i++) {
-        int64_t q = near ? i / k->chunks : i % w->count, chunk = near ? i % k->chunks : i / w->count;
+    for (int64_t i = 0, q = 0, chunk = 0; i < w->count * k->chunks; i++) {
         w->list[w->listed++] = square_of(w, panel, q, chunk, sums);
+        if (near && ++chunk == k->chunks)
+            chunk = 0, q++;
+        if (!near && ++q == w->count)
+            q = 0, chunk++;
         if (w->listed == SQUARES)
             run_listed(w);
     }
@@ -148,13 +167,14 @@ static void correlate(void *user, int64_t item, int thread)
     const attn__correlation *c = k->c;
     int64_t group = item % k->groups, band = item / k->groups / k->strips % k->bands;
     float _Alignas(64) sums[2][SQUARES * SQUARE];
-    worker w = {.beside = {store_some}, .k = k, .sums = sums[0]};
+    worker w = {.beside = {store_some}, .k = k, .rows = attn__rows_for(false, c->tape->context->isa)};
     (void)thread;
     w.strip = item / k->groups % k->strips;
     w.image = k->image + item / k->groups / k->strips / k->bands;
     w.row = band * k->height;
-    w.across = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across);
-    w.count = attn__least(k->height, c->out_height - w.row) * w.across;
+    w.high = attn__least(k->height, c->out_height - w.row);
+    w.count = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across) * w.high;
+    find_squares(&w);
     int64_t last = (group + 1) * k->panels / k->groups;
     c->kernel->begin();
     for (int64_t panel = group * k->panels / k->groups; panel < last; panel++) {
@@ -168,10 +188,11 @@ static void correlate(void *user, int64_t item, int thread)
 
 /* ---------------------------------------------------------------------------------------------------- whole */
 
-/* A chunk's weights, three rows of digits, are at most some 36 KB for 16 results; of kernels wider than 12 places more. */
+/* A chunk's weights, three rows of digits, are at most some 18 KB for 16 results, so that they stay in the first cache with what
+ * some squares meet of the image; of kernels wider than 6 places more. */
 static attn__correlating plan(const attn__correlation *c)
 {
-    enum { CHUNK = 768, HALF = DEPTH / 2, ITEMS = 4 };
+    enum { CHUNK = 384, HALF = DEPTH / 2, ITEMS = 4 };
     int64_t most = attn__most(CHUNK / c->kernel_width / DEPTH * DEPTH, DEPTH);
     attn__correlating k = {.c = c, .blocks = attn__pieces(c->channels, most)};
     k.depth = attn__round_up(attn__pieces(c->channels, k.blocks), HALF);

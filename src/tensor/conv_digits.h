@@ -16,10 +16,11 @@
 
 /* False where there is no such unit, the convolution is of another kind (strides, groups, one axis or three, kernels of
  * more than 512 places in a row), or holds or makes numbers that digits do not hold; or there is no memory, which is
- * noted.  The result is undefined then, and nothing else has changed. */
+ * noted.  The result is undefined then, unless it is added to, and nothing else has changed. */
 bool attn__conv_by_digits(attn_tape *tape, const attn__conv_args *args);
-/* Whether it is large enough, and fits the tiles well enough, to be faster than oneDNN's. */
-bool attn__conv_digits_pay(const attn__conv_args *args);
+/* Whether there is the unit, and the convolution of the kind, large enough, and fitting the tiles well enough, to be
+ * faster than oneDNN's. */
+bool attn__conv_digits_pay(const attn_tape *tape, const attn__conv_args *args);
 
 /* ------------------------------------------------------------------------------------------- among its files */
 
@@ -33,6 +34,7 @@ typedef struct attn__correlation {
     int64_t result_stride, channel_stride; /* of w; taps are adjacent */
     bool flipped;                          /* taps from the last to the first */
     const float *from, *w, *bias;
+    attn_activation activation;
     float *to;
 } attn__correlation;
 bool attn__correlate_by_digits(const attn__correlation *c);

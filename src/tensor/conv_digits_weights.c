@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { SIDE = ATTN__DIGITS_SIDE, DEPTH = ATTN__DIGITS_DEPTH, STEP = ATTN__DIGITS_STEP, SQUARE = ATTN__DIGITS_SQUARE };
-enum { LISTED = 16, BLOCKS = 4 }; /* squares of a list; blocks of 16 channels of an item */
+enum { LISTED = 36, BLOCKS = 4 }; /* squares of a list; blocks of 16 channels of an item */
 
 /* One of the operands: [batch][channels][height][width]. */
 typedef struct operand {
@@ -116,15 +116,14 @@ static void do_nothing(attn__digits_beside *beside)
     (void)beside;
 }
 
-/* Square i of a panel: a block of what is moved, and a tap. */
-static attn__digits_square square_of(const work *k, int64_t panel, int64_t block, int64_t tap, int64_t step, bool *odd)
+/* A block of what is moved, and a tap. */
+static attn__digits_square square_of(const work *k, int64_t panel, int64_t block, int64_t tap, bool *odd)
 {
     int64_t all = k->moved.blocks * SIDE, channel = tap % k->wide * all + block * SIDE;
     float *to = k->sums + ((panel * k->high * k->wide + tap) * all + block * SIDE) * SIDE;
-    bool first = k->image == 0 && k->row == 0 && step == 0;
-    return (attn__digits_square){.a = k->lines + channel * ATTN__DIGITS * k->line + tap / k->wide * k->still.width +
-                                      step * DEPTH,
-                                 .b = k->tiles + (panel * k->steps + step) * STEP,
+    bool first = k->image == 0 && k->row == 0;
+    return (attn__digits_square){.a = k->lines + channel * ATTN__DIGITS * k->line + tap / k->wide * k->still.width,
+                                 .b = k->tiles + panel * k->steps * STEP,
                                  .row_unit = k->row_unit + channel,
                                  .column_unit = k->column_unit + panel * SIDE,
                                  .fine = k->fine + channel,
@@ -135,39 +134,54 @@ static attn__digits_square square_of(const work *k, int64_t panel, int64_t block
                                  .odd = odd};
 }
 
-/* A panel of what lies still by some blocks of what is moved, all taps of them, so many steps at a time that the
- * panel's tiles stay in the first cache. */
+/* All steps of some squares, so many at a time that the panel's tiles stay in the first cache, with the lines of those
+ * squares that follow each other in the kernel's rows, which are the same but for the ends. */
+static void sum_squares(const work *k, attn__digits_square *squares, int64_t count, attn__digits_state *state)
+{
+    enum { AT_ONCE = 6 };
+    int64_t steps = attn__pieces(k->rows * k->still.width, DEPTH);
+    int64_t each = attn__pieces(steps, attn__pieces(steps, AT_ONCE));
+    attn__digits_beside beside = {do_nothing};
+    attn__digits_list list = {.squares = squares,
+                              .count = count,
+                              .a_row = ATTN__DIGITS * k->line,
+                              .a_digit = k->line,
+                              .a_step = DEPTH,
+                              .ld = SIDE};
+    for (int64_t step = 0; step < steps; step += each) {
+        list.steps = attn__least(steps - step, each);
+        k->kernel->run_list(&list, state, &beside);
+        for (int64_t i = 0; i < count; i++) {
+            squares[i].a += each * DEPTH;
+            squares[i].b += each * STEP;
+            squares[i].before = squares[i].to;
+        }
+    }
+    k->kernel->finish(state);
+}
+
+/* A panel of what lies still by some blocks of what is moved, all taps of them: those of a column of the kernel, which
+ * read the same lines, one after the other. */
 static void sum_item(void *user, int64_t item, int thread)
 {
-    enum { AT_ONCE = 8 };
     work *k = user;
     int64_t panel = item % k->still.blocks, first = item / k->still.blocks * BLOCKS;
-    int64_t blocks = attn__least(k->moved.blocks - first, BLOCKS),
-            steps = attn__pieces(k->rows * k->still.width, DEPTH);
-    int64_t count = blocks * k->high * k->wide, each = attn__pieces(steps, attn__pieces(steps, AT_ONCE));
-    attn__digits_beside beside = {do_nothing};
+    int64_t blocks = attn__least(k->moved.blocks - first, BLOCKS), all = blocks * k->high * k->wide, count;
     attn__digits_state state = {0};
     attn__digits_square squares[LISTED];
     bool odd[LISTED] = {0};
     (void)thread;
     k->kernel->begin();
-    for (int64_t step = 0; step < steps; step += each) {
-        attn__digits_list list = {.squares = squares,
-                                  .steps = attn__least(steps - step, each),
-                                  .a_row = ATTN__DIGITS * k->line,
-                                  .a_digit = k->line,
-                                  .a_step = DEPTH,
-                                  .ld = SIDE};
-        for (int64_t i = 0; i < count; i += list.count) {
-            list.count = attn__least(count - i, LISTED);
-            for (int64_t j = 0; j < list.count; j++)
-                squares[j] = square_of(k, panel, first + (i + j) % blocks, (i + j) / blocks, step, &odd[j]);
-            k->kernel->run_list(&list, &state, &beside);
-            k->kernel->finish(&state);
-            for (int64_t j = 0; j < list.count; j++)
-                if (odd[j])
-                    atomic_store(&k->held, false);
+    for (int64_t i = 0; i < all; i += count) {
+        count = attn__least(all - i, LISTED);
+        for (int64_t j = 0; j < count; j++) {
+            int64_t column = (i + j) / k->high, tap = (i + j) % k->high * k->wide + column / blocks;
+            squares[j] = square_of(k, panel, first + column % blocks, tap, &odd[j]);
         }
+        sum_squares(k, squares, count, &state);
+        for (int64_t j = 0; j < count; j++)
+            if (odd[j])
+                atomic_store(&k->held, false);
     }
     k->kernel->end();
 }
@@ -183,13 +197,17 @@ static const float *sums_at(const work *k, int64_t panel, int64_t tap, int64_t c
 /* dy's channels lie still: 16 of (channel of x, tap) are adjacent in dw. */
 static void put_results(const work *k, int64_t panel)
 {
-    int64_t taps = k->high * k->wide, n = k->moved.channels * taps;
+    int64_t taps = k->high * k->wide, n = k->moved.channels * taps, tap = 0, channel = 0;
     for (int64_t i = 0; i < n; i += SIDE) {
         const float *from[SIDE];
         int64_t count = attn__least(n - i, SIDE);
-        for (int64_t j = 0; j < count; j++)
-            from[j] = sums_at(k, panel, (i + j) % taps, (i + j) / taps);
-        k->kernel->put_turned(from, channels_of(&k->still, panel), count, k->args->w + panel * SIDE * n + i, n);
+        for (int64_t j = 0; j < count; j++) {
+            from[j] = sums_at(k, panel, tap, channel);
+            if (++tap == taps)
+                tap = 0, channel++;
+        }
+        k->kernel->put_turned(from, channels_of(&k->still, panel), count, k->args->w + panel * SIDE * n + i, n,
+                              k->args->add);
     }
 }
 
@@ -204,7 +222,7 @@ static void put_channels(const work *k, int64_t panel)
             for (int64_t j = 0; j < count; j++)
                 from[j] = sums_at(k, panel, i + j, o);
             k->kernel->put_turned(from, channels_of(&k->still, panel), count,
-                                  k->args->w + o * n + panel * SIDE * taps + i, taps);
+                                  k->args->w + o * n + panel * SIDE * taps + i, taps, k->args->add);
         }
     }
 }
@@ -252,7 +270,8 @@ static void sum_images(work *k, int threads)
             attn__parallel_items(threads, items, sum_item, k);
         }
     }
-    attn__parallel_range(threads, k->still.blocks, 1, put, k);
+    if (atomic_load(&k->held))
+        attn__parallel_range(threads, k->still.blocks, 1, put, k);
 }
 
 enum { LINES, TILES, ROW_UNITS, COLUMN_UNITS, NUMBERS, SUMS, FINE, BLOCK_FINE, ARRAYS };

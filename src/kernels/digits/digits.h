@@ -153,9 +153,9 @@ typedef struct attn__digits_kernel {
     void (*cut_line)(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
     /* Weights as [taps][padded][16], and their scales. */
     void (*gather)(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
-    /* to[r][c] = from[c][r] for the first rows and columns of a square. */
-    void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
-                       int64_t ld);
+    /* to[r][c] = from[c][r], or to + from, for the first rows and columns of a square. */
+    void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to, int64_t ld,
+                       bool add);
     /* y[i] = x[i], or y + x. */
     void (*put)(const float *x, float *y, int64_t n, bool add);
     /* Adds floor(log2 |x|) of what is neither 0 nor subnormal, infinite or NaN, and how many these are, and keeps

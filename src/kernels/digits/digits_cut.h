@@ -22,6 +22,6 @@ void attn__digits_cut_across(const attn__digits_columns *from, float cut, int64_
 void attn__digits_cut_line(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
 void attn__digits_gather(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
 void attn__digits_put_turned(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
-                             int64_t ld);
+                             int64_t ld, bool add);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * planes.h - normalisation over channels that lie `ld` apart, for positions side by side: positions are in the lanes; and
- * the sum of a channel's.
+ * sums of a channel's.
  *
  * Never allocates; n is any, 0 included; nothing outside of the positions is read or written.  What a position becomes
  * does not depend on those beside it.
@@ -34,6 +34,9 @@ typedef struct attn__planes_kernel {
     void (*backward)(const attn__planes_args *args);
     /* Of n numbers side by side: a few hundred at a time in f32, these in f64. */
     double (*sum)(const float *x, int64_t n);
+    /* Of one channel, whose x and dy these are, adds the sums of dy * (x - mean) * scale and of dy: the slopes of its
+     * gain and bias.  A few hundred positions at a time in f32, these in f64. */
+    void (*slopes)(const attn__planes_args *args, double *gain, double *bias);
 } attn__planes_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

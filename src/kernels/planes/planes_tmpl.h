@@ -139,9 +139,15 @@ static void backward(const attn__planes_args *a)
         backward_columns(a, i, 1, (int)(a->n - i));
 }
 
+enum { RUN = 8, COLUMNS = BESIDE * VF_LANES };
+
+VF_FN double sum_columns(const columns *c)
+{
+    return (double)vf_sum(vf_add(vf_add(c->v[0], c->v[1]), vf_add(c->v[2], c->v[3])));
+}
+
 static double sum(const float *x, int64_t n)
 {
-    enum { RUN = 8, COLUMNS = BESIDE * VF_LANES };
     double all = 0;
     int64_t i = 0;
     for (; i + RUN * COLUMNS <= n; i += RUN * COLUMNS) {
@@ -152,7 +158,7 @@ static double sum(const float *x, int64_t n)
             for (int j = 0; j < BESIDE; j++)
                 s.v[j] = vf_add(s.v[j], more.v[j]);
         }
-        all += (double)vf_sum(vf_add(vf_add(s.v[0], s.v[1]), vf_add(s.v[2], s.v[3])));
+        all += sum_columns(&s);
     }
     vf rest = vf_zero();
     for (; i + VF_LANES <= n; i += VF_LANES)
@@ -162,4 +168,33 @@ static double sum(const float *x, int64_t n)
     return all + (double)vf_sum(rest);
 }
 
-const attn__planes_kernel VF_NAME(attn__planes) = {VF_ISA, forward, backward, sum};
+/* The shares of some positions, added in every lane. */
+VF_FN void slope_columns(const attn__planes_args *a, int64_t at, int count, int part, columns *gain, columns *bias)
+{
+    columns x = load_columns(a->x + at, count, part), dy = load_columns(a->dy + at, count, part);
+    columns mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
+    VF_UNROLL
+    for (int i = 0; i < BESIDE; i++) {
+        gain->v[i] = vf_fma(dy.v[i], vf_mul(vf_sub(x.v[i], mean.v[i]), scale.v[i]), gain->v[i]);
+        bias->v[i] = vf_add(bias->v[i], dy.v[i]);
+    }
+}
+
+static void slopes(const attn__planes_args *a, double *gain, double *bias)
+{
+    for (int64_t i = 0; i < a->n;) {
+        int64_t end = i + RUN * COLUMNS < a->n ? i + RUN * COLUMNS : a->n;
+        columns of_gain = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, of_bias = of_gain;
+        for (; i + COLUMNS <= end; i += COLUMNS)
+            slope_columns(a, i, BESIDE, 0, &of_gain, &of_bias);
+        for (; i + VF_LANES <= end; i += VF_LANES)
+            slope_columns(a, i, 1, 0, &of_gain, &of_bias);
+        if (i < end)
+            slope_columns(a, i, 1, (int)(end - i), &of_gain, &of_bias);
+        i = end;
+        *gain += sum_columns(&of_gain);
+        *bias += sum_columns(&of_bias);
+    }
+}
+
+const attn__planes_kernel VF_NAME(attn__planes) = {VF_ISA, forward, backward, sum, slopes};

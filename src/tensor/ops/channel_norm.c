@@ -24,7 +24,7 @@ typedef struct channel_job {
     void *y, *dgain, *dbias;   /* y: the result, or the gradient of x */
     void *mean, *scale, *bend; /* [outer, inner] */
     bool add, add_gain, add_bias;
-    const attn__planes_kernel *kernel; /* of single precision */
+    const attn__planes_kernel *kernel; /* of single precision; NULL: double */
 } channel_job;
 
 /* `n` positions side by side: where they start in [outer, inner], and their first channel in x. */
@@ -95,6 +95,42 @@ static void backward_float(void *user, int64_t begin, int64_t end)
     }
 }
 
+static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
+{
+    enum { FEW = 16 }; /* not worth a call */
+    const channel_sizes *s = &job->sizes;
+    int64_t at = (outer * s->channels + c) * s->inner;
+    if (!job->kernel) {
+        add_slopes_double(job, outer, c, gain, bias);
+        return;
+    }
+    if (s->inner < FEW) {
+        add_slopes_float(job, outer, c, gain, bias);
+        return;
+    }
+    attn__planes_args args = {.x = (const float *)job->x + at,
+                              .dy = (const float *)job->dy + at,
+                              .mean = (float *)job->mean + outer * s->inner,
+                              .scale = (float *)job->scale + outer * s->inner,
+                              .n = s->inner};
+    job->kernel->slopes(&args, gain, bias);
+}
+
+/* Channels: gradients of gain and bias, each its own sum over all positions. */
+static void parameters(void *user, int64_t begin, int64_t end)
+{
+    const channel_job *job = user;
+    for (int64_t c = begin; c < end; c++) {
+        double gain = 0, bias = 0;
+        for (int64_t outer = 0; outer < job->sizes.outer; outer++)
+            add_slopes(job, outer, c, &gain, &bias);
+        if (job->dgain)
+            (job->kernel ? put_slope_float : put_slope_double)(job->dgain, c, gain, job->add_gain);
+        if (job->dbias)
+            (job->kernel ? put_slope_float : put_slope_double)(job->dbias, c, bias, job->add_bias);
+    }
+}
+
 typedef struct channel_detail {
     channel_sizes sizes;
     attn_norm kind;
@@ -117,7 +153,7 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
                        .mean = node->saved[SAVED_MEAN].data,
                        .scale = node->saved[SAVED_SCALE].data,
                        .bend = node->saved[SAVED_BEND].data,
-                       .kernel = attn__planes_for(tape->context->isa)};
+                       .kernel = is_double ? NULL : attn__planes_for(tape->context->isa)};
     attn__target dx = attn__grad_target(tape, node->x[X]), dgain = attn__grad_target(tape, node->x[GAIN]);
     attn__target dbias = attn__grad_target(tape, node->x[BIAS]);
     job.y = dx.data, job.add = dx.add;
@@ -126,8 +162,7 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
     if (dx.data)
         run_blocks(tape, is_double ? backward_double : backward_float, &job);
     if (dgain.data || dbias.data)
-        attn__parallel_range(tape->context->threads, job.sizes.channels, 1,
-                             is_double ? parameters_double : parameters_float, &job);
+        attn__parallel_range(tape->context->threads, job.sizes.channels, 1, parameters, &job);
 }
 
 /* Gain and bias may have any shape of as many elements as there are channels: [C], or [1,C,1,1] as some store it. */

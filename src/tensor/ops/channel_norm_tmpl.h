@@ -103,26 +103,21 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
 
 #endif
 
-/* Channels: gradients of gain and bias, each its own sum over all positions. */
-static void NAME(parameters)(void *user, int64_t begin, int64_t end)
+/* What a channel of one of `outer` adds to the gradients of its gain and bias. */
+static void NAME(add_slopes)(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
-    const channel_job *job = user;
     const channel_sizes *s = &job->sizes;
-    for (int64_t c = begin; c < end; c++) {
-        double gain = 0, bias = 0;
-        for (int64_t outer = 0; outer < s->outer; outer++) {
-            int64_t at = (outer * s->channels + c) * s->inner;
-            const REAL *x = (const REAL *)job->x + at, *dy = (const REAL *)job->dy + at;
-            const REAL *mean = (const REAL *)job->mean + outer * s->inner;
-            const REAL *scale = (const REAL *)job->scale + outer * s->inner;
-            for (int64_t i = 0; i < s->inner; i++) {
-                gain += (double)(dy[i] * ((x[i] - mean[i]) * scale[i]));
-                bias += (double)dy[i];
-            }
-        }
-        if (job->dgain)
-            ((REAL *)job->dgain)[c] = (REAL)gain + (job->add_gain ? ((REAL *)job->dgain)[c] : 0);
-        if (job->dbias)
-            ((REAL *)job->dbias)[c] = (REAL)bias + (job->add_bias ? ((REAL *)job->dbias)[c] : 0);
+    int64_t at = (outer * s->channels + c) * s->inner;
+    const REAL *x = (const REAL *)job->x + at, *dy = (const REAL *)job->dy + at;
+    const REAL *mean = (const REAL *)job->mean + outer * s->inner, *scale = (const REAL *)job->scale + outer * s->inner;
+    for (int64_t i = 0; i < s->inner; i++) {
+        *gain += (double)(dy[i] * ((x[i] - mean[i]) * scale[i]));
+        *bias += (double)dy[i];
     }
+}
+
+static void NAME(put_slope)(void *slopes, int64_t c, double slope, bool add)
+{
+    REAL *to = (REAL *)slopes + c;
+    *to = (REAL)slope + (add ? *to : 0);
 }

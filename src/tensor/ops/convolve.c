@@ -10,11 +10,13 @@
 #include <string.h>
 
 enum { X, W, B, INPUTS };
+enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_COUNT };
 
 typedef struct conv_detail {
     int spatial;
     attn__window_grid grid;
     int64_t batch, groups, in_channels, out_channels; /* channels of one group */
+    attn_activation activation;
 } conv_detail;
 
 static int64_t rows_of(const conv_detail *d)
@@ -53,34 +55,46 @@ static bool out_of_memory(const attn_tape *tape)
     return attn_context_status(tape->context) == ATTN_MEMORY;
 }
 
-/* One pass in the matrix unit or by oneDNN; false: to be done here.  A result that is added to goes through memory of
- * its own. */
-static bool convolve_whole(attn_tape *tape, const conv_detail *d, attn__conv_pass pass, attn_dtype dtype, const void *x,
-                           const void *w, const void *bias, const void *y)
+static attn__conv_args args_of(const conv_detail *d, attn__conv_pass pass, const void *x, const void *w,
+                               const void *bias, const void *y)
 {
-    attn__conv_args args = {.pass = pass,
-                            .spatial = d->spatial,
-                            .grid = d->grid,
-                            .batch = d->batch,
-                            .groups = d->groups,
-                            .in = d->in_channels,
-                            .out = d->out_channels,
-                            .x = (float *)(uintptr_t)x,
-                            .w = (float *)(uintptr_t)w,
-                            .bias = (float *)(uintptr_t)bias,
-                            .y = (float *)(uintptr_t)y};
-    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
-           attn__volume(d->grid.out) > 0 &&
-           ((attn__conv_digits_pay(&args) && attn__conv_by_digits(tape, &args)) ||
-            (!out_of_memory(tape) && attn__dnnl_convolve(tape, &args)));
+    return (attn__conv_args){.pass = pass,
+                             .spatial = d->spatial,
+                             .grid = d->grid,
+                             .batch = d->batch,
+                             .groups = d->groups,
+                             .in = d->in_channels,
+                             .out = d->out_channels,
+                             .x = (float *)(uintptr_t)x,
+                             .w = (float *)(uintptr_t)w,
+                             .bias = (float *)(uintptr_t)bias,
+                             .y = (float *)(uintptr_t)y};
 }
 
-static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
+static bool is_whole(const conv_detail *d, attn_dtype dtype)
+{
+    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
+           attn__volume(d->grid.out) > 0;
+}
+
+/* One pass in the matrix unit or by oneDNN; false: to be done otherwise. */
+static bool by_digits(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const attn__conv_args *args)
+{
+    return is_whole(d, dtype) && attn__conv_digits_pay(tape, args) && attn__conv_by_digits(tape, args);
+}
+
+static bool by_dnnl(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const attn__conv_args *args)
+{
+    return is_whole(d, dtype) && !out_of_memory(tape) && attn__dnnl_convolve(tape, args);
+}
+
+/* A gradient that is added to goes through memory of its own. */
+static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *x = node->x[X];
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
-    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_INPUT, x->dtype, share.data, node->saved[W].data, NULL,
-                                             node->y->grad->data);
+    attn__conv_args args = args_of(d, ATTN__CONV_INPUT, share.data, node->saved[SAVED_W].data, NULL, dy);
+    bool done = share.data && (by_digits(tape, d, x->dtype, &args) || by_dnnl(tape, d, x->dtype, &args));
     if (done)
         attn__grad_give(tape, x, share);
     else
@@ -89,12 +103,29 @@ static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__no
     return done;
 }
 
-static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node)
+/* The unit adds to a gradient as it stores its sums.  If it does not take the numbers, all is as it was. */
+static bool weight_gradient_in_place(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn_tensor *w = node->x[W];
+    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[SAVED_X].data, NULL, NULL, dy);
+    if (!is_whole(d, w->dtype) || !attn__conv_digits_pay(tape, &args))
+        return false;
+    attn__target dw = attn__grad_target(tape, w);
+    args.w = dw.data;
+    args.add = dw.add;
+    bool done = dw.data && attn__conv_by_digits(tape, &args);
+    if (dw.data && !done && !dw.add)
+        memset(dw.data, 0, attn__tensor_bytes(w));
+    return done;
+}
+
+/* By oneDNN, which overwrites. */
+static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *w = node->x[W];
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(w));
-    bool done = share.data && convolve_whole(tape, d, ATTN__CONV_WEIGHTS, w->dtype, node->saved[X].data, share.data,
-                                             NULL, node->y->grad->data);
+    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[SAVED_X].data, share.data, NULL, dy);
+    bool done = share.data && by_dnnl(tape, d, w->dtype, &args);
     if (done)
         attn__grad_give(tape, w, share);
     else
@@ -103,17 +134,16 @@ static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__n
     return done;
 }
 
-static void weight_gradient(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__target dw, piece p,
-                            const void *columns)
+static void weight_gradient(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *dy, attn__target dw,
+                            piece p, const void *columns)
 {
-    attn_dtype dtype = node->y->dtype;
     int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
     tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
                                                          .transpose_b = true,
                                                          .m = d->out_channels,
                                                          .n = rows,
                                                          .k = out,
-                                                         .a = at(node->y->grad->data, dtype, p.y),
+                                                         .a = at(dy, dtype, p.y),
                                                          .lda = out,
                                                          .b = columns,
                                                          .ldb = out,
@@ -122,10 +152,9 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, const attn__n
                                                          .add = true});
 }
 
-static void input_gradient(attn_tape *tape, const conv_detail *d, const attn__node *node, void *dx, piece p,
+static void input_gradient(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *dy, void *dx, piece p,
                            const void *w, void *columns)
 {
-    attn_dtype dtype = node->y->dtype;
     int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
     tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
                                                          .transpose_a = true,
@@ -134,7 +163,7 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, const attn__no
                                                          .k = d->out_channels,
                                                          .a = at(w, dtype, p.w),
                                                          .lda = rows,
-                                                         .b = at(node->y->grad->data, dtype, p.y),
+                                                         .b = at(dy, dtype, p.y),
                                                          .ldb = out,
                                                          .c = columns,
                                                          .ldc = out});
@@ -144,7 +173,8 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, const attn__no
 }
 
 /* Gradients of the input and of the weight, those that are wanted, image by image. */
-static void gradients_by_unfolding(attn_tape *tape, const conv_detail *d, attn__node *node, bool input, bool weight)
+static void gradients_by_unfolding(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy, bool input,
+                                   bool weight)
 {
     attn_dtype dtype = node->y->dtype;
     attn__target dx = {0}, dw = {0};
@@ -157,25 +187,33 @@ static void gradients_by_unfolding(attn_tape *tape, const conv_detail *d, attn__
     for (int64_t i = 0; i < d->batch * d->groups && !tape->failed; i++) {
         piece p = piece_of(d, i);
         if (dw.data) {
-            unfold(tape, d, dtype, at(node->saved[X].data, dtype, p.x), columns.data);
-            weight_gradient(tape, d, node, dw, p, columns.data);
+            unfold(tape, d, dtype, at(node->saved[SAVED_X].data, dtype, p.x), columns.data);
+            weight_gradient(tape, d, dtype, dy, dw, p, columns.data);
         }
         if (dx.data)
-            input_gradient(tape, d, node, dx.data, p, node->saved[W].data, columns.data);
+            input_gradient(tape, d, dtype, dy, dx.data, p, node->saved[SAVED_W].data, columns.data);
     }
     attn__scratch_release(columns);
 }
 
-static void convolve_backward(attn_tape *tape, attn__node *node)
+/* The gradient of what the activation was applied to. */
+static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
-    const conv_detail *d = node->detail;
-    bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node);
-    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_whole(tape, d, node);
-    tape->failed |= (input || weight) && out_of_memory(tape);
-    if ((input || weight) && !tape->failed)
-        gradients_by_unfolding(tape, d, node, input, weight);
+    attn_tensor *y = node->y;
+    if (d->activation == ATTN_IDENTITY)
+        return attn__grad_share(y);
+    attn__hold dy = attn__grad_reuse(tape, y);
+    attn__rows_args args = {
+        .x = y->grad->data, .x2 = node->saved[SAVED_Y].data, .y = dy.data, .kind = (int)d->activation};
+    if (dy.data)
+        attn__rows_run(tape, y->dtype, ATTN__ROWS_ACTIVATE_BACKWARD, &args, y->size, 1);
+    return dy;
+}
+
+static void bias_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
     attn__target db = attn__grad_target(tape, node->x[B]);
-    attn__image_args args = {.x = node->y->grad->data,
+    attn__image_args args = {.x = dy,
                              .y3 = db.data,
                              .batch = d->batch,
                              .channels = d->groups * d->out_channels,
@@ -183,6 +221,22 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
                              .add3 = db.add};
     if (db.data)
         attn__sum_channels(tape->context, node->y->dtype, &args);
+}
+
+static void convolve_backward(attn_tape *tape, attn__node *node)
+{
+    const conv_detail *d = node->detail;
+    attn__hold dy = before_activation(tape, d, node);
+    if (!dy.data)
+        return;
+    bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node, dy.data);
+    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_in_place(tape, d, node, dy.data) &&
+                  !weight_gradient_whole(tape, d, node, dy.data);
+    tape->failed |= (input || weight) && out_of_memory(tape);
+    if ((input || weight) && !tape->failed)
+        gradients_by_unfolding(tape, d, node, dy.data, input, weight);
+    bias_gradient(tape, d, node, dy.data);
+    attn__scratch_release(dy);
 }
 
 static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const char *why)
@@ -200,6 +254,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
         return shape_error(tape, x, w, "1 to 3 spatial axes after two others wanted");
     d->batch = x->shape[0];
     d->groups = conv->groups ? conv->groups : 1;
+    d->activation = conv->activation;
     d->in_channels = w->shape[1];
     if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0)
         return shape_error(tape, x, w, "channels do not fit the groups");
@@ -251,13 +306,33 @@ static bool run_by_unfolding(attn_tape *tape, const conv_detail *d, const attn_t
 static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
                 attn_tensor *y)
 {
-    return convolve_whole(tape, d, ATTN__CONV_FORWARD, x->dtype, x->data, w->data, b ? b->data : NULL, y->data) ||
-           (!out_of_memory(tape) && run_by_unfolding(tape, d, x, w, b, y));
+    attn__conv_args args = args_of(d, ATTN__CONV_FORWARD, x->data, w->data, b ? b->data : NULL, y->data);
+    args.activation = d->activation;
+    if (by_digits(tape, d, x->dtype, &args))
+        return true;
+    if (!by_dnnl(tape, d, x->dtype, &args) && (out_of_memory(tape) || !run_by_unfolding(tape, d, x, w, b, y)))
+        return false;
+    attn__rows_args act = {.x = y->data, .y = y->data, .kind = (int)d->activation};
+    if (d->activation != ATTN_IDENTITY)
+        attn__rows_run(tape, y->dtype, ATTN__ROWS_ACTIVATE, &act, y->size, 1);
+    return true;
+}
+
+/* Where the derivative is computed from what the activation was applied to, that stays, and it is an operation of its
+ * own; as one that there is not, for its error. */
+static bool goes_alone(attn_activation activation)
+{
+    return activation < ATTN_IDENTITY || activation > ATTN_SIGMOID || attn__activation_keeps_input((int)activation);
 }
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
 {
     conv_detail d;
+    if (goes_alone(conv->activation)) {
+        attn_conv plain = *conv;
+        plain.activation = ATTN_IDENTITY;
+        return attn_activate(tape, attn_convolve(tape, x, w, b, &plain), conv->activation);
+    }
     if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d))
         return NULL;
     if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
@@ -268,13 +343,15 @@ attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn
     memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
     attn__node *node;
-    if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, 2, sizeof d) ||
+    if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof d) ||
         !run(tape, &d, x, w, b, y))
         return NULL;
     if (node) {
         *(conv_detail *)node->detail = d;
-        attn__node_save(node, X, x);
-        attn__node_save(node, W, w);
+        attn__node_save(node, SAVED_X, x);
+        attn__node_save(node, SAVED_W, w);
+        if (d.activation != ATTN_IDENTITY)
+            attn__node_save(node, SAVED_Y, y);
     }
     return y;
 }
