@@ -149,13 +149,15 @@ static void correlate(void *user, int64_t item, int thread)
 {
     attn__correlating *k = user;
     const attn__correlation *c = k->c;
-    int64_t group = item % k->groups, band = item / k->groups / k->strips % k->bands;
+    int64_t places = k->images * k->bands * k->strips;
+    int64_t group = k->by_weights ? item / places : item % k->groups;
+    int64_t place = k->by_weights ? item % places : item / k->groups;
     float _Alignas(64) sums[2][SQUARES * SQUARE];
     worker w = {.beside = {store_some}, .k = k, .rows = attn__rows_for(false, c->tape->context->isa)};
     (void)thread;
-    w.strip = item / k->groups % k->strips;
-    w.image = k->image + item / k->groups / k->strips / k->bands;
-    w.row = band * k->height;
+    w.strip = place % k->strips;
+    w.image = k->image + place / k->strips / k->bands;
+    w.row = place / k->strips % k->bands * k->height;
     w.across = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across);
     w.count = attn__least(k->height, c->out_height - w.row) * w.across;
     find_squares(&w);
@@ -195,6 +197,7 @@ static attn__correlating plan(const attn__correlation *c)
     k.bands = attn__pieces(c->out_height, k.height);
     k.groups = attn__pieces((int64_t)ITEMS * c->tape->context->threads, c->batch * k.bands * k.strips);
     k.groups = attn__least(k.groups, k.panels);
+    k.by_weights = k.panels * k.chunks * k.steps * STEP > k.rows * k.line;
     return k;
 }
 
