@@ -27,23 +27,21 @@ typedef struct worker {
     attn__digits_beside beside; /* the first member */
     const attn__correlating *k;
     const attn__rows_table *rows;
-    int64_t image, row, strip, high, count; /* squares follow each other down a column of `high` */
-    int64_t at[SQUARES];                    /* where the units of what a square's first taps meet are, */
-    const int8_t *a[SQUARES];               /* and the digits */
+    int64_t image, row, strip, across, count;
+    int64_t at[SQUARES];      /* where the units of what a square's first taps meet are, */
+    const int8_t *a[SQUARES]; /* and the digits */
     storing store;
     bool odd[SQUARES];
     attn__digits_state state;
-    attn__digits_square list[SQUARES];
-    int64_t listed;
 } worker;
 
 /* Where square q is in the result. */
 static float *place_of(const worker *w, int64_t q, int64_t panel, int64_t *columns)
 {
     const attn__correlation *c = w->k->c;
-    int64_t x = (w->strip * w->k->across + q / w->high) * SIDE;
+    int64_t x = (w->strip * w->k->across + q % w->across) * SIDE;
     *columns = attn__least(c->out_width - x, SIDE);
-    return c->to + ((w->image * c->results + panel * SIDE) * c->out_height + w->row + q % w->high) * c->out_width + x;
+    return c->to + ((w->image * c->results + panel * SIDE) * c->out_height + w->row + q / w->across) * c->out_width + x;
 }
 
 /* Its lines are far away, and a store waits for its line: those of the next square are asked for meanwhile. */
@@ -87,9 +85,9 @@ static void find_squares(worker *w)
 {
     const attn__correlating *k = w->k;
     for (int64_t q = 0; q < w->count; q++) {
-        int64_t row = (w->image - k->image) * k->rows + w->row + q % w->high;
+        int64_t row = (w->image - k->image) * k->rows + w->row + q / w->across;
         w->at[q] = (row * k->strips + w->strip) * k->blocks;
-        w->a[q] = k->digits + w->at[q] * ATTN__DIGITS * k->plane + q / w->high * SIDE * k->depth;
+        w->a[q] = k->digits + w->at[q] * ATTN__DIGITS * k->plane + q % w->across * SIDE * k->depth;
     }
 }
 
@@ -114,37 +112,23 @@ static attn__digits_square square_of(worker *w, int64_t panel, int64_t q, int64_
                                  .odd = chunk + 1 == k->chunks ? &w->odd[q] : NULL};
 }
 
-static void run_listed(worker *w)
+/* Chunk after chunk: a square's sums are far behind when they are added to, and its places are met again soon enough. */
+static void sum_panel(worker *w, int64_t panel, float *sums)
 {
     const attn__correlating *k = w->k;
-    attn__digits_list list = {.squares = w->list,
-                              .count = w->listed,
+    attn__digits_square squares[SQUARES];
+    attn__digits_list list = {.squares = squares,
+                              .count = w->count,
                               .steps = k->steps,
                               .a_row = k->depth,
                               .a_digit = k->plane,
                               .a_step = DEPTH,
                               .ld = SIDE};
-    if (w->listed > 0)
+    for (int64_t chunk = 0; chunk < k->chunks; chunk++) {
+        for (int64_t q = 0; q < w->count; q++)
+            squares[q] = square_of(w, panel, q, chunk, sums);
         k->c->kernel->run_list(&list, &w->state, &w->beside);
-    w->listed = 0;
-}
-
-/* Square after square where a panel's weights stay in the first cache, else chunk after chunk. */
-static void sum_panel(worker *w, int64_t panel, float *sums)
-{
-    enum { NEAR = 30 << 10 };
-    const attn__correlating *k = w->k;
-    bool near = k->chunks * k->steps * STEP <= NEAR;
-    for (int64_t i = 0, q = 0, chunk = 0; i < w->count * k->chunks; i++) {
-        w->list[w->listed++] = square_of(w, panel, q, chunk, sums);
-        if (near && ++chunk == k->chunks)
-            chunk = 0, q++;
-        if (!near && ++q == w->count)
-            q = 0, chunk++;
-        if (w->listed == SQUARES)
-            run_listed(w);
     }
-    run_listed(w);
     k->c->kernel->finish(&w->state);
     store_rest(w);
     w->store = (storing){.sums = sums, .panel = panel, .count = w->count};
@@ -165,15 +149,17 @@ static void correlate(void *user, int64_t item, int thread)
 {
     attn__correlating *k = user;
     const attn__correlation *c = k->c;
-    int64_t group = item % k->groups, band = item / k->groups / k->strips % k->bands;
+    int64_t places = k->images * k->bands * k->strips;
+    int64_t group = k->by_weights ? item / places : item % k->groups;
+    int64_t place = k->by_weights ? item % places : item / k->groups;
     float _Alignas(64) sums[2][SQUARES * SQUARE];
     worker w = {.beside = {store_some}, .k = k, .rows = attn__rows_for(false, c->tape->context->isa)};
     (void)thread;
-    w.strip = item / k->groups % k->strips;
-    w.image = k->image + item / k->groups / k->strips / k->bands;
-    w.row = band * k->height;
-    w.high = attn__least(k->height, c->out_height - w.row);
-    w.count = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across) * w.high;
+    w.strip = place % k->strips;
+    w.image = k->image + place / k->strips / k->bands;
+    w.row = place / k->strips % k->bands * k->height;
+    w.across = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across);
+    w.count = attn__least(k->height, c->out_height - w.row) * w.across;
     find_squares(&w);
     int64_t last = (group + 1) * k->panels / k->groups;
     c->kernel->begin();
@@ -211,6 +197,7 @@ static attn__correlating plan(const attn__correlation *c)
     k.bands = attn__pieces(c->out_height, k.height);
     k.groups = attn__pieces((int64_t)ITEMS * c->tape->context->threads, c->batch * k.bands * k.strips);
     k.groups = attn__least(k.groups, k.panels);
+    k.by_weights = k.panels * k.chunks * k.steps * STEP > k.rows * k.line;
     return k;
 }
 

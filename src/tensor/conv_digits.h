@@ -54,6 +54,7 @@ typedef struct attn__correlating {
     int64_t plane, line;            /* bytes of a digit of a strip, of a row */
     int64_t rows, height, bands; /* bordered rows; rows of the result that are worked on together; how many of these */
     int64_t image, images, groups; /* the first one at hand, and how many; what its panels are shared out in */
+    bool by_weights;               /* neighbouring items, which one thread has, are of one group; else of one place */
     int8_t *digits, *weights;
     float *units, *column_units; /* [image][row][strip][block][16] all the same; [panel][chunk][16] */
     bool *fine, *panel_fine;     /* as many; [panel][chunk] */

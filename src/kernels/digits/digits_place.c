@@ -121,6 +121,7 @@ void attn__digits_gather(const attn__digits_taps *from, float *to, attn__digits_
     scales_of_lanes(l, SIDE, scale);
 }
 
+/* All is read before anything is written: short rows overlap, and a read waits for a write beside its numbers. */
 void attn__digits_put_turned(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
                              int64_t ld, bool add)
 {
@@ -131,12 +132,12 @@ void attn__digits_put_turned(const float *const from[ATTN__DIGITS_SIDE], int64_t
         row[r] = r < columns ? vf_load(from[r]) : vf_zero();
     vf_transpose(row);
     VF_UNROLL
-    for (int r = 0; r < VF_LANES; r++) {
-        vm wanted = r < rows ? some : (vm)0;
+    for (int r = 0; r < VF_LANES; r++)
         if (add)
-            row[r] = vf_add(row[r], _mm512_maskz_loadu_ps(wanted, to + r * ld));
-        _mm512_mask_storeu_ps(to + r * ld, wanted, row[r]);
-    }
+            row[r] = vf_add(row[r], _mm512_maskz_loadu_ps(r < rows ? some : (vm)0, to + r * ld));
+    VF_UNROLL
+    for (int r = 0; r < VF_LANES; r++)
+        _mm512_mask_storeu_ps(to + r * ld, r < rows ? some : (vm)0, row[r]);
 }
 
 #if defined(__clang__)
