@@ -117,13 +117,20 @@ typedef struct attn__digits_columns {
     float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted */
 } attn__digits_columns;
 
-/* A kernel's weights for up to 16 results, as rows along k: `channels` of each tap, filled up with zeros to `padded`. */
+/* Some taps of a kernel, which are adjacent in w, for up to 16 results and some channels. */
 typedef struct attn__digits_taps {
     const float *w;
-    int64_t result_stride, channel_stride, tap_stride; /* in w */
+    int64_t result_stride, channel_stride; /* in w */
     int64_t results, taps, channels, padded;
+    bool flipped;        /* from the last tap to the first */
     const float *spread; /* [channels]; NULL: 1 */
 } attn__digits_taps;
+
+/* Bytes: rows of a digit, of which columns [begin, end) count. */
+typedef struct attn__digits_rows {
+    const int8_t *x;
+    int64_t ld, rows, begin, end;
+} attn__digits_rows;
 
 typedef struct attn__digits_kernel {
     /* What a thread does before its first product and after its last one; see parts.h. */
@@ -151,8 +158,12 @@ typedef struct attn__digits_kernel {
     void (*cut_across)(const attn__digits_columns *from, float cut, int64_t pitch, int64_t plane, int8_t *out);
     /* n numbers become n bytes for each digit, whole 64, filled up with zeros. */
     void (*cut_line)(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
-    /* Weights as [taps][padded][16], and their scales. */
-    void (*gather)(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
+    /* Rows of `width` bytes one after the other, zeros where the columns do not count. */
+    void (*move)(const attn__digits_rows *from, int64_t width, int8_t *to);
+    /* Weights as [tap][channel, filled up with zeros to `padded`][16]. */
+    void (*gather)(const attn__digits_taps *from, float *to);
+    /* k rows of 16 numbers: the scale of each of the columns, and their tiles as cut_columns makes them. */
+    void (*cut_sixteen)(const float *rows, int64_t k, attn__digits_scale *scale, int8_t *tiles);
     /* to[r][c] = from[c][r] for the first rows and columns of a square. */
     void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
                        int64_t ld);
