@@ -141,17 +141,27 @@ static bool is_odd(const worker *w)
     return odd;
 }
 
+/* An item's group of panels and its band: a thread's own items share what has more digits, weights or images. */
+static int64_t group_of(const attn__correlating *k, int64_t *item)
+{
+    int64_t bands = k->images * k->bands * k->strips;
+    bool weights = k->panels * k->chunks * k->steps * STEP > k->images * k->rows * k->line;
+    int64_t group = weights ? *item / bands : *item % k->groups;
+    *item = weights ? *item % bands : *item / k->groups;
+    return group;
+}
+
 /* Panels of a group for the squares of a band. */
 static void correlate(void *user, int64_t item, int thread)
 {
     attn__correlating *k = user;
     const attn__correlation *c = k->c;
-    int64_t group = item % k->groups, band = item / k->groups / k->strips % k->bands;
+    int64_t group = group_of(k, &item), band = item / k->strips % k->bands;
     float _Alignas(64) sums[2][SQUARES * SQUARE];
     worker w = {.beside = {store_some}, .k = k, .sums = sums[0]};
     (void)thread;
-    w.strip = item / k->groups % k->strips;
-    w.image = k->image + item / k->groups / k->strips / k->bands;
+    w.strip = item % k->strips;
+    w.image = k->image + item / k->strips / k->bands;
     w.row = band * k->height;
     w.across = attn__least(attn__pieces(c->out_width - w.strip * k->across * SIDE, SIDE), k->across);
     w.count = attn__least(k->height, c->out_height - w.row) * w.across;
