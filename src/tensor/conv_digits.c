@@ -178,7 +178,8 @@ static void correlate(void *user, int64_t item, int thread)
 
 /* ---------------------------------------------------------------------------------------------------- whole */
 
-/* A chunk's weights, three rows of digits, are at most some 36 KB for 16 results; of kernels wider than 12 places more. */
+/* A chunk's weights, three rows of digits, are at most some 36 KB for 16 results; of kernels wider than 12 places more.
+ * As many chunks' numbers are gathered at once as stay in the second cache. */
 static attn__correlating plan(const attn__correlation *c)
 {
     enum { CHUNK = 768, HALF = DEPTH / 2, ITEMS = 4, GATHERED = 256 << 10 };

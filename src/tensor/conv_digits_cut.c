@@ -121,7 +121,8 @@ static span span_of(const attn__correlating *k, int64_t strip)
     return (span){begin, attn__most(end, begin), x + begin};
 }
 
-/* All of one unit; borders are zeros. */
+/* All of one unit; borders are zeros.  Rows lie an image's plane apart and would push each other out of the first cache
+ * before they are cut: what is cut is their copy. */
 static void cut_block(attn__correlating *k, const float *from, span s, int64_t block, int64_t at, float *copy)
 {
     const attn__correlation *c = k->c;
@@ -162,6 +163,7 @@ static void cut_row(attn__correlating *k, int64_t strip, int64_t row, int64_t im
             s, block, index * k->blocks + block, copy);
 }
 
+/* Neighbouring rows, lines of which are fetched together. */
 static void cut_rows(attn__correlating *k, int64_t item, float *copy)
 {
     int64_t groups = attn__pieces(k->rows, k->rows_each), group = item / k->strips % groups;

@@ -114,7 +114,8 @@ typedef struct attn__digits_columns {
     const float *x;
     int64_t ld, k, n;    /* rows along k */
     const float *spread; /* [k]: of each row; NULL: 1 */
-    float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted */
+    float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted.  Of a block
+                          * [k][n, filled up with zeros to whole 16] */
 } attn__digits_columns;
 
 /* Some taps of a kernel, which are adjacent in w, for up to 16 results and some channels. */
@@ -151,7 +152,7 @@ typedef struct attn__digits_kernel {
     void (*cut_columns)(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles);
     /* Transposes tiles: A's to B's, and the other way round. */
     void (*turn)(int8_t *tiles, int64_t count);
-    /* Of all of them together. */
+    /* Of all of them together, which are copied if so wanted. */
     attn__digits_scale (*scale_block)(const attn__digits_columns *from);
     /* Up to 16 columns become rows of k bytes, whole 32, filled up with zeros: `pitch` bytes from one to the next, and
      * `plane` to the next digit. */
