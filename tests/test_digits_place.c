@@ -42,8 +42,13 @@ static void places_have_rows_of_digits(void **state)
             float *x = random_floats(&rng, count), spread[MOST];
             for (int64_t i = 0; i < k; i++)
                 spread[i] = i % 3 ? 1.0f : 16.0f;
-            attn__digits_columns from = {.x = x, .ld = ld, .k = k, .n = n, .spread = n % 2 ? spread : NULL};
+            float copy[MOST * SIDE];
+            attn__digits_columns from = {
+                .x = x, .ld = ld, .k = k, .n = n, .spread = n % 2 ? spread : NULL, .copy = copy};
             attn__digits_scale all = kernel->scale_block(&from);
+            for (int64_t i = 0; i < k * SIDE; i++)
+                assert_true(copy[i] ==
+                            (i % SIDE < n ? x[i / SIDE * ld + i % SIDE] * (n % 2 ? spread[i / SIDE] : 1) : 0));
             float largest = 0;
             for (int64_t i = 0; i < k * n; i++)
                 largest = fmaxf(largest, fabsf(x[i / n * ld + i % n] * (n % 2 ? spread[i / n] : 1)));
@@ -71,29 +76,117 @@ static void places_have_rows_of_digits(void **state)
     }
 }
 
-static void weights_are_gathered(void **state)
+/* A block of any width has the scale of its numbers in one row, and is copied without gaps. */
+static void blocks_of_any_width_have_one_scale(void **state)
 {
     (void)state;
     const attn__digits_kernel *kernel = kernel_or_skip();
-    enum { CHANNELS = 5, TAPS = 3, PADDED = 32, RESULTS = 11, EACH = 9 };
-    attn__rng rng = {.seed = 4};
-    int64_t count = RESULTS * CHANNELS * EACH;
-    float *w = random_floats(&rng, count), to[TAPS * PADDED][SIDE];
-    attn__digits_scale scale[SIDE];
-    for (int flipped = 0; flipped < 2; flipped++) {
-        int64_t first = flipped ? EACH - 1 : 0, step = flipped ? -1 : 1;
-        memset(to, 0x55, sizeof to);
-        kernel->gather(
-            &(attn__digits_taps){w + first, CHANNELS * EACH, EACH, step, RESULTS, TAPS, CHANNELS, PADDED, NULL},
-            &to[0][0], scale);
-        for (int64_t i = 0; i < TAPS * PADDED * SIDE; i++) {
-            int64_t r = i % SIDE, c = i / SIDE % PADDED, tap = i / SIDE / PADDED;
-            bool there = r < RESULTS && c < CHANNELS;
-            float wanted = there ? w[(r * CHANNELS + c) * EACH + first + step * tap] : 0;
-            assert_true(to[tap * PADDED + c][r] == wanted && fabsf(wanted) * scale[r].cut < 0x1p23f);
-        }
+    enum { ROWS = 5, WIDEST = 150 };
+    attn__rng rng = {.seed = 7};
+    for (int64_t n = 1; n <= WIDEST; n += 7) {
+        int64_t pitch = (n + SIDE - 1) / SIDE * SIDE;
+        float *x = random_floats(&rng, ROWS * n), copy[ROWS * (WIDEST + SIDE)];
+        x[ROWS * n - 1] = n % 3 ? 1 : 300;
+        attn__digits_columns from = {.x = x, .ld = n, .k = ROWS, .n = n};
+        attn__digits_scale without = kernel->scale_block(&from), row = kernel->scale(x, NULL, ROWS * n);
+        from.copy = copy;
+        attn__digits_scale with = kernel->scale_block(&from);
+        assert_true(with.cut == row.cut && with.unit == row.unit && with.fine == row.fine);
+        assert_true(without.cut == row.cut && without.unit == row.unit && without.fine == row.fine);
+        for (int64_t i = 0; i < ROWS * pitch; i++)
+            assert_true(copy[i] == (i % pitch < n ? x[i / pitch * n + i % pitch] : 0));
+        free_floats(x, ROWS * n);
+    }
+}
+
+/* Weights [results][channels][taps], or [channels][results][taps]; some taps, or all of them: these adjoin. */
+static void assert_gathered(attn__rng *rng, int64_t results, int64_t channels, int64_t each, int64_t taps, bool turned)
+{
+    const attn__digits_kernel *kernel = kernel_or_skip();
+    enum { PADDED = 32 };
+    int64_t count = results * channels * each, first = each - taps;
+    float *w = random_floats(rng, count), spread[PADDED], to[32 * PADDED][SIDE];
+    attn__digits_taps from = {.w = w + first,
+                              .result_stride = turned ? each : channels * each,
+                              .channel_stride = turned ? results * each : each,
+                              .results = results,
+                              .taps = taps,
+                              .channels = channels,
+                              .padded = PADDED,
+                              .flipped = turned,
+                              .spread = each % 2 ? spread : NULL};
+    for (int i = 0; i < PADDED; i++)
+        spread[i] = i % 2 ? 0.5f : 1.0f;
+    memset(to, 0x55, sizeof to);
+    kernel->gather(&from, &to[0][0]);
+    for (int64_t i = 0; i < taps * PADDED * SIDE; i++) {
+        int64_t r = i % SIDE, c = i / SIDE % PADDED, tap = i / SIDE / PADDED;
+        float wanted = 0;
+        if (r < results && c < channels)
+            wanted = w[r * from.result_stride + c * from.channel_stride + first + (turned ? taps - 1 - tap : tap)] *
+                     (from.spread ? spread[c] : 1);
+        assert_true(to[tap * PADDED + c][r] == wanted);
     }
     free_floats(w, count);
+}
+
+static void weights_are_gathered(void **state)
+{
+    (void)state;
+    attn__rng rng = {.seed = 4};
+    for (int64_t each = 1; each <= 30; each = 2 * each + (each > 3))
+        for (int64_t taps = each; taps >= 1; taps /= 3)
+            for (int64_t results = 1; results <= SIDE; results += 5)
+                for (int64_t channels = 1; channels <= 31; channels += 10)
+                    for (int turned = 0; turned < 2; turned++)
+                        assert_gathered(&rng, results, channels, each, taps, turned);
+}
+
+static void sixteen_columns_are_cut_as_any(void **state)
+{
+    (void)state;
+    const attn__digits_kernel *kernel = kernel_or_skip();
+    static int8_t _Alignas(64) got[STEP * 3], wanted[STEP * 3];
+    attn__rng rng = {.seed = 8};
+    for (int64_t k = 1; k <= 3 * DEPTH; k += 13) {
+        float *rows = random_floats(&rng, k * SIDE);
+        rows[k / 2 * SIDE + 3] = 200;
+        attn__digits_scale scale[SIDE], same[SIDE];
+        attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = k, .n = SIDE};
+        memset(got, 0x55, sizeof got);
+        memset(wanted, 0x55, sizeof wanted);
+        kernel->cut_sixteen(rows, k, scale, got);
+        kernel->scale_columns(&columns, same);
+        kernel->cut_columns(&columns, same, wanted);
+        assert_memory_equal(got, wanted, sizeof got);
+        for (int i = 0; i < SIDE; i++)
+            assert_true(scale[i].cut == same[i].cut && scale[i].unit == same[i].unit && scale[i].fine == same[i].fine);
+        free_floats(rows, k * SIDE);
+    }
+}
+
+static void rows_of_bytes_are_moved(void **state)
+{
+    (void)state;
+    const attn__digits_kernel *kernel = kernel_or_skip();
+    enum { ROWS = 7, WIDEST = 150 };
+    int8_t to[ROWS * WIDEST + 1];
+    for (int64_t width = 1; width <= WIDEST; width += width < 70 ? 3 : 40) {
+        for (int64_t ld = width; ld < width + 4; ld += 3) {
+            for (int64_t begin = 0; begin <= width; begin += (width + 2) / 3) {
+                int64_t end = width - begin / 2 > begin ? width - begin / 2 : begin, count = (ROWS - 1) * ld + end;
+                int8_t *x = guard_alloc((size_t)count);
+                for (int64_t i = 0; i < count; i++)
+                    x[i] = (int8_t)(i % 100 + 1);
+                memset(to, 0x55, sizeof to);
+                kernel->move(&(attn__digits_rows){x, ld, ROWS, begin, end}, width, to);
+                for (int64_t i = 0; i < ROWS * width; i++)
+                    assert_int_equal(to[i], i % width >= begin && i % width < end ? x[i / width * ld + i % width] : 0);
+                assert_int_equal(to[ROWS * width], 0x55);
+                guard_free(x, (size_t)count);
+            }
+        }
+    }
 }
 
 static void squares_are_turned(void **state)
@@ -170,9 +263,9 @@ static void lists_of_squares_are_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_have_rows_of_digits),
-        cmocka_unit_test(weights_are_gathered),
-        cmocka_unit_test(squares_are_turned),
+        cmocka_unit_test(places_have_rows_of_digits), cmocka_unit_test(blocks_of_any_width_have_one_scale),
+        cmocka_unit_test(weights_are_gathered),       cmocka_unit_test(sixteen_columns_are_cut_as_any),
+        cmocka_unit_test(rows_of_bytes_are_moved),    cmocka_unit_test(squares_are_turned),
         cmocka_unit_test(lists_of_squares_are_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,14 +144,22 @@ static bool is_odd(const worker *w)
     return odd;
 }
 
+/* An item's group of panels, and its place among the bands.  Neighbouring items, which one thread has, share what has more
+ * digits, weights or images. */
+static int64_t group_of(const attn__correlating *k, int64_t item, int64_t *place)
+{
+    int64_t places = k->images * k->bands * k->strips;
+    bool by_weights = k->panels * k->chunks * k->steps * STEP > k->images * k->rows * k->line;
+    *place = by_weights ? item % places : item / k->groups;
+    return by_weights ? item / places : item % k->groups;
+}
+
 /* Panels of a group for the squares of a band. */
 static void correlate(void *user, int64_t item, int thread)
 {
     attn__correlating *k = user;
     const attn__correlation *c = k->c;
-    int64_t places = k->images * k->bands * k->strips;
-    int64_t group = k->by_weights ? item / places : item % k->groups;
-    int64_t place = k->by_weights ? item % places : item / k->groups;
+    int64_t place, group = group_of(k, item, &place);
     float _Alignas(64) sums[2][SQUARES * SQUARE];
     worker w = {.beside = {store_some}, .k = k, .rows = attn__rows_for(false, c->tape->context->isa)};
     (void)thread;
@@ -175,10 +183,11 @@ static void correlate(void *user, int64_t item, int thread)
 /* ---------------------------------------------------------------------------------------------------- whole */
 
 /* A chunk's weights, three rows of digits, are at most some 18 KB for 16 results, so that they stay in the first cache with what
- * some squares meet of the image; of kernels wider than 6 places more. */
+ * some squares meet of the image; of kernels wider than 6 places more.  As many chunks' numbers are gathered at once as
+ * stay in the second cache. */
 static attn__correlating plan(const attn__correlation *c)
 {
-    enum { CHUNK = 384, HALF = DEPTH / 2, ITEMS = 4 };
+    enum { CHUNK = 384, HALF = DEPTH / 2, ITEMS = 4, GATHERED = 256 << 10 };
     int64_t most = attn__most(CHUNK / c->kernel_width / DEPTH * DEPTH, DEPTH);
     attn__correlating k = {.c = c, .blocks = attn__pieces(c->channels, most)};
     k.depth = attn__round_up(attn__pieces(c->channels, k.blocks), HALF);
@@ -197,7 +206,11 @@ static attn__correlating plan(const attn__correlation *c)
     k.bands = attn__pieces(c->out_height, k.height);
     k.groups = attn__pieces((int64_t)ITEMS * c->tape->context->threads, c->batch * k.bands * k.strips);
     k.groups = attn__least(k.groups, k.panels);
-    k.by_weights = k.panels * k.chunks * k.steps * STEP > k.rows * k.line;
+    k.gathered = attn__most(GATHERED / (c->kernel_width * k.depth * SIDE * (int64_t)sizeof(float)), 1);
+    k.gathered = attn__least(k.gathered, c->kernel_height);
+    k.rows_each = attn__most(k.rows * k.strips * c->batch / ((int64_t)ITEMS * c->tape->context->threads), 1);
+    k.rows_each = attn__least(k.rows_each, k.rows);
+    k.each = k.depth * attn__most(k.gathered * c->kernel_width * SIDE, attn__round_up(k.places, SIDE));
     return k;
 }
 
@@ -207,14 +220,14 @@ static void correlate_images(attn__correlating *k, int64_t at_once)
     int threads = c->tape->context->threads;
     for (k->image = 0; k->image < c->batch && atomic_load(&k->held); k->image += at_once) {
         k->images = attn__least(c->batch - k->image, at_once);
-        attn__parallel_items(threads, k->images * k->rows * k->strips, attn__correlating_cut_strip, k);
+        attn__parallel_items(threads, attn__correlating_items(k), attn__correlating_cut, k);
         if (atomic_load(&k->held))
             attn__parallel_items(threads, k->images * k->bands * k->strips * k->groups, correlate, k);
     }
 }
 
 /* Its memory, in one piece: sizes in bytes, each a multiple of a line. */
-enum { DIGITS, WEIGHTS, UNITS, COLUMN_UNITS, ROWS_OF_WEIGHTS, BIAS, SPREAD, FINE, PANEL_FINE, ARRAYS };
+enum { DIGITS, WEIGHTS, UNITS, COLUMN_UNITS, NUMBERS, BIAS, SPREAD, FINE, PANEL_FINE, ARRAYS };
 
 static size_t sizes_of(const attn__correlating *k, int64_t at_once, size_t size[ARRAYS])
 {
@@ -223,8 +236,7 @@ static size_t sizes_of(const attn__correlating *k, int64_t at_once, size_t size[
                              [WEIGHTS] = k->panels * k->chunks * k->steps * STEP,
                              [UNITS] = units * (int64_t)sizeof(float),
                              [COLUMN_UNITS] = columns * (int64_t)sizeof(float),
-                             [ROWS_OF_WEIGHTS] =
-                                 k->c->tape->context->threads * k->steps * DEPTH * SIDE * (int64_t)sizeof(float),
+                             [NUMBERS] = k->c->tape->context->threads * k->each * (int64_t)sizeof(float),
                              [BIAS] = k->panels * SIDE * (int64_t)sizeof(float),
                              [SPREAD] = 2 * k->c->channels * (int64_t)sizeof(float),
                              [FINE] = units,
@@ -244,7 +256,7 @@ static void lay_out(attn__correlating *k, char *data, const size_t size[ARRAYS])
     k->weights = at[WEIGHTS];
     k->units = at[UNITS];
     k->column_units = at[COLUMN_UNITS];
-    k->rows_of_weights = at[ROWS_OF_WEIGHTS];
+    k->numbers = at[NUMBERS];
     k->spread_x = at[SPREAD];
     k->spread_w = k->spread_x + k->c->channels;
     k->fine = at[FINE];
@@ -277,7 +289,6 @@ bool attn__correlate_by_digits(const attn__correlation *c)
         return false;
     lay_out(&k, hold.data, size);
     atomic_init(&k.held, true);
-    attn__parallel_items(c->tape->context->threads, k.panels, attn__correlating_cut_weights, &k);
     correlate_images(&k, at_once);
     attn__scratch_release(hold);
     return atomic_load(&k.held);

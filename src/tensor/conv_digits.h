@@ -24,6 +24,16 @@ bool attn__conv_digits_pay(const attn_tape *tape, const attn__conv_args *args);
 
 /* ------------------------------------------------------------------------------------------- among its files */
 
+/* Items of two kinds among each other, so that a thread's share has as much of each as its share of either alone:
+ * whether one of `all` is of the first kind, of which there are `first`, and its number within its kind. */
+static inline bool attn__is_of_first(int64_t *item, int64_t first, int64_t all)
+{
+    int64_t before = *item * first / all;
+    bool is = (*item + 1) * first / all > before;
+    *item = is ? before : *item - before;
+    return is;
+}
+
 /* The sum over `channels` and taps of the images `from` [batch, channels, height, width], within a border, by weights
  * w, to `to` [batch, results, out_height, out_width]. */
 typedef struct attn__correlation {
@@ -54,19 +64,21 @@ typedef struct attn__correlating {
     int64_t plane, line;            /* bytes of a digit of a strip, of a row */
     int64_t rows, height, bands; /* bordered rows; rows of the result that are worked on together; how many of these */
     int64_t image, images, groups; /* the first one at hand, and how many; what its panels are shared out in */
-    bool by_weights;               /* neighbouring items, which one thread has, are of one group; else of one place */
     int8_t *digits, *weights;
     float *units, *column_units; /* [image][row][strip][block][16] all the same; [panel][chunk][16] */
     bool *fine, *panel_fine;     /* as many; [panel][chunk] */
     float *bias;                 /* of whole panels; NULL: none */
     float *spread_x, *spread_w;  /* [channels]; NULL: 1 */
-    float *rows_of_weights;      /* [thread][steps * 64][16] */
+    int64_t gathered;            /* rows of the kernel at once */
+    int64_t rows_each;           /* of a strip, that a thread cuts one after the other */
+    int64_t each;                /* of a thread's numbers at once: of weights [row, column of the kernel][depth][16] */
+    float *numbers;              /* [thread][each] */
     atomic_bool held;            /* digits hold all that they have met */
 } attn__correlating;
 
-/* For attn__parallel_items: a panel of weights, or a strip of a bordered row of the images at hand. */
-void attn__correlating_cut_weights(void *work, int64_t panel, int thread);
-void attn__correlating_cut_strip(void *work, int64_t strip, int thread);
+/* For attn__parallel_items: the operands of the images at hand as digits, and how many items that are. */
+void attn__correlating_cut(void *work, int64_t item, int thread);
+int64_t attn__correlating_items(const attn__correlating *k);
 /* Whether channels differ so much that they are spread, by powers of two in spread_x and spread_w. */
 bool attn__correlating_spread(const attn__correlation *c, float *spread_x, float *spread_w);
 

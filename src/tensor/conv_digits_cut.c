@@ -16,25 +16,10 @@ static int64_t channels_of(const attn__correlating *k, int64_t block)
     return attn__least(k->c->channels - block * k->depth, k->depth);
 }
 
-static void cut_chunk(attn__correlating *k, int64_t panel, int64_t chunk, float *rows)
+static void cut_chunk(attn__correlating *k, int64_t at, const float *rows)
 {
-    const attn__correlation *c = k->c;
-    int64_t block = chunk / c->kernel_height, tap = chunk % c->kernel_height * c->kernel_width;
-    int64_t taps = c->kernel_height * c->kernel_width, at = panel * k->chunks + chunk;
-    attn__digits_taps from = {.w = c->w + panel * SIDE * c->result_stride + block * k->depth * c->channel_stride +
-                                   (c->flipped ? taps - 1 - tap : tap),
-                              .result_stride = c->result_stride,
-                              .channel_stride = c->channel_stride,
-                              .tap_stride = c->flipped ? -1 : 1,
-                              .results = attn__least(c->results - panel * SIDE, SIDE),
-                              .taps = c->kernel_width,
-                              .channels = channels_of(k, block),
-                              .padded = k->depth,
-                              .spread = k->spread_w ? k->spread_w + block * k->depth : NULL};
     attn__digits_scale scale[SIDE];
-    attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = c->kernel_width * k->depth, .n = SIDE};
-    c->kernel->gather(&from, rows, scale);
-    c->kernel->cut_columns(&columns, scale, k->weights + at * k->steps * STEP);
+    k->c->kernel->cut_sixteen(rows, k->c->kernel_width * k->depth, scale, k->weights + at * k->steps * STEP);
     k->panel_fine[at] = false;
     for (int i = 0; i < SIDE; i++) {
         k->column_units[at * SIDE + i] = scale[i].unit;
@@ -44,11 +29,33 @@ static void cut_chunk(attn__correlating *k, int64_t panel, int64_t chunk, float 
     }
 }
 
-void attn__correlating_cut_weights(void *work, int64_t panel, int thread)
+/* Some rows of the kernel, which are as many chunks. */
+static void cut_chunks(attn__correlating *k, int64_t panel, int64_t block, int64_t first, int64_t count, float *rows)
 {
-    attn__correlating *k = work;
-    for (int64_t chunk = 0; chunk < k->chunks; chunk++)
-        cut_chunk(k, panel, chunk, k->rows_of_weights + thread * k->steps * DEPTH * SIDE);
+    const attn__correlation *c = k->c;
+    int64_t tap = c->flipped ? c->kernel_height - first - count : first;
+    attn__digits_taps from = {.w = c->w + panel * SIDE * c->result_stride + block * k->depth * c->channel_stride +
+                                   tap * c->kernel_width,
+                              .result_stride = c->result_stride,
+                              .channel_stride = c->channel_stride,
+                              .results = attn__least(c->results - panel * SIDE, SIDE),
+                              .taps = count * c->kernel_width,
+                              .channels = channels_of(k, block),
+                              .padded = k->depth,
+                              .flipped = c->flipped,
+                              .spread = k->spread_w ? k->spread_w + block * k->depth : NULL};
+    c->kernel->gather(&from, rows);
+    for (int64_t i = 0; i < count; i++)
+        cut_chunk(k, panel * k->chunks + block * c->kernel_height + first + i,
+                  rows + i * c->kernel_width * k->depth * SIDE);
+}
+
+static void cut_weights(attn__correlating *k, int64_t panel, float *rows)
+{
+    int64_t high = k->c->kernel_height;
+    for (int64_t block = 0; block < k->blocks; block++)
+        for (int64_t first = 0; first < high; first += k->gathered)
+            cut_chunks(k, panel, block, first, attn__least(high - first, k->gathered), rows);
 }
 
 enum { LOOKED_AT = 256 }; /* numbers at once */
@@ -114,8 +121,9 @@ static span span_of(const attn__correlating *k, int64_t strip)
     return (span){begin, attn__most(end, begin), x + begin};
 }
 
-/* All of one unit; borders are zeros. */
-static void cut_block(attn__correlating *k, const float *from, span s, int64_t block, int64_t at)
+/* All of one unit; borders are zeros.  Rows lie an image's plane apart and would push each other out of the first cache
+ * before they are cut: what is cut is their copy. */
+static void cut_block(attn__correlating *k, const float *from, span s, int64_t block, int64_t at, float *copy)
 {
     const attn__correlation *c = k->c;
     int8_t *to = k->digits + at * ATTN__DIGITS * k->plane;
@@ -123,8 +131,10 @@ static void cut_block(attn__correlating *k, const float *from, span s, int64_t b
                                     .ld = c->height * c->width,
                                     .k = channels_of(k, block),
                                     .n = s.end - s.begin,
-                                    .spread = k->spread_x ? k->spread_x + block * k->depth : NULL};
+                                    .spread = k->spread_x ? k->spread_x + block * k->depth : NULL,
+                                    .copy = copy};
     attn__digits_scale scale = c->kernel->scale_block(&columns);
+    columns = (attn__digits_columns){.x = copy, .ld = attn__round_up(columns.n, SIDE), .k = columns.k};
     for (int d = 0; d < ATTN__DIGITS; d++) {
         memset(to + d * k->plane, 0, (size_t)(s.begin * k->depth));
         memset(to + d * k->plane + s.end * k->depth, 0, (size_t)((k->places - s.end) * k->depth));
@@ -140,17 +150,45 @@ static void cut_block(attn__correlating *k, const float *from, span s, int64_t b
         atomic_store(&k->held, false);
 }
 
-void attn__correlating_cut_strip(void *work, int64_t index, int thread)
+static void cut_row(attn__correlating *k, int64_t strip, int64_t row, int64_t image, float *copy)
 {
-    attn__correlating *k = work;
     const attn__correlation *c = k->c;
-    int64_t row = index / k->strips % k->rows, image = k->image + index / k->strips / k->rows, y = row - c->top;
-    span s = span_of(k, index % k->strips);
-    (void)thread;
+    int64_t y = row - c->top, index = ((image - k->image) * k->rows + row) * k->strips + strip;
+    span s = span_of(k, strip);
     if (y < 0 || y >= c->height)
         s = (span){0, 0, 0};
     for (int64_t block = 0; block < k->blocks; block++)
         cut_block(
             k, c->from + ((image * c->channels + block * k->depth) * c->height + (s.end > 0 ? y : 0)) * c->width + s.x,
-            s, block, index * k->blocks + block);
+            s, block, index * k->blocks + block, copy);
+}
+
+/* Neighbouring rows, lines of which are fetched together. */
+static void cut_rows(attn__correlating *k, int64_t item, float *copy)
+{
+    int64_t groups = attn__pieces(k->rows, k->rows_each), group = item / k->strips % groups;
+    int64_t last = attn__least((group + 1) * k->rows_each, k->rows);
+    for (int64_t row = group * k->rows_each; row < last; row++)
+        cut_row(k, item % k->strips, row, k->image + item / k->strips / groups, copy);
+}
+
+static int64_t panels_of(const attn__correlating *k)
+{
+    return k->image == 0 ? k->panels : 0;
+}
+
+int64_t attn__correlating_items(const attn__correlating *k)
+{
+    return panels_of(k) + k->images * attn__pieces(k->rows, k->rows_each) * k->strips;
+}
+
+/* Weights with the first images. */
+void attn__correlating_cut(void *work, int64_t item, int thread)
+{
+    attn__correlating *k = work;
+    float *numbers = k->numbers + thread * k->each;
+    if (attn__is_of_first(&item, panels_of(k), attn__correlating_items(k)))
+        cut_weights(k, item, numbers);
+    else
+        cut_rows(k, item, numbers);
 }

@@ -2,9 +2,9 @@
  * The gradient of a convolution's weights in the matrix unit: dw[o][i][tap] = sum over places of dy[o][place]
  * x[i][place + tap], in squares of 16 channels of one by 16 of the other.
  *
- * The operand with fewer channels is the one that taps move: it is cut once for each column of the kernel, moved by
- * that much and without borders, so that rows of the kernel are whole rows of the image apart.  The other is cut as it
- * lies.  Places are taken in bands of rows, in which a channel has one unit. */
+ * The operand with fewer channels is the one that taps move: its digits are there once for each column of the kernel,
+ * moved by that much and without borders, so that rows of the kernel are whole rows of the image apart.  The other is cut
+ * as it lies.  Places are taken in bands of rows, in which a channel has one unit. */
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/conv_digits.h"
@@ -35,7 +35,8 @@ typedef struct work {
     int8_t *tiles, *lines;         /* [block of still][steps]; [column][channel of moved][digit][line] */
     float *row_unit, *column_unit; /* [column][channel of moved]; [channel of still] */
     bool *fine, *block_fine;       /* [column][channel of moved]; [block of still] */
-    float *numbers;                /* [thread][line] */
+    int64_t line_of_image;         /* bytes of a digit of a channel as it lies */
+    int8_t *digits;                /* [thread][digit][line_of_image] */
     float *sums;                   /* [block of still][tap][channel of moved][16] */
     atomic_bool held;
 } work;
@@ -65,48 +66,52 @@ static void cut_still(work *k, int64_t block)
 }
 
 /* The rows of a channel that a band meets, moved by a column of the kernel: zeros come in from the border. */
-static void move(const work *k, const float *x, int64_t column, float *to)
+static void move(const work *k, const int8_t *from, int64_t first, int64_t rows, int64_t column, int8_t *to)
 {
-    int64_t width = k->still.width, shift = column - k->left;
+    int64_t width = k->still.width, shift = column - k->left, all = k->rows + k->high - 1;
     int64_t begin = attn__least(attn__most(-shift, 0), width);
     int64_t end = attn__most(attn__least(k->moved.width - shift, width), begin);
-    for (int64_t i = 0; i < k->rows + k->high - 1; i++, to += width) {
-        int64_t y = k->row + i - k->top;
-        if (y < 0 || y >= k->moved.height || begin == end) {
-            memset(to, 0, (size_t)width * sizeof *to);
-            continue;
-        }
-        memset(to, 0, (size_t)begin * sizeof *to);
-        memcpy(to + begin, x + y * k->moved.width + begin + shift, (size_t)(end - begin) * sizeof *to);
-        memset(to + end, 0, (size_t)(width - end) * sizeof *to);
+    for (int d = 0; d < ATTN__DIGITS; d++, from += k->line_of_image, to += k->line) {
+        memset(to, 0, (size_t)(first * width));
+        memset(to + (first + rows) * width, 0, (size_t)((all - first - rows) * width));
+        k->kernel->move(&(attn__digits_rows){from + shift, k->moved.width, rows, begin, end}, width,
+                        to + first * width);
     }
 }
 
-static void cut_moved(work *k, int64_t block, float *numbers)
+/* A channel is cut once: it has one unit, whatever of it a column leaves out. */
+static void cut_moved(work *k, int64_t block, int8_t *digits)
 {
     const operand *o = &k->moved;
-    int64_t n = (k->rows + k->high - 1) * k->still.width, all = o->blocks * SIDE;
-    for (int64_t i = 0; i < k->wide * SIDE; i++) {
-        int64_t at = i / SIDE * all + block * SIDE + i % SIDE;
-        bool there = i % SIDE < channels_of(o, block);
-        int64_t channel = k->image * o->channels + block * SIDE + (there ? i % SIDE : 0);
-        move(k, o->x + channel * o->height * o->width, i / SIDE, numbers);
-        attn__digits_scale scale = there ? k->kernel->scale(numbers, NULL, n) : (attn__digits_scale){0};
-        k->kernel->cut_line(numbers, scale.cut, n, k->line, k->lines + at * ATTN__DIGITS * k->line);
-        k->row_unit[at] = scale.unit;
-        k->fine[at] = scale.fine;
+    int64_t all = o->blocks * SIDE, top = k->row - k->top, first = attn__most(-top, 0);
+    int64_t rows = attn__most(attn__least(o->height - top, k->rows + k->high - 1) - first, 0);
+    first = rows > 0 ? first : 0;
+    for (int64_t i = 0; i < SIDE; i++) {
+        bool there = rows > 0 && i < channels_of(o, block);
+        const float *x = o->x;
+        if (there)
+            x += ((k->image * o->channels + block * SIDE + i) * o->height + top + first) * o->width;
+        attn__digits_scale scale = there ? k->kernel->scale(x, NULL, rows * o->width) : (attn__digits_scale){0};
+        if (there)
+            k->kernel->cut_line(x, scale.cut, rows * o->width, k->line_of_image, digits);
+        for (int64_t column = 0; column < k->wide; column++) {
+            int64_t at = column * all + block * SIDE + i;
+            move(k, digits, first, there ? rows : 0, column, k->lines + at * ATTN__DIGITS * k->line);
+            k->row_unit[at] = scale.unit;
+            k->fine[at] = scale.fine;
+        }
         if (isnan(scale.unit))
             atomic_store(&k->held, false);
     }
 }
 
-static void cut_block(void *user, int64_t block, int thread)
+static void cut_block(void *user, int64_t item, int thread)
 {
     work *k = user;
-    if (block < k->moved.blocks)
-        cut_moved(k, block, k->numbers + thread * k->line);
+    if (attn__is_of_first(&item, k->moved.blocks, k->moved.blocks + k->still.blocks))
+        cut_moved(k, item, k->digits + thread * ATTN__DIGITS * k->line_of_image);
     else
-        cut_still(k, block - k->moved.blocks);
+        cut_still(k, item);
 }
 
 /* ------------------------------------------------------------------------------------------------- products */
@@ -254,6 +259,7 @@ static work plan(const attn__digits_kernel *kernel, const attn__conv_args *a)
     k.band = attn__least(attn__most(BAND / k.still.width, 1), k.still.height);
     k.steps = attn__pieces(k.band * k.still.width, DEPTH);
     k.line = (attn__pieces(k.steps * DEPTH + (k.high - 1) * k.still.width, DEPTH) | 1) * DEPTH;
+    k.line_of_image = attn__round_up((k.band + k.high - 1) * k.moved.width, DEPTH) + DEPTH;
     return k;
 }
 
@@ -274,7 +280,7 @@ static void sum_images(work *k, int threads)
         attn__parallel_range(threads, k->still.blocks, 1, put, k);
 }
 
-enum { LINES, TILES, ROW_UNITS, COLUMN_UNITS, NUMBERS, SUMS, FINE, BLOCK_FINE, ARRAYS };
+enum { LINES, TILES, ROW_UNITS, COLUMN_UNITS, DIGITS, SUMS, FINE, BLOCK_FINE, ARRAYS };
 
 static size_t sizes_of(const work *k, int threads, size_t size[ARRAYS])
 {
@@ -284,7 +290,7 @@ static size_t sizes_of(const work *k, int threads, size_t size[ARRAYS])
                              [TILES] = k->still.blocks * k->steps * STEP,
                              [ROW_UNITS] = k->wide * moved * number,
                              [COLUMN_UNITS] = still * number,
-                             [NUMBERS] = threads * k->line * number,
+                             [DIGITS] = threads * ATTN__DIGITS * k->line_of_image,
                              [SUMS] = k->high * k->wide * moved * still * number,
                              [FINE] = k->wide * moved,
                              [BLOCK_FINE] = k->still.blocks};
@@ -303,7 +309,7 @@ static void lay_out(work *k, char *data, const size_t size[ARRAYS])
     k->tiles = at[TILES];
     k->row_unit = at[ROW_UNITS];
     k->column_unit = at[COLUMN_UNITS];
-    k->numbers = at[NUMBERS];
+    k->digits = at[DIGITS];
     k->sums = at[SUMS];
     k->fine = at[FINE];
     k->block_fine = at[BLOCK_FINE];

@@ -114,16 +114,24 @@ typedef struct attn__digits_columns {
     const float *x;
     int64_t ld, k, n;    /* rows along k */
     const float *spread; /* [k]: of each row; NULL: 1 */
-    float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted */
+    float *copy;         /* [k][ATTN__DIGITS_COPIED]: of as many columns at most, spread; NULL: not wanted.  Of a block
+                          * [k][n, filled up with zeros to whole 16] */
 } attn__digits_columns;
 
-/* A kernel's weights for up to 16 results, as rows along k: `channels` of each tap, filled up with zeros to `padded`. */
+/* Some taps of a kernel, which are adjacent in w, for up to 16 results and some channels. */
 typedef struct attn__digits_taps {
     const float *w;
-    int64_t result_stride, channel_stride, tap_stride; /* in w */
+    int64_t result_stride, channel_stride; /* in w */
     int64_t results, taps, channels, padded;
+    bool flipped;        /* from the last tap to the first */
     const float *spread; /* [channels]; NULL: 1 */
 } attn__digits_taps;
+
+/* Bytes: rows of a digit, of which columns [begin, end) count. */
+typedef struct attn__digits_rows {
+    const int8_t *x;
+    int64_t ld, rows, begin, end;
+} attn__digits_rows;
 
 typedef struct attn__digits_kernel {
     /* What a thread does before its first product and after its last one; see parts.h. */
@@ -144,15 +152,19 @@ typedef struct attn__digits_kernel {
     void (*cut_columns)(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles);
     /* Transposes tiles: A's to B's, and the other way round. */
     void (*turn)(int8_t *tiles, int64_t count);
-    /* Of all of them together. */
+    /* Of all of them together, which are copied if so wanted. */
     attn__digits_scale (*scale_block)(const attn__digits_columns *from);
     /* Up to 16 columns become rows of k bytes, whole 32, filled up with zeros: `pitch` bytes from one to the next, and
      * `plane` to the next digit. */
     void (*cut_across)(const attn__digits_columns *from, float cut, int64_t pitch, int64_t plane, int8_t *out);
     /* n numbers become n bytes for each digit, whole 64, filled up with zeros. */
     void (*cut_line)(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
-    /* Weights as [taps][padded][16], and their scales. */
-    void (*gather)(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
+    /* Rows of `width` bytes one after the other, zeros where the columns do not count. */
+    void (*move)(const attn__digits_rows *from, int64_t width, int8_t *to);
+    /* Weights as [tap][channel, filled up with zeros to `padded`][16]. */
+    void (*gather)(const attn__digits_taps *from, float *to);
+    /* k rows of 16 numbers: the scale of each of the columns, and their tiles as cut_columns makes them. */
+    void (*cut_sixteen)(const float *rows, int64_t k, attn__digits_scale *scale, int8_t *tiles);
     /* to[r][c] = from[c][r], or to + from, for the first rows and columns of a square. */
     void (*put_turned)(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to, int64_t ld,
                        bool add);

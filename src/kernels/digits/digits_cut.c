@@ -131,38 +131,19 @@ void attn__digits_scale_columns(const attn__digits_columns *from, attn__digits_s
 
 /* -------------------------------------------------------------------------------------------------- digits */
 
-CUT_FN orders row_orders(void)
-{
-    static const _Alignas(64) uint8_t last[ROW] = {LANES(0), LANES(64), LANES(1), LANES(65)},
-                                      first[ROW] = {LANES(2), LANES(66), LANES(2), LANES(66)};
-    return (orders){_mm512_load_si512(last), _mm512_load_si512(first)};
-}
-
-CUT_FN void cut_step(const __m512 x[4], __m512 cut, const orders *o, int8_t *out)
-{
-    __m512i y[4];
-    VF_UNROLL
-    for (int i = 0; i < 4; i++)
-        y[i] = bytes_of(x[i], cut);
-    __m512i a = _mm512_permutex2var_epi8(y[0], o->last, y[1]), b = _mm512_permutex2var_epi8(y[2], o->last, y[3]);
-    __m512i c = _mm512_permutex2var_epi8(y[0], o->first, y[1]), d = _mm512_permutex2var_epi8(y[2], o->first, y[3]);
-    store_digits(out, _mm512_inserti64x4(c, _mm512_castsi512_si256(d), 1), _mm512_shuffle_i64x2(a, b, 0xee),
-                 _mm512_inserti64x4(a, _mm512_castsi512_si256(b), 1));
-}
-
-CUT_FN void cut_end(const float *x, const float *spread, __m512 cut, const orders *o, int64_t n, int8_t *row)
+CUT_FN void cut_end(const float *x, const float *spread, __m512 cut, __m512i order, int64_t n, int8_t *row)
 {
     __m512 v[4];
     for (int j = 0; j < 4; j++) {
         __mmask16 some = first_lanes(n - j * SIDE);
         v[j] = spread_by(_mm512_maskz_loadu_ps(some, x + j * SIDE), spread, j * SIDE, some);
     }
-    cut_step(v, cut, o, row);
+    cut_numbers(v, cut, order, TILE, row);
 }
 
 CUT_FN void cut_row(const float *x, const float *spread, float factor, int64_t n, int8_t *row)
 {
-    orders o = row_orders();
+    __m512i order = order_of_numbers();
     __m512 cut = _mm512_set1_ps(factor);
     int64_t i = 0;
     for (; i + DEPTH <= n; i += DEPTH, row += STEP) {
@@ -170,10 +151,10 @@ CUT_FN void cut_row(const float *x, const float *spread, float factor, int64_t n
         VF_UNROLL
         for (int j = 0; j < 4; j++)
             v[j] = spread_by(_mm512_loadu_ps(x + i + j * SIDE), spread, i + j * SIDE, 0xffff);
-        cut_step(v, cut, &o, row);
+        cut_numbers(v, cut, order, TILE, row);
     }
     if (i < n)
-        cut_end(x + i, spread ? spread + i : NULL, cut, &o, n - i, row);
+        cut_end(x + i, spread ? spread + i : NULL, cut, order, n - i, row);
 }
 
 void attn__digits_cut_row(const float *x, const float *spread, float cut, int64_t n, int8_t *row)
@@ -186,14 +167,13 @@ void attn__digits_cut_row(const float *x, const float *spread, float cut, int64_
 
 void attn__digits_cut_columns(const attn__digits_columns *from, const attn__digits_scale *scale, int8_t *tiles)
 {
-    orders o = column_orders();
     __mmask16 some = first_lanes(from->n);
     float _Alignas(64) cut[SIDE] = {0};
     for (int64_t i = 0; i < from->n && i < SIDE; i++)
         cut[i] = scale[i].cut;
     __m512 factor = _mm512_load_ps(cut);
     for (int64_t k = 0; k < from->k; k += DEPTH, tiles += STEP)
-        cut_tiles(from, k, some, factor, &o, tiles);
+        cut_tiles(from, k, some, factor, tiles);
 }
 
 void attn__digits_turn(int8_t *tiles, int64_t count)

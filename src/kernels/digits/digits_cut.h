@@ -20,7 +20,9 @@ void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, flo
 attn__digits_scale attn__digits_scale_block(const attn__digits_columns *from);
 void attn__digits_cut_across(const attn__digits_columns *from, float cut, int64_t pitch, int64_t plane, int8_t *out);
 void attn__digits_cut_line(const float *x, float cut, int64_t n, int64_t plane, int8_t *out);
-void attn__digits_gather(const attn__digits_taps *from, float *to, attn__digits_scale *scale);
+void attn__digits_move(const attn__digits_rows *from, int64_t width, int8_t *to);
+void attn__digits_gather(const attn__digits_taps *from, float *to);
+void attn__digits_cut_sixteen(const float *rows, int64_t k, attn__digits_scale *scale, int8_t *tiles);
 void attn__digits_put_turned(const float *const from[ATTN__DIGITS_SIDE], int64_t rows, int64_t columns, float *to,
                              int64_t ld, bool add);
 

@@ -114,56 +114,81 @@ CUT_FN __m512i bytes_of(__m512 x, __m512 cut)
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, cut)), _mm512_set1_epi32(0x808080));
 }
 
-CUT_FN void store_digits(int8_t *out, __m512i d0, __m512i d1, __m512i d2)
+/* Of lane i of four vectors, their bytes together in lane i: d[0] the third bytes, d[2] the first, as signed numbers. */
+CUT_FN void digits_of(const __m512i y[ROWS], __m512i d[ATTN__DIGITS])
 {
-    __m512i zero = _mm512_set1_epi8((char)0x80);
-    _mm512_storeu_si512(out, _mm512_xor_si512(d0, zero));
-    _mm512_storeu_si512(out + TILE, _mm512_xor_si512(d1, zero));
-    _mm512_storeu_si512(out + 2 * TILE, _mm512_xor_si512(d2, zero));
-}
-
-/* Which bytes of two vectors permutations take: d2 and d1 of either's lanes; d0, twice. */
-typedef struct orders {
-    __m512i last, first;
-} orders;
-
-#define FOUR(at, each)  (at), (at) + (each), (at) + 2 * (each), (at) + 3 * (each)
-#define LANES(at)       FOUR(at, 4), FOUR((at) + 16, 4), FOUR((at) + 32, 4), FOUR((at) + 48, 4)
-#define PAIRS(at, next) (at), (at) + 64, (at) + (next), (at) + 64 + (next)
-#define EIGHT(at, next) PAIRS(at, next), PAIRS((at) + 4, next), PAIRS((at) + 8, next), PAIRS((at) + 12, next)
-
-/* Of two rows, in each lane. */
-CUT_FN orders column_orders(void)
-{
-    static const _Alignas(64) uint8_t last[ROW] = {EIGHT(0, 1), EIGHT(16, 1), EIGHT(32, 1), EIGHT(48, 1)},
-                                      first[ROW] = {EIGHT(2, 0), EIGHT(18, 0), EIGHT(34, 0), EIGHT(50, 0)};
-    return (orders){_mm512_load_si512(last), _mm512_load_si512(first)};
+    const __mmask64 odd = 0xaaaaaaaaaaaaaaaau;
+    const __mmask32 high = 0xaaaaaaaau;
+    const __m512i zero = _mm512_set1_epi8((char)0x80);
+    enum { XOR_OF_THREE = 0x96 };
+    __m512i ends_a = _mm512_mask_blend_epi8(odd, y[0], _mm512_slli_epi32(y[1], 8));
+    __m512i ends_b = _mm512_mask_blend_epi8(odd, y[2], _mm512_slli_epi32(y[3], 8));
+    __m512i middle_a = _mm512_mask_blend_epi8(odd, _mm512_srli_epi32(y[0], 8), y[1]);
+    __m512i middle_b = _mm512_mask_blend_epi8(odd, _mm512_srli_epi32(y[2], 8), y[3]);
+    d[0] = _mm512_xor_si512(_mm512_mask_blend_epi16(high, _mm512_srli_epi32(ends_a, 16), ends_b), zero);
+    d[1] = _mm512_ternarylogic_epi32(middle_a, _mm512_slli_epi32(middle_b, 16), zero, XOR_OF_THREE);
+    d[2] = _mm512_xor_si512(_mm512_mask_blend_epi16(high, ends_a, _mm512_slli_epi32(ends_b, 16)), zero);
 }
 
 /* Four rows of 16 columns. */
-CUT_FN void cut_rows(const __m512 x[ROWS], __m512 cut, const orders *o, int8_t *out)
+CUT_FN void cut_rows(const __m512 x[ROWS], __m512 cut, int8_t *out)
 {
-    const __mmask32 high = 0xaaaaaaaau;
-    __m512i y[ROWS];
+    __m512i y[ROWS], d[ATTN__DIGITS];
     VF_UNROLL
     for (int i = 0; i < ROWS; i++)
         y[i] = bytes_of(x[i], cut);
-    __m512i a = _mm512_permutex2var_epi8(y[0], o->last, y[1]), b = _mm512_permutex2var_epi8(y[2], o->last, y[3]);
-    __m512i c = _mm512_permutex2var_epi8(y[0], o->first, y[1]), d = _mm512_permutex2var_epi8(y[2], o->first, y[3]);
-    store_digits(out, _mm512_mask_blend_epi16(high, c, d), _mm512_mask_blend_epi16(high, _mm512_srli_epi32(a, 16), b),
-                 _mm512_mask_blend_epi16(high, a, _mm512_slli_epi32(b, 16)));
+    digits_of(y, d);
+    VF_UNROLL
+    for (int i = 0; i < ATTN__DIGITS; i++)
+        _mm512_storeu_si512(out + i * TILE, d[i]);
+}
+
+#define FOUR(at)  (at), (at) + 4, (at) + 8, (at) + 12
+#define LANES(at) FOUR(at), FOUR((at) + 16), FOUR((at) + 32), FOUR((at) + 48)
+
+/* Which bytes make 64 numbers, four vectors, follow each other. */
+CUT_FN __m512i order_of_numbers(void)
+{
+    static const _Alignas(64) uint8_t order[ROW] = {LANES(0), LANES(1), LANES(2), LANES(3)};
+    return _mm512_load_si512(order);
+}
+
+CUT_FN void cut_numbers(const __m512 x[ROWS], __m512 cut, __m512i order, int64_t plane, int8_t *out)
+{
+    __m512i y[ROWS], d[ATTN__DIGITS];
+    VF_UNROLL
+    for (int i = 0; i < ROWS; i++)
+        y[i] = bytes_of(x[i], cut);
+    digits_of(y, d);
+    VF_UNROLL
+    for (int i = 0; i < ATTN__DIGITS; i++)
+        _mm512_storeu_si512(out + i * plane, _mm512_permutexvar_epi8(order, d[i]));
+}
+
+CUT_FN void cut_whole_tiles(const float *x, int64_t ld, __mmask16 some, __m512 cut, int8_t *tiles)
+{
+    for (int64_t r = 0; r < SIDE; r++, x += ROWS * ld) {
+        __m512 v[ROWS];
+        VF_UNROLL
+        for (int j = 0; j < ROWS; j++)
+            v[j] = _mm512_maskz_loadu_ps(some, x + j * ld);
+        cut_rows(v, cut, tiles + r * ROW);
+    }
 }
 
 /* Rows [k, k + 64) of up to 16 columns to a tile of B for each digit. */
-CUT_FN void cut_tiles(const attn__digits_columns *from, int64_t k, __mmask16 some, __m512 cut, const orders *o,
-                      int8_t *tiles)
+CUT_FN void cut_tiles(const attn__digits_columns *from, int64_t k, __mmask16 some, __m512 cut, int8_t *tiles)
 {
+    if (k + DEPTH <= from->k && !from->spread) {
+        cut_whole_tiles(from->x + k * from->ld, from->ld, some, cut, tiles);
+        return;
+    }
     for (int64_t r = 0; r < SIDE; r++) {
-        __m512 x[ROWS];
+        __m512 v[ROWS];
         VF_UNROLL
         for (int j = 0; j < ROWS; j++)
-            x[j] = row_of(from, k + r * ROWS + j, 0, some);
-        cut_rows(x, cut, o, tiles + r * ROW);
+            v[j] = row_of(from, k + r * ROWS + j, 0, some);
+        cut_rows(v, cut, tiles + r * ROW);
     }
 }
 
