@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+#include "base/context.h"
 #include "base/parallel.h"
 #include "base/ranks.h"
-#include "tensor/image.h"
+#include "kernels/stacks/stacks.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -15,14 +16,14 @@ typedef struct norm_detail {
     double whole; /* elements of a channel that the statistics are of */
 } norm_detail;
 
-static void run_channels(attn_tape *tape, void (*loop)(void *, int64_t, int64_t), attn__image_args *args)
+static void run_channels(attn_tape *tape, attn__stacks_run *loop, attn__stacks_args *args)
 {
     attn__parallel_range(tape->context->threads, args->channels, 1, loop, args);
 }
 
-static attn__image_args sizes_of(const attn_tensor *x)
+static attn__stacks_args sizes_of(const attn_tensor *x)
 {
-    attn__image_args args = {.batch = x->shape[0], .channels = x->shape[1], .plane = 1};
+    attn__stacks_args args = {.batch = x->shape[0], .channels = x->shape[1], .plane = 1};
     for (int i = 2; i < x->rank; i++)
         args.plane *= x->shape[i];
     return args;
@@ -51,42 +52,42 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
 {
     attn__target dx = attn__grad_target(tape, node->x[X]), dg = attn__grad_target(tape, node->x[GAIN]),
                  db = attn__grad_target(tape, node->x[BIAS]);
-    attn__image_args args = sizes_of(node->y);
-    args.x = node->y->grad->data;
-    args.x2 = node->saved[SAVED_X].data;
+    attn__stacks_args args = sizes_of(node->y);
+    args.dy = node->y->grad->data;
+    args.x = node->saved[SAVED_X].data;
     args.gain = node->saved[SAVED_GAIN].data;
     args.mean = node->saved[SAVED_MEAN].data;
     args.inverse = node->saved[SAVED_INVERSE].data;
     const norm_detail *detail = node->detail;
-    args.train = detail->train;
+    args.moving = detail->train;
     args.whole = detail->whole;
     args.y = dx.data, args.add = dx.add;
-    args.y2 = dg.data, args.add2 = dg.add;
-    args.y3 = db.data, args.add3 = db.add;
-    const attn__image_loops *loops = attn__image_loops_for(node->y->dtype == ATTN_F64);
+    args.dgain = dg.data, args.add_gain = dg.add;
+    args.dbias = db.data, args.add_bias = db.add;
+    const attn__stacks_kernel *kernel = attn__stacks_for(node->y->dtype == ATTN_F64, tape->context->isa);
     attn__hold sums = attn__scratch(tape, (size_t)args.channels * 2 * sizeof(double));
     args.sums = sums.data;
     if (args.sums)
-        run_channels(tape, loops->normalise_sums, &args);
+        run_channels(tape, kernel->slopes, &args);
     if (args.sums && is_divided(tape) &&
         attn__ranks_sum(tape->context, args.sums, 2 * args.channels, ATTN__SUM_F64) != ATTN_OK)
         args.sums = NULL;
     if (!args.sums)
         tape->failed = true;
     else if (args.y)
-        run_channels(tape, loops->normalise_backward, &args);
+        run_channels(tape, kernel->backward, &args);
     attn__scratch_release(sums);
 }
 
 /* Makes mean and variance of this share those of the whole batch: sums of x and of x squared add up, in double. */
-static bool join_statistics(attn_tape *tape, attn__image_args *args, attn_dtype dtype)
+static bool join_statistics(attn_tape *tape, attn__stacks_args *args, attn_dtype dtype)
 {
     int64_t n = args->channels;
     double here = tape->share.count > 0 ? (double)(args->batch * args->plane) : 0;
     attn__hold memory = attn__scratch(tape, (size_t)(2 * n + 1) * sizeof(double));
     double *sums = memory.data;
     for (int64_t c = 0; sums && c < n; c++) {
-        double mean = get(args->y, dtype, c), variance = get(args->y2, dtype, c);
+        double mean = get(args->mean, dtype, c), variance = get(args->inverse, dtype, c);
         sums[2 * c] = here * mean;
         sums[2 * c + 1] = here * (variance + mean * mean);
     }
@@ -96,33 +97,31 @@ static bool join_statistics(attn_tape *tape, attn__image_args *args, attn_dtype 
     args->whole = done && sums[2 * n] > 0 ? sums[2 * n] : 1;
     for (int64_t c = 0; done && c < n; c++) {
         double mean = sums[2 * c] / args->whole, variance = sums[2 * c + 1] / args->whole - mean * mean;
-        put(args->y, dtype, c, mean);
-        put(args->y2, dtype, c, variance > 0 ? variance : 0);
+        put(args->mean, dtype, c, mean);
+        put(args->inverse, dtype, c, variance > 0 ? variance : 0);
     }
     attn__scratch_release(memory);
     return done;
 }
 
 /* Moves the running statistics towards the batch's; then variance becomes 1 / sqrt(variance + eps). */
-static void settle_statistics(attn_tape *tape, const attn__image_args *args, attn_dtype dtype, void *mean,
-                              void *inverse, attn_tensor *running_mean, attn_tensor *running_var, double momentum)
+static void settle_statistics(attn_tape *tape, const attn__stacks_args *args, attn_dtype dtype, double eps,
+                              attn_tensor *running_mean, attn_tensor *running_var, double momentum)
 {
     double n = args->whole;
     for (int64_t c = 0; c < args->channels; c++) {
         if (tape->options.train) {
-            double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
+            double unbiased = get(args->inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
             double m = get(running_mean->data, dtype, c), v = get(running_var->data, dtype, c);
-            if (tape->again) { /* they moved when this pass was run first */
-                put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + args->eps));
-                continue;
+            if (!tape->again) { /* else they moved when this pass was run first */
+                put(running_mean->data, dtype, c, m + momentum * (get(args->mean, dtype, c) - m));
+                put(running_var->data, dtype, c, v + momentum * (unbiased - v));
             }
-            put(running_mean->data, dtype, c, m + momentum * (get(mean, dtype, c) - m));
-            put(running_var->data, dtype, c, v + momentum * (unbiased - v));
         } else {
-            put(mean, dtype, c, get(running_mean->data, dtype, c));
-            put(inverse, dtype, c, get(running_var->data, dtype, c));
+            put(args->mean, dtype, c, get(running_mean->data, dtype, c));
+            put(args->inverse, dtype, c, get(running_var->data, dtype, c));
         }
-        put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + args->eps));
+        put(args->inverse, dtype, c, 1 / sqrt(get(args->inverse, dtype, c) + eps));
     }
 }
 
@@ -149,24 +148,22 @@ attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, at
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, batch_norm_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(norm_detail)))
         return NULL;
-    const attn__image_loops *loops = attn__image_loops_for(x->dtype == ATTN_F64);
+    const attn__stacks_kernel *kernel = attn__stacks_for(x->dtype == ATTN_F64, tape->context->isa);
     size_t bytes = (size_t)x->shape[1] * attn_dtype_size(x->dtype);
     attn__hold mean = attn__scratch(tape, bytes), inverse = attn__scratch(tape, bytes);
     bool done = mean.data && inverse.data;
     double whole = 0;
     if (done) {
-        attn__image_args args = sizes_of(x);
-        args.eps = eps;
-        args.x = x->data, args.y = mean.data, args.y2 = inverse.data;
+        attn__stacks_args args = sizes_of(x);
+        args.x = x->data, args.y = y->data, args.gain = g->data, args.bias = b->data;
+        args.mean = mean.data, args.inverse = inverse.data;
         args.whole = (double)(args.batch * args.plane);
         if (tape->options.train)
-            run_channels(tape, loops->statistics, &args);
+            run_channels(tape, kernel->statistics, &args);
         done = !is_divided(tape) || join_statistics(tape, &args, x->dtype);
         whole = args.whole;
-        settle_statistics(tape, &args, x->dtype, mean.data, inverse.data, running_mean, running_var, momentum);
-        args.y = y->data, args.gain = g->data, args.bias = b->data;
-        args.mean = mean.data, args.inverse = inverse.data;
-        run_channels(tape, loops->normalise, &args);
+        settle_statistics(tape, &args, x->dtype, eps, running_mean, running_var, momentum);
+        run_channels(tape, kernel->normalise, &args);
     }
     if (done && node) {
         *(norm_detail *)node->detail = (norm_detail){tape->options.train, whole};
