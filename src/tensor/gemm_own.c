@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The engine's own product in single precision, made of register tiles: B is packed strip by strip into aligned rows of
- * vectors, a transposed A piece by piece, and C is summed in a block that stays in the cache, or where it belongs.  A
- * block of C is one item for a thread or, of few blocks and a long k, what a part of k gives.  Elements are summed
- * along k in parts of one depth, each added to the sum of those before, so that bits depend neither on the items nor on
- * the threads.
+ * vectors, and C is summed in a block that stays in the cache, or where it belongs.  A block of C is one item for a
+ * thread or, of few blocks and a long k, what a part of k gives.  Elements are summed along k in parts of one depth,
+ * each added to the sum of those before, so that bits depend neither on the items nor on the threads.
  *
  * Where B lies across the vectors, the product of the transposes may have less to turn: C^T = op(B)^T op(A)^T. */
 #include "base/integers.h"
@@ -15,24 +14,25 @@
 
 #include <string.h>
 
-/* Columns of a strip are whole vectors of every register tile; ROWS of A are packed at once, BLOCK numbers of C. */
-enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, ROWS = 96, BLOCK = 18432, TALLEST = 256 };
-enum { A_SIZE = DEPTH * ROWS, B_SIZE = DEPTH * COLUMNS, SCRATCH = A_SIZE + B_SIZE + BLOCK };
+/* Columns of a strip are whole vectors of every register tile; C's block has BLOCK numbers or, where its sums are made in
+ * place, TALLEST rows. */
+enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, BLOCK = 18432, TALLEST = 256 };
+enum { B_SIZE = DEPTH * COLUMNS, SCRATCH = B_SIZE + BLOCK };
 
 typedef struct own_product {
     attn__gemm_args g; /* of the transposes where C is turned */
     bool turned;
     const attn__tile_kernel *tile;
     const attn__rows_table *rows;
-    float *scratch; /* for each thread: A, B, C */
+    float *scratch; /* for each thread: B, C */
     int64_t height, width, row_blocks, blocks;
     float *parts; /* [part of k][m][n] where each is an item of one block; else NULL */
 } own_product;
 
-/* A block of C: rows from m0 on, columns from n0 on, where its operands are packed and its sums made. */
+/* A block of C: rows from m0 on, columns from n0 on, where B is packed and its sums are made. */
 typedef struct block {
     int64_t m0, m, n0, n;
-    float *a, *b, *c;
+    float *b, *c;
     int64_t ldc;
 } block;
 
@@ -69,25 +69,24 @@ static void pack_b(const own_product *p, const block *t, int64_t strip, int64_t 
         memset(to + i * STRIP + n, 0, (size_t)(width - n) * sizeof *to);
 }
 
-/* Rows of the block from `row` on by all of its columns. */
-static void multiply(const own_product *p, const block *t, int64_t row, int64_t k, int64_t depth, bool accumulate)
+/* A is read where it lies, transposed or not: packing it first only ever took longer. */
+static void multiply(const own_product *p, const block *t, int64_t k, int64_t depth, bool accumulate)
 {
     const attn__gemm_args *g = &p->g;
-    int64_t m = attn__least(t->m - row, ROWS);
-    const float *a = (const float *)g->a + (g->transpose_a ? k * g->lda + t->m0 + row : (t->m0 + row) * g->lda + k);
-    attn__tile_args args = {.m = m, .k = depth, .a = a, .am = g->lda, .ak = 1, .ldc = t->ldc, .accumulate = accumulate};
-    if (g->transpose_a) { /* rows of A lie so far apart that they push each other out of the first cache */
-        copy(p, a, g->lda, false, depth, m, t->a, ROWS, false);
-        args.a = t->a;
-        args.am = 1;
-        args.ak = ROWS;
-    }
+    bool turned = g->transpose_a;
+    attn__tile_args args = {.m = t->m,
+                            .k = depth,
+                            .a = (const float *)g->a + (turned ? k * g->lda + t->m0 : t->m0 * g->lda + k),
+                            .am = turned ? 1 : g->lda,
+                            .ak = turned ? g->lda : 1,
+                            .ldc = t->ldc,
+                            .accumulate = accumulate};
     for (int64_t strip = 0, n; strip < t->n; strip += STRIP) {
         n = attn__least(t->n - strip, STRIP);
         args.n = attn__round_up(n, p->tile->lanes);
         args.b = is_packed(p, n) ? (const float *)g->b + k * g->ldb + t->n0 + strip : t->b + strip * DEPTH;
         args.ldb = is_packed(p, n) ? g->ldb : STRIP;
-        args.c = t->c + row * t->ldc + strip;
+        args.c = t->c + strip;
         p->tile->run(&args);
     }
 }
@@ -101,8 +100,7 @@ static void add_part(const own_product *p, const block *t, int64_t k, bool accum
         if (!is_packed(p, n))
             pack_b(p, t, strip, n, k, depth);
     }
-    for (int64_t row = 0; row < t->m; row += ROWS)
-        multiply(p, t, row, k, depth, accumulate);
+    multiply(p, t, k, depth, accumulate);
 }
 
 /* Whether sums are made where they belong: whole vectors, and nothing there that they are added to. */
@@ -127,8 +125,7 @@ static block block_of(const own_product *p, int64_t index, int thread)
     block t = {.m0 = index % p->row_blocks * p->height, .n0 = index / p->row_blocks * p->width};
     t.m = attn__least(p->g.m - t.m0, p->height);
     t.n = attn__least(p->g.n - t.n0, p->width);
-    t.a = p->scratch + (int64_t)thread * SCRATCH;
-    t.b = t.a + A_SIZE;
+    t.b = p->scratch + (int64_t)thread * SCRATCH;
     t.c = is_in_place(p, t.n) ? place_of(p, &t) : t.b + B_SIZE;
     t.ldc = is_in_place(p, t.n) ? p->g.ldc : attn__round_up(t.n, p->tile->lanes);
     return t;
@@ -225,9 +222,17 @@ static void run_parts(own_product *p, int threads, int64_t parts)
     attn__parallel_range(threads, p->g.m, GRAIN, add_parts, p);
 }
 
+/* A part that takes some two microseconds is worth waking a thread for. */
+static int threads_for(const attn_context *context, const attn__gemm_args *g)
+{
+    const double worth = 1 << 18;
+    double parts = (double)g->m * (double)g->n * (double)g->k / worth;
+    return parts < context->threads ? (int)attn__most((int64_t)parts, 1) : context->threads;
+}
+
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args)
 {
-    int threads = tape->context->threads;
+    int threads = threads_for(tape->context, args);
     own_product p = {.g = *args,
                      .tile = attn__tile_for(tape->context->isa),
                      .rows = attn__rows_for(false, tape->context->isa),
