@@ -277,8 +277,8 @@ typedef struct attn_conv {
     int64_t groups;                /* 0 means 1 */
     attn_activation activation;    /* of the result */
 } attn_conv;
-/* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch).  ATTN_ARGUMENT: there is
- * no such activation. */
+/* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch).  ATTN_ARGUMENT: there
+ * is no such activation. */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
 /* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding, at most

@@ -144,8 +144,8 @@ static bool is_odd(const worker *w)
     return odd;
 }
 
-/* An item's group of panels, and its place among the bands.  Neighbouring items, which one thread has, share what has more
- * digits, weights or images. */
+/* An item's group of panels, and its place among the bands.  Neighbouring items, which one thread has, share what has
+ * more digits, weights or images. */
 static int64_t group_of(const attn__correlating *k, int64_t item, int64_t *place)
 {
     int64_t places = k->images * k->bands * k->strips;
@@ -182,9 +182,9 @@ static void correlate(void *user, int64_t item, int thread)
 
 /* ---------------------------------------------------------------------------------------------------- whole */
 
-/* A chunk's weights, three rows of digits, are at most some 18 KB for 16 results, so that they stay in the first cache with what
- * some squares meet of the image; of kernels wider than 6 places more.  As many chunks' numbers are gathered at once as
- * stay in the second cache. */
+/* A chunk's weights, three rows of digits, are at most some 18 KB for 16 results, so that they stay in the first cache
+ * with what some squares meet of the image; of kernels wider than 6 places more.  As many chunks' numbers are gathered
+ * at once as stay in the second cache. */
 static attn__correlating plan(const attn__correlation *c)
 {
     enum { CHUNK = 384, HALF = DEPTH / 2, ITEMS = 4, GATHERED = 256 << 10 };

@@ -3,8 +3,8 @@
  * x[i][place + tap], in squares of 16 channels of one by 16 of the other.
  *
  * The operand with fewer channels is the one that taps move: its digits are there once for each column of the kernel,
- * moved by that much and without borders, so that rows of the kernel are whole rows of the image apart.  The other is cut
- * as it lies.  Places are taken in bands of rows, in which a channel has one unit. */
+ * moved by that much and without borders, so that rows of the kernel are whole rows of the image apart.  The other is
+ * cut as it lies.  Places are taken in bands of rows, in which a channel has one unit. */
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/conv_digits.h"

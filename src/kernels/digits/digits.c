@@ -28,9 +28,9 @@ enum { ROW = 64, NOT_FINITE = 0x99 /* what vfpclassps finds: NaN, both infinitie
 /* Tiles 0 to 3 hold sums, 4 and 5 digits of A, 6 and 7 of B. */
 #include "kernels/unit.h"
 
-/* Two rows of the square before.  Sums of a chunk of 384 are below 2^24, exact in f32, but for those of weight 2^-16 of a
- * fine square, which are below 2^25 and rounded once, as longer ones of convolutions are; with their last weight 0 rows get the bits of six products, whose last two sums are
- * rounded together. */
+/* Two rows of the square before.  Sums of a chunk of 384 are below 2^24, exact in f32, but for those of weight 2^-16 of
+ * a fine square, which are below 2^25 and rounded once, as longer ones of convolutions are; with their last weight 0
+ * rows get the bits of six products, whose last two sums are rounded together. */
 DIGITS_FN void sum_rows(attn__digits_rest *t)
 {
     enum { ROWS = 2 };
