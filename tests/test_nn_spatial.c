@@ -308,6 +308,9 @@ static void bad_sizes_are_errors(void **state)
     attn_nn_conv conv;
     attn_nn_conv_init(&conv, &f->builder, &(attn_nn_conv_options){.spatial = 2, .in = 3, .out = 4, .groups = 2});
     expect_error(f, ATTN_ARGUMENT, "2 groups do not divide 3 and 4");
+    attn_nn_conv_init(&conv, &f->builder,
+                      &(attn_nn_conv_options){.spatial = 2, .in = 3, .out = 4, .activation = (attn_activation)99});
+    expect_error(f, ATTN_ARGUMENT, "convolution: there is no activation 99");
     attn_nn_generalized general;
     attn_nn_generalized_init(&general, &f->builder,
                              &(attn_nn_generalized_options){.dim = 8, .heads = 2, .position_dim = 6});

@@ -36,7 +36,7 @@ typedef struct attn_nn_conv {
     attn_tensor *weight, *bias;
     attn_conv geometry;
 } attn_nn_conv;
-/* ATTN_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels. */
+/* ATTN_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels, no such activation. */
 ATTN_API void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
 /* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - kernel) / stride + 1 */
 ATTN_API attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);

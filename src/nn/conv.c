@@ -25,6 +25,11 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
                    builder->prefix, (long long)groups, (long long)o->in, (long long)o->out);
         return false;
     }
+    if (o->activation < ATTN_IDENTITY || o->activation > ATTN_SIGMOID) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "%sconvolution: there is no activation %d", builder->prefix,
+                   (int)o->activation);
+        return false;
+    }
     return true;
 }
 
