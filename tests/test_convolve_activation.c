@@ -7,56 +7,100 @@
 
 #include <string.h>
 
-/* A convolution of 64 channels, with its activation or before it, and its gradients. */
-static void convolve_and_back(attn_context *context, attn_activation activation, bool together, int64_t side,
-                              attn_tensor *const in[3], float *y)
+enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* a side; bytes of a tensor */
+
+static size_t bytes_of(const attn_tensor *x)
+{
+    return (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x));
+}
+
+/* A convolution with its activation, or before it, and its gradients.  Returns the bytes of the result, y. */
+static size_t convolve_and_back(attn_context *context, attn_conv conv, bool together, attn_tensor *const in[3], void *y)
 {
     attn_tape *tape;
+    attn_activation activation = conv.activation;
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    attn_conv conv = {.spatial = 2, .padding = {1, 1}, .activation = together ? activation : ATTN_IDENTITY};
+    conv.activation = together ? activation : ATTN_IDENTITY;
     attn_tensor *result = attn_convolve(tape, in[0], in[1], in[2], &conv);
     if (!together)
         result = attn_activate(tape, result, activation);
     assert_non_null(result);
-    memcpy(y, attn_tensor_data(result), (size_t)(64 * side * side) * sizeof *y);
+    size_t bytes = bytes_of(result);
+    assert_true(bytes <= LARGEST);
+    memcpy(y, attn_tensor_data(result), bytes);
     result = attn_reshape(tape, attn_mul(tape, result, result), 1, (int64_t[]){-1});
     for (int i = 0; i < 3; i++)
         attn_tensor_clear_grad(in[i]);
     assert_int_equal(attn_backward(tape, attn_mean(tape, result, 0)), ATTN_OK);
     attn_tape_destroy(tape);
+    return bytes;
+}
+
+/* shape: of x, of w and of the bias, which has one axis. */
+static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn_conv *conv, const int64_t shape[3][5])
+{
+    static char y[2][LARGEST], gradients[3][LARGEST];
+    attn__rng rng = {.seed = 3};
+    attn_tensor *in[3];
+    for (int j = 0; j < 3; j++) {
+        assert_int_equal(attn_tensor_create(&in[j], context, dtype, j < 2 ? 2 + conv->spatial : 1, shape[j]), ATTN_OK);
+        assert_true(bytes_of(in[j]) <= LARGEST);
+        attn_tensor_set_needs_grad(in[j], true);
+        for (int64_t n = 0; n < attn_tensor_size(in[j]); n++) {
+            double x = attn__rng_normal(&rng);
+            if (dtype == ATTN_F64)
+                ((double *)attn_tensor_data(in[j]))[n] = x;
+            else
+                ((float *)attn_tensor_data(in[j]))[n] = (float)x;
+        }
+    }
+    size_t bytes = convolve_and_back(context, *conv, false, in, y[0]);
+    for (int j = 0; j < 3; j++)
+        memcpy(gradients[j], attn_tensor_data(attn_tensor_grad(in[j])), bytes_of(in[j]));
+    assert_int_equal(convolve_and_back(context, *conv, true, in, y[1]), bytes);
+    assert_memory_equal(y[0], y[1], bytes);
+    for (int j = 0; j < 3; j++) {
+        assert_memory_equal(gradients[j], attn_tensor_data(attn_tensor_grad(in[j])), bytes_of(in[j]));
+        attn_tensor_destroy(in[j]);
+    }
 }
 
 /* In the unit and, of few places, elsewhere. */
 static void activations_are_those_of_a_pass(void **state)
 {
     (void)state;
-    enum { MOST = 32, RESULTS = 64 * MOST * MOST };
-    const attn_activation kinds[] = {ATTN_RELU, ATTN_LEAKY_RELU, ATTN_GELU_ERF, ATTN_SIGMOID};
-    static float y[2][RESULTS], gradients[3][RESULTS];
     attn_context *context;
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
-    attn__rng rng = {.seed = 3};
-    for (int i = 0; i < 8; i++) {
-        int64_t side = i % 2 ? MOST : 3;
-        const int64_t shape[3][4] = {{1, 64, side, side}, {64, 64, 3, 3}, {64}};
-        attn_tensor *in[3];
-        for (int j = 0; j < 3; j++) {
-            assert_int_equal(attn_tensor_create(&in[j], context, ATTN_F32, j < 2 ? 4 : 1, shape[j]), ATTN_OK);
-            attn_tensor_set_needs_grad(in[j], true);
-            for (int64_t n = 0; n < attn_tensor_size(in[j]); n++)
-                ((float *)attn_tensor_data(in[j]))[n] = (float)attn__rng_normal(&rng);
+    for (int kind = ATTN_RELU; kind <= ATTN_SIGMOID; kind++) {
+        for (int64_t side = 3; side <= MOST; side += MOST - 3) {
+            attn_conv conv = {.spatial = 2, .padding = {1, 1}, .activation = (attn_activation)kind};
+            assert_same_bits(context, ATTN_F32, &conv,
+                             (const int64_t[3][5]){{1, 64, side, side}, {64, 64, 3, 3}, {64}});
         }
-        convolve_and_back(context, kinds[i / 2], false, side, in, y[0]);
-        for (int j = 0; j < 3; j++)
-            memcpy(gradients[j], attn_tensor_data(attn_tensor_grad(in[j])),
-                   (size_t)attn_tensor_size(in[j]) * sizeof(float));
-        convolve_and_back(context, kinds[i / 2], true, side, in, y[1]);
-        assert_memory_equal(y[0], y[1], (size_t)(64 * side * side) * sizeof(float));
-        for (int j = 0; j < 3; j++) {
-            assert_memory_equal(gradients[j], attn_tensor_data(attn_tensor_grad(in[j])),
-                                (size_t)attn_tensor_size(in[j]) * sizeof(float));
-            attn_tensor_destroy(in[j]);
+    }
+    attn_context_destroy(context);
+}
+
+static void so_are_those_of_other_convolutions(void **state)
+{
+    (void)state;
+    const struct {
+        attn_conv conv;
+        int64_t shape[3][5];
+    } cases[] = {
+        {{.spatial = 1, .stride = {2}, .padding = {2}}, {{2, 3, 33}, {5, 3, 4}, {5}}},
+        {{.spatial = 2, .stride = {1, 2}, .padding = {0, 1}, .groups = 3}, {{2, 6, 9, 8}, {9, 2, 3, 2}, {9}}},
+        {{.spatial = 3, .padding = {1, 0, 1}}, {{1, 17, 3, 5, 4}, {16, 17, 3, 1, 2}, {16}}},
+    };
+    attn_context *context;
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int kind = ATTN_RELU; kind <= ATTN_SIGMOID; kind++) {
+            attn_conv conv = cases[i].conv;
+            conv.activation = (attn_activation)kind;
+            assert_same_bits(context, ATTN_F32, &conv, cases[i].shape);
+            assert_same_bits(context, ATTN_F64, &conv, cases[i].shape);
         }
     }
     attn_context_destroy(context);
@@ -85,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_those_of_a_pass),
+        cmocka_unit_test(so_are_those_of_other_convolutions),
         cmocka_unit_test(there_is_no_such_activation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
