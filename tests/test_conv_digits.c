@@ -323,12 +323,71 @@ static void infinite_numbers_go_another_way(void **state)
     attn_context_destroy(context);
 }
 
+/* The mean of what as many convolutions by w make of x, and its gradient. */
+static double mean_of_uses(attn_tape *tape, attn_tensor *x, attn_tensor *w, int uses)
+{
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    attn_tensor *sum = NULL;
+    for (int i = 0; i < uses; i++) {
+        attn_tensor *y = attn_convolve(tape, x, w, NULL, &(attn_conv){.spatial = 2, .padding = {1, 1}});
+        sum = sum ? attn_add(tape, sum, y) : y;
+    }
+    attn_tensor *mean = attn_mean(tape, attn_reshape(tape, sum, 1, (int64_t[]){-1}), 0);
+    assert_non_null(mean);
+    assert_int_equal(attn_backward(tape, mean), ATTN_OK);
+    return (double)*(const float *)attn_tensor_data(mean);
+}
+
+/* The unit adds to a gradient in its place; where it does not take the numbers, another way adds to what is there, and
+ * what stood there before a gradient was cleared does not count.  A sum is its weights' product with its gradient. */
+static void refused_gradients_are_added_once(void **state)
+{
+    (void)state;
+    for (int far = 0; far < 2; far++) {
+        attn_context *context;
+        attn_tape *tape = tape_of(&context, 2);
+        attn_tensor *x, *w;
+        attn__rng rng = {.seed = 23};
+        assert_int_equal(attn_tensor_create(&x, context, ATTN_F32, 4, (int64_t[]){2, 64, 16, 16}), ATTN_OK);
+        assert_int_equal(attn_tensor_create(&w, context, ATTN_F32, 4, (int64_t[]){64, 64, 3, 3}), ATTN_OK);
+        attn_tensor_set_needs_grad(w, true);
+        for (int64_t i = 0; i < attn_tensor_size(x); i++)
+            ((float *)attn_tensor_data(x))[i] = (float)attn__rng_normal(&rng);
+        for (int64_t i = 0; i < attn_tensor_size(w); i++)
+            ((float *)attn_tensor_data(w))[i] = (float)attn__rng_normal(&rng);
+        if (far) /* in the last image, when the others are summed */
+            ((float *)attn_tensor_data(x))[attn_tensor_size(x) - 100] = 0x1p20f;
+        double mean = mean_of_uses(tape, x, w, 1), product = 0, size = 0;
+        static float once[64 * 64 * 9];
+        memcpy(once, attn_tensor_data(attn_tensor_grad(w)), sizeof once);
+        for (int64_t i = 0; i < attn_tensor_size(w); i++) {
+            double share = (double)once[i] * (double)((const float *)attn_tensor_data(w))[i];
+            product += share, size += fabs(share);
+        }
+        assert_true(fabs(product - mean) <= 0x1p-18 * size);
+        attn_tensor_clear_grad(w);
+        mean_of_uses(tape, x, w, 2);
+        mean_of_uses(tape, x, w, 1);
+        for (int64_t i = 0; i < attn_tensor_size(w); i++)
+            assert_true(fabsf(((const float *)attn_tensor_data(attn_tensor_grad(w)))[i] - 3 * once[i]) <=
+                        0x1p-22f * fabsf(once[i]));
+        attn_tensor_destroy(x);
+        attn_tensor_destroy(w);
+        attn_tape_destroy(tape);
+        attn_context_destroy(context);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(passes_are_those_of_loops), cmocka_unit_test(gradients_are_added),
-        cmocka_unit_test(sizes_that_differ_are_met), cmocka_unit_test(kernels_too_wide_for_integers_go_another_way),
-        cmocka_unit_test(threads_change_no_bit),     cmocka_unit_test(infinite_numbers_go_another_way),
+        cmocka_unit_test(passes_are_those_of_loops),
+        cmocka_unit_test(gradients_are_added),
+        cmocka_unit_test(sizes_that_differ_are_met),
+        cmocka_unit_test(kernels_too_wide_for_integers_go_another_way),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(infinite_numbers_go_another_way),
+        cmocka_unit_test(refused_gradients_are_added_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
