@@ -41,6 +41,12 @@ VF_FN int part_of(int64_t left)
     return VF_LANES > 4 ? (int)left : 1;
 }
 
+/* Whether n numbers are one part of a vector. */
+VF_FN bool is_part(int64_t n)
+{
+    return n > 0 && n < VF_LANES && part_of(n) == n;
+}
+
 /* What an array has for the channel or channels. */
 VF_FN vf number(const channel *ch, const void *array)
 {
@@ -195,7 +201,7 @@ VF_FN void sums_of(int what, const channel *ch, pair all[VF_LANES])
         all[i] = (pair){0, 0};
     if (ch->n == VF_LANES)
         narrow_sums(what, ch, 0, all);
-    else if (ch->n > 0 && ch->n < VF_LANES && part_of(ch->n) == ch->n)
+    else if (is_part(ch->n))
         narrow_sums(what, ch, (int)ch->n, all);
     else
         wide_sums(what, ch, all);
@@ -228,11 +234,10 @@ static void statistics(void *user, int64_t begin, int64_t end)
 /* Calls BODY for each vector of the channel, AT from its first number, the last of a plane with PART lanes (else 0). */
 #define FOR_VECTORS(ch, at, part, BODY)                                                                                \
     do {                                                                                                               \
-        const int some = (ch).n < VF_LANES ? (int)(ch).n : VF_LANES;                                                   \
-        const bool one = some > 0 && some < VF_LANES && part_of(some) == some;                                         \
+        const bool one = is_part((ch).n);                                                                              \
         for (int64_t plane = 0; plane < (ch).planes && one; plane++) {                                                 \
             const int64_t at = plane * (ch).ld;                                                                        \
-            const int part = some;                                                                                     \
+            const int part = (int)(ch).n;                                                                              \
             BODY;                                                                                                      \
         }                                                                                                              \
         for (int64_t plane = 0; plane < (ch).planes && !one; plane++) {                                                \
