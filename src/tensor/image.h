@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - loops of convolution, pooling and batch normalisation, for float and double.  Every shape is seen
+ * image.h - loops of convolution and pooling, for float and double.  Every shape is seen
  * as three spatial axes, missing ones of length 1 in front.
  */
 #ifndef ATTN_TENSOR_IMAGE_H
@@ -20,15 +20,11 @@ int64_t attn__volume(const int64_t size[3]);
 
 typedef struct attn__image_args {
     attn__window_grid grid;
-    const void *x, *x2;
-    void *y, *y2, *y3;
-    int32_t *index;                           /* of the largest element of each window */
-    int64_t batch, channels, plane;           /* batch normalisation: x [batch, channels, plane] */
-    const void *mean, *inverse, *gain, *bias; /* [channels] */
-    double eps;
-    double whole; /* batch normalisation: elements of a channel, in all the processes that divide the batch */
-    double *sums; /* [channels, 2] */
-    bool train, add, add2, add3;
+    const void *x;
+    void *y, *y3;
+    int32_t *index;                 /* of the largest element of each window */
+    int64_t batch, channels, plane; /* of attn__sum_channels */
+    bool add3;
 } attn__image_args;
 
 /* All: run(args, begin, end), a part of the range said. */
@@ -40,14 +36,6 @@ typedef struct attn__image_loops {
     void (*max_backward)(void *args, int64_t begin, int64_t end); /* planes: y [in] += x [out] at index */
     void (*avg_pool)(void *args, int64_t begin, int64_t end);     /* planes */
     void (*avg_backward)(void *args, int64_t begin, int64_t end); /* planes */
-    void (*statistics)(void *args, int64_t begin, int64_t end);   /* channels: y = mean, y2 = variance of x */
-    void (*normalise)(void *args, int64_t begin, int64_t end);    /* channels: y from x */
-    /* channels: sums = those over x = gradient, and over it times x2 = input normalised; y2, y3 = gradients of the gain
-     * and the bias; any may be NULL */
-    void (*normalise_sums)(void *args, int64_t begin, int64_t end);
-    /* channels: x = gradient, x2 = input; y = its gradient, by sums */
-    void (*normalise_backward)(void *args, int64_t begin, int64_t end);
-    void (*add_channels)(void *args, int64_t begin, int64_t end); /* channels: y [batch, channels, plane] += bias */
 } attn__image_loops;
 
 const attn__image_loops *attn__image_loops_for(bool is_double);

@@ -3,25 +3,6 @@
  * image_tmpl.h - the loops of image.h for one type; included by image.c with REAL and NAME.
  */
 
-/* One row of an unfolded image, or back: calls BODY(out index, in index) for taps inside. */
-#define FOR_TAPS_INSIDE(g, tap, BODY)                                                                                  \
-    do {                                                                                                               \
-        int64_t tx = (tap) % (g)->kernel[2], ty = (tap) / (g)->kernel[2] % (g)->kernel[1];                             \
-        int64_t tz = (tap) / (g)->kernel[2] / (g)->kernel[1], at_out = 0;                                              \
-        for (int64_t oz = 0; oz < (g)->out[0]; oz++) {                                                                 \
-            for (int64_t oy = 0; oy < (g)->out[1]; oy++) {                                                             \
-                for (int64_t ox = 0; ox < (g)->out[2]; ox++, at_out++) {                                               \
-                    int64_t z = oz * (g)->stride[0] + tz - (g)->padding[0];                                            \
-                    int64_t y = oy * (g)->stride[1] + ty - (g)->padding[1];                                            \
-                    int64_t x = ox * (g)->stride[2] + tx - (g)->padding[2];                                            \
-                    bool inside = z >= 0 && z < (g)->in[0] && y >= 0 && y < (g)->in[1] && x >= 0 && x < (g)->in[2];    \
-                    int64_t at_in = (z * (g)->in[1] + y) * (g)->in[2] + x;                                             \
-                    BODY                                                                                               \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    } while (0)
-
 /* Output rows and where they read: calls BODY for each of them with `from` (the element that output column 0 would
  * read, inside or not), `inside` (whether its row is inside) and [first, last), the output columns that read inside. */
 #define FOR_ROWS(g, tap, BODY)                                                                                         \
@@ -77,28 +58,32 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
         });
     }
 }
-#undef FOR_ROWS
 
-static void NAME(max_pool)(void *user, int64_t begin, int64_t end)
+static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__image_args *a = user;
     const attn__window_grid *g = &a->grid;
     int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
-    for (int64_t plane = begin; plane < end; plane++) {
-        const REAL *from = (const REAL *)a->x + plane * in;
+    for (int64_t plane = begin; plane < end_plane; plane++) {
+        const REAL *x = (const REAL *)a->x + plane * in;
         REAL *to = (REAL *)a->y + plane * out;
         int32_t *index = a->index + plane * out;
         for (int64_t i = 0; i < out; i++)
             index[i] = -1; /* nothing found yet: the first taps of a window may be outside */
         for (int64_t tap = 0; tap < taps; tap++) {
-            FOR_TAPS_INSIDE(
-                g, tap, if (inside && (index[at_out] < 0 || from[at_in] > to[at_out] || from[at_in] != from[at_in])) {
-                    to[at_out] = from[at_in];
-                    index[at_out] = (int32_t)at_in;
-                });
+            FOR_ROWS(g, tap, {
+                for (int64_t i = first; i < last && inside; i++) {
+                    REAL here = x[from + i * step];
+                    if (index[at_out + i] < 0 || here > to[at_out + i] || here != here) {
+                        to[at_out + i] = here;
+                        index[at_out + i] = (int32_t)(from + i * step);
+                    }
+                }
+            });
         }
     }
 }
+#undef FOR_ROWS
 
 static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
 {
@@ -110,18 +95,59 @@ static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
     }
 }
 
+/* Where the first tap of output row `row` reads; means have no taps outside. */
+static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
+{
+    return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
+}
+
+/* to[i] += the `taps` numbers from x[i * step] on. */
+static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
+{
+    if (taps == 2 && step == 2) {
+        for (int64_t i = 0; i < n; i++)
+            to[i] = to[i] + x[2 * i] + x[2 * i + 1];
+        return;
+    }
+    for (int64_t tap = 0; tap < taps; tap++) {
+        for (int64_t i = 0; i < n; i++)
+            to[i] += x[i * step + tap];
+    }
+}
+
+/* The other way: each x[i] is added to the `taps` numbers from to[i * step] on. */
+static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
+{
+    if (taps == 2 && step == 2) {
+        for (int64_t i = 0; i < n; i++) {
+            REAL part = x[i] * share;
+            to[2 * i] += part;
+            to[2 * i + 1] += part;
+        }
+        return;
+    }
+    for (int64_t tap = 0; tap < taps; tap++) {
+        for (int64_t i = 0; i < n; i++)
+            to[i * step + tap] += x[i] * share;
+    }
+}
+
 static void NAME(avg_pool)(void *user, int64_t begin, int64_t end)
 {
     const attn__image_args *a = user;
     const attn__window_grid *g = &a->grid;
-    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
-    for (int64_t plane = begin; plane < end; plane++) {
-        const REAL *from = (const REAL *)a->x + plane * in;
-        REAL *to = (REAL *)a->y + plane * out;
-        for (int64_t tap = 0; tap < taps; tap++)
-            FOR_TAPS_INSIDE(g, tap, if (inside) to[at_out] = (tap == 0 ? 0 : to[at_out]) + from[at_in];);
-        for (int64_t i = 0; i < out; i++)
-            to[i] /= (REAL)taps;
+    int64_t rows = g->out[0] * g->out[1], width = g->out[2], lines = g->kernel[0] * g->kernel[1];
+    REAL share = 1 / (REAL)attn__volume(g->kernel);
+    for (int64_t row = begin * rows; row < end * rows; row++) {
+        const REAL *x = (const REAL *)a->x + row / rows * attn__volume(g->in) + NAME(first_read)(g, row % rows);
+        REAL *to = (REAL *)a->y + row * width;
+        memset(to, 0, (size_t)width * sizeof *to);
+        for (int64_t line = 0; line < lines; line++) {
+            int64_t down = line / g->kernel[1] * g->in[1] + line % g->kernel[1];
+            NAME(gather)(to, x + down * g->in[2], width, g->stride[2], g->kernel[2]);
+        }
+        for (int64_t i = 0; i < width; i++)
+            to[i] *= share;
     }
 }
 
@@ -129,104 +155,14 @@ static void NAME(avg_backward)(void *user, int64_t begin, int64_t end)
 {
     const attn__image_args *a = user;
     const attn__window_grid *g = &a->grid;
-    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
-    for (int64_t plane = begin; plane < end; plane++) {
-        const REAL *from = (const REAL *)a->x + plane * out;
-        REAL *to = (REAL *)a->y + plane * in;
-        for (int64_t tap = 0; tap < taps; tap++)
-            FOR_TAPS_INSIDE(g, tap, if (inside) to[at_in] += from[at_out] / (REAL)taps;);
-    }
-}
-
-/* Two passes in double: the mean, then squares of distances from it. */
-static void NAME(statistics)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    double n = (double)(a->batch * a->plane);
-    for (int64_t c = begin; c < end; c++) {
-        double sum = 0, square = 0;
-        for (int64_t b = 0; b < a->batch; b++) {
-            for (int64_t i = 0; i < a->plane; i++)
-                sum += (double)((const REAL *)a->x)[(b * a->channels + c) * a->plane + i];
-        }
-        double mean = n > 0 ? sum / n : 0;
-        for (int64_t b = 0; b < a->batch; b++) {
-            for (int64_t i = 0; i < a->plane; i++) {
-                double d = (double)((const REAL *)a->x)[(b * a->channels + c) * a->plane + i] - mean;
-                square += d * d;
-            }
-        }
-        ((REAL *)a->y)[c] = (REAL)mean;
-        ((REAL *)a->y2)[c] = (REAL)(n > 0 ? square / n : 0);
-    }
-}
-
-static void NAME(normalise)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    for (int64_t c = begin; c < end; c++) {
-        REAL scale = ((const REAL *)a->inverse)[c] * ((const REAL *)a->gain)[c];
-        REAL mean = ((const REAL *)a->mean)[c], bias = ((const REAL *)a->bias)[c];
-        for (int64_t b = 0; b < a->batch; b++) {
-            const REAL *x = (const REAL *)a->x + (b * a->channels + c) * a->plane;
-            REAL *y = (REAL *)a->y + (b * a->channels + c) * a->plane;
-            for (int64_t i = 0; i < a->plane; i++)
-                y[i] = (x[i] - mean) * scale + bias;
-        }
-    }
-}
-
-static void NAME(normalise_sums)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    for (int64_t c = begin; c < end; c++) {
-        REAL inverse = ((const REAL *)a->inverse)[c], mean = ((const REAL *)a->mean)[c];
-        double sum = 0, product = 0;
-        for (int64_t b = 0; b < a->batch; b++) {
-            const REAL *d = (const REAL *)a->x + (b * a->channels + c) * a->plane;
-            const REAL *x = (const REAL *)a->x2 + (b * a->channels + c) * a->plane;
-            for (int64_t i = 0; i < a->plane; i++) {
-                sum += (double)d[i];
-                product += (double)(d[i] * ((x[i] - mean) * inverse));
-            }
-        }
-        if (a->y2)
-            ((REAL *)a->y2)[c] = (REAL)product + (a->add2 ? ((REAL *)a->y2)[c] : 0);
-        if (a->y3)
-            ((REAL *)a->y3)[c] = (REAL)sum + (a->add3 ? ((REAL *)a->y3)[c] : 0);
-        a->sums[2 * c] = sum;
-        a->sums[2 * c + 1] = product;
-    }
-}
-
-static void NAME(normalise_backward)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    for (int64_t c = begin; c < end; c++) {
-        REAL inverse = ((const REAL *)a->inverse)[c], mean = ((const REAL *)a->mean)[c];
-        REAL scale = inverse * ((const REAL *)a->gain)[c];
-        /* The batch's own statistics move with its elements, running ones do not. */
-        REAL level = a->train ? (REAL)(a->sums[2 * c] / a->whole) : 0;
-        REAL slope = a->train ? (REAL)(a->sums[2 * c + 1] / a->whole) : 0;
-        for (int64_t b = 0; b < a->batch && a->y; b++) {
-            const REAL *d = (const REAL *)a->x + (b * a->channels + c) * a->plane;
-            const REAL *x = (const REAL *)a->x2 + (b * a->channels + c) * a->plane;
-            REAL *y = (REAL *)a->y + (b * a->channels + c) * a->plane;
-            for (int64_t i = 0; i < a->plane; i++)
-                y[i] = scale * (d[i] - level - (x[i] - mean) * inverse * slope) + (a->add ? y[i] : 0);
-        }
-    }
-}
-
-static void NAME(add_channels)(void *user, int64_t begin, int64_t end)
-{
-    const attn__image_args *a = user;
-    for (int64_t c = begin; c < end; c++) {
-        REAL bias = ((const REAL *)a->bias)[c];
-        for (int64_t b = 0; b < a->batch; b++) {
-            REAL *y = (REAL *)a->y + (b * a->channels + c) * a->plane;
-            for (int64_t i = 0; i < a->plane; i++)
-                y[i] += bias;
+    int64_t rows = g->out[0] * g->out[1], width = g->out[2], lines = g->kernel[0] * g->kernel[1];
+    REAL share = 1 / (REAL)attn__volume(g->kernel);
+    for (int64_t row = begin * rows; row < end * rows; row++) {
+        const REAL *x = (const REAL *)a->x + row * width;
+        REAL *to = (REAL *)a->y + row / rows * attn__volume(g->in) + NAME(first_read)(g, row % rows);
+        for (int64_t line = 0; line < lines; line++) {
+            int64_t down = line / g->kernel[1] * g->in[1] + line % g->kernel[1];
+            NAME(scatter)(to + down * g->in[2], x, width, g->stride[2], g->kernel[2], share);
         }
     }
 }
@@ -238,11 +174,4 @@ static const attn__image_loops NAME(loops) = {
     .max_backward = NAME(max_backward),
     .avg_pool = NAME(avg_pool),
     .avg_backward = NAME(avg_backward),
-    .statistics = NAME(statistics),
-    .normalise = NAME(normalise),
-    .normalise_sums = NAME(normalise_sums),
-    .normalise_backward = NAME(normalise_backward),
-    .add_channels = NAME(add_channels),
 };
-
-#undef FOR_TAPS_INSIDE

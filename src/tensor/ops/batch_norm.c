@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+#include "base/context.h"
 #include "base/parallel.h"
 #include "base/ranks.h"
-#include "tensor/image.h"
+#include "kernels/stacks/stacks.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -15,14 +16,32 @@ typedef struct norm_detail {
     double whole; /* elements of a channel that the statistics are of */
 } norm_detail;
 
-static void run_channels(attn_tape *tape, void (*loop)(void *, int64_t, int64_t), attn__image_args *args)
+typedef struct norm_job {
+    attn__stacks_args args;
+    const attn__stacks_kernel *kernel;
+    attn_dtype dtype;
+    bool measured; /* forward: the statistics, backward: the sums, are there already */
+    bool train, again;
+    double eps, momentum;
+    attn_tensor *running_mean, *running_var;
+} norm_job;
+
+static void run_channels(attn_tape *tape, const norm_job *job, attn__stacks_run *loop, void *user)
 {
-    attn__parallel_range(tape->context->threads, args->channels, 1, loop, args);
+    attn__parallel_range(tape->context->threads, job->args.channels, 1, loop, user);
 }
 
-static attn__image_args sizes_of(const attn_tensor *x)
+/* Where channels from c on end that are taken through all passes while they are in the cache: one, or some of single
+ * numbers, which go side by side. */
+static int64_t together(const norm_job *job, int64_t c, int64_t end)
 {
-    attn__image_args args = {.batch = x->shape[0], .channels = x->shape[1], .plane = 1};
+    int64_t next = c + (job->args.plane == 1 ? 64 : 1);
+    return next < end ? next : end;
+}
+
+static attn__stacks_args sizes_of(const attn_tensor *x)
+{
+    attn__stacks_args args = {.batch = x->shape[0], .channels = x->shape[1], .plane = 1};
     for (int i = 2; i < x->rank; i++)
         args.plane *= x->shape[i];
     return args;
@@ -47,46 +66,66 @@ static void put(void *data, attn_dtype dtype, int64_t i, double x)
         ((float *)data)[i] = (float)x;
 }
 
+static void backward_some(void *user, int64_t begin, int64_t end)
+{
+    norm_job *job = user;
+    for (int64_t c = begin, next; c < end; c = next) {
+        next = together(job, c, end);
+        if (!job->measured)
+            job->kernel->slopes(&job->args, c, next);
+        if (job->args.y)
+            job->kernel->backward(&job->args, c, next);
+    }
+}
+
+/* The sums of all the processes' shares. */
+static bool join_sums(attn_tape *tape, norm_job *job)
+{
+    run_channels(tape, job, job->kernel->slopes, &job->args);
+    job->measured = true;
+    return attn__ranks_sum(tape->context, job->args.sums, 2 * job->args.channels, ATTN__SUM_F64) == ATTN_OK;
+}
+
 static void batch_norm_backward(attn_tape *tape, attn__node *node)
 {
     attn__target dx = attn__grad_target(tape, node->x[X]), dg = attn__grad_target(tape, node->x[GAIN]),
                  db = attn__grad_target(tape, node->x[BIAS]);
-    attn__image_args args = sizes_of(node->y);
-    args.x = node->y->grad->data;
-    args.x2 = node->saved[SAVED_X].data;
-    args.gain = node->saved[SAVED_GAIN].data;
-    args.mean = node->saved[SAVED_MEAN].data;
-    args.inverse = node->saved[SAVED_INVERSE].data;
     const norm_detail *detail = node->detail;
-    args.train = detail->train;
-    args.whole = detail->whole;
-    args.y = dx.data, args.add = dx.add;
-    args.y2 = dg.data, args.add2 = dg.add;
-    args.y3 = db.data, args.add3 = db.add;
-    const attn__image_loops *loops = attn__image_loops_for(node->y->dtype == ATTN_F64);
-    attn__hold sums = attn__scratch(tape, (size_t)args.channels * 2 * sizeof(double));
-    args.sums = sums.data;
-    if (args.sums)
-        run_channels(tape, loops->normalise_sums, &args);
-    if (args.sums && is_divided(tape) &&
-        attn__ranks_sum(tape->context, args.sums, 2 * args.channels, ATTN__SUM_F64) != ATTN_OK)
-        args.sums = NULL;
-    if (!args.sums)
+    norm_job job = {.args = sizes_of(node->y),
+                    .kernel = attn__stacks_for(node->y->dtype == ATTN_F64, tape->context->isa)};
+    attn__stacks_args *args = &job.args;
+    args->dy = node->y->grad->data;
+    args->x = node->saved[SAVED_X].data;
+    args->gain = node->saved[SAVED_GAIN].data;
+    args->mean = node->saved[SAVED_MEAN].data;
+    args->inverse = node->saved[SAVED_INVERSE].data;
+    args->moving = detail->train;
+    args->whole = detail->whole;
+    args->y = dx.data, args->add = dx.add;
+    args->dgain = dg.data, args->add_gain = dg.add;
+    args->dbias = db.data, args->add_bias = db.add;
+    attn__hold sums = attn__scratch(tape, (size_t)args->channels * 2 * sizeof(double));
+    args->sums = sums.data;
+    if (args->sums && (!is_divided(tape) || join_sums(tape, &job)))
+        run_channels(tape, &job, backward_some, &job);
+    else
         tape->failed = true;
-    else if (args.y)
-        run_channels(tape, loops->normalise_backward, &args);
     attn__scratch_release(sums);
 }
 
 /* Makes mean and variance of this share those of the whole batch: sums of x and of x squared add up, in double. */
-static bool join_statistics(attn_tape *tape, attn__image_args *args, attn_dtype dtype)
+static bool join_statistics(attn_tape *tape, norm_job *job)
 {
+    attn__stacks_args *args = &job->args;
+    attn_dtype dtype = job->dtype;
+    run_channels(tape, job, job->kernel->statistics, args);
+    job->measured = true;
     int64_t n = args->channels;
     double here = tape->share.count > 0 ? (double)(args->batch * args->plane) : 0;
     attn__hold memory = attn__scratch(tape, (size_t)(2 * n + 1) * sizeof(double));
     double *sums = memory.data;
     for (int64_t c = 0; sums && c < n; c++) {
-        double mean = get(args->y, dtype, c), variance = get(args->y2, dtype, c);
+        double mean = get(args->mean, dtype, c), variance = get(args->inverse, dtype, c);
         sums[2 * c] = here * mean;
         sums[2 * c + 1] = here * (variance + mean * mean);
     }
@@ -96,33 +135,42 @@ static bool join_statistics(attn_tape *tape, attn__image_args *args, attn_dtype 
     args->whole = done && sums[2 * n] > 0 ? sums[2 * n] : 1;
     for (int64_t c = 0; done && c < n; c++) {
         double mean = sums[2 * c] / args->whole, variance = sums[2 * c + 1] / args->whole - mean * mean;
-        put(args->y, dtype, c, mean);
-        put(args->y2, dtype, c, variance > 0 ? variance : 0);
+        put(args->mean, dtype, c, mean);
+        put(args->inverse, dtype, c, variance > 0 ? variance : 0);
     }
     attn__scratch_release(memory);
     return done;
 }
 
 /* Moves the running statistics towards the batch's; then variance becomes 1 / sqrt(variance + eps). */
-static void settle_statistics(attn_tape *tape, const attn__image_args *args, attn_dtype dtype, void *mean,
-                              void *inverse, attn_tensor *running_mean, attn_tensor *running_var, double momentum)
+static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
 {
-    double n = args->whole;
-    for (int64_t c = 0; c < args->channels; c++) {
-        if (tape->options.train) {
+    void *mean = job->args.mean, *inverse = job->args.inverse;
+    attn_dtype dtype = job->dtype;
+    double n = job->args.whole;
+    for (int64_t c = begin; c < end; c++) {
+        double m = get(job->running_mean->data, dtype, c), v = get(job->running_var->data, dtype, c);
+        if (!job->train) {
+            put(mean, dtype, c, m);
+            put(inverse, dtype, c, v);
+        } else if (!job->again) { /* else they moved when this pass was run first */
             double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
-            double m = get(running_mean->data, dtype, c), v = get(running_var->data, dtype, c);
-            if (tape->again) { /* they moved when this pass was run first */
-                put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + args->eps));
-                continue;
-            }
-            put(running_mean->data, dtype, c, m + momentum * (get(mean, dtype, c) - m));
-            put(running_var->data, dtype, c, v + momentum * (unbiased - v));
-        } else {
-            put(mean, dtype, c, get(running_mean->data, dtype, c));
-            put(inverse, dtype, c, get(running_var->data, dtype, c));
+            put(job->running_mean->data, dtype, c, m + job->momentum * (get(mean, dtype, c) - m));
+            put(job->running_var->data, dtype, c, v + job->momentum * (unbiased - v));
         }
-        put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + args->eps));
+        put(inverse, dtype, c, 1 / sqrt(get(inverse, dtype, c) + job->eps));
+    }
+}
+
+static void forward_some(void *user, int64_t begin, int64_t end)
+{
+    norm_job *job = user;
+    for (int64_t c = begin, next; c < end; c = next) {
+        next = together(job, c, end);
+        if (job->train && !job->measured)
+            job->kernel->statistics(&job->args, c, next);
+        settle_statistics(job, c, next);
+        job->kernel->normalise(&job->args, c, next);
     }
 }
 
@@ -149,27 +197,25 @@ attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, at
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, batch_norm_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(norm_detail)))
         return NULL;
-    const attn__image_loops *loops = attn__image_loops_for(x->dtype == ATTN_F64);
     size_t bytes = (size_t)x->shape[1] * attn_dtype_size(x->dtype);
     attn__hold mean = attn__scratch(tape, bytes), inverse = attn__scratch(tape, bytes);
-    bool done = mean.data && inverse.data;
-    double whole = 0;
-    if (done) {
-        attn__image_args args = sizes_of(x);
-        args.eps = eps;
-        args.x = x->data, args.y = mean.data, args.y2 = inverse.data;
-        args.whole = (double)(args.batch * args.plane);
-        if (tape->options.train)
-            run_channels(tape, loops->statistics, &args);
-        done = !is_divided(tape) || join_statistics(tape, &args, x->dtype);
-        whole = args.whole;
-        settle_statistics(tape, &args, x->dtype, mean.data, inverse.data, running_mean, running_var, momentum);
-        args.y = y->data, args.gain = g->data, args.bias = b->data;
-        args.mean = mean.data, args.inverse = inverse.data;
-        run_channels(tape, loops->normalise, &args);
-    }
+    norm_job job = {.args = sizes_of(x),
+                    .kernel = attn__stacks_for(x->dtype == ATTN_F64, tape->context->isa),
+                    .dtype = x->dtype,
+                    .train = tape->options.train,
+                    .again = tape->again,
+                    .eps = eps,
+                    .momentum = momentum,
+                    .running_mean = running_mean,
+                    .running_var = running_var};
+    job.args.x = x->data, job.args.y = y->data, job.args.gain = g->data, job.args.bias = b->data;
+    job.args.mean = mean.data, job.args.inverse = inverse.data;
+    job.args.whole = (double)(job.args.batch * job.args.plane);
+    bool done = mean.data && inverse.data && (!is_divided(tape) || join_statistics(tape, &job));
+    if (done)
+        run_channels(tape, &job, forward_some, &job);
     if (done && node) {
-        *(norm_detail *)node->detail = (norm_detail){tape->options.train, whole};
+        *(norm_detail *)node->detail = (norm_detail){job.train, job.args.whole};
         attn__node_save(node, SAVED_X, x);
         attn__node_save(node, SAVED_GAIN, g);
         attn__storage_ref(mean.storage);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, in the matrix unit or by oneDNN where
  * they are there; else, and in double, each image is unfolded into a matrix [channels * taps, positions] and multiplied. */
+#include "base/context.h"
 #include "base/parallel.h"
+#include "kernels/stacks/stacks.h"
 #include "tensor/conv_digits.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
@@ -295,11 +297,11 @@ static bool run_by_unfolding(attn_tape *tape, const conv_detail *d, const attn_t
                                                    .ldc = out});
     }
     attn__scratch_release(columns);
-    attn__image_args args = {
+    attn__stacks_args args = {
         .y = y->data, .bias = b ? b->data : NULL, .batch = d->batch, .channels = w->shape[0], .plane = out};
     if (b && done)
         attn__parallel_range(tape->context->threads, args.channels, 1,
-                             attn__image_loops_for(x->dtype == ATTN_F64)->add_channels, &args);
+                             attn__stacks_for(x->dtype == ATTN_F64, tape->context->isa)->add_bias, &args);
     return done;
 }
 

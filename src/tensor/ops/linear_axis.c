@@ -3,7 +3,9 @@
  * convolution, done where the numbers lie.  x is [outer, in, inner], and each outer index one product of w with the
  * matrix [in, inner] that it finds there, so that nothing is turned over first.  Where channels are last in x or are to
  * be in y, the product reads or writes that matrix as [inner, channels]. */
+#include "base/context.h"
 #include "base/parallel.h"
+#include "kernels/stacks/stacks.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 #include "tensor/op.h"
@@ -139,12 +141,15 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
                                                    .c = at(y->data, dtype, i * d->out * d->inner),
                                                    .ldc = ld_of(d, d->y_last, d->out)});
     }
-    attn__image_args args = planes_of(d);
-    args.y = y->data;
-    args.bias = b ? b->data : NULL;
+    attn__image_args planes = planes_of(d);
+    attn__stacks_args args = {.y = y->data,
+                              .bias = b ? b->data : NULL,
+                              .batch = planes.batch,
+                              .channels = planes.channels,
+                              .plane = planes.plane};
     if (b && done)
-        attn__parallel_range(tape->context->threads, d->out, 1, attn__image_loops_for(dtype == ATTN_F64)->add_channels,
-                             &args);
+        attn__parallel_range(tape->context->threads, args.channels, 1,
+                             attn__stacks_for(dtype == ATTN_F64, tape->context->isa)->add_bias, &args);
     return done;
 }
 
