@@ -2,6 +2,7 @@
  * The one seam to oneDNN: matrix products, and convolutions in its own layouts. */
 #include "tensor/dnnl.h"
 
+#include "base/integers.h"
 #include "tensor/op.h"
 
 #ifdef ATTN_HAVE_DNNL
@@ -22,16 +23,31 @@ static void leave_uppers_clean(void)
 #endif
 }
 
-int attn__dnnl_use_threads(int threads)
+attn__dnnl_threads attn__dnnl_use_threads(int threads)
+{
+    attn__dnnl_threads before = {.count = threads};
+    leave_uppers_clean();
+#ifdef _OPENMP
+    before = (attn__dnnl_threads){omp_get_max_threads(), omp_get_dynamic() != 0};
+    if (before.dynamic)
+        omp_set_dynamic(0);
+    threads = (int)attn__least(threads, omp_get_thread_limit());
+    if (before.count != threads)
+        omp_set_num_threads(threads);
+#endif
+    return before;
+}
+
+void attn__dnnl_end_threads(attn__dnnl_threads before)
 {
     leave_uppers_clean();
 #ifdef _OPENMP
-    int before = omp_get_max_threads();
-    if (before != threads)
-        omp_set_num_threads(threads);
-    return before;
+    if (omp_get_max_threads() != before.count)
+        omp_set_num_threads(before.count);
+    if (before.dynamic)
+        omp_set_dynamic(1);
 #else
-    return threads;
+    (void)before;
 #endif
 }
 
@@ -52,11 +68,11 @@ static int64_t rows_at_once(const attn__gemm_args *g)
 
 int64_t attn__dnnl_product(int threads, const attn__gemm_args *g)
 {
-    int before = attn__dnnl_use_threads(threads);
+    attn__dnnl_threads before = attn__dnnl_use_threads(threads);
     int64_t part = rows_at_once(g), row = 0;
     while (row < g->m && product_rows(g, row, g->m - row < part ? g->m - row : part))
         row += g->m - row < part ? g->m - row : part;
-    (void)attn__dnnl_use_threads(before);
+    attn__dnnl_end_threads(before);
     return row;
 }
 #else
@@ -244,12 +260,12 @@ static void finish(conv_run *r)
 bool attn__dnnl_convolve(attn_tape *tape, const attn__conv_args *args)
 {
     conv_run r = {.tape = tape};
-    int before = attn__dnnl_use_threads(tape->context->threads);
+    attn__dnnl_threads before = attn__dnnl_use_threads(tape->context->threads);
     bool done = fine(dnnl_engine_create(&r.engine, dnnl_cpu, 0)) &&
                 fine(dnnl_stream_create(&r.stream, r.engine, dnnl_stream_default_flags)) && describe_arrays(&r, args) &&
                 describe_operation(&r, args) && run(&r, args);
     finish(&r);
-    (void)attn__dnnl_use_threads(before);
+    attn__dnnl_end_threads(before);
     return done;
 }
 #else

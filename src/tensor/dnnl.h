@@ -9,8 +9,14 @@
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 
-/* oneDNN takes OpenMP's number of threads, which is set for a call only; returns what it was.  Before a call and after. */
-int attn__dnnl_use_threads(int threads);
+/* oneDNN takes OpenMP's number of threads, which is set before a call and put back after it.  What a thread that OpenMP
+ * does not give would have done, oneDNN leaves undone: so it is told of no more threads than there will be. */
+typedef struct attn__dnnl_threads {
+    int count;
+    bool dynamic; /* OpenMP may give fewer than asked for */
+} attn__dnnl_threads;
+attn__dnnl_threads attn__dnnl_use_threads(int threads);
+void attn__dnnl_end_threads(attn__dnnl_threads before);
 
 /* The rows of the product that were done: all, or fewer where oneDNN refuses. */
 int64_t attn__dnnl_product(int threads, const attn__gemm_args *args);

@@ -131,12 +131,12 @@ attn_status attn__dnnl_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
 {
     enum { USUAL_ROWS = 1024 };
     matmul m = {0};
-    int before = attn__dnnl_use_threads(tape->context->threads);
+    attn__dnnl_threads before = attn__dnnl_use_threads(tape->context->threads);
     attn__fused_args args = {.in = dtype, .out = ATTN_F32, .m = USUAL_ROWS, .n = n, .k = k, .b = b, .ldb = ldb};
     *packed = (attn__packed){0};
     attn_status status = n > 0 && k > 0 && begin(&m, &args) ? pack(&m, tape, &args, packed) : ATTN_UNSUPPORTED;
     end(&m);
-    (void)attn__dnnl_use_threads(before);
+    attn__dnnl_end_threads(before);
     return status;
 }
 
@@ -169,7 +169,7 @@ attn_status attn__dnnl_fused(attn_tape *tape, const attn__fused_args *args)
 {
     matmul m = {0};
     attn__packed own = {0};
-    int before = attn__dnnl_use_threads(tape->context->threads);
+    attn__dnnl_threads before = attn__dnnl_use_threads(tape->context->threads);
     attn_status status = begin(&m, args) ? ATTN_OK : ATTN_UNSUPPORTED;
     bool served = status == ATTN_OK && serves(&m, args);
     if (status == ATTN_OK && !served)
@@ -178,7 +178,7 @@ attn_status attn__dnnl_fused(attn_tape *tape, const attn__fused_args *args)
         status = ATTN_UNSUPPORTED;
     end(&m);
     attn__gemm_unpack(&own);
-    (void)attn__dnnl_use_threads(before);
+    attn__dnnl_end_threads(before);
     return status;
 }
 #else

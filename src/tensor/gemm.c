@@ -73,13 +73,15 @@ static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
     return ATTN_OK;
 }
 
-/* Of few multiply-adds.  One thread takes as long as oneDNN's for these, and half where B is transposed and C has few rows;
- * two threads 0.6 to 1 of it, as packing is shared out too. */
+/* Of few multiply-adds, and quicker than oneDNN's with one thread and with two: where B is transposed (0.85 and 0.8 of
+ * its time, half where C has few rows), or so narrow that a block has all of its columns.  Others take 1.05 to 1.3 of it,
+ * as does adding where k is short: C's old numbers are fetched for few products. */
 static bool is_small(const attn__gemm_args *g)
 {
-    enum { LEAST = 32, MOST = 1 << 23 };
-    return g->dtype == ATTN_F32 && g->m >= LEAST && g->n >= LEAST && g->k >= LEAST && g->m * g->n <= MOST / LEAST &&
-           g->m * g->n * g->k <= MOST;
+    enum { LEAST = 32, MOST = 1 << 23, NARROW = 128, SHORT = 128 };
+    bool gains = g->transpose_b || (g->n <= NARROW && (!g->add || g->k >= SHORT));
+    return gains && g->dtype == ATTN_F32 && g->m >= LEAST && g->n >= LEAST && g->k >= LEAST &&
+           g->m * g->n <= MOST / LEAST && g->m * g->n * g->k <= MOST;
 }
 
 /* oneDNN's, and what it has left. */

@@ -307,7 +307,7 @@ typedef struct work {
     int64_t step;
 } work;
 
-/* Threads that keep step take turns: `cell` is the number after this thread's own. */
+/* `cell` is the number after this thread's own, mostly its next one too. */
 static void find_next(const work *w, int64_t cell, attn__back_run *run)
 {
     const attn__back_plan *plan = w->plan;
