@@ -259,8 +259,8 @@ static void one_row_leaves_the_others(void **state)
     }
 }
 
-/* Where the matrix unit takes the product: the same bits for any number of threads, for some of the rows alone, and with
- * weights packed before. */
+/* Where the matrix unit takes the product: the same bits for any number of threads, for some of the rows alone, and
+ * with weights packed before. */
 static void bits_depend_on_nothing_else(void **state)
 {
     (void)state;

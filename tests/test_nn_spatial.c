@@ -127,8 +127,8 @@ static void gradients_of_non_local_blocks(void **state)
     }
 }
 
-/* Queries and keys are the input itself, the keys its largest of four: x gets gradients from both sides and, through the
- * values and the residual, from two more. */
+/* Queries and keys are the input itself, the keys its largest of four: x gets gradients from both sides and, through
+ * the values and the residual, from two more. */
 static attn_tensor *build_gaussian(attn_tape *t, tensors in, const void *user)
 {
     attn_nn_non_local layer = *(const attn_nn_non_local *)user;

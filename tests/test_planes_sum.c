@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The sums of a channel, by every instruction set that runs here, against double; nothing beside the numbers is read. */
+ * The sums of a channel, by every instruction set that runs here, against double; nothing beside the numbers
+ * is read. */
 #include "support/cmocka.h"
 
 #include "base/rng.h"

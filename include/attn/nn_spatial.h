@@ -69,8 +69,8 @@ typedef struct attn_nn_image_attention_options {
     double scale;       /* of the scores; 0: 1 / sqrt(in) */
 } attn_nn_image_attention_options;
 /* Stand-alone self-attention (Ramachandran et al. 2019, arXiv:1906.05909): query, key, value [heads*mid,in,1,1], wout
- * [out,heads*mid,1,1], each .weight and .bias; row_embedding.weight and col_embedding.weight [R,mid/2] (heads*mid/2 with
- * `whole`), whose row is key - query + (R-1)/2 with R = 2*max_positions-1, or `window` (2*window-1 with
+ * [out,heads*mid,1,1], each .weight and .bias; row_embedding.weight and col_embedding.weight [R,mid/2] (heads*mid/2
+ * with `whole`), whose row is key - query + (R-1)/2 with R = 2*max_positions-1, or `window` (2*window-1 with
  * ATTN_BORDER_SHIFT, where a window at the border reaches further to one side). */
 typedef struct attn_nn_image_attention {
     attn_nn_conv query, key, value, wout;
@@ -87,8 +87,8 @@ ATTN_API attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attent
 
 /* The attention stem (Ramachandran et al. 2019, section 3.2): pixels of a block of 4 x 4 attend each other,
  * y_ij = sum_ab softmax_ab(q_ij . k_ab) sum_m p(a,b,m) W_m x_ab, p(a,b,m) = softmax_m((row_a + col_b) . nu_m): content
- * decides the weights, the place in the block the values.  One head, no scale.  emb_a and emb_b [out,4], emb_mix [4,out];
- * query_conv, key_conv, value_conv.{m}.weight [out,in,1,1]. */
+ * decides the weights, the place in the block the values.  One head, no scale.  emb_a and emb_b [out,4], emb_mix
+ * [4,out]; query_conv, key_conv, value_conv.{m}.weight [out,in,1,1]. */
 enum { ATTN_NN_STEM_SIDE = 4, ATTN_NN_STEM_MIXED = 4 };
 typedef struct attn_nn_attention_stem {
     attn_tensor *rows, *columns, *mix;
@@ -96,8 +96,8 @@ typedef struct attn_nn_attention_stem {
 } attn_nn_attention_stem;
 ATTN_API void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in,
                                           int64_t out);
-/* x [B,in,Y,X] -> [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the pixels of each; the rest of a side that 4 does
- * not divide is left out.  ATTN_SHAPE: a side below 4. */
+/* x [B,in,Y,X] -> [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the pixels of each; the rest of a side that 4
+ * does not divide is left out.  ATTN_SHAPE: a side below 4. */
 ATTN_API attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape,
                                                      attn_tensor *x);
 

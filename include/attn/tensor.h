@@ -44,7 +44,8 @@ ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *contex
                                       const int64_t *shape, void *data);
 /* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
  * tape itself, without a copy.  Has no gradient and wants none.  The next backward pass adds to a copy of a
- * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_clear_grad clears it).  ATTN_ARGUMENT: NULL, or one that the end of a scope freed; ATTN_MEMORY. */
+ * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_clear_grad clears it).  ATTN_ARGUMENT:
+ * NULL, or one that the end of a scope freed; ATTN_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
 /* Its elements, in rows; the tensor owns them. */
@@ -107,15 +108,16 @@ ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 typedef struct attn_share {
     int64_t first, count, whole;
 } attn_share;
-/* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the whole
- * batch, and batch statistics are those of all shares (then every process must run the same operations).  A count of 0 is
- * for a process that got none of the examples: it runs one that stands for none. */
+/* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the
+ * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
+ * count of 0 is for a process that got none of the examples: it runs one that stands for none. */
 ATTN_API void attn_tape_divide(attn_tape *tape, attn_share share);
 ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
 ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 
 /* Bytes that operations moved only to have the same numbers elsewhere or in another order (attn_permute, attn_slice,
- * attn_concat and their gradients), since the reset.  Attention finds its operands by strides: its layers leave this 0. */
+ * attn_concat and their gradients), since the reset.  Attention finds its operands by strides: its layers leave this
+ * 0. */
 ATTN_API uint64_t attn_tape_moved(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  What the operations kept for it is
@@ -297,8 +299,8 @@ ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tens
 /* ------------------------------------------------------------------------------------------ reversible */
 
 /* A function of one tensor that returns one of the same shape.  It may read the caller's tensors (parameters), but of
- * the tape's own only `x` and what it makes of it; it may be run twice, and must give the same both times: dropout does,
- * batch normalisation too (its running statistics move once). */
+ * the tape's own only `x` and what it makes of it; it may be run twice, and must give the same both times: dropout
+ * does, batch normalisation too (its running statistics move once). */
 typedef struct attn_branch {
     attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);
     const void *self; /* alive until the backward pass is over */

@@ -13,8 +13,8 @@
 
 enum { ATTN__MAX_THREADS = 1024 };
 
-/* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of whoever still
- * has some.  Where there are more threads than shares, some begin with another's. */
+/* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of whoever
+ * still has some.  Where there are more threads than shares, some begin with another's. */
 enum { ATTN__SHARES = 64, ATTN__SHARE_LINE = 64 };
 typedef struct attn__share {
     _Alignas(ATTN__SHARE_LINE) atomic_int_least64_t next;
@@ -27,9 +27,9 @@ typedef struct attn__shares {
 void attn__share_out(attn__shares *shares, int threads, int64_t items);
 int64_t attn__share_take(attn__shares *shares, int thread); /* -1: none is left */
 
-/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares has them.  For
- * items that are large and uneven.  What a region has written in the order of its items is, where the next one reads it
- * in that order, mostly in the caches of the thread that reads. */
+/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares has them.
+ * For items that are large and uneven.  What a region has written in the order of its items is, where the next one
+ * reads it in that order, mostly in the caches of the thread that reads. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
 /* Calls work(user, begin, end) on disjoint ranges that cover [0, n), none shorter than `grain` but the last.

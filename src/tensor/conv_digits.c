@@ -112,7 +112,8 @@ static attn__digits_square square_of(worker *w, int64_t panel, int64_t q, int64_
                                  .odd = chunk + 1 == k->chunks ? &w->odd[q] : NULL};
 }
 
-/* Chunk after chunk: a square's sums are far behind when they are added to, and its places are met again soon enough. */
+/* Chunk after chunk: a square's sums are far behind when they are added to, and its places are met again
+ * soon enough. */
 static void sum_panel(worker *w, int64_t panel, float *sums)
 {
     const attn__correlating *k = w->k;

@@ -74,8 +74,8 @@ static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
 }
 
 /* Of few multiply-adds, and quicker than oneDNN's with one thread and with two: where B is transposed (0.85 and 0.8 of
- * its time, half where C has few rows), or so narrow that a block has all of its columns.  Others take 1.05 to 1.3 of it,
- * as does adding where k is short: C's old numbers are fetched for few products. */
+ * its time, half where C has few rows), or so narrow that a block has all of its columns.  Others take 1.05 to 1.3 of
+ * it, as does adding where k is short: C's old numbers are fetched for few products. */
 static bool is_small(const attn__gemm_args *g)
 {
     enum { LEAST = 32, MOST = 1 << 23, NARROW = 128, SHORT = 128 };

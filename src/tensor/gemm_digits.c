@@ -45,8 +45,8 @@ static void store_again(const attn__digits_product *p, const attn__gemm_args *pa
                            p->g->add);
 }
 
-/* What has sums that are not finite, as the other products have them: 16 rows by panels beside each other, of which only
- * the rows that have them are taken. */
+/* What has sums that are not finite, as the other products have them: 16 rows by panels beside each other, of which
+ * only the rows that have them are taken. */
 static bool odd_panels(attn_tape *tape, const attn__digits_product *p)
 {
     bool done = true;
@@ -170,9 +170,9 @@ static bool product_group(attn_tape *tape, attn__digits_product *p, int64_t long
     return odd_panels(tape, p);
 }
 
-/* Beside the m n k of the product, B is packed at a cost of n k, A of m k, and C is stored at one of m n.  Measured, one
- * thread, against multiply-adds: 128 x 128 x 128 gains a tenth, 1280 x 256 x 64 a thirtieth, 1280 x 64 x 256 a quarter,
- * 64 x 512 x 512 three quarters; 96 x 96 x 96 loses a quarter. */
+/* Beside the m n k of the product, B is packed at a cost of n k, A of m k, and C is stored at one of m n.  Measured,
+ * one thread, against multiply-adds: 128 x 128 x 128 gains a tenth, 1280 x 256 x 64 a thirtieth, 1280 x 64 x 256 a
+ * quarter, 64 x 512 x 512 three quarters; 96 x 96 x 96 loses a quarter. */
 static bool pays(int64_t m, int64_t n, int64_t k)
 {
     const double most_cost = 1.0 / 48;

@@ -2,8 +2,8 @@
  * The sums of gemm_digits.h.  A thread takes block after block: some rows of A, packed so that they stay in the second
  * cache, by panels of B, which stream past and stay in the first while all rows meet them.  A square of 16 rows by 16
  * columns is summed over a chunk of k.  Beside its products, while the matrix unit works, the square before it becomes
- * floats and is stored (what is finite, with the activation, to where it belongs), and the next block's rows are packed,
- * both in portions so small that they do not keep the unit's instructions out of the processor's window. */
+ * floats and is stored (what is finite, with the activation, to where it belongs), and the next block's rows are
+ * packed, both in portions so small that they do not keep the unit's instructions out of the processor's window. */
 #include "tensor/gemm_digits_work.h"
 
 #include <math.h>

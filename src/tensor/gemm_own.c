@@ -14,8 +14,8 @@
 
 #include <string.h>
 
-/* Columns of a strip are whole vectors of every register tile; C's block has BLOCK numbers or, where its sums are made in
- * place, TALLEST rows. */
+/* Columns of a strip are whole vectors of every register tile; C's block has BLOCK numbers or, where its sums are made
+ * in place, TALLEST rows. */
 enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, BLOCK = 18432, TALLEST = 256 };
 enum { B_SIZE = DEPTH * COLUMNS, SCRATCH = B_SIZE + BLOCK };
 

@@ -77,8 +77,8 @@ typedef struct strides {
 } strides;
 
 /* The products of a step, six or, `fine`, eight, of which those of the second and the third digits are of weight 2^-24
- * (tile 3; else it shares 2^-16 with tile 2).  Each tile is loaded as soon as the last reader of its register has begun.
- * Between, the square before becomes floats. */
+ * (tile 3; else it shares 2^-16 with tile 2).  Each tile is loaded as soon as the last reader of its register has
+ * begun. Between, the square before becomes floats. */
 DIGITS_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, strides s,
                              bool fine, attn__digits_rest *rest)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * digits.h - products of f32 matrices in the integers of the machine's matrix unit (AMX), which multiplies 8-bit numbers
- * and sums them exactly:
+ * digits.h - products of f32 matrices in the integers of the machine's matrix unit (AMX), which multiplies 8-bit
+ * numbers and sums them exactly:
  *
  *     C[m,n] = sum_k A[m,k] * B[k,n]
  *
@@ -14,11 +14,11 @@
  * What a chunk's sum is off by is, typically, sqrt(k) times 2^-25 to 2^-22.6 of the largest |a| times the largest |b|:
  * for numbers of one size as much as what rounding each partial sum makes, as multiply-adds do, or two to three times
  * that.  A row with a number 12 times as large as the mean of its others that are not zero (`fine`), and 16 columns one
- * of which has, sum eight products, all but the last digits', a quarter of that error.  The unit computes them for all 16
- * rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside it.
- * Digits will not do for a row of at least 32 of these where that is 1,024 times, or with one that is not finite (or
- * above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves operands whose large numbers
- * stand where the other's are small: powers of two for each k, by which A is divided and B multiplied.
+ * of which has, sum eight products, all but the last digits', a quarter of that error.  The unit computes them for all
+ * 16 rows of a square; those that are not fine leave them out, so that a row's bits do not depend on the rows beside
+ * it. Digits will not do for a row of at least 32 of these where that is 1,024 times, or with one that is not finite
+ * (or above 3.38e38): its unit is NaN.  Of rows below 2^-106 digits are lost.  `spread` serves operands whose large
+ * numbers stand where the other's are small: powers of two for each k, by which A is divided and B multiplied.
  *
  * Tiles are of 1 KiB: of A 16 rows of 64 digits along k, of B 16 rows of 4 digits along k of each of 16 columns, the
  * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.

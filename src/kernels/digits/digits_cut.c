@@ -92,7 +92,8 @@ void attn__digits_exponents_of_row(const float *x, int64_t n, int64_t apart, flo
     *most = _mm512_reduce_max_ps(m);
 }
 
-/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching, and how many rows before. */
+/* As many vectors beside each other as make whole pieces of the rows' lines worth fetching, and how many
+ * rows before. */
 enum { BESIDE = ATTN__DIGITS_COPIED / SIDE, AHEAD = 12 };
 
 CUT_FN void look_at_columns(const attn__digits_columns *from, int64_t c, float *copy, attn__digits_scale *scale)

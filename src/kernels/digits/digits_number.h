@@ -2,8 +2,8 @@
  *
  * digits_number.h - vectors of numbers: what unit they have, and their digits as bytes in the order of tiles.
  *
- * x * cut rounds to an integer of 24 bits with its sign; with 0x808080 it is three bytes, its digits each 128 too large.
- * Include within a region of the instruction set, after vec_avx512.h.
+ * x * cut rounds to an integer of 24 bits with its sign; with 0x808080 it is three bytes, its digits each 128 too
+ * large. Include within a region of the instruction set, after vec_avx512.h.
  */
 #ifndef ATTN_KERNELS_DIGITS_NUMBER_H
 #define ATTN_KERNELS_DIGITS_NUMBER_H
@@ -114,7 +114,8 @@ CUT_FN __m512i bytes_of(__m512 x, __m512 cut)
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, cut)), _mm512_set1_epi32(0x808080));
 }
 
-/* Of lane i of four vectors, their bytes together in lane i: d[0] the third bytes, d[2] the first, as signed numbers. */
+/* Of lane i of four vectors, their bytes together in lane i: d[0] the third bytes, d[2] the first, as
+ * signed numbers. */
 CUT_FN void digits_of(const __m512i y[ROWS], __m512i d[ATTN__DIGITS])
 {
     const __mmask64 odd = 0xaaaaaaaaaaaaaaaau;

@@ -143,7 +143,8 @@ static void delta_of_head(const attn__narrow_delta_args *t, int64_t head, int64_
     }
 }
 
-/* As many rows as there are lanes, of the heads whose values fill a vector: the products turned round are to be added. */
+/* As many rows as there are lanes, of the heads whose values fill a vector: the products turned round are to
+ * be added. */
 VF_FN void delta_square(const attn__narrow_delta_args *t, int64_t head, int64_t row)
 {
     vf square[VF_LANES];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * planes.h - normalisation over channels that lie `ld` apart, for positions side by side: positions are in the lanes; and
- * sums of a channel's.
+ * planes.h - normalisation over channels that lie `ld` apart, for positions side by side: positions are in the lanes;
+ * and sums of a channel's.
  *
  * Never allocates; n is any, 0 included; nothing outside of the positions is read or written.  What a position becomes
  * does not depend on those beside it.
@@ -30,7 +30,8 @@ typedef struct attn__planes_kernel {
     /* y = (x - mean) * scale * gain + bias.  bend is what the slope takes off: scale^3, or scale^2 / deviation (0 where
      * that is 0). */
     void (*forward)(const attn__planes_args *args);
-    /* With h = dy * gain, d = x - mean and averages over the channels: dx = scale * (h - avg h) - bend * d * avg(h d). */
+    /* With h = dy * gain, d = x - mean and averages over the channels: dx = scale * (h - avg h) - bend * d *
+     * avg(h d). */
     void (*backward)(const attn__planes_args *args);
     /* Of n numbers side by side: a few hundred at a time in f32, these in f64. */
     double (*sum)(const float *x, int64_t n);

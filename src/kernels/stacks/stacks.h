@@ -4,9 +4,9 @@
  * lie side by side.
  *
  * All run over a range of channels: run(args, begin, end), args an attn__stacks_args whose pointers are to float or
- * double, as the kernel is.  Never allocates; batch and plane are any, 0 included; nothing outside of the planes is read
- * or written.  What a channel becomes does not depend on those beside it.  Sums add a few hundred numbers at a time
- * in the lanes, and these in f64.
+ * double, as the kernel is.  Never allocates; batch and plane are any, 0 included; nothing outside of the planes is
+ * read or written.  What a channel becomes does not depend on those beside it.  Sums add a few hundred numbers at a
+ * time in the lanes, and these in f64.
  */
 #ifndef ATTN_KERNELS_STACKS_H
 #define ATTN_KERNELS_STACKS_H

@@ -15,7 +15,8 @@ enum { BESIDE = 4, COLUMNS = BESIDE * VF_LANES, RUN = 8 };
 /* What is added up over a channel. */
 enum { LEVEL, SPREAD, SLOPE };
 
-/* One channel, the same in all lanes; or `width` of them across the lanes, then seen as one whose planes have n = width. */
+/* One channel, the same in all lanes; or `width` of them across the lanes, then seen as one whose planes have n =
+ * width. */
 typedef struct channel {
     const real *x, *dy; /* the first plane */
     real *y;

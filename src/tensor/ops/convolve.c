@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, in the matrix unit or by oneDNN where
- * they are there; else, and in double, each image is unfolded into a matrix [channels * taps, positions] and multiplied. */
+ * they are there; else, and in double, each image is unfolded into a matrix [channels * taps, positions] and
+ * multiplied. */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "kernels/stacks/stacks.h"
