@@ -114,10 +114,13 @@ CUT_FN __m512i bytes_of(__m512 x, __m512 cut)
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, cut)), _mm512_set1_epi32(0x808080));
 }
 
-/* Of lane i of four vectors, their bytes together in lane i: d[0] the third bytes, d[2] the first, as
- * signed numbers. */
-CUT_FN void digits_of(const __m512i y[ROWS], __m512i d[ATTN__DIGITS])
+/* Lane i of d has the bytes of lane i of four vectors: d[0] their third ones, d[2] their first, as signed numbers. */
+CUT_FN void digits_of(const __m512 x[ROWS], __m512 cut, __m512i d[ATTN__DIGITS])
 {
+    __m512i y[ROWS];
+    VF_UNROLL
+    for (int i = 0; i < ROWS; i++)
+        y[i] = bytes_of(x[i], cut);
     const __mmask64 odd = 0xaaaaaaaaaaaaaaaau;
     const __mmask32 high = 0xaaaaaaaau;
     const __m512i zero = _mm512_set1_epi8((char)0x80);
@@ -134,11 +137,8 @@ CUT_FN void digits_of(const __m512i y[ROWS], __m512i d[ATTN__DIGITS])
 /* Four rows of 16 columns. */
 CUT_FN void cut_rows(const __m512 x[ROWS], __m512 cut, int8_t *out)
 {
-    __m512i y[ROWS], d[ATTN__DIGITS];
-    VF_UNROLL
-    for (int i = 0; i < ROWS; i++)
-        y[i] = bytes_of(x[i], cut);
-    digits_of(y, d);
+    __m512i d[ATTN__DIGITS];
+    digits_of(x, cut, d);
     VF_UNROLL
     for (int i = 0; i < ATTN__DIGITS; i++)
         _mm512_storeu_si512(out + i * TILE, d[i]);
@@ -156,11 +156,8 @@ CUT_FN __m512i order_of_numbers(void)
 
 CUT_FN void cut_numbers(const __m512 x[ROWS], __m512 cut, __m512i order, int64_t plane, int8_t *out)
 {
-    __m512i y[ROWS], d[ATTN__DIGITS];
-    VF_UNROLL
-    for (int i = 0; i < ROWS; i++)
-        y[i] = bytes_of(x[i], cut);
-    digits_of(y, d);
+    __m512i d[ATTN__DIGITS];
+    digits_of(x, cut, d);
     VF_UNROLL
     for (int i = 0; i < ATTN__DIGITS; i++)
         _mm512_storeu_si512(out + i * plane, _mm512_permutexvar_epi8(order, d[i]));
