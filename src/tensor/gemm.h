@@ -68,7 +68,7 @@ bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *args);
 /* What is left of a product from a row on. */
 attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *args, int64_t row);
 
-/* The engine's own product, in parts; gemm_own.c and gemm_double.c. */
+/* The engine's own product, of sizes from 1 on, and that of doubles; gemm_own.c and gemm_double.c. */
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args);
 void attn__gemm_double(attn_tape *tape, const attn__gemm_args *args);
 
