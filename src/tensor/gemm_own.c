@@ -14,10 +14,9 @@
 
 #include <string.h>
 
-/* Columns of a strip are whole vectors of every register tile; C's block has BLOCK numbers or, where its sums are made
- * in place, TALLEST rows. */
-enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, BLOCK = 18432, TALLEST = 256 };
-enum { B_SIZE = DEPTH * COLUMNS, SCRATCH = B_SIZE + BLOCK };
+/* Columns of a strip are whole vectors of every register tile; a block has at most so many COLUMNS and ROWS. */
+enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, ROWS = 256 };
+enum { B_SIZE = DEPTH * COLUMNS, SCRATCH = B_SIZE + ROWS * COLUMNS };
 
 typedef struct own_product {
     attn__gemm_args g; /* of the transposes where C is turned */
@@ -25,7 +24,7 @@ typedef struct own_product {
     const attn__tile_kernel *tile;
     const attn__rows_table *rows;
     float *scratch; /* for each thread: B, C */
-    int64_t height, width, row_blocks, blocks;
+    int64_t height, width, column_blocks, blocks;
     float *parts; /* [part of k][m][n] where each is an item of one block; else NULL */
 } own_product;
 
@@ -122,7 +121,7 @@ static void store(const own_product *p, const block *t)
 
 static block block_of(const own_product *p, int64_t index, int thread)
 {
-    block t = {.m0 = index % p->row_blocks * p->height, .n0 = index / p->row_blocks * p->width};
+    block t = {.m0 = index / p->column_blocks * p->height, .n0 = index % p->column_blocks * p->width};
     t.m = attn__least(p->g.m - t.m0, p->height);
     t.n = attn__least(p->g.n - t.n0, p->width);
     t.b = p->scratch + (int64_t)thread * SCRATCH;
@@ -189,33 +188,35 @@ static attn__gemm_args transposes(const attn__gemm_args *g)
     return t;
 }
 
-/* Blocks of rows, so many that threads have as much to do. */
+/* Blocks of rows, so many that threads have as much to do: also where the last block of columns is narrow, as a thread
+ * has all blocks of its rows. */
 static void divide(own_product *p, int threads)
 {
-    enum { EVEN = 8, LEAST = 16 };
+    enum { MANY = 8, LEAST = 16 };
     p->width = attn__pieces(p->g.n, STRIP) % 2 == 0 ? COLUMNS : STRIP;
-    int64_t columns = attn__pieces(p->g.n, p->width), most = is_in_place(p, p->g.n) ? TALLEST : BLOCK / p->width;
-    p->row_blocks = attn__pieces(p->g.m, most);
-    if (p->row_blocks * columns < EVEN * threads && p->row_blocks * columns % threads != 0)
-        p->row_blocks = attn__least(attn__round_up(p->row_blocks, threads), attn__pieces(p->g.m, LEAST));
-    p->height = attn__pieces(p->g.m, p->row_blocks);
-    p->row_blocks = attn__pieces(p->g.m, p->height);
-    p->blocks = p->row_blocks * columns;
+    p->column_blocks = attn__pieces(p->g.n, p->width);
+    int64_t rows = attn__pieces(p->g.m, ROWS), missing = p->column_blocks * p->width - p->g.n;
+    bool even = rows * p->column_blocks % threads == 0 && missing * threads * MANY <= p->g.n;
+    if (!even && rows * p->column_blocks < MANY * threads)
+        rows = attn__least(attn__round_up(rows, threads), attn__pieces(p->g.m, LEAST));
+    p->height = attn__pieces(p->g.m, rows);
+    p->blocks = attn__pieces(p->g.m, p->height) * p->column_blocks;
 }
 
-/* One block, and a k so long that threads share it out: as the gradient of a small layer's weights.  How many parts. */
+/* One block, and a k so long that threads share it out evenly: as the gradient of a small layer's weights.  How many
+ * parts. */
 static int64_t parts_of(const own_product *p, int threads)
 {
-    enum { MOST = 64 };
-    int64_t parts = attn__pieces(p->g.k, DEPTH);
-    return threads > 1 && p->g.n <= COLUMNS && size_of_part(p) <= BLOCK && parts >= threads && parts <= MOST ? parts
-                                                                                                             : 0;
+    enum { MOST = 64, LARGEST = 18432 };
+    int64_t parts = attn__pieces(p->g.k, DEPTH), share = attn__pieces(parts, threads) * DEPTH;
+    bool even = 4 * share * threads <= 5 * p->g.k;
+    return threads > 1 && even && p->g.n <= COLUMNS && size_of_part(p) <= LARGEST && parts <= MOST ? parts : 0;
 }
 
 static void run_parts(own_product *p, int threads, int64_t parts)
 {
     enum { GRAIN = 16 };
-    p->row_blocks = 1;
+    p->column_blocks = 1;
     p->height = p->g.m;
     p->width = COLUMNS;
     attn__parallel_items(threads, parts, product_part, p);
