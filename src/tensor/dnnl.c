@@ -25,17 +25,18 @@ static void leave_uppers_clean(void)
 
 attn__dnnl_threads attn__dnnl_use_threads(int threads)
 {
-    attn__dnnl_threads before = {.count = threads};
     leave_uppers_clean();
 #ifdef _OPENMP
-    before = (attn__dnnl_threads){omp_get_max_threads(), omp_get_dynamic() != 0};
+    attn__dnnl_threads before = {omp_get_max_threads(), omp_get_dynamic() != 0};
     if (before.dynamic)
         omp_set_dynamic(0);
     threads = (int)attn__least(threads, omp_get_thread_limit());
     if (before.count != threads)
         omp_set_num_threads(threads);
-#endif
     return before;
+#else
+    return (attn__dnnl_threads){.count = threads};
+#endif
 }
 
 void attn__dnnl_end_threads(attn__dnnl_threads before)
