@@ -31,22 +31,20 @@ int64_t attn__share_take(attn__shares *s, int thread)
 
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user)
 {
+#ifdef _OPENMP
     threads = (int)attn__least(threads, items);
-    if (threads <= 1) {
-        for (int64_t i = 0; i < items; i++)
-            work(user, i, 0);
+    if (threads > 1) {
+        attn__shares shares;
+        attn__share_out(&shares, threads, items);
+#pragma omp parallel num_threads(threads)
+        for (int64_t i; (i = attn__share_take(&shares, omp_get_thread_num())) >= 0;)
+            work(user, i, omp_get_thread_num());
         return;
     }
-    attn__shares shares;
-    attn__share_out(&shares, threads, items);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-    for (int64_t i; (i = attn__share_take(&shares, omp_get_thread_num())) >= 0;)
-        work(user, i, omp_get_thread_num());
-#else
-    for (int64_t i; (i = attn__share_take(&shares, 0)) >= 0;)
-        work(user, i, 0);
 #endif
+    (void)threads;
+    for (int64_t i = 0; i < items; i++)
+        work(user, i, 0);
 }
 
 void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(void *user, int64_t begin, int64_t end),

@@ -29,7 +29,7 @@ typedef struct work {
     bool flipped; /* dy is moved, and x as it lies: taps from the last to the first */
     operand moved, still;
     int64_t high, wide, top, left; /* the kernel, and the border of what is moved */
-    int64_t band, bands;           /* rows at once; how many such */
+    int64_t band;                  /* rows at once */
     int64_t image, row, rows;      /* the ones at hand */
     int64_t line, steps;           /* bytes of a digit of a channel that is moved; tiles along a band */
     int8_t *tiles, *lines;         /* [block of still][steps]; [column][channel of moved][digit][line] */

@@ -16,7 +16,7 @@
 
 /* Columns of a strip are whole vectors of every register tile; a block has at most so many COLUMNS and ROWS. */
 enum { STRIP = 64, COLUMNS = 2 * STRIP, DEPTH = 256, ROWS = 256 };
-enum { B_SIZE = DEPTH * COLUMNS, SCRATCH = B_SIZE + ROWS * COLUMNS };
+enum { B_SIZE = DEPTH * STRIP, SCRATCH = B_SIZE + ROWS * COLUMNS };
 
 typedef struct own_product {
     attn__gemm_args g; /* of the transposes where C is turned */
@@ -25,7 +25,7 @@ typedef struct own_product {
     const attn__rows_table *rows;
     float *scratch; /* for each thread: B, C */
     int64_t height, width, column_blocks, blocks;
-    float *parts; /* [part of k][m][n] where each is an item of one block; else NULL */
+    float *parts; /* [part of k][m][n] where each is an item of its own */
 } own_product;
 
 /* A block of C: rows from m0 on, columns from n0 on, where B is packed and its sums are made. */
@@ -57,49 +57,39 @@ static bool is_packed(const own_product *p, int64_t n)
 }
 
 /* Some columns of op(B) along part of k, with zeros to whole vectors. */
-static void pack_b(const own_product *p, const block *t, int64_t strip, int64_t n, int64_t k, int64_t depth)
+static void pack_b(const own_product *p, int64_t column, int64_t n, int64_t k, int64_t depth, float *to)
 {
     const attn__gemm_args *g = &p->g;
-    int64_t width = attn__round_up(n, p->tile->lanes), at = t->n0 + strip;
-    float *to = t->b + strip * DEPTH;
-    const float *b = (const float *)g->b + (g->transpose_b ? at * g->ldb + k : k * g->ldb + at);
+    int64_t width = attn__round_up(n, p->tile->lanes);
+    const float *b = (const float *)g->b + (g->transpose_b ? column * g->ldb + k : k * g->ldb + column);
     copy(p, b, g->ldb, g->transpose_b, depth, n, to, STRIP, false);
     for (int64_t i = 0; i < depth && width > n; i++)
         memset(to + i * STRIP + n, 0, (size_t)(width - n) * sizeof *to);
 }
 
-/* A is read where it lies, transposed or not: packing it first only ever took longer. */
-static void multiply(const own_product *p, const block *t, int64_t k, int64_t depth, bool accumulate)
+/* One part of k, strip after strip.  A is read where it lies, transposed or not: packing it first only took longer. */
+static void add_part(const own_product *p, const block *t, int64_t k, bool accumulate)
 {
     const attn__gemm_args *g = &p->g;
     bool turned = g->transpose_a;
     attn__tile_args args = {.m = t->m,
-                            .k = depth,
+                            .k = attn__least(g->k - k, DEPTH),
                             .a = (const float *)g->a + (turned ? k * g->lda + t->m0 : t->m0 * g->lda + k),
                             .am = turned ? 1 : g->lda,
                             .ak = turned ? g->lda : 1,
                             .ldc = t->ldc,
                             .accumulate = accumulate};
-    for (int64_t strip = 0, n; strip < t->n; strip += STRIP) {
-        n = attn__least(t->n - strip, STRIP);
+    for (int64_t strip = 0; strip < t->n; strip += STRIP) {
+        int64_t n = attn__least(t->n - strip, STRIP), column = t->n0 + strip;
+        bool packed = is_packed(p, n);
+        if (!packed)
+            pack_b(p, column, n, k, args.k, t->b);
         args.n = attn__round_up(n, p->tile->lanes);
-        args.b = is_packed(p, n) ? (const float *)g->b + k * g->ldb + t->n0 + strip : t->b + strip * DEPTH;
-        args.ldb = is_packed(p, n) ? g->ldb : STRIP;
+        args.b = packed ? (const float *)g->b + k * g->ldb + column : t->b;
+        args.ldb = packed ? g->ldb : STRIP;
         args.c = t->c + strip;
         p->tile->run(&args);
     }
-}
-
-/* One part of k. */
-static void add_part(const own_product *p, const block *t, int64_t k, bool accumulate)
-{
-    int64_t depth = attn__least(p->g.k - k, DEPTH);
-    for (int64_t strip = 0, n; strip < t->n; strip += STRIP) {
-        n = attn__least(t->n - strip, STRIP);
-        if (!is_packed(p, n))
-            pack_b(p, t, strip, n, k, depth);
-    }
-    multiply(p, t, k, depth, accumulate);
 }
 
 /* Whether sums are made where they belong: whole vectors, and nothing there that they are added to. */
@@ -145,12 +135,18 @@ static int64_t size_of_part(const own_product *p)
     return p->g.m * attn__round_up(p->g.n, p->tile->lanes);
 }
 
+/* Rows [row, row + m) of all columns, in one of the parts. */
+static block rows_of_part(const own_product *p, int64_t part, int64_t row, int64_t m)
+{
+    int64_t ld = attn__round_up(p->g.n, p->tile->lanes);
+    return (block){.m0 = row, .m = m, .n = p->g.n, .c = p->parts + part * size_of_part(p) + row * ld, .ldc = ld};
+}
+
 static void product_part(void *user, int64_t item, int thread)
 {
     const own_product *p = user;
-    block t = block_of(p, 0, thread);
-    t.ldc = attn__round_up(t.n, p->tile->lanes);
-    t.c = p->parts + item * size_of_part(p);
+    block t = rows_of_part(p, item, 0, p->g.m);
+    t.b = p->scratch + (int64_t)thread * SCRATCH;
     add_part(p, &t, item * DEPTH, false);
 }
 
@@ -158,11 +154,10 @@ static void product_part(void *user, int64_t item, int thread)
 static void add_parts(void *user, int64_t begin, int64_t end)
 {
     const own_product *p = user;
-    int64_t count = attn__pieces(p->g.k, DEPTH), ld = attn__round_up(p->g.n, p->tile->lanes);
-    block t = {.m0 = begin, .m = end - begin, .n = p->g.n, .c = p->parts + begin * ld, .ldc = ld};
-    for (int64_t i = 1; i < count; i++)
-        p->rows->run[ATTN__ROWS_ADD](&(attn__rows_args){.x = t.c, .x2 = t.c + i * size_of_part(p), .y = t.c}, 0,
-                                     t.m * ld);
+    block t = rows_of_part(p, 0, begin, end - begin);
+    for (int64_t i = 1; i < attn__pieces(p->g.k, DEPTH); i++)
+        p->rows->run[ATTN__ROWS_ADD](&(attn__rows_args){.x = t.c, .x2 = rows_of_part(p, i, begin, t.m).c, .y = t.c}, 0,
+                                     t.m * t.ldc);
     store(p, &t);
 }
 
@@ -213,16 +208,6 @@ static int64_t parts_of(const own_product *p, int threads)
     return threads > 1 && even && p->g.n <= COLUMNS && size_of_part(p) <= LARGEST && parts <= MOST ? parts : 0;
 }
 
-static void run_parts(own_product *p, int threads, int64_t parts)
-{
-    enum { GRAIN = 16 };
-    p->column_blocks = 1;
-    p->height = p->g.m;
-    p->width = COLUMNS;
-    attn__parallel_items(threads, parts, product_part, p);
-    attn__parallel_range(threads, p->g.m, GRAIN, add_parts, p);
-}
-
 /* A part that takes some two microseconds is worth waking a thread for. */
 static int threads_for(const attn_context *context, const attn__gemm_args *g)
 {
@@ -233,6 +218,7 @@ static int threads_for(const attn_context *context, const attn__gemm_args *g)
 
 bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args)
 {
+    enum { GRAIN = 16 };
     int threads = threads_for(tape->context, args);
     own_product p = {.g = *args,
                      .tile = attn__tile_for(tape->context->isa),
@@ -249,10 +235,9 @@ bool attn__gemm_own(attn_tape *tape, const attn__gemm_args *args)
         return false;
     p.scratch = scratch.data;
     p.parts = p.scratch + (int64_t)threads * SCRATCH;
+    attn__parallel_items(threads, parts > 0 ? parts : p.blocks, parts > 0 ? product_part : product_block, &p);
     if (parts > 0)
-        run_parts(&p, threads, parts);
-    else
-        attn__parallel_items(threads, p.blocks, product_block, &p);
+        attn__parallel_range(threads, p.g.m, GRAIN, add_parts, &p);
     attn__scratch_release(scratch);
     return true;
 }

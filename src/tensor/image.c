@@ -29,7 +29,7 @@ const attn__image_loops *attn__image_loops_for(bool is_double)
 }
 
 typedef struct sum_job {
-    const attn__image_args *args;
+    const attn__stacks_args *args;
     const attn__planes_kernel *kernel; /* of f32; NULL: f64 */
 } sum_job;
 
@@ -37,8 +37,8 @@ static double sum_of_plane(const sum_job *job, int64_t plane)
 {
     enum { FEW = 16 }; /* not worth a call */
     int64_t n = job->args->plane, first = plane * n;
-    const float *x = job->args->x;
-    const double *wide = job->args->x;
+    const float *x = job->args->dy;
+    const double *wide = job->args->dy;
     double sum = 0;
     if (job->kernel && n >= FEW)
         return job->kernel->sum(x + first, n);
@@ -50,19 +50,19 @@ static double sum_of_plane(const sum_job *job, int64_t plane)
 static void sum_some(void *user, int64_t begin, int64_t end)
 {
     const sum_job *job = user;
-    const attn__image_args *a = job->args;
+    const attn__stacks_args *a = job->args;
     for (int64_t c = begin; c < end; c++) {
         double sum = 0;
         for (int64_t b = 0; b < a->batch; b++)
             sum += sum_of_plane(job, b * a->channels + c);
         if (job->kernel)
-            ((float *)a->y3)[c] = (float)sum + (a->add3 ? ((float *)a->y3)[c] : 0);
+            ((float *)a->dbias)[c] = (float)sum + (a->add_bias ? ((float *)a->dbias)[c] : 0);
         else
-            ((double *)a->y3)[c] = sum + (a->add3 ? ((double *)a->y3)[c] : 0);
+            ((double *)a->dbias)[c] = sum + (a->add_bias ? ((double *)a->dbias)[c] : 0);
     }
 }
 
-void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__image_args *args)
+void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__stacks_args *args)
 {
     sum_job job = {args, dtype == ATTN_F64 ? NULL : attn__planes_for(context->isa)};
     attn__parallel_range(context->threads, args->channels, 1, sum_some, &job);

@@ -6,6 +6,7 @@
 #ifndef ATTN_TENSOR_IMAGE_H
 #define ATTN_TENSOR_IMAGE_H
 
+#include "kernels/stacks/stacks.h"
 #include "tensor/tensor.h"
 
 #include <stdbool.h>
@@ -21,10 +22,8 @@ int64_t attn__volume(const int64_t size[3]);
 typedef struct attn__image_args {
     attn__window_grid grid;
     const void *x;
-    void *y, *y3;
-    int32_t *index;                 /* of the largest element of each window */
-    int64_t batch, channels, plane; /* of attn__sum_channels */
-    bool add3;
+    void *y;
+    int32_t *index; /* of the largest element of each window */
 } attn__image_args;
 
 /* All: run(args, begin, end), a part of the range said. */
@@ -40,7 +39,7 @@ typedef struct attn__image_loops {
 
 const attn__image_loops *attn__image_loops_for(bool is_double);
 
-/* y3 (+)= the sum of x [batch, channels, plane] over all but channels, f32 or f64, by the context's threads. */
-void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__image_args *args);
+/* dbias (+)= the sum of dy [batch, channels, plane] over all but channels, f32 or f64, by the context's threads. */
+void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__stacks_args *args);
 
 #endif

@@ -45,20 +45,13 @@ static void begin_panels(const attn__narrow_back *n, int64_t rows, int64_t padde
         memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
 }
 
-static void scale_head(const float *restrict in, int64_t ld, int64_t rows, int64_t channels, float factor,
-                       float *restrict out, int64_t out_ld)
+/* Inlined, so that the compiler makes vectors of a number of channels that it knows. */
+static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
+                                                             int64_t channels, float factor, float *restrict out,
+                                                             int64_t out_ld)
 {
     for (int64_t i = 0; i < rows; i++, in += ld, out += out_ld)
         for (int64_t c = 0; c < channels; c++)
-            out[c] = factor * in[c];
-}
-
-/* The usual one, which the compiler makes vectors of. */
-static void scale_head_of_8(const float *restrict in, int64_t ld, int64_t rows, float factor, float *restrict out)
-{
-    enum { CHANNELS = 8 };
-    for (int64_t i = 0; i < rows; i++, in += ld, out += CHANNELS)
-        for (int64_t c = 0; c < CHANNELS; c++)
             out[c] = factor * in[c];
 }
 
@@ -69,8 +62,8 @@ static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t chann
     begin_panels(n, rows, padded, channels, panel);
     for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
         const float *in = t->s.stage + h * channels;
-        if (channels == 8 && n->channels == 8)
-            scale_head_of_8(in, n->stage_ld, rows, factor, panel);
+        if (channels == 8 && n->channels == 8) /* the usual one */
+            scale_head(in, n->stage_ld, rows, 8, factor, panel, 8);
         else
             scale_head(in, n->stage_ld, rows, channels, factor, panel, n->channels);
     }

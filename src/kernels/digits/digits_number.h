@@ -78,11 +78,16 @@ CUT_FN void look_at(looked *l, __m512 x)
     l->sum = _mm512_add_ps(l->sum, _mm512_castsi512_ps(size));
 }
 
+CUT_FN looked both(looked a, looked b)
+{
+    return (looked){_mm512_max_epu32(a.most, b.most), _mm512_add_epi32(a.count, b.count), _mm512_add_ps(a.sum, b.sum)};
+}
+
 CUT_FN attn__digits_scale scale_of_lanes(looked a, looked b)
 {
-    return scale_of(_mm512_reduce_max_epu32(_mm512_max_epu32(a.most, b.most)),
-                    _mm512_reduce_add_ps(_mm512_add_ps(a.sum, b.sum)),
-                    (uint32_t)_mm512_reduce_add_epi32(_mm512_add_epi32(a.count, b.count)));
+    looked l = both(a, b);
+    return scale_of(_mm512_reduce_max_epu32(l.most), _mm512_reduce_add_ps(l.sum),
+                    (uint32_t)_mm512_reduce_add_epi32(l.count));
 }
 
 /* Of each of the first n lanes, which are columns. */

@@ -222,17 +222,8 @@ void attn__digits_cut_sixteen(const float *rows, int64_t k, attn__digits_scale *
     }
     if (k % 2)
         look_at(&l, _mm512_loadu_ps(rows + (k - 1) * SIDE));
-    l.most = _mm512_max_epu32(l.most, m.most);
-    l.count = _mm512_add_epi32(l.count, m.count);
-    l.sum = _mm512_add_ps(l.sum, m.sum);
-    scales_of_lanes(l, SIDE, scale);
-    float _Alignas(64) cut[SIDE];
-    for (int64_t i = 0; i < SIDE; i++)
-        cut[i] = scale[i].cut;
-    __m512 factor = _mm512_load_ps(cut);
-    attn__digits_columns columns = {.x = rows, .ld = SIDE, .k = k, .n = SIDE};
-    for (int64_t r = 0; r < k; r += DEPTH, tiles += STEP)
-        cut_tiles(&columns, r, 0xffff, factor, tiles);
+    scales_of_lanes(both(l, m), SIDE, scale);
+    attn__digits_cut_columns(&(attn__digits_columns){.x = rows, .ld = SIDE, .k = k, .n = SIDE}, scale, tiles);
 }
 
 /* All is read before anything is written: short rows overlap, and a read waits for a write beside its numbers. */

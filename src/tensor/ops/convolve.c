@@ -4,7 +4,6 @@
  * multiplied. */
 #include "base/context.h"
 #include "base/parallel.h"
-#include "kernels/stacks/stacks.h"
 #include "tensor/conv_digits.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
@@ -91,19 +90,25 @@ static bool by_dnnl(attn_tape *tape, const conv_detail *d, attn_dtype dtype, con
     return is_whole(d, dtype) && !out_of_memory(tape) && attn__dnnl_convolve(tape, args);
 }
 
-/* A gradient that is added to goes through memory of its own. */
-static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+/* What was made of x's gradient in memory of its own goes to it, if it was. */
+static bool give(attn_tape *tape, attn_tensor *x, attn__hold share, bool done)
 {
-    attn_tensor *x = node->x[X];
-    attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
-    attn__conv_args args = args_of(d, ATTN__CONV_INPUT, share.data, node->saved[SAVED_W].data, NULL, dy);
-    bool done = share.data && (by_digits(tape, d, x->dtype, &args) || by_dnnl(tape, d, x->dtype, &args));
     if (done)
         attn__grad_give(tape, x, share);
     else
         attn__scratch_release(share);
     tape->failed |= !done && out_of_memory(tape);
     return done;
+}
+
+/* A gradient that is added to goes through memory of its own. */
+static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn_tensor *x = node->x[X];
+    attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
+    attn__conv_args args = args_of(d, ATTN__CONV_INPUT, share.data, node->saved[SAVED_W].data, NULL, dy);
+    return give(tape, x, share,
+                share.data && (by_digits(tape, d, x->dtype, &args) || by_dnnl(tape, d, x->dtype, &args)));
 }
 
 /* The unit adds to a gradient as it stores its sums.  If it does not take the numbers, all is as it was. */
@@ -128,13 +133,7 @@ static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__n
     attn_tensor *w = node->x[W];
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(w));
     attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[SAVED_X].data, share.data, NULL, dy);
-    bool done = share.data && by_dnnl(tape, d, w->dtype, &args);
-    if (done)
-        attn__grad_give(tape, w, share);
-    else
-        attn__scratch_release(share);
-    tape->failed |= !done && out_of_memory(tape);
-    return done;
+    return give(tape, w, share, share.data && by_dnnl(tape, d, w->dtype, &args));
 }
 
 static void weight_gradient(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *dy, attn__target dw,
@@ -216,12 +215,12 @@ static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const
 static void bias_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn__target db = attn__grad_target(tape, node->x[B]);
-    attn__image_args args = {.x = dy,
-                             .y3 = db.data,
-                             .batch = d->batch,
-                             .channels = d->groups * d->out_channels,
-                             .plane = attn__volume(d->grid.out),
-                             .add3 = db.add};
+    attn__stacks_args args = {.dy = dy,
+                              .dbias = db.data,
+                              .batch = d->batch,
+                              .channels = d->groups * d->out_channels,
+                              .plane = attn__volume(d->grid.out),
+                              .add_bias = db.add};
     if (db.data)
         attn__sum_channels(tape->context, node->y->dtype, &args);
 }

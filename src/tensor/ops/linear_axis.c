@@ -5,7 +5,6 @@
  * be in y, the product reads or writes that matrix as [inner, channels]. */
 #include "base/context.h"
 #include "base/parallel.h"
-#include "kernels/stacks/stacks.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 #include "tensor/op.h"
@@ -74,9 +73,9 @@ static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_
 }
 
 /* y or its gradient as [batch, channels, plane]. */
-static attn__image_args planes_of(const axis_detail *d)
+static attn__stacks_args planes_of(const axis_detail *d)
 {
-    return (attn__image_args){
+    return (attn__stacks_args){
         .batch = d->y_last ? d->outer * d->inner : d->outer, .channels = d->out, .plane = d->y_last ? 1 : d->inner};
 }
 
@@ -86,10 +85,10 @@ static void linear_axis_backward(attn_tape *tape, attn__node *node)
     input_gradient(tape, node, d, attn__grad_target(tape, node->x[X]));
     weight_gradient(tape, node, d, attn__grad_target_added(tape, node->x[W]));
     attn__target db = attn__grad_target(tape, node->x[B]);
-    attn__image_args args = planes_of(d);
-    args.x = node->y->grad->data;
-    args.y3 = db.data;
-    args.add3 = db.add;
+    attn__stacks_args args = planes_of(d);
+    args.dy = node->y->grad->data;
+    args.dbias = db.data;
+    args.add_bias = db.add;
     if (db.data)
         attn__sum_channels(tape->context, node->y->dtype, &args);
 }
@@ -141,12 +140,9 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
                                                    .c = at(y->data, dtype, i * d->out * d->inner),
                                                    .ldc = ld_of(d, d->y_last, d->out)});
     }
-    attn__image_args planes = planes_of(d);
-    attn__stacks_args args = {.y = y->data,
-                              .bias = b ? b->data : NULL,
-                              .batch = planes.batch,
-                              .channels = planes.channels,
-                              .plane = planes.plane};
+    attn__stacks_args args = planes_of(d);
+    args.y = y->data;
+    args.bias = b ? b->data : NULL;
     if (b && done)
         attn__parallel_range(tape->context->threads, args.channels, 1,
                              attn__stacks_for(dtype == ATTN_F64, tape->context->isa)->add_bias, &args);
