@@ -11,8 +11,9 @@ allowed() {
     base) echo "" ;;
     simd) echo "base" ;;
     kernels) echo "base simd" ;;
-    attend) echo "base simd kernels" ;;
-    tensor) echo "base simd kernels attend" ;;
+    gemm) echo "base simd kernels" ;;
+    attend) echo "base simd gemm kernels" ;;
+    tensor) echo "base simd gemm kernels attend" ;;
     nn) echo "base kernels attend tensor" ;;
     models) echo "base attend tensor nn" ;;
     io | data | train | plot) echo "base kernels attend tensor" ;;

@@ -64,7 +64,7 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
     int64_t in = attn_tensor_dim(w, 1);
     return attn_tensor_dtype(w) != ATTN_F32 ||
            attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)attn_tensor_data(w) + row * in, in, rows,
-                           in, packed) != ATTN_MEMORY;
+                           in, packed) == ATTN_OK;
 }
 
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: MIT
- * Which matrix product to use. */
+ * From an operation's product to src/gemm's. */
 #include "tensor/gemm.h"
 
 #include "kernels/rows/rows.h"
-#include "tensor/dnnl.h"
 #include "tensor/gemm_digits.h"
 #include "tensor/op.h"
 
-#include <string.h>
+bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem)
+{
+    attn__gemm_plan plan;
+    attn__gemm_plan_make(&plan, problem, tape->context->isa, tape->context->threads);
+    attn__hold workspace = {0};
+    size_t bytes = attn__gemm_workspace(&plan);
+    if (bytes > 0) {
+        workspace = attn__scratch(tape, bytes);
+        if (!workspace.data)
+            return false;
+    }
+    attn__gemm_run(&plan, workspace.data);
+    attn__scratch_release(workspace);
+    return true;
+}
 
 /* Rows that are done stay as they are: where C is added to, doing them again would count them twice. */
 attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *g, int64_t row)
@@ -19,94 +32,45 @@ attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *g, int64_t row)
     return rest;
 }
 
-/* No terms to sum: zeros. */
-static void empty_product(const attn__gemm_args *g)
+/* What follows the sums: bias and activation. */
+typedef struct epilogue {
+    attn__rows_fn run;
+    const char *bias;
+    int64_t element;
+    int kind;
+} epilogue;
+
+static void finish(const void *user, void *c, int64_t row, int64_t column, int64_t n)
 {
-    size_t element = attn_dtype_size(g->dtype);
-    for (int64_t i = 0; i < g->m && !g->add; i++)
-        memset((char *)g->c + (size_t)(i * g->ldc) * element, 0, (size_t)g->n * element);
+    const epilogue *e = user;
+    (void)row;
+    attn__rows_args args = {.x = e->bias ? e->bias + column * e->element : NULL, .y = c, .n = n, .kind = e->kind};
+    e->run(&args, 0, 1);
 }
 
-/* Bias and activation as a pass of their own. */
-static void finish(const attn_tape *tape, const attn__gemm_args *g)
+bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
 {
-    size_t element = attn_dtype_size(g->dtype);
-    attn__rows_args args = {.x = g->bias, .y = g->c, .n = g->n, .kind = (int)g->activation};
-    if (!g->bias && g->activation == ATTN_IDENTITY)
-        return;
-    if (g->ldc == g->n)
-        attn__rows_run(tape, g->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, g->m, g->n);
-    for (int64_t i = 0; i < g->m && g->ldc != g->n; i++) {
-        args.y = (char *)g->c + (size_t)(i * g->ldc) * element;
-        attn__rows_run(tape, g->dtype, ATTN__ROWS_BIAS_ACTIVATE, &args, 1, g->n);
-    }
-}
-
-/* A linear layer of many rows: oneDNN's general product reads B across its rows, at 0.74 to 0.91 of the machine's peak;
- * packing it first costs a few hundredths at a thousand rows, and gives 0.95. */
-static attn_status packed_product(attn_tape *tape, const attn__gemm_args *g)
-{
-    enum { ROWS = 768, COLUMNS = 64 };
-    if (g->dtype != ATTN_F32 || g->transpose_a || !g->transpose_b || g->lda != g->k || g->ldc != g->n || g->m < ROWS ||
-        g->n < COLUMNS || g->k < COLUMNS)
-        return ATTN_UNSUPPORTED;
-    bool gelu = g->activation == ATTN_GELU_ERF; /* oneDNN's ReLU of NaN is 0, and the rest has other formulas there */
-    attn__fused_args args = {.in = ATTN_F32,
-                             .out = ATTN_F32,
-                             .m = g->m,
-                             .n = g->n,
-                             .k = g->k,
-                             .a = g->a,
-                             .b = g->b,
-                             .ldb = g->ldb,
-                             .bias = g->bias,
-                             .gelu = gelu,
-                             .add = g->add,
-                             .c = g->c};
-    attn_status status = attn__dnnl_fused(tape, &args);
-    if (status != ATTN_OK)
-        return status;
-    attn__gemm_args rest = *g;
-    rest.bias = NULL;
-    rest.activation = gelu ? ATTN_IDENTITY : g->activation;
-    finish(tape, &rest);
-    return ATTN_OK;
-}
-
-/* Of few multiply-adds, and quicker than oneDNN's with one thread and with two: where B is transposed (0.85 and 0.8 of
- * its time, half where C has few rows), or so narrow that a block has all of its columns.  Others take 1.05 to 1.3 of
- * it, as does adding where k is short: C's old numbers are fetched for few products. */
-static bool is_small(const attn__gemm_args *g)
-{
-    enum { LEAST = 32, MOST = 1 << 23, NARROW = 128, SHORT = 128 };
-    bool gains = g->transpose_b || (g->n <= NARROW && (!g->add || g->k >= SHORT));
-    return gains && g->dtype == ATTN_F32 && g->m >= LEAST && g->n >= LEAST && g->k >= LEAST &&
-           g->m * g->n <= MOST / LEAST && g->m * g->n * g->k <= MOST;
-}
-
-/* oneDNN's, and what it has left. */
-static bool general_product(attn_tape *tape, const attn__gemm_args *g)
-{
-    int64_t done = attn__dnnl_product(tape->context->threads, g);
-    attn__gemm_args rest = attn__gemm_rows_from(g, done);
-    return rest.m == 0 || attn__gemm_own(tape, &rest);
-}
-
-bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *args)
-{
-    bool small = is_small(args), done = true;
-    attn_status packed = small ? ATTN_UNSUPPORTED : packed_product(tape, args);
-    if (packed != ATTN_UNSUPPORTED)
-        return packed == ATTN_OK;
-    if (args->k == 0)
-        empty_product(args);
-    else if (args->dtype == ATTN_F64)
-        attn__gemm_double(tape, args);
-    else
-        done = small ? attn__gemm_own(tape, args) : general_product(tape, args);
-    if (done)
-        finish(tape, args);
-    return done;
+    bool is_double = g->dtype == ATTN_F64, packed = g->packed && g->packed->hold.data && !g->packed->digits;
+    epilogue after = {.run = attn__rows_for(is_double, tape->context->isa)->run[ATTN__ROWS_BIAS_ACTIVATE],
+                      .bias = g->bias,
+                      .element = is_double ? sizeof(double) : sizeof(float),
+                      .kind = (int)g->activation};
+    bool plain = !g->bias && g->activation == ATTN_IDENTITY;
+    return attn__gemm_problem_run(
+        tape, &(attn__gemm_problem){
+                  .dtype = g->dtype,
+                  .m = g->m,
+                  .n = g->n,
+                  .k = g->k,
+                  .a = {g->a, g->transpose_a ? 1 : g->lda, g->transpose_a ? g->lda : 1, .bf16 = g->dtype == ATTN_BF16},
+                  .b = {g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb},
+                  .packed = packed ? g->packed->hold.data : NULL,
+                  .c = g->c,
+                  .c_bf16 = g->c_bf16,
+                  .ldc = g->ldc,
+                  .add = g->add,
+                  .finish = plain ? NULL : finish,
+                  .user = &after});
 }
 
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
@@ -121,7 +85,15 @@ attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
                             attn__packed *packed)
 {
     attn_status status = dtype == ATTN_F32 ? attn__gemm_digits_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
-    return status == ATTN_UNSUPPORTED ? attn__dnnl_pack(tape, dtype, b, ldb, n, k, packed) : status;
+    if (status != ATTN_UNSUPPORTED)
+        return status;
+    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = {b, ldb, 1}};
+    attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
+    *packed = (attn__packed){dtype, n, k, hold, .digits = false};
+    if (!hold.data)
+        return ATTN_MEMORY;
+    attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, hold.data);
+    return ATTN_OK;
 }
 
 void attn__gemm_unpack(attn__packed *packed)
@@ -129,37 +101,4 @@ void attn__gemm_unpack(attn__packed *packed)
     if (packed->hold.data)
         attn__scratch_release(packed->hold);
     *packed = (attn__packed){0};
-}
-
-/* In the matrix unit if the weights are there for it, or if the product is worth packing them. */
-static attn_status fused_digits(attn_tape *tape, const attn__fused_args *g)
-{
-    attn__gemm_args args = {.dtype = ATTN_F32,
-                            .transpose_b = true,
-                            .m = g->m,
-                            .n = g->n,
-                            .k = g->k,
-                            .a = g->a,
-                            .lda = g->k,
-                            .b = g->b,
-                            .ldb = g->ldb,
-                            .c = g->c,
-                            .ldc = g->n,
-                            .add = g->add,
-                            .bias = g->bias,
-                            .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
-    const attn__packed *packed = g->packed && g->packed->hold.data ? g->packed : NULL;
-    if (g->in != ATTN_F32 || g->out != ATTN_F32 || (packed && !packed->digits))
-        return ATTN_UNSUPPORTED;
-    return attn__gemm_digits(tape, &args, packed);
-}
-
-attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
-{
-    attn_status status = fused_digits(tape, args);
-    if (status != ATTN_UNSUPPORTED)
-        return status;
-    attn__fused_args rest = *args;
-    rest.packed = rest.packed && rest.packed->digits ? NULL : rest.packed;
-    return attn__dnnl_fused(tape, &rest);
 }

@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-int64_t attn__volume(const int64_t size[3])
-{
-    return size[0] * size[1] * size[2];
-}
-
 #define REAL       float
 #define NAME(name) name##_float
 #include "tensor/image_tmpl.h"

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - loops of convolution and pooling, for float and double.  Every shape is seen
+ * image.h - loops of pooling, and of gradients of convolutions, for float and double.  Every shape is seen
  * as three spatial axes, missing ones of length 1 in front.
  */
 #ifndef ATTN_TENSOR_IMAGE_H
 #define ATTN_TENSOR_IMAGE_H
 
+#include "gemm/im2col.h"
 #include "kernels/stacks/stacks.h"
 #include "tensor/tensor.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Windows over one [in] volume, giving one [out] volume. */
-typedef struct attn__window_grid {
-    int64_t in[3], out[3], kernel[3], stride[3], padding[3];
-} attn__window_grid;
-
-int64_t attn__volume(const int64_t size[3]);
 
 typedef struct attn__image_args {
     attn__window_grid grid;
@@ -28,8 +22,6 @@ typedef struct attn__image_args {
 
 /* All: run(args, begin, end), a part of the range said. */
 typedef struct attn__image_loops {
-    void (*unfold)(void *args, int64_t begin,
-                   int64_t end);                          /* rows (channel, tap): y [rows, out] from x [channels, in] */
     void (*fold)(void *args, int64_t begin, int64_t end); /* channels: y [channels, in] += x [channels, taps, out] */
     void (*max_pool)(void *args, int64_t begin, int64_t end);     /* planes: y, index from x */
     void (*max_backward)(void *args, int64_t begin, int64_t end); /* planes: y [in] += x [out] at index */

@@ -24,26 +24,6 @@
         }                                                                                                              \
     } while (0)
 
-static void NAME(unfold)(void *user, int64_t begin, int64_t end_row)
-{
-    const attn__image_args *a = user;
-    const attn__window_grid *g = &a->grid;
-    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out), width = g->out[2];
-    for (int64_t row = begin; row < end_row; row++) {
-        const REAL *x = (const REAL *)a->x + row / taps * in;
-        REAL *to = (REAL *)a->y + row * out;
-        FOR_ROWS(g, row % taps, {
-            REAL *line = to + at_out;
-            if (!inside || first > 0 || last < width)
-                memset(line, 0, (size_t)width * sizeof *line);
-            if (inside && step == 1 && last > first)
-                memcpy(line + first, x + from + first, (size_t)(last - first) * sizeof *line);
-            for (int64_t i = first; i < last && inside && step > 1; i++)
-                line[i] = x[from + i * step];
-        });
-    }
-}
-
 static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
 {
     const attn__image_args *a = user;
@@ -168,7 +148,6 @@ static void NAME(avg_backward)(void *user, int64_t begin, int64_t end)
 }
 
 static const attn__image_loops NAME(loops) = {
-    .unfold = NAME(unfold),
     .fold = NAME(fold),
     .max_pool = NAME(max_pool),
     .max_backward = NAME(max_backward),

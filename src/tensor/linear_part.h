@@ -13,13 +13,13 @@
 typedef struct attn__linear_part {
     const attn_tensor *x, *w, *b; /* b NULL: none */
     int64_t row, column;
-    attn_activation activation; /* IDENTITY where `add`; with bf16 GELU_ERF else */
+    attn_activation activation; /* IDENTITY where `add` */
     bool add;
     const attn__packed *packed; /* w's rows and columns, packed before; NULL or empty: packed here */
     attn_tensor *y;
 } attn__linear_part;
 
-/* False (noted) without memory, where a tensor is NULL, or (ATTN_UNSUPPORTED) for bf16 without oneDNN. */
+/* False (noted) without memory, or where a tensor is NULL. */
 bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 
 /* The part with y a new tensor of type `dtype`, x's shape but for `out` channels at the end. */

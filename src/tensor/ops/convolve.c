@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions, in the matrix unit or by oneDNN where
- * they are there; else, and in double, each image is unfolded into a matrix [channels * taps, positions] and
- * multiplied. */
+ * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions: products with the im2col matrix, which is
+ * gathered block by block (gemm/im2col.h). */
 #include "base/context.h"
 #include "base/parallel.h"
-#include "tensor/conv_digits.h"
+#include "gemm/im2col.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
 #include "tensor/op.h"
@@ -21,6 +20,7 @@ typedef struct conv_detail {
     attn_activation activation;
 } conv_detail;
 
+/* Rows of the im2col matrix of one group: (channel, tap). */
 static int64_t rows_of(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.kernel);
@@ -31,169 +31,202 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
-static void unfold(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *x, void *columns)
+/* Numbers of one group of an image, and of a whole one: of the input, and of the output. */
+static int64_t input_size(const conv_detail *d)
 {
-    attn__image_args args = {.grid = d->grid, .x = x, .y = columns};
-    attn__parallel_range(tape->context->threads, rows_of(d), 1, attn__image_loops_for(dtype == ATTN_F64)->unfold,
-                         &args);
+    return d->in_channels * attn__volume(d->grid.in);
 }
 
-/* The index-th (image, group): offsets of its part of x, w and y. */
-typedef struct piece {
-    int64_t x, w, y;
-} piece;
-
-static piece piece_of(const conv_detail *d, int64_t index)
+static int64_t output_size(const conv_detail *d)
 {
-    int64_t group = index % d->groups, out = attn__volume(d->grid.out);
-    return (piece){index * d->in_channels * attn__volume(d->grid.in), group * d->out_channels * rows_of(d),
-                   index * d->out_channels * out};
+    return d->out_channels * attn__volume(d->grid.out);
 }
 
-/* No memory was found: that is a failure, not a reason to compute it in another way.  The sums would be others in
- * their last bits, in a run that must give the same ones. */
-static bool out_of_memory(const attn_tape *tape)
+static bool is_pointwise(const attn__window_grid *g)
 {
-    return attn_context_status(tape->context) == ATTN_MEMORY;
+    bool is = true;
+    for (int i = 0; i < 3; i++)
+        is = is && g->kernel[i] == 1 && g->stride[i] == 1 && g->padding[i] == 0;
+    return is;
 }
 
-static attn__conv_args args_of(const conv_detail *d, attn__conv_pass pass, const void *x, const void *w,
-                               const void *bias, const void *y)
+/* The im2col matrix as an operand whose rows run along positions: k by positions, or its transpose. */
+static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
 {
-    return (attn__conv_args){.pass = pass,
-                             .spatial = d->spatial,
-                             .grid = d->grid,
-                             .batch = d->batch,
-                             .groups = d->groups,
-                             .in = d->in_channels,
-                             .out = d->out_channels,
-                             .x = (float *)(uintptr_t)x,
-                             .w = (float *)(uintptr_t)w,
-                             .bias = (float *)(uintptr_t)bias,
-                             .y = (float *)(uintptr_t)y};
+    attn__gemm_operand y = {.gather = attn__im2col_gather, .source = s, .batch = s->image};
+    if (is_pointwise(&s->grid))
+        y = (attn__gemm_operand){.data = s->x, .batch = s->image};
+    y.outer = rows_are_k ? 1 : positions;
+    y.inner = rows_are_k ? positions : 1;
+    return y;
 }
 
-static bool is_whole(const conv_detail *d, attn_dtype dtype)
+/* ---------------------------------------------------------------------------------------------- forward */
+
+/* What follows the sums of a row of Y, an output channel. */
+typedef struct epilogue {
+    const attn__rows_table *rows;
+    attn_dtype dtype;
+    const void *bias; /* of the group; NULL: none */
+    attn_activation activation;
+} epilogue;
+
+static void finish(const void *user, void *y, int64_t row, int64_t column, int64_t n)
 {
-    return dtype == ATTN_F32 && d->batch > 0 && d->groups * d->in_channels > 0 && d->out_channels > 0 &&
-           attn__volume(d->grid.out) > 0;
+    const epilogue *e = user;
+    (void)column;
+    attn__rows_args args = {.x = y, .y = y, .s = {1, 0}, .kind = (int)e->activation};
+    if (e->bias) {
+        args.s[1] = e->dtype == ATTN_F64 ? ((const double *)e->bias)[row] : (double)((const float *)e->bias)[row];
+        e->rows->run[ATTN__ROWS_AFFINE](&args, 0, n);
+    }
+    if (e->activation != ATTN_IDENTITY)
+        e->rows->run[ATTN__ROWS_ACTIVATE](&args, 0, n);
 }
 
-/* One pass in the matrix unit or by oneDNN; false: to be done otherwise. */
-static bool by_digits(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const attn__conv_args *args)
+/* Y = W columns(X), each group a batch of images. */
+static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
+                attn_tensor *y)
 {
-    return is_whole(d, dtype) && attn__conv_digits_pay(tape, args) && attn__conv_by_digits(tape, args);
-}
-
-static bool by_dnnl(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const attn__conv_args *args)
-{
-    return is_whole(d, dtype) && !out_of_memory(tape) && attn__dnnl_convolve(tape, args);
-}
-
-/* What was made of x's gradient in memory of its own goes to it, if it was. */
-static bool give(attn_tape *tape, attn_tensor *x, attn__hold share, bool done)
-{
-    if (done)
-        attn__grad_give(tape, x, share);
-    else
-        attn__scratch_release(share);
-    tape->failed |= !done && out_of_memory(tape);
+    int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
+    bool done = true;
+    for (int64_t i = 0; i < d->groups && d->batch > 0 && done; i++) {
+        attn__im2col columns = {.grid = d->grid,
+                                .x = at(x->data, y->dtype, i * input_size(d)),
+                                .image = d->groups * input_size(d),
+                                .element_size = (int64_t)attn_dtype_size(y->dtype)};
+        epilogue after = {attn__rows_for(y->dtype == ATTN_F64, tape->context->isa), y->dtype,
+                          b ? at(b->data, y->dtype, i * d->out_channels) : NULL, d->activation};
+        done = attn__gemm_problem_run(
+            tape, &(attn__gemm_problem){.dtype = y->dtype,
+                                        .batch = d->batch,
+                                        .m = d->out_channels,
+                                        .n = positions,
+                                        .k = rows,
+                                        .a = {at(w->data, y->dtype, i * d->out_channels * rows), rows, 1},
+                                        .b = columns_of(&columns, positions, true),
+                                        .c = at(y->data, y->dtype, i * output_size(d)),
+                                        .ldc = positions,
+                                        .c_batch = d->groups * output_size(d),
+                                        .finish = finish,
+                                        .user = &after});
+    }
     return done;
 }
 
-/* A gradient that is added to goes through memory of its own. */
-static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
-{
-    attn_tensor *x = node->x[X];
-    attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
-    attn__conv_args args = args_of(d, ATTN__CONV_INPUT, share.data, node->saved[SAVED_W].data, NULL, dy);
-    return give(tape, x, share,
-                share.data && (by_digits(tape, d, x->dtype, &args) || by_dnnl(tape, d, x->dtype, &args)));
-}
+/* --------------------------------------------------------------------------------------------- backward */
 
-/* The unit adds to a gradient as it stores its sums.  If it does not take the numbers, all is as it was. */
-static bool weight_gradient_in_place(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+/* dW (+)= dY columns(X)^T, summed over the images. */
+static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *w = node->x[W];
-    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[SAVED_X].data, NULL, NULL, dy);
-    if (!is_whole(d, w->dtype) || !attn__conv_digits_pay(tape, &args))
-        return false;
     attn__target dw = attn__grad_target(tape, w);
-    args.w = dw.data;
-    args.add = dw.add;
-    bool done = dw.data && attn__conv_by_digits(tape, &args);
-    if (dw.data && !done && !dw.add)
-        memset(dw.data, 0, attn__tensor_bytes(w));
-    return done;
+    int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
+    for (int64_t i = 0; i < d->groups && dw.data; i++) {
+        attn__im2col columns = {.grid = d->grid,
+                                .x = at(node->saved[SAVED_X].data, w->dtype, i * input_size(d)),
+                                .image = d->groups * input_size(d),
+                                .element_size = (int64_t)attn_dtype_size(w->dtype)};
+        tape->failed |=
+            !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = w->dtype,
+                                                                .batch = d->batch,
+                                                                .m = d->out_channels,
+                                                                .n = rows,
+                                                                .k = d->batch > 0 ? positions : 0,
+                                                                .a = {at(dy, w->dtype, i * output_size(d)), positions,
+                                                                      1, .batch = d->groups * output_size(d)},
+                                                                .b = columns_of(&columns, positions, false),
+                                                                .c = at(dw.data, w->dtype, i * d->out_channels * rows),
+                                                                .ldc = rows,
+                                                                .add = dw.add});
+    }
 }
 
-/* By oneDNN, which overwrites. */
-static bool weight_gradient_whole(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+/* Where the windows step by one place and lie within the input's border, the input's gradient is a convolution, too: of dY
+ * with the taps in reverse order and the channels changed over. */
+static bool has_reverse(const attn__window_grid *g)
 {
-    attn_tensor *w = node->x[W];
-    attn__hold share = attn__scratch(tape, attn__tensor_bytes(w));
-    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[SAVED_X].data, share.data, NULL, dy);
-    return give(tape, w, share, share.data && by_dnnl(tape, d, w->dtype, &args));
+    bool has = true;
+    for (int i = 0; i < 3; i++)
+        has = has && g->stride[i] == 1 && g->padding[i] < g->kernel[i];
+    return has;
 }
 
-static void weight_gradient(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *dy, attn__target dw,
-                            piece p, const void *columns)
+static attn__window_grid reverse_of(const attn__window_grid *g)
 {
-    int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
-    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                         .transpose_b = true,
-                                                         .m = d->out_channels,
-                                                         .n = rows,
-                                                         .k = out,
-                                                         .a = at(dy, dtype, p.y),
-                                                         .lda = out,
-                                                         .b = columns,
-                                                         .ldb = out,
-                                                         .c = at(dw.data, dtype, p.w),
-                                                         .ldc = rows,
-                                                         .add = true});
+    attn__window_grid r = *g;
+    for (int i = 0; i < 3; i++) {
+        r.in[i] = g->out[i];
+        r.out[i] = g->in[i];
+        r.padding[i] = g->kernel[i] - 1 - g->padding[i];
+    }
+    return r;
 }
 
-static void input_gradient(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *dy, void *dx, piece p,
-                           const void *w, void *columns)
+/* A group's weights [out, in, taps] as [in, out, taps in reverse]. */
+static void reverse_weights(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *w, void *to)
 {
-    int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
-    tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                         .transpose_a = true,
-                                                         .m = rows,
-                                                         .n = out,
-                                                         .k = d->out_channels,
-                                                         .a = at(w, dtype, p.w),
-                                                         .lda = rows,
-                                                         .b = at(dy, dtype, p.y),
-                                                         .ldb = out,
-                                                         .c = columns,
-                                                         .ldc = out});
-    attn__image_args args = {.grid = d->grid, .x = columns, .y = at(dx, dtype, p.x)};
-    attn__parallel_range(tape->context->threads, d->in_channels, 1, attn__image_loops_for(dtype == ATTN_F64)->fold,
-                         &args);
+    int64_t taps = attn__volume(d->grid.kernel);
+    attn__rows_args args = {.x = at(w, dtype, taps - 1),
+                            .y = to,
+                            .s = {1},
+                            .rank = 3,
+                            .shape = {d->in_channels, d->out_channels, taps},
+                            .stride_x = {taps, d->in_channels * taps, -1},
+                            .stride_y = {d->out_channels * taps, taps, 1}};
+    attn__rows_run(tape, dtype, ATTN__ROWS_STRIDED, &args, d->in_channels * d->out_channels, taps);
 }
 
-/* Gradients of the input and of the weight, those that are wanted, image by image. */
-static void gradients_by_unfolding(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy, bool input,
-                                   bool weight)
+static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_dtype dtype = node->y->dtype;
-    attn__target dx = {0}, dw = {0};
-    if (input)
-        dx = attn__grad_target_added(tape, node->x[X]);
-    if (weight)
-        dw = attn__grad_target_added(tape, node->x[W]);
-    attn__hold columns = attn__scratch(tape, (size_t)(rows_of(d) * attn__volume(d->grid.out)) * attn_dtype_size(dtype));
+    int64_t positions = attn__volume(d->grid.in), rows = d->out_channels * attn__volume(d->grid.kernel);
+    attn__hold weights = attn__scratch(tape, (size_t)(d->in_channels * rows) * attn_dtype_size(dtype));
+    attn__target dx = attn__grad_target(tape, node->x[X]);
+    tape->failed |= !weights.data;
+    for (int64_t i = 0; i < d->groups && d->batch > 0 && dx.data && !tape->failed; i++) {
+        attn__im2col columns = {.grid = reverse_of(&d->grid),
+                                .x = at(dy, dtype, i * output_size(d)),
+                                .image = d->groups * output_size(d),
+                                .element_size = (int64_t)attn_dtype_size(dtype)};
+        reverse_weights(tape, d, dtype, at(node->saved[SAVED_W].data, dtype, i * d->in_channels * rows), weights.data);
+        tape->failed |= !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                                            .batch = d->batch,
+                                                                            .m = d->in_channels,
+                                                                            .n = positions,
+                                                                            .k = rows,
+                                                                            .a = {weights.data, rows, 1},
+                                                                            .b = columns_of(&columns, positions, true),
+                                                                            .c = at(dx.data, dtype, i * input_size(d)),
+                                                                            .ldc = positions,
+                                                                            .c_batch = d->groups * input_size(d),
+                                                                            .add = dx.add});
+    }
+    attn__scratch_release(weights);
+}
+
+/* Else the gradient of the columns, W^T dY, is added to the places that they came from, image by image. */
+static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn_dtype dtype = node->y->dtype;
+    int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
+    attn__target dx = attn__grad_target_added(tape, node->x[X]);
+    attn__hold columns = attn__scratch(tape, (size_t)(rows * positions) * attn_dtype_size(dtype));
     tape->failed |= !columns.data;
-    for (int64_t i = 0; i < d->batch * d->groups && !tape->failed; i++) {
-        piece p = piece_of(d, i);
-        if (dw.data) {
-            unfold(tape, d, dtype, at(node->saved[SAVED_X].data, dtype, p.x), columns.data);
-            weight_gradient(tape, d, dtype, dy, dw, p, columns.data);
-        }
-        if (dx.data)
-            input_gradient(tape, d, dtype, dy, dx.data, p, node->saved[SAVED_W].data, columns.data);
+    for (int64_t i = 0; i < d->batch * d->groups && dx.data && !tape->failed; i++) {
+        const void *w = at(node->saved[SAVED_W].data, dtype, i % d->groups * d->out_channels * rows);
+        tape->failed |=
+            !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                                .m = rows,
+                                                                .n = positions,
+                                                                .k = d->out_channels,
+                                                                .a = {w, 1, rows},
+                                                                .b = {at(dy, dtype, i * output_size(d)), 1, positions},
+                                                                .c = columns.data,
+                                                                .ldc = positions});
+        attn__image_args args = {.grid = d->grid, .x = columns.data, .y = at(dx.data, dtype, i * input_size(d))};
+        attn__parallel_range(tape->context->threads, d->in_channels, 1, attn__image_loops_for(dtype == ATTN_F64)->fold,
+                             &args);
     }
     attn__scratch_release(columns);
 }
@@ -231,12 +264,10 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     attn__hold dy = before_activation(tape, d, node);
     if (!dy.data)
         return;
-    bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node, dy.data);
-    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_in_place(tape, d, node, dy.data) &&
-                  !weight_gradient_whole(tape, d, node, dy.data);
-    tape->failed |= (input || weight) && out_of_memory(tape);
-    if ((input || weight) && !tape->failed)
-        gradients_by_unfolding(tape, d, node, dy.data, input, weight);
+    if (attn__grad_wanted(node->x[X]))
+        (has_reverse(&d->grid) ? input_gradient_reverse : input_gradient_fold)(tape, d, node, dy.data);
+    if (attn__grad_wanted(node->x[W]))
+        weight_gradient(tape, d, node, dy.data);
     bias_gradient(tape, d, node, dy.data);
     attn__scratch_release(dy);
 }
@@ -273,50 +304,6 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
             return shape_error(tape, x, w, "the kernel does not fit into the image");
         d->grid.out[axis] = room / d->grid.stride[axis] + 1;
     }
-    return true;
-}
-
-static bool run_by_unfolding(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w,
-                             const attn_tensor *b, attn_tensor *y)
-{
-    int64_t out = attn__volume(d->grid.out), rows = rows_of(d);
-    attn__hold columns = attn__scratch(tape, (size_t)(rows * out) * attn_dtype_size(y->dtype));
-    bool done = columns.data != NULL;
-    for (int64_t i = 0; i < d->batch * d->groups && done; i++) {
-        piece p = piece_of(d, i);
-        unfold(tape, d, y->dtype, at(x->data, y->dtype, p.x), columns.data);
-        done = attn__gemm(tape, &(attn__gemm_args){.dtype = y->dtype,
-                                                   .m = d->out_channels,
-                                                   .n = out,
-                                                   .k = rows,
-                                                   .a = at(w->data, y->dtype, p.w),
-                                                   .lda = rows,
-                                                   .b = columns.data,
-                                                   .ldb = out,
-                                                   .c = at(y->data, y->dtype, p.y),
-                                                   .ldc = out});
-    }
-    attn__scratch_release(columns);
-    attn__stacks_args args = {
-        .y = y->data, .bias = b ? b->data : NULL, .batch = d->batch, .channels = w->shape[0], .plane = out};
-    if (b && done)
-        attn__parallel_range(tape->context->threads, args.channels, 1,
-                             attn__stacks_for(x->dtype == ATTN_F64, tape->context->isa)->add_bias, &args);
-    return done;
-}
-
-static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
-                attn_tensor *y)
-{
-    attn__conv_args args = args_of(d, ATTN__CONV_FORWARD, x->data, w->data, b ? b->data : NULL, y->data);
-    args.activation = d->activation;
-    if (by_digits(tape, d, x->dtype, &args))
-        return true;
-    if (!by_dnnl(tape, d, x->dtype, &args) && (out_of_memory(tape) || !run_by_unfolding(tape, d, x, w, b, y)))
-        return false;
-    attn__rows_args act = {.x = y->data, .y = y->data, .kind = (int)d->activation};
-    if (d->activation != ATTN_IDENTITY)
-        attn__rows_run(tape, y->dtype, ATTN__ROWS_ACTIVATE, &act, y->size, 1);
     return true;
 }
 

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT
+ * The blocks of a product, and their way through packing and micro-kernel. */
+#include "gemm/gemm.h"
+
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "gemm/kernel.h"
+
+#include <string.h>
+
+/* A C block of M_BLOCK rows keeps A's K block in half of a second-level cache of 512 KiB; a panel of B is in the first. */
+enum { M_BLOCK = 192, N_BLOCK = 256, LINE = 64 };
+/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would meet in few lines of the
+ * first cache. */
+enum { GAP = 16 };
+/* B is packed for all threads in rounds of at most so many bytes, which the last cache holds. */
+enum { ROUND_BYTES = 1 << 24, LEAST_ROUND = 4 * ATTN__GEMM_K };
+
+typedef attn__gemm_plan plan;
+
+/* Bytes of a number of C while it is summed. */
+static int64_t size_of_sum(const plan *p)
+{
+    return p->g.dtype == ATTN_F64 ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
+}
+
+static int64_t size_of_operand(const plan *p, const attn__gemm_operand *x)
+{
+    return x->bf16 ? (int64_t)sizeof(uint16_t) : size_of_sum(p);
+}
+
+static void *at(const void *data, int64_t index, int64_t size)
+{
+    return (char *)(uintptr_t)data + index * size;
+}
+
+/* Strides of C as the plan has it. */
+static int64_t row_of_c(const plan *p)
+{
+    return p->transposed ? 1 : p->g.ldc;
+}
+
+static int64_t column_of_c(const plan *p)
+{
+    return p->transposed ? p->g.ldc : 1;
+}
+
+/* A K block in panels, with its padding. */
+static int64_t packed_k(const plan *p, int64_t k)
+{
+    return attn__round_up(k, p->kernel->k_step);
+}
+
+/* ------------------------------------------------------------------------------------------------- plan */
+
+/* C^T = B^T A^T: for a C of fewer columns than half a vector has, and for a gathered B whose rows run along k, which as A
+ * is read in place. */
+static void transpose_where_better(plan *p)
+{
+    attn__gemm_problem *g = &p->g;
+    bool narrow = g->n < p->kernel->lanes / 2 && g->m > g->n, along_k = g->b.gather && g->b.outer != 1;
+    if (g->packed || g->c_bf16 || (!narrow && !along_k) || (g->a.gather && g->a.outer != 1))
+        return;
+    attn__gemm_operand a = g->a;
+    int64_t m = g->m;
+    g->a = g->b;
+    g->b = a;
+    g->m = g->n;
+    g->n = m;
+    p->transposed = true;
+}
+
+/* Threads that are worth waking: each is to have some microseconds of work. */
+static int threads_for(const attn__gemm_problem *g, int threads)
+{
+    const double worth = 1 << 18;
+    double parts = (double)g->m * (double)g->n * (double)g->k * (double)g->batch / worth;
+    return parts < threads ? (int)attn__most((int64_t)parts, 1) : threads;
+}
+
+static int64_t items_of(const plan *p)
+{
+    return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
+}
+
+/* Panels of one block, so that blocks are even. */
+static int64_t even(int64_t panels, int64_t pieces)
+{
+    return attn__pieces(panels, attn__least(pieces, panels));
+}
+
+/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a batch
+ * a block has all rows, so that B is packed once. */
+static void divide(plan *p)
+{
+    enum { EACH = 4 };
+    bool all_rows = p->g.batch > 1 && !p->own_c;
+    int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
+    int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
+    int64_t high = even(tall, all_rows ? 1 : attn__pieces(p->g.m, M_BLOCK)),
+            broad = even(wide, attn__pieces(p->g.n, N_BLOCK));
+    for (;;) {
+        p->m_block = high * rows;
+        p->n_block = broad * columns;
+        p->m_blocks = attn__pieces(tall, high);
+        p->n_blocks = attn__pieces(wide, broad);
+        if (items_of(p) >= wanted || (high == 1 && broad == 1))
+            return;
+        if (broad > 1 && (high == 1 || p->n_block >= p->m_block))
+            broad = attn__pieces(broad, 2);
+        else
+            high = attn__pieces(high, 2);
+    }
+}
+
+/* Rows of A are read in place where they are few, or do not meet in the same lines of the first cache. */
+static bool reads_a_in_place(const plan *p)
+{
+    enum { PAGE = 4096, FEW_PANELS = 4 };
+    const attn__gemm_operand *a = &p->g.a;
+    if (!p->kernel->unpacked_rows || a->bf16 || a->inner != 1 || a->outer == 0)
+        return false;
+    if (a->gather)
+        return p->kernel->unpacked_rows >= p->kernel->rows;
+    bool few = p->g.m <= p->kernel->unpacked_rows || p->g.n <= FEW_PANELS * p->kernel->columns;
+    return few || (p->kernel->unpacked_rows >= p->kernel->rows && a->outer * size_of_sum(p) % PAGE != 0);
+}
+
+/* So are rows of B that are whole vectors, and either near each other or read for few rows of A. */
+static bool reads_b_in_place(const plan *p)
+{
+    enum { NEAR_PANELS = 4 };
+    const attn__gemm_operand *b = &p->g.b;
+    if (!p->kernel->unpacked_rows || b->bf16 || b->outer != 1)
+        return false;
+    if (b->gather || p->g.n % p->kernel->lanes != 0)
+        return b->gather;
+    return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
+}
+
+static void choose_packing(plan *p)
+{
+    const attn__gemm_problem *g = &p->g;
+    int64_t row_bytes = attn__round_up(g->n, p->kernel->columns) * p->kernel->packed_size;
+    bool in_place = g->packed || reads_b_in_place(p);
+    p->gather_a = g->a.gather != NULL;
+    p->gather_b = g->b.gather && !g->packed;
+    p->pack_a = !reads_a_in_place(p);
+    p->share_b = !in_place && !p->gather_b && p->m_blocks > 1 && g->batch == 1;
+    p->pack_b = !in_place && !p->share_b;
+    p->k_round = attn__round_up(attn__most(g->k, 1), ATTN__GEMM_K);
+    if (p->share_b)
+        p->k_round =
+            attn__least(p->k_round, attn__most(ROUND_BYTES / row_bytes / ATTN__GEMM_K * ATTN__GEMM_K, LEAST_ROUND));
+    p->shared = p->share_b ? row_bytes * packed_k(p, attn__least(p->k_round, g->k)) : 0;
+    p->shared = attn__round_up(p->shared, LINE);
+}
+
+/* A thread's own memory: what it gathers of A and of B, A's panels, B's, and a block of C. */
+static int64_t rows_at_once(const plan *p)
+{
+    return attn__least(p->m_block, attn__round_up(M_BLOCK, p->kernel->rows));
+}
+
+static int64_t gathered_bytes(const plan *p, const attn__gemm_operand *x, int64_t n)
+{
+    int64_t rows = x->outer == 1 ? ATTN__GEMM_K : n, columns = x->outer == 1 ? n : ATTN__GEMM_K;
+    return attn__round_up(rows * (columns + GAP) * size_of_sum(p), LINE);
+}
+
+static int64_t gathered_a_bytes(const plan *p)
+{
+    return p->gather_a ? gathered_bytes(p, &p->g.a, rows_at_once(p)) : 0;
+}
+
+static int64_t gathered_b_bytes(const plan *p)
+{
+    return p->gather_b ? gathered_bytes(p, &p->g.b, attn__round_up(p->n_block, GAP)) : 0;
+}
+
+static int64_t a_bytes(const plan *p)
+{
+    int64_t rows = rows_at_once(p);
+    return p->pack_a ? attn__round_up(rows * ATTN__GEMM_K * p->kernel->packed_size + ATTN__GEMM_SLACK, LINE) : 0;
+}
+
+static int64_t b_bytes(const plan *p)
+{
+    return p->pack_b ? attn__round_up(p->n_block * ATTN__GEMM_K * p->kernel->packed_size, LINE) : 0;
+}
+
+static int64_t c_bytes(const plan *p)
+{
+    return p->own_c ? attn__round_up(p->m_block * p->n_block * size_of_sum(p), LINE) : 0;
+}
+
+void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem, attn__isa isa, int threads)
+{
+    *p = (plan){.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
+    p->g.batch = attn__most(problem->batch, 1);
+    transpose_where_better(p);
+    p->own_c = p->g.c_bf16 || p->transposed;
+    p->threads = threads_for(&p->g, threads);
+    divide(p);
+    choose_packing(p);
+    p->threads = (int)attn__least(p->threads, attn__most(items_of(p), 1));
+    p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
+}
+
+size_t attn__gemm_workspace(const attn__gemm_plan *p)
+{
+    return (size_t)(p->shared + p->each * p->threads);
+}
+
+/* ---------------------------------------------------------------------------------------------- packing */
+
+/* A part of an operand: rows or columns [first, first + n) along one K block. */
+typedef struct part {
+    int64_t batch, k0, nk, first, n;
+} part;
+
+/* Where the part lies; one that must be gathered is, to `room`. */
+static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const part *t, void *room)
+{
+    attn__gemm_operand y = *x;
+    bool rows_are_k = x->outer == 1;
+    int64_t ld = (rows_are_k ? attn__round_up(t->n, GAP) : t->nk) + GAP;
+    if (!x->gather) {
+        int64_t begin = t->batch * x->batch + t->first * x->outer + t->k0 * x->inner;
+        y.data = at(x->data, begin, size_of_operand(p, x));
+    } else if (rows_are_k) {
+        x->gather(x->source, t->batch, t->k0, t->nk, t->first, t->n, ld, room);
+        y.data = room;
+        y.inner = ld;
+    } else {
+        x->gather(x->source, t->batch, t->first, t->n, t->k0, t->nk, ld, room);
+        y.data = room;
+        y.outer = ld;
+    }
+    return y;
+}
+
+static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *t, int width, void *to)
+{
+    p->kernel->pack(&(attn__gemm_pack){.x = x->data,
+                                       .outer = x->outer,
+                                       .inner = x->inner,
+                                       .k = t->nk,
+                                       .n = t->n,
+                                       .width = width,
+                                       .bf16 = x->bf16,
+                                       .to = to});
+}
+
+/* B packed for all: K block after K block, each with all panels.  Items are groups of panels of one K block. */
+typedef struct packing {
+    const plan *p;
+    int64_t k0, k_end; /* of the round */
+    int64_t groups;
+    void *to;
+} packing;
+
+enum { GROUP = 8 }; /* panels */
+
+static void pack_group(void *user, int64_t item, int thread)
+{
+    (void)thread;
+    const packing *w = user;
+    const plan *p = w->p;
+    int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
+    int64_t k0 = w->k0 + item / w->groups * ATTN__GEMM_K, nk = attn__least(w->k_end - k0, ATTN__GEMM_K);
+    int64_t first = item % w->groups * GROUP * columns;
+    part t = {0, k0, nk, first, attn__least(p->g.n - first, GROUP * columns)};
+    attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
+    int64_t begin = (k0 - w->k0) * n_round + first * packed_k(p, nk);
+    pack_panels(p, &x, &t, (int)columns, at(w->to, begin, p->kernel->packed_size));
+}
+
+static void pack_round(const plan *p, int threads, int64_t k0, int64_t k_end, void *to)
+{
+    packing w = {p, k0, k_end, attn__pieces(p->g.n, GROUP * p->kernel->columns), to};
+    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_group, &w);
+}
+
+size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
+{
+    const attn__gemm_kernel *kernel = attn__gemm_kernel_for(problem->dtype, isa);
+    return (size_t)(attn__round_up(problem->n, kernel->columns) * attn__round_up(problem->k, kernel->k_step) *
+                    kernel->packed_size);
+}
+
+void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed)
+{
+    plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
+    pack_round(&p, threads, 0, problem->k, packed);
+}
+
+/* ----------------------------------------------------------------------------------------------- blocks */
+
+typedef struct run {
+    const plan *p;
+    char *shared, *own;
+    int64_t k0, k_end; /* of the round */
+} run;
+
+/* One item: rows [m0, m0 + m) and columns [n0, n0 + n) of C of one matrix, and the thread's own memory. */
+typedef struct block {
+    int64_t batch, m0, m, n0, n;
+    char *gathered_a, *gathered_b, *a, *b;
+    void *c;
+    int64_t ldc;
+} block;
+
+/* Where C has element (i, j) of a block. */
+static int64_t place_in_c(const plan *p, const block *t, int64_t i, int64_t j)
+{
+    return t->batch * p->g.c_batch + (t->m0 + i) * row_of_c(p) + (t->n0 + j) * column_of_c(p);
+}
+
+static block block_of(const run *r, int64_t item, int thread)
+{
+    const plan *p = r->p;
+    int64_t in_matrix = item % (p->m_blocks * p->n_blocks);
+    block t = {.batch = item / (p->m_blocks * p->n_blocks),
+               .m0 = in_matrix / p->n_blocks * p->m_block,
+               .n0 = in_matrix % p->n_blocks * p->n_block,
+               .gathered_a = r->own + thread * p->each};
+    t.gathered_b = t.gathered_a + gathered_a_bytes(p);
+    t.a = t.gathered_b + gathered_b_bytes(p);
+    t.b = t.a + a_bytes(p);
+    t.m = attn__least(p->g.m - t.m0, p->m_block);
+    t.n = attn__least(p->g.n - t.n0, p->n_block);
+    t.ldc = p->own_c ? p->n_block : p->g.ldc;
+    t.c = p->own_c ? t.b + b_bytes(p) : at(p->g.c, place_in_c(p, &t, 0, 0), size_of_sum(p));
+    return t;
+}
+
+/* B's panels for a block along one K block: where they are, and from one panel or one row to the next. */
+typedef struct b_panels {
+    const void *data;
+    int64_t size; /* bytes of a number */
+    int64_t panel, ld;
+} b_panels;
+
+static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk)
+{
+    const plan *p = r->p;
+    int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
+    b_panels b = {.size = p->kernel->packed_size, .panel = columns * packed_k(p, nk), .ld = columns};
+    if (p->g.packed || p->share_b) {
+        int64_t from = p->g.packed ? 0 : r->k0;
+        b.data = at(p->g.packed ? p->g.packed : r->shared, (k0 - from) * n_round + t->n0 * packed_k(p, nk), b.size);
+    } else {
+        part piece = {batch, k0, nk, t->n0, t->n};
+        attn__gemm_operand x = find(p, &p->g.b, &piece, t->gathered_b);
+        if (p->pack_b)
+            pack_panels(p, &x, &piece, (int)columns, t->b);
+        else
+            b = (b_panels){.size = size_of_sum(p), .panel = columns, .ld = x.inner};
+        b.data = p->pack_b ? t->b : x.data;
+    }
+    return b;
+}
+
+/* Register tiles of A's rows [m0, m0 + m) of the block with all its columns, along one K block. */
+typedef struct a_rows {
+    const void *data;
+    int64_t size, ld; /* bytes of a number; ld 0: panels */
+    int64_t m0, m, nk;
+} a_rows;
+
+static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
+{
+    const attn__gemm_kernel *kernel = p->kernel;
+    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk);
+    for (int64_t j = 0; j < t->n; j += kernel->columns) {
+        attn__gemm_tile tile = {.k = a->nk,
+                                .columns = (int)attn__least(t->n - j, kernel->columns),
+                                .lda = a->ld,
+                                .b = at(b->data, j / kernel->columns * b->panel, b->size),
+                                .ldb = b->ld,
+                                .ldc = t->ldc,
+                                .add = add};
+        for (int64_t i = 0; i < a->m; i += kernel->rows) {
+            tile.rows = (int)attn__least(a->m - i, kernel->rows);
+            tile.a = at(a->data, i * a_step, a->size);
+            tile.c = at(t->c, (a->m0 + i) * t->ldc + j, size_of_sum(p));
+            kernel->run(&tile);
+        }
+    }
+}
+
+/* One K block of one matrix of the batch. */
+static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add)
+{
+    const plan *p = r->p;
+    b_panels b = panels_of(r, t, batch, k0, nk);
+    int64_t most = rows_at_once(p);
+    for (int64_t m0 = 0; m0 < t->m; m0 += most) {
+        part piece = {batch, k0, nk, t->m0 + m0, attn__least(t->m - m0, most)};
+        attn__gemm_operand x = find(p, &p->g.a, &piece, t->gathered_a);
+        a_rows a = {.data = x.data, .size = size_of_sum(p), .ld = x.outer, .m0 = m0, .m = piece.n, .nk = nk};
+        if (p->pack_a) {
+            pack_panels(p, &x, &piece, p->kernel->rows, t->a);
+            a.data = t->a;
+            a.size = p->kernel->packed_size;
+            a.ld = 0;
+        }
+        multiply(p, t, &a, &b, add);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- ends */
+
+static uint16_t bf16_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40); /* a NaN stays one */
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* A block in memory of its own takes what C holds, so that blocks of k are added in the same order. */
+static void load_block(const plan *p, const block *t)
+{
+    size_t size = (size_t)size_of_sum(p);
+    for (int64_t i = 0; i < t->m; i++)
+        for (int64_t j = 0; j < t->n; j++)
+            memcpy(at(t->c, i * t->ldc + j, (int64_t)size), at(p->g.c, place_in_c(p, t, i, j), (int64_t)size), size);
+}
+
+static void store_block(const plan *p, const block *t)
+{
+    size_t size = (size_t)size_of_sum(p);
+    for (int64_t i = 0; i < t->m; i++) {
+        for (int64_t j = 0; j < t->n; j++) {
+            const void *from = at(t->c, i * t->ldc + j, (int64_t)size);
+            int64_t to = place_in_c(p, t, i, j);
+            if (p->g.c_bf16)
+                ((uint16_t *)p->g.c)[to] = bf16_of(*(const float *)from);
+            else
+                memcpy(at(p->g.c, to, (int64_t)size), from, size);
+        }
+    }
+}
+
+/* In C, for blocks that were transposed on their way there; else where the block lies. */
+static void finish_block(const plan *p, const block *t)
+{
+    int64_t size = size_of_sum(p);
+    if (!p->g.finish)
+        return;
+    for (int64_t j = 0; j < t->n && p->transposed; j++)
+        p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size), t->n0 + j, t->m0, t->m);
+    for (int64_t i = 0; i < t->m && !p->transposed; i++)
+        p->g.finish(p->g.user, at(t->c, i * t->ldc, size), t->m0 + i, t->n0, t->n);
+}
+
+/* A sum over no k is zero. */
+static void clear_block(const plan *p, const block *t)
+{
+    for (int64_t i = 0; i < t->m; i++)
+        memset(at(t->c, i * t->ldc, size_of_sum(p)), 0, (size_t)(t->n * size_of_sum(p)));
+}
+
+static void run_block(void *user, int64_t item, int thread)
+{
+    const run *r = user;
+    const plan *p = r->p;
+    block t = block_of(r, item, thread);
+    bool is_sum = p->g.c_batch == 0, add = p->g.add || r->k0 > 0, last = r->k_end == p->g.k;
+    int64_t batch = is_sum ? 0 : t.batch, batch_end = is_sum ? p->g.batch : t.batch + 1;
+    if (p->own_c && add)
+        load_block(p, &t);
+    else if (p->g.k == 0 && !add)
+        clear_block(p, &t);
+    for (; batch < batch_end; batch++) {
+        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += ATTN__GEMM_K, add = true)
+            add_k_block(r, &t, batch, k0, attn__least(r->k_end - k0, ATTN__GEMM_K), add);
+    }
+    if (last && !p->transposed)
+        finish_block(p, &t);
+    if (p->own_c)
+        store_block(p, &t);
+    if (last && p->transposed)
+        finish_block(p, &t);
+}
+
+void attn__gemm_run(const attn__gemm_plan *p, void *workspace)
+{
+    if (p->g.m == 0 || p->g.n == 0)
+        return;
+    run r = {.p = p, .shared = workspace, .own = (char *)workspace + p->shared};
+    do {
+        r.k_end = attn__least(p->g.k, r.k0 + p->k_round);
+        if (p->share_b)
+            pack_round(p, p->threads, r.k0, r.k_end, r.shared);
+        attn__parallel_items(p->threads, items_of(p), run_block, &r);
+        r.k0 = r.k_end;
+    } while (r.k0 < p->g.k);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemm.h - the one product of matrices, strided and batched:
+ *
+ *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < m, j < n, k < k
+ *
+ * Order: k is cut into blocks of ATTN__GEMM_K.  An element's block is one chain of multiply-adds in ascending k; blocks
+ * are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k alone:
+ * not on m, n, the batch, strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
+ *
+ * Way: B is packed into panels of the micro-kernel's columns (kernel.h), once for all rows of A or by each block of C that
+ * needs it; A is read in place or packed; a block of C takes one K block after the other and is then finished.
+ */
+#ifndef ATTN_GEMM_GEMM_H
+#define ATTN_GEMM_GEMM_H
+
+#include "attn/attn.h"
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ATTN__GEMM_K = 256 }; /* the K block, of every type and instruction set */
+
+/* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`, rows `ld` apart, with zeros up
+ * to the next multiple of 16 columns; float or double.  For an operand that is no strided matrix, such as im2col's. */
+typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column,
+                               int64_t columns, int64_t ld, void *to);
+
+/* A, whose element (i, k) is data[i * outer + k * inner], or B, whose element (k, j) is data[j * outer + k * inner].  With
+ * `gather` one of the strides is 1, which says what its rows are, and the other is not read. */
+typedef struct attn__gemm_operand {
+    const void *data;
+    int64_t outer, inner;
+    int64_t batch;             /* from one matrix of the batch to the next; 0: one for all */
+    bool bf16;                 /* its numbers are bf16; else the product's type */
+    attn__gemm_gather *gather; /* not NULL: in place of data */
+    const void *source;
+} attn__gemm_operand;
+
+/* Called once for each segment of C's rows when its sums are complete, by the thread that made them: row i, columns
+ * [column, column + n), float or double. */
+typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
+
+typedef struct attn__gemm_problem {
+    attn_dtype dtype; /* F32, F64; BF16: products of numbers rounded to bf16, sums in f32 */
+    int64_t batch;    /* 0 is 1 */
+    int64_t m, n, k;
+    attn__gemm_operand a, b;
+    const void *packed; /* all of B, from attn__gemm_pack_b; or NULL */
+    void *c;            /* float or double; rows of adjacent columns, ... */
+    int64_t ldc;        /* ... so many elements apart */
+    int64_t c_batch;    /* from one matrix to the next; 0 with a batch: C is the sum over it */
+    bool c_bf16;        /* C is bf16; not with `add`, and finish sees f32 */
+    bool add;
+    attn__gemm_finish *finish; /* or NULL */
+    const void *user;
+} attn__gemm_problem;
+
+typedef struct attn__gemm_plan {
+    attn__gemm_problem g; /* operands changed over where C^T is computed, ... */
+    bool transposed;      /* ... and stored as C */
+    const struct attn__gemm_kernel *kernel;
+    int threads;
+    int64_t m_block, n_block; /* of C, for one item of work */
+    int64_t m_blocks, n_blocks;
+    int64_t k_round;     /* as much of k as is packed at once, whole K blocks */
+    bool pack_a, pack_b; /* each item packs */
+    bool share_b;        /* B is packed for all items first */
+    bool gather_a, gather_b;
+    bool own_c;           /* an item's block of C lies in memory of its own first */
+    int64_t shared, each; /* bytes of workspace for all threads, and for each */
+} attn__gemm_plan;
+
+/* At most so many threads; fewer where there is little to do. */
+void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
+/* Bytes that attn__gemm_run wants, aligned to 64. */
+size_t attn__gemm_workspace(const attn__gemm_plan *plan);
+/* Allocates nothing; the plan may run several times at once with a workspace each. */
+void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
+
+/* B packed once for several products with it: bytes, and the packing itself.  Of the problem m, A and C are not read;
+ * its batch is 1. */
+size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
+void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+#include "gemm/im2col.h"
+
+#include "base/integers.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { X = 2 }; /* the axis of adjacent numbers */
+
+int64_t attn__volume(const int64_t size[3])
+{
+    return size[0] * size[1] * size[2];
+}
+
+/* A row of the matrix: its tap, and its channel's numbers. */
+typedef struct tap {
+    const attn__window_grid *g;
+    int64_t size;     /* bytes of a number */
+    int64_t shift[3]; /* of the input's position against stride times the output's */
+    const char *x;
+} tap;
+
+static tap tap_of(const attn__im2col *s, int64_t batch, int64_t row)
+{
+    const attn__window_grid *g = &s->grid;
+    int64_t taps = attn__volume(g->kernel), index = row % taps;
+    tap t = {.g = g, .size = s->element_size};
+    for (int axis = X; axis >= 0; axis--) {
+        t.shift[axis] = index % g->kernel[axis] - g->padding[axis];
+        index /= g->kernel[axis];
+    }
+    t.x = (const char *)s->x + (batch * s->image + row / taps * attn__volume(g->in)) * t.size;
+    return t;
+}
+
+/* Numbers `step` apart. */
+static void copy_strided(char *to, const char *from, int64_t n, int64_t step, int64_t size)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (size == sizeof(float))
+            memcpy(to + i * (int64_t)sizeof(float), from + i * step * (int64_t)sizeof(float), sizeof(float));
+        else
+            memcpy(to + i * size, from + i * step * size, (size_t)size);
+    }
+}
+
+/* Columns [x, x + n) of one row of the output, which reads line `line` of the input, or none (-1). */
+static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to)
+{
+    const attn__window_grid *g = t->g;
+    int64_t step = g->stride[X], shift = t->shift[X];
+    int64_t first = shift < 0 ? attn__pieces(-shift, step) : 0;
+    int64_t end = g->in[X] > shift ? attn__pieces(g->in[X] - shift, step) : 0;
+    first = attn__least(attn__most(first - x, 0), n);
+    end = line < 0 ? first : attn__least(attn__most(end - x, first), n);
+    memset(to, 0, (size_t)(first * t->size));
+    memset(to + end * t->size, 0, (size_t)((n - end) * t->size));
+    if (end <= first)
+        return;
+    const char *from = t->x + (line * g->in[X] + (x + first) * step + shift) * t->size;
+    if (step == 1)
+        memcpy(to + first * t->size, from, (size_t)((end - first) * t->size));
+    else
+        copy_strided(to + first * t->size, from, end - first, step, t->size);
+}
+
+/* The input's line for a row of the output, counted over depth and height; -1: outside. */
+static int64_t line_of(const tap *t, int64_t row)
+{
+    const attn__window_grid *g = t->g;
+    int64_t z = row / g->out[1] * g->stride[0] + t->shift[0], y = row % g->out[1] * g->stride[1] + t->shift[1];
+    bool inside = z >= 0 && z < g->in[0] && y >= 0 && y < g->in[1];
+    return inside ? z * g->in[1] + y : -1;
+}
+
+static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
+{
+    int64_t width = t->g->out[X];
+    for (int64_t done = 0, n; done < columns; done += n) {
+        int64_t x = (column + done) % width;
+        n = attn__least(width - x, columns - done);
+        copy_line(t, line_of(t, (column + done) / width), x, n, to + done * t->size);
+    }
+}
+
+/* Outputs as wide as the input, one depth: a range of positions is one copy, but for the borders. */
+static bool is_one_copy(const attn__window_grid *g)
+{
+    return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&
+           g->kernel[0] == 1 && g->padding[X] < g->in[X];
+}
+
+/* Zeros for columns [begin, end) of every row of the output. */
+static void clear_columns(const tap *t, int64_t begin, int64_t end, int64_t column, int64_t columns, char *to)
+{
+    int64_t width = t->g->out[X];
+    for (int64_t row = column / width * width; row < column + columns; row += width) {
+        int64_t first = attn__most(row + begin, column), last = attn__least(row + end, column + columns);
+        if (first < last)
+            memset(to + (first - column) * t->size, 0, (size_t)((last - first) * t->size));
+    }
+}
+
+static void copy_range(const tap *t, int64_t column, int64_t columns, char *to)
+{
+    const attn__window_grid *g = t->g;
+    int64_t width = g->in[X], shift = t->shift[1] * width + t->shift[X], numbers = g->in[1] * width;
+    int64_t first = attn__least(attn__most(-shift, column), column + columns);
+    int64_t last = attn__most(attn__least(numbers - shift, column + columns), first);
+    memset(to, 0, (size_t)((first - column) * t->size));
+    memcpy(to + (first - column) * t->size, t->x + (first + shift) * t->size, (size_t)((last - first) * t->size));
+    memset(to + (last - column) * t->size, 0, (size_t)((column + columns - last) * t->size));
+    if (t->shift[X] < 0)
+        clear_columns(t, 0, -t->shift[X], column, columns, to);
+    else if (t->shift[X] > 0)
+        clear_columns(t, width - t->shift[X], width, column, columns, to);
+}
+
+void attn__im2col_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                         int64_t ld, void *to)
+{
+    enum { MULTIPLE = 16 };
+    const attn__im2col *s = source;
+    int64_t behind = attn__round_up(columns, MULTIPLE) - columns;
+    bool one_copy = is_one_copy(&s->grid);
+    for (int64_t i = 0; i < rows; i++) {
+        tap t = tap_of(s, batch, row + i);
+        char *line = (char *)to + i * ld * t.size;
+        if (one_copy)
+            copy_range(&t, column, columns, line);
+        else
+            copy_lines(&t, column, columns, line);
+        memset(line + columns * t.size, 0, (size_t)(behind * t.size));
+    }
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel.h - the micro-kernel of the product and the packing that feeds it, for one type and instruction set.
+ *
+ * A micro-kernel computes one register tile of C over one K block:
+ *
+ *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < rows, j < columns
+ *
+ * Each element is one chain of multiply-adds in ascending k from zero; with `add` the finished sum is added to C.  So its
+ * bits depend on neither the tile's size nor the element's place.
+ *
+ * A panel holds some rows of A, or columns of B, in the order in which the kernel reads them, with zeros where the matrix
+ * ends.  For float and double element (k, j) lies at [k * width + j]; for bf16 `k_step` numbers along k lie together.
+ */
+#ifndef ATTN_GEMM_KERNEL_H
+#define ATTN_GEMM_KERNEL_H
+
+#include "attn/attn.h"
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Strides are in elements.  Nothing needs alignment; panels are faster in whole lines. */
+typedef struct attn__gemm_tile {
+    int64_t k;
+    int rows, columns; /* at least 1, at most the kernel's */
+    const void *a;
+    int64_t lda; /* 0: A is a panel; else rows of A, `lda` apart, with k adjacent */
+    const void *b;
+    int64_t ldb; /* between the rows of B, which are readable in whole vectors */
+    void *c;
+    int64_t ldc;
+    bool add;
+} attn__gemm_tile;
+
+/* Some rows or columns of a matrix, x[k * inner + j * outer], to panels that follow one another.  Panels of A may be
+ * written up to ATTN__GEMM_SLACK bytes past their end. */
+enum { ATTN__GEMM_SLACK = 64 };
+typedef struct attn__gemm_pack {
+    const void *x;
+    int64_t outer, inner;
+    int64_t k, n; /* n is cut into panels */
+    int width;    /* the kernel's rows or columns */
+    bool bf16;    /* x is bf16; only for float and bf16 */
+    void *to;
+} attn__gemm_pack;
+
+typedef struct attn__gemm_kernel {
+    attn__isa isa;
+    int rows, columns, lanes;
+    int unpacked_rows; /* rows of A that a tile reads in place as fast as from a panel; 0: it cannot */
+    int k_step;        /* panels are padded along k to a multiple of it */
+    int packed_size;   /* bytes of a packed number */
+    void (*run)(const attn__gemm_tile *tile);
+    void (*pack)(const attn__gemm_pack *pack);
+} attn__gemm_kernel;
+
+/* The kernel for F32, F64 or BF16, of this instruction set or the best below it. */
+const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
+
+#endif

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT */
+#include "gemm/kernel.h"
+#if defined(__x86_64__)
+#include "simd/vec_avx2.h"
+#include "gemm/kernel_types.h"
+#include "simd/isa_end.h"
+#endif

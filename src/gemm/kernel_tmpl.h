@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel_tmpl.h - kernel.h for one type; included by kernel_f32.h and kernel_f64.h, which define
+ *
+ *     GK_REAL, GK(name)                      the type, and a name of its own
+ *     gv, GV_LANES, gv_load ...              the vector operations
+ *     GK_ROWS, GK_VECTORS, GK_UNPACKED       the register tile, and kernel.h's unpacked_rows
+ *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
+ *
+ * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 of 32.
+ */
+
+/* One register tile; rows, vectors and panel are constants after inlining. */
+VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
+{
+    gv sum[GK_ROWS][GK_VECTORS];
+    const GK_REAL *a = t->a, *b = t->b, *row[GK_ROWS];
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        row[i] = a + i * t->lda;
+        VF_UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = gv_zero();
+    }
+    for (int64_t k = 0; k < t->k; k++) {
+        gv y[GK_VECTORS];
+        VF_UNROLL
+        for (int j = 0; j < vectors; j++)
+            y[j] = gv_load(b + j * GV_LANES);
+        VF_UNROLL
+        for (int i = 0; i < rows; i++) {
+            gv x = gv_set1(panel ? a[i] : row[i][k]);
+            VF_UNROLL
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] = gv_fma(x, y[j], sum[i][j]);
+        }
+        a += panel ? GK_ROWS : 0;
+        b += t->ldb;
+    }
+    int last = t->columns - (vectors - 1) * GV_LANES; /* columns of the last vector */
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        GK_REAL *c = (GK_REAL *)t->c + i * t->ldc;
+        VF_UNROLL
+        for (int j = 0; j < vectors; j++, c += GV_LANES) {
+            if (j < vectors - 1 || last == GV_LANES)
+                gv_store(c, t->add ? gv_add(gv_load(c), sum[i][j]) : sum[i][j]);
+            else
+                gv_store_part(c, t->add ? gv_add(gv_load_part(c, last), sum[i][j]) : sum[i][j], last);
+        }
+    }
+}
+
+VF_FN void GK(tile_of)(const attn__gemm_tile *t, int rows, int vectors)
+{
+    if (t->lda == 0)
+        GK(tile)(t, rows, vectors, true);
+    else
+        GK(tile)(t, rows, vectors, false);
+}
+
+VF_FN void GK(tile_rows)(const attn__gemm_tile *t, int vectors)
+{
+    switch (t->rows) {
+#if GK_ROWS >= 12
+    case 12:
+        GK(tile_of)(t, 12, vectors);
+        break;
+    case 11:
+        GK(tile_of)(t, 11, vectors);
+        break;
+    case 10:
+        GK(tile_of)(t, 10, vectors);
+        break;
+    case 9:
+        GK(tile_of)(t, 9, vectors);
+        break;
+#endif
+#if GK_ROWS >= 8
+    case 8:
+        GK(tile_of)(t, 8, vectors);
+        break;
+    case 7:
+        GK(tile_of)(t, 7, vectors);
+        break;
+#endif
+#if GK_ROWS >= 6
+    case 6:
+        GK(tile_of)(t, 6, vectors);
+        break;
+    case 5:
+        GK(tile_of)(t, 5, vectors);
+        break;
+#endif
+    case 4:
+        GK(tile_of)(t, 4, vectors);
+        break;
+    case 3:
+        GK(tile_of)(t, 3, vectors);
+        break;
+    case 2:
+        GK(tile_of)(t, 2, vectors);
+        break;
+    default:
+        GK(tile_of)(t, 1, vectors);
+    }
+}
+
+static void GK(run)(const attn__gemm_tile *t)
+{
+#if GK_VECTORS > 2
+    if (t->columns > 2 * GV_LANES)
+        GK(tile_rows)(t, 3);
+    else
+#endif
+        if (t->columns > GV_LANES)
+        GK(tile_rows)(t, 2);
+    else
+        GK(tile_rows)(t, 1);
+}
+
+/* ----------------------------------------------------------------------------------------------- packing */
+
+/* What a number is in memory: the kernel's type, that rounded to bf16, or bf16. */
+enum GK(kind) { GK(PLAIN), GK(ROUNDED), GK(BF16) };
+
+/* The first n numbers from x[at] on, zeros behind them. */
+VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
+{
+#ifdef GK_HAS_BF16
+    if (kind == GK(BF16))
+        return n == GV_LANES ? vf_load_bf16((const uint16_t *)x + at) : vf_load_bf16_part((const uint16_t *)x + at, n);
+#endif
+    const GK_REAL *from = (const GK_REAL *)x + at;
+    gv y = n == GV_LANES ? gv_load(from) : gv_load_part(from, n);
+#ifdef GK_HAS_BF16
+    if (kind == GK(ROUNDED)) {
+        uint16_t rounded[GV_LANES];
+        vf_store_bf16(rounded, y);
+        y = vf_load_bf16(rounded);
+    }
+#endif
+    (void)kind;
+    return y;
+}
+
+/* One panel, element by element. */
+VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, GK_REAL *to,
+                             enum GK(kind) kind)
+{
+    for (; k < p->k; k++, to += p->width) {
+        for (int64_t j = 0; j < p->width; j++) {
+            GK_REAL lanes[GV_LANES] = {0};
+            if (j < n)
+                gv_store(lanes, GK(load)(p->x, k * p->inner + (first + j) * p->outer, 1, kind));
+            to[j] = lanes[0];
+        }
+    }
+}
+
+/* One panel whose rows are adjacent in the matrix.  Stores reach into the next row, which is written afterwards. */
+VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
+{
+    for (int64_t k = 0; k < p->k; k++, to += p->width) {
+        for (int j = 0; j < p->width; j += GV_LANES) {
+            int64_t left = n - j;
+            int part = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
+            gv_store(to + j, part ? GK(load)(p->x, k * p->inner + first + j, part, kind) : gv_zero());
+        }
+    }
+}
+
+#ifdef GV_TRANSPOSE
+/* One panel whose columns are adjacent in the matrix: squares of the vectors' size. */
+VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
+{
+    int64_t k = 0;
+    for (; k + GV_LANES <= p->k; k += GV_LANES, to += GV_LANES * p->width) {
+        for (int j = 0; j < p->width; j += GV_LANES) {
+            gv r[GV_LANES];
+            VF_UNROLL
+            for (int i = 0; i < GV_LANES; i++)
+                r[i] = j + i < n ? GK(load)(p->x, (first + j + i) * p->outer + k, GV_LANES, kind) : gv_zero();
+            GV_TRANSPOSE(r);
+            VF_UNROLL
+            for (int i = 0; i < GV_LANES; i++)
+                gv_store(to + i * p->width + j, r[i]);
+        }
+    }
+    GK(pack_elements)(p, first, n, k, to, kind);
+}
+#endif
+
+VF_FN void GK(pack_panel)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
+{
+    if (p->outer == 1)
+        GK(pack_rows)(p, first, n, to, kind);
+#ifdef GV_TRANSPOSE
+    else if (p->inner == 1 && (p->width % GV_LANES == 0 || p->width < GV_LANES))
+        GK(pack_columns)(p, first, n, to, kind);
+#endif
+    else
+        GK(pack_elements)(p, first, n, 0, to, kind);
+}
+
+static void GK(pack)(const attn__gemm_pack *p)
+{
+    GK_REAL *to = p->to;
+    for (int64_t first = 0; first < p->n; first += p->width, to += p->k * p->width) {
+        int64_t n = p->n - first < p->width ? p->n - first : p->width;
+        if (p->bf16)
+            GK(pack_panel)(p, first, n, to, GK(BF16));
+        else
+            GK(pack_panel)(p, first, n, to, GK(PLAIN));
+    }
+}
+
+#ifdef GK_HAS_BF16
+/* The same for products of bf16 numbers. */
+static void GK(pack_rounded)(const attn__gemm_pack *p)
+{
+    if (p->bf16) {
+        GK(pack)(p);
+        return;
+    }
+    GK_REAL *to = p->to;
+    for (int64_t first = 0; first < p->n; first += p->width, to += p->k * p->width)
+        GK(pack_panel)(p, first, p->n - first < p->width ? p->n - first : p->width, to, GK(ROUNDED));
+}
+
+const attn__gemm_kernel VF_NAME(attn__gemm_kernel_bf16) = {
+    VF_ISA, GK_ROWS, GK_VECTORS *GV_LANES, GV_LANES, 0, 1, sizeof(GK_REAL), GK(run), GK(pack_rounded)};
+#endif
+
+const attn__gemm_kernel GK_KERNEL = {VF_ISA,  GK_ROWS, GK_VECTORS *GV_LANES, GV_LANES, GK_UNPACKED, 1, sizeof(GK_REAL),
+                                     GK(run), GK(pack)};

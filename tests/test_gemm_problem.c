@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT
+ * The product itself (gemm/gemm.h) against its definition, bit by bit: each element is the sum of its K blocks in ascending
+ * order, each a chain of multiply-adds.  Batches, sums over a batch, strides, gathered operands, narrow and wide C, every
+ * instruction set, float and double. */
+#include "support/cmocka.h"
+
+#include "gemm/im2col.h"
+#include "gemm/gemm.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t state_of_numbers = 7;
+
+static double number(void)
+{
+    state_of_numbers = state_of_numbers * 1664525u + 1013904223u;
+    return (double)(state_of_numbers >> 8) / 8388608.0 - 1;
+}
+
+/* Numbers of one type, read and written as double. */
+typedef struct array {
+    bool wide;
+    int64_t n;
+    void *data;
+} array;
+
+static array make(bool wide, int64_t n)
+{
+    array x = {wide, n, malloc((size_t)(n > 0 ? n : 1) * (wide ? sizeof(double) : sizeof(float)))};
+    assert_non_null(x.data);
+    for (int64_t i = 0; i < n; i++) {
+        if (wide)
+            ((double *)x.data)[i] = number();
+        else
+            ((float *)x.data)[i] = (float)number();
+    }
+    return x;
+}
+
+static double get(array x, int64_t i)
+{
+    assert_true(i >= 0 && i < x.n);
+    return x.wide ? ((double *)x.data)[i] : (double)((float *)x.data)[i];
+}
+
+/* One multiply-add in the type, with one rounding or, in plain C, with two. */
+static double multiply_add(bool wide, bool fused, double a, double b, double c)
+{
+    if (wide)
+        return fused ? fma(a, b, c) : a * b + c;
+    if (fused)
+        return (double)fmaf((float)a, (float)b, (float)c);
+    float product = (float)a * (float)b;
+    return (double)(product + (float)c);
+}
+
+static double add(bool wide, double a, double b)
+{
+    return wide ? a + b : (double)((float)a + (float)b);
+}
+
+/* Element (i, k) of a matrix of the batch, wherever it comes from. */
+typedef double element_of(const void *user, int64_t batch, int64_t outer, int64_t k);
+
+typedef struct definition {
+    element_of *a, *b;
+    const void *user;
+    bool wide, fused;
+    int64_t batches, k; /* batches: that are summed */
+} definition;
+
+static double sum_of(const definition *d, int64_t batch, int64_t i, int64_t j, const double *old)
+{
+    double sum = old ? *old : 0;
+    bool first = !old;
+    for (int64_t t = 0; t < d->batches; t++) {
+        for (int64_t k0 = 0; k0 < d->k; k0 += ATTN__GEMM_K) {
+            double chain = 0;
+            for (int64_t k = k0; k < d->k && k < k0 + ATTN__GEMM_K; k++)
+                chain = multiply_add(d->wide, d->fused, d->a(d->user, batch + t, i, k), d->b(d->user, batch + t, j, k),
+                                     chain);
+            sum = first ? chain : add(d->wide, sum, chain);
+            first = false;
+        }
+    }
+    return sum;
+}
+
+typedef struct strided {
+    array a, b;
+    attn__gemm_problem g;
+} strided;
+
+static double a_of(const void *user, int64_t batch, int64_t i, int64_t k)
+{
+    const strided *s = user;
+    return get(s->a, batch * s->g.a.batch + i * s->g.a.outer + k * s->g.a.inner);
+}
+
+static double b_of(const void *user, int64_t batch, int64_t j, int64_t k)
+{
+    const strided *s = user;
+    return get(s->b, batch * s->g.b.batch + j * s->g.b.outer + k * s->g.b.inner);
+}
+
+static void run(const attn__gemm_problem *g, attn__isa isa, int threads)
+{
+    attn__gemm_plan plan;
+    attn__gemm_plan_make(&plan, g, isa, threads);
+    size_t bytes = attn__gemm_workspace(&plan);
+    void *workspace = aligned_alloc(64, bytes + 64);
+    assert_non_null(workspace);
+    memset(workspace, 0xff, bytes); /* NaN: what is read must have been written */
+    attn__gemm_run(&plan, workspace);
+    free(workspace);
+}
+
+/* Some elements of each row and column, the corners among them; what lies between the rows stays. */
+static void check(const attn__gemm_problem *g, const definition *d, array c, array old)
+{
+    int64_t matrices = g->c_batch ? g->batch : 1, i_step = g->m > 40 ? g->m / 13 : 1,
+            j_step = g->n > 40 ? g->n / 11 : 1;
+    for (int64_t t = 0; t < matrices; t++) {
+        for (int64_t i = 0; i < g->m; i = i < g->m - 1 && i + i_step >= g->m ? g->m - 1 : i + i_step) {
+            for (int64_t j = 0; j < g->n; j = j < g->n - 1 && j + j_step >= g->n ? g->n - 1 : j + j_step) {
+                int64_t at = t * g->c_batch + i * g->ldc + j;
+                double before = get(old, at), wanted = sum_of(d, t, i, j, g->add ? &before : NULL), got = get(c, at);
+                if (got != wanted)
+                    fail_msg("%lld x %lld x %lld, batch %lld: element (%lld, %lld) is %.17g, not %.17g",
+                             (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, (long long)i,
+                             (long long)j, got, wanted);
+            }
+            for (int64_t j = g->n; j < g->ldc; j++)
+                assert_true(get(c, t * g->c_batch + i * g->ldc + j) == get(old, t * g->c_batch + i * g->ldc + j));
+        }
+    }
+}
+
+static bool is_fused(attn__isa isa)
+{
+    return isa != ATTN_ISA_SCALAR;
+}
+
+typedef struct shape {
+    int64_t m, n, k, batch;
+    bool ta, tb, add, sum, shared_b;
+    int64_t apart;
+} shape;
+
+static void try_strided(const shape *s, bool wide, attn__isa isa, int threads)
+{
+    int64_t lda = (s->ta ? s->m : s->k) + s->apart, ldb = (s->tb ? s->k : s->n) + s->apart, ldc = s->n + s->apart;
+    int64_t a_size = (s->ta ? s->k : s->m) * lda, b_size = (s->tb ? s->n : s->k) * ldb;
+    strided x = {make(wide, a_size * s->batch),
+                 make(wide, b_size * (s->shared_b ? 1 : s->batch)),
+                 {.dtype = wide ? ATTN_F64 : ATTN_F32,
+                  .batch = s->batch,
+                  .m = s->m,
+                  .n = s->n,
+                  .k = s->k,
+                  .a = {NULL, s->ta ? 1 : lda, s->ta ? lda : 1, a_size},
+                  .b = {NULL, s->tb ? ldb : 1, s->tb ? 1 : ldb, s->shared_b ? 0 : b_size},
+                  .ldc = ldc,
+                  .c_batch = s->sum ? 0 : s->m * ldc,
+                  .add = s->add}};
+    array c = make(wide, s->m * ldc * s->batch), old = make(wide, c.n);
+    memcpy(c.data, old.data, (size_t)c.n * (wide ? sizeof(double) : sizeof(float)));
+    x.g.a.data = x.a.data;
+    x.g.b.data = x.b.data;
+    x.g.c = c.data;
+    run(&x.g, isa, threads);
+    definition d = {a_of, b_of, &x, wide, is_fused(isa), s->sum ? s->batch : 1, s->k};
+    check(&x.g, &d, c, old);
+    free(x.a.data);
+    free(x.b.data);
+    free(c.data);
+    free(old.data);
+}
+
+static void strided_matrices(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},       {1, 300, 700, 1},  {7, 5, 13, 3},       {64, 64, 256, 1},
+                                       {65, 33, 257, 2},   {200, 97, 513, 1}, {300, 3, 300, 1},    {3, 300, 300, 2},
+                                       {13, 1, 1000, 4},   {12, 16, 511, 5},  {400, 260, 80, 1},   {6, 16, 1, 9},
+                                       {193, 520, 300, 1}, {1, 1, 3000, 2},   {50, 1030, 1025, 1}, {70, 24, 255, 3}};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+    int round = 0;
+    for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && attn__isa_runs_here(sets[isa]); i++) {
+            for (int kind = 0; kind < 8; kind++, round++) {
+                const int64_t *n = sizes[i];
+                shape s = {n[0],     n[1],     n[2],           n[3],           kind & 1,
+                           kind & 2, kind & 4, round % 3 == 0, round % 5 == 0, round % 7};
+                try_strided(&s, round % 4 == 3, sets[isa], 1 + round % 3);
+            }
+        }
+    }
+}
+
+/* What rounds of packing have: B of more bytes than one takes. */
+static void large_matrices(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++)
+        try_strided(&(shape){400, 1500, 4100, 1, kind & 1, kind & 2, kind == 3, false, false, 0}, false,
+                    attn__isa_best(), 2);
+}
+
+/* ---------------------------------------------------------------------------------------------- im2col */
+
+typedef struct convolution {
+    attn__im2col s;
+    array x, w;
+    int64_t rows, positions;
+} convolution;
+
+/* The definition of the matrix, tap by tap. */
+static double column_of(const void *user, int64_t batch, int64_t position, int64_t row)
+{
+    const convolution *c = user;
+    const attn__window_grid *g = &c->s.grid;
+    int64_t taps = attn__volume(g->kernel), tap = row % taps, at = 0;
+    int64_t out[] = {position / (g->out[1] * g->out[2]), position / g->out[2] % g->out[1], position % g->out[2]};
+    int64_t of[] = {tap / (g->kernel[1] * g->kernel[2]), tap / g->kernel[2] % g->kernel[1], tap % g->kernel[2]};
+    for (int i = 0; i < 3; i++) {
+        int64_t in = out[i] * g->stride[i] + of[i] - g->padding[i];
+        if (in < 0 || in >= g->in[i])
+            return 0;
+        at = at * g->in[i] + in;
+    }
+    return get(c->x, batch * c->s.image + row / taps * attn__volume(g->in) + at);
+}
+
+static double row_of(const void *user, int64_t batch, int64_t row, int64_t position)
+{
+    return column_of(user, batch, position, row);
+}
+
+static double weight_of(const void *user, int64_t batch, int64_t i, int64_t k)
+{
+    const convolution *c = user;
+    (void)batch;
+    return get(c->w, i * c->rows + k);
+}
+
+static double gradient_of(const void *user, int64_t batch, int64_t i, int64_t k)
+{
+    const convolution *c = user;
+    int64_t outputs = c->w.n / c->rows;
+    return get(c->w, (batch * outputs + i) % outputs * c->rows + k % c->rows);
+}
+
+static attn__window_grid grid_of(const int64_t n[8])
+{
+    attn__window_grid g = {{n[0], n[1], n[2]}, {0}, {n[0] > 1 ? 2 : 1, n[3], n[4]}, {1, n[5], n[6]}, {0, n[7], n[7]}};
+    for (int i = 0; i < 3; i++)
+        g.out[i] = (g.in[i] + 2 * g.padding[i] - g.kernel[i]) / g.stride[i] + 1;
+    return g;
+}
+
+enum { BATCH = 2, CHANNELS = 5, OUTPUTS = 19 };
+
+static convolution convolution_of(const int64_t n[8], bool wide)
+{
+    attn__window_grid g = grid_of(n);
+    convolution c = {.rows = CHANNELS * attn__volume(g.kernel), .positions = attn__volume(g.out)};
+    c.x = make(wide, BATCH * CHANNELS * attn__volume(g.in));
+    c.w = make(wide, OUTPUTS * c.rows);
+    c.s = (attn__im2col){g, c.x.data, CHANNELS * attn__volume(g.in), wide ? 8 : 4};
+    return c;
+}
+
+/* Y = W columns, and sums of dY columns^T over the batch. */
+static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int threads)
+{
+    convolution x = convolution_of(n, wide);
+    attn__gemm_problem g = {.dtype = wide ? ATTN_F64 : ATTN_F32,
+                            .batch = BATCH,
+                            .m = OUTPUTS,
+                            .n = x.positions,
+                            .k = x.rows,
+                            .a = {x.w.data, x.rows, 1},
+                            .b = {NULL, 1, 0, .gather = attn__im2col_gather, .source = &x.s},
+                            .ldc = x.positions,
+                            .c_batch = OUTPUTS * x.positions};
+    array c = make(wide, BATCH * g.c_batch), sums = make(wide, OUTPUTS * x.rows), old = make(wide, sums.n);
+    definition d = {weight_of, column_of, &x, wide, is_fused(isa), 1, x.rows};
+    g.c = c.data;
+    run(&g, isa, threads);
+    check(&g, &d, c, c);
+
+    array dy = x.w;
+    x.w = make(wide, OUTPUTS * x.positions);
+    free(dy.data);
+    convolution back = x;
+    back.rows = x.positions; /* of dY, which is the same for each image */
+    memcpy(sums.data, old.data, (size_t)old.n * (wide ? 8 : 4));
+    attn__gemm_problem w = {.dtype = g.dtype,
+                            .batch = BATCH,
+                            .m = OUTPUTS,
+                            .n = x.rows,
+                            .k = x.positions,
+                            .a = {x.w.data, x.positions, 1},
+                            .b = {NULL, 0, 1, .gather = attn__im2col_gather, .source = &x.s},
+                            .c = sums.data,
+                            .ldc = x.rows,
+                            .add = true};
+    run(&w, isa, threads);
+    d = (definition){gradient_of, row_of, &back, wide, is_fused(isa), BATCH, x.positions};
+    check(&w, &d, sums, old);
+    free(x.x.data);
+    free(x.w.data);
+    free(c.data);
+    free(sums.data);
+    free(old.data);
+}
+
+static void gathered_matrices(void **state)
+{
+    (void)state;
+    /* in, kernel, stride, padding */
+    static const int64_t kinds[][8] = {
+        {1, 9, 11, 3, 3, 1, 1, 1},  {1, 17, 33, 3, 3, 1, 1, 1}, {1, 32, 32, 5, 5, 1, 1, 2}, {1, 12, 13, 3, 3, 2, 2, 1},
+        {1, 1, 40, 1, 7, 1, 1, 0},  {1, 8, 8, 1, 1, 1, 1, 0},   {1, 7, 6, 2, 4, 3, 1, 1},   {3, 6, 7, 3, 3, 1, 1, 1},
+        {1, 20, 20, 4, 4, 4, 4, 0}, {1, 2, 2, 3, 3, 1, 1, 1},   {2, 5, 9, 3, 2, 1, 2, 2},   {1, 1, 1, 1, 1, 1, 1, 0}};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+    for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++)
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds && attn__isa_runs_here(sets[isa]); i++)
+            try_convolution(kinds[i], i % 4 == 1, sets[isa], 1 + (int)i % 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strided_matrices),
+        cmocka_unit_test(large_matrices),
+        cmocka_unit_test(gathered_matrices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
