@@ -53,12 +53,15 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* C^T = B^T A^T: for a C of fewer columns than half a vector has, and for a gathered B whose rows run along k, which as A
- * is read in place. */
+/* C^T = B^T A^T: for a C of fewer columns than half a vector has; for one of so few rows, if B would be transposed to
+ * be packed; and for a gathered B whose rows run along k, which as A is read in place. */
 static void transpose_where_better(plan *p)
 {
     attn__gemm_problem *g = &p->g;
-    bool narrow = g->n < p->kernel->lanes / 2 && g->m > g->n, along_k = g->b.gather && g->b.outer != 1;
+    int64_t few = p->kernel->lanes / 2;
+    bool narrow = g->n < few && g->m > g->n, low = g->m < few && g->n > g->m && g->b.inner == 1 && !g->b.bf16;
+    bool along_k = g->b.gather && g->b.outer != 1;
+    narrow = narrow || (low && p->kernel->unpacked_rows);
     if (g->packed || g->c_bf16 || (!narrow && !along_k) || (g->a.gather && g->a.outer != 1))
         return;
     attn__gemm_operand a = g->a;

@@ -18,6 +18,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         row[i] = a + i * t->lda;
+        __builtin_prefetch((GK_REAL *)t->c + i * t->ldc, 1);
         VF_UNROLL
         for (int j = 0; j < vectors; j++)
             sum[i][j] = gv_zero();
@@ -158,15 +159,28 @@ VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n,
     }
 }
 
-/* One panel whose rows are adjacent in the matrix.  Stores reach into the next row, which is written afterwards. */
+/* A row of a panel, n numbers of it from x[at] on.  What a whole vector has behind the row's end belongs to the next one,
+ * which is written afterwards; the last row has none. */
+VF_FN void GK(pack_row)(const attn__gemm_pack *p, int64_t at, int64_t n, bool last, GK_REAL *to, enum GK(kind) kind)
+{
+    for (int j = 0; j < p->width; j += GV_LANES) {
+        int64_t left = n - j;
+        int part = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
+        gv x = part ? GK(load)(p->x, at + j, part, kind) : gv_zero();
+        if (last && j + GV_LANES > p->width)
+            gv_store_part(to + j, x, p->width - j);
+        else
+            gv_store(to + j, x);
+    }
+}
+
+/* Panels of rows that are adjacent in the matrix, n columns in all: a row goes to all panels before the next is read. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
-    for (int64_t k = 0; k < p->k; k++, to += p->width) {
-        for (int j = 0; j < p->width; j += GV_LANES) {
-            int64_t left = n - j;
-            int part = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
-            gv_store(to + j, part ? GK(load)(p->x, k * p->inner + first + j, part, kind) : gv_zero());
-        }
+    for (int64_t k = 0; k < p->k; k++) {
+        GK_REAL *row = to + k * p->width;
+        for (int64_t done = 0; done < n; done += p->width, row += p->k * p->width)
+            GK(pack_row)(p, k * p->inner + first + done, n - done, k == p->k - 1, row, kind);
     }
 }
 
@@ -174,9 +188,9 @@ VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_
 /* One panel whose columns are adjacent in the matrix: squares of the vectors' size. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
-    int64_t k = 0;
-    for (; k + GV_LANES <= p->k; k += GV_LANES, to += GV_LANES * p->width) {
-        for (int j = 0; j < p->width; j += GV_LANES) {
+    int64_t whole = p->k / GV_LANES * GV_LANES;
+    for (int j = 0; j < p->width; j += GV_LANES) {
+        for (int64_t k = 0; k < whole; k += GV_LANES) {
             gv r[GV_LANES];
             VF_UNROLL
             for (int i = 0; i < GV_LANES; i++)
@@ -184,48 +198,47 @@ VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, 
             GV_TRANSPOSE(r);
             VF_UNROLL
             for (int i = 0; i < GV_LANES; i++)
-                gv_store(to + i * p->width + j, r[i]);
+                gv_store(to + (k + i) * p->width + j, r[i]);
         }
     }
-    GK(pack_elements)(p, first, n, k, to, kind);
+    GK(pack_elements)(p, first, n, whole, to + whole * p->width, kind);
 }
 #endif
 
-VF_FN void GK(pack_panel)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
+VF_FN void GK(pack_panels)(const attn__gemm_pack *p, enum GK(kind) kind)
 {
-    if (p->outer == 1)
-        GK(pack_rows)(p, first, n, to, kind);
+    enum { AT_ONCE = 8 };
+    int64_t n = p->outer == 1 ? AT_ONCE * p->width : p->width;
+    GK_REAL *to = p->to;
+    for (int64_t first = 0; first < p->n; first += n, to += n * p->k) {
+        int64_t part = p->n - first < n ? p->n - first : n;
+        if (p->outer == 1)
+            GK(pack_rows)(p, first, part, to, kind);
 #ifdef GV_TRANSPOSE
-    else if (p->inner == 1 && (p->width % GV_LANES == 0 || p->width < GV_LANES))
-        GK(pack_columns)(p, first, n, to, kind);
+        else if (p->inner == 1 && (p->width % GV_LANES == 0 || p->width < GV_LANES))
+            GK(pack_columns)(p, first, part, to, kind);
 #endif
-    else
-        GK(pack_elements)(p, first, n, 0, to, kind);
+        else
+            GK(pack_elements)(p, first, part, 0, to, kind);
+    }
 }
 
 static void GK(pack)(const attn__gemm_pack *p)
 {
-    GK_REAL *to = p->to;
-    for (int64_t first = 0; first < p->n; first += p->width, to += p->k * p->width) {
-        int64_t n = p->n - first < p->width ? p->n - first : p->width;
-        if (p->bf16)
-            GK(pack_panel)(p, first, n, to, GK(BF16));
-        else
-            GK(pack_panel)(p, first, n, to, GK(PLAIN));
-    }
+    if (p->bf16)
+        GK(pack_panels)(p, GK(BF16));
+    else
+        GK(pack_panels)(p, GK(PLAIN));
 }
 
 #ifdef GK_HAS_BF16
 /* The same for products of bf16 numbers. */
 static void GK(pack_rounded)(const attn__gemm_pack *p)
 {
-    if (p->bf16) {
-        GK(pack)(p);
-        return;
-    }
-    GK_REAL *to = p->to;
-    for (int64_t first = 0; first < p->n; first += p->width, to += p->k * p->width)
-        GK(pack_panel)(p, first, p->n - first < p->width ? p->n - first : p->width, to, GK(ROUNDED));
+    if (p->bf16)
+        GK(pack_panels)(p, GK(BF16));
+    else
+        GK(pack_panels)(p, GK(ROUNDED));
 }
 
 const attn__gemm_kernel VF_NAME(attn__gemm_kernel_bf16) = {
