@@ -34,7 +34,7 @@ test: all
 # The tests of the engine and the tensors once with each instruction set that this machine has.
 test-isa: all
 	@for isa in $$($(BUILD)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,); do echo "ATTN_ISA=$$isa"; \
-	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|tile|simd|tensor|nn)' || exit 1; done
+	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|tile|simd|tensor|nn|hostile|one_order)' || exit 1; done
 
 # Programs of their own processes and scripts that build or install are for the plain build only.
 ASAN_TESTS = -E '^(arm64|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors)'

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_cases.h - multi-head problems of a number: 1 to 300 tokens, heads of 8 to 256 channels, causal or not, two
+ * layouts; scores brought to any size.  A failure prints one line for each case and solver, and the test goes on until
+ * hostile_end.
+ */
+#ifndef ATTN_TESTS_ATTENTION_CASES_H
+#define ATTN_TESTS_ATTENTION_CASES_H
+
+#include "support/cmocka.h"
+#include "support/hostile_values.h"
+#include "support/solver_check.h"
+
+typedef struct attention {
+    uint64_t number;
+    double size; /* of its scores */
+    attn_heads heads;
+    random_problem r;
+    const attn_dim *batch, *head, *query, *key, *channel, *value;
+} attention;
+
+extern attn_context *hostile_context;
+int hostile_open_context(void **state);
+int hostile_close_context(void **state);
+
+/* The numbers of cases that the test runs: its usual ones, or those of ATTN_HOSTILE_SEED, or ATTN_HOSTILE_CASE alone. */
+uint64_t hostile_range(uint64_t usual, uint64_t *first);
+/* Fails the test if there was a complaint. */
+void hostile_end(void);
+
+/* At most `most` tokens; scores are plain products, of size 16 or so.  To be closed with random_problem_free. */
+void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with);
+int64_t hostile_choose(const attention *a, uint64_t salt, int64_t n);
+/* A size of scores from 10 to a quarter of the largest f32. */
+double hostile_draw_size(const attention *a);
+/* Brings the largest sum of absolute values of a score to `size`, which lies in both operands, in k, or in q. */
+void hostile_scale_scores(attention *a, double size, int where);
+/* The log-sum-exp and output that a backward pass reads, as the planner's choice leaves them. */
+void hostile_prepare_backward(attention *a);
+
+/* Where the channels of a token lie; arrays like v and like o by their names. */
+float *hostile_floats_of(const attention *a, array_id id);
+float *hostile_query(const attention *a, int64_t b, int64_t h, int64_t i);
+float *hostile_key(const attention *a, int64_t b, int64_t h, int64_t j);
+float *hostile_token(const attention *a, array_id id, int64_t b, int64_t h, int64_t j);
+float *hostile_output(const attention *a, array_id id, int64_t b, int64_t h, int64_t i);
+int64_t hostile_keys_of(const attention *a, int64_t i); /* how many query i sees */
+/* A score in double precision, and the sum of absolute values of its terms. */
+double hostile_score(const attention *a, const float *q, const float *k, double *size);
+double hostile_largest_size(const attention *a);
+
+/* How far a sum of weights may be off 1; and the share of a weight that rounding of scores may change. */
+double hostile_rounding(const attention *a);
+double hostile_slack(const attention *a);
+
+void hostile_complain(const attention *a, const char *solver, const char *what, int64_t at, double got, double want);
+void hostile_assert_finite(const attention *a, const char *solver, array_id id, const char *what);
+void hostile_assert_near(const attention *a, const char *solver, const char *what, int64_t at, double got, double want,
+                         double bound);
+
+#endif

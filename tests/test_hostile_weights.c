@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ * Softmax of finite scores is finite, up to a quarter of the largest number there is: weights that are given, and
+ * gradients, whose weights are made from scores and their log-sum-exp.  By every solver that takes the problem, on whatever
+ * instruction set ATTN_ISA names; ATTN_HOSTILE_SEED and ATTN_HOSTILE_CASE as in test_hostile_attention.c. */
+#include "support/attention_cases.h"
+
+#include <math.h>
+
+enum { CASES = 40 };
+
+/* No weight is above 1, whatever the scores.  Their sum is 1 as far as the log-sum-exp, a rounded number as large as the
+ * scores, can tell. */
+static void check_weights(const attention *a, const char *solver)
+{
+    const float *weights = hostile_floats_of(a, ARRAY_WEIGHTS);
+    const int64_t keys = a->heads.keys;
+    const bool told = hostile_slack(a) < 0.1;
+    const double slack = hostile_rounding(a) + (told ? expm1(hostile_slack(a)) : 0);
+    for (int64_t row = 0; row < a->r.array[ARRAY_WEIGHTS].n / keys; row++) {
+        double sum = 0;
+        for (int64_t j = 0; j < keys; j++) {
+            const double weight = (double)weights[row * keys + j];
+            if (!(weight >= 0 && weight <= 1 + slack)) {
+                hostile_complain(a, solver, "weights", row * keys + j, weight, 1);
+            }
+            sum += weight;
+        }
+        if (told) {
+            hostile_assert_near(a, solver, "sum of weights", row, sum, 1, slack);
+        }
+    }
+}
+
+static void open_scores(attention *a, uint64_t number, unsigned with, int where)
+{
+    hostile_open(a, number, 300, with);
+    hostile_scale_scores(a, hostile_draw_size(a), where);
+}
+
+static void given_weights(void **state)
+{
+    uint64_t first, n = hostile_range(CASES, &first);
+    (void)state;
+    for (uint64_t i = first; i < first + n; i++) {
+        attention a;
+        open_scores(&a, i, ATTN_WANT_WEIGHTS, (int)hostile_pick(i, 22, 3));
+        for (int s = 0; attn_solver_name(s); s++) {
+            random_problem_poison(&a.r);
+            if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.forward, &a.r.arrays)) {
+                check_weights(&a, attn_solver_name(s));
+            }
+        }
+        random_problem_free(&a.r);
+    }
+    hostile_end();
+}
+
+/* The size of scores is shared by q and k, so that no gradient is near overflow by itself. */
+static void gradients(void **state)
+{
+    uint64_t first, n = hostile_range(CASES, &first);
+    (void)state;
+    for (uint64_t i = first; i < first + n; i++) {
+        attention a;
+        open_scores(&a, i, 0, 0);
+        hostile_prepare_backward(&a);
+        for (int s = 0; attn_solver_name(s); s++) {
+            if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.backward, &a.r.arrays)) {
+                hostile_assert_finite(&a, attn_solver_name(s), ARRAY_DQ, "dq");
+                hostile_assert_finite(&a, attn_solver_name(s), ARRAY_DK, "dk");
+                hostile_assert_finite(&a, attn_solver_name(s), ARRAY_DV, "dv");
+            }
+        }
+        random_problem_free(&a.r);
+    }
+    hostile_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(given_weights),
+        cmocka_unit_test(gradients),
+    };
+    return cmocka_run_group_tests(tests, hostile_open_context, hostile_close_context);
+}
