@@ -165,10 +165,15 @@ static int64_t rows_at_once(const plan *p)
     return attn__least(p->m_block, attn__round_up(M_BLOCK, p->kernel->rows));
 }
 
+static int64_t gathered_ld(int64_t columns)
+{
+    return attn__round_up(columns, GAP) + GAP;
+}
+
 static int64_t gathered_bytes(const plan *p, const attn__gemm_operand *x, int64_t n)
 {
     int64_t rows = x->outer == 1 ? ATTN__GEMM_K : n, columns = x->outer == 1 ? n : ATTN__GEMM_K;
-    return attn__round_up(rows * (columns + GAP) * size_of_sum(p), LINE);
+    return attn__round_up(rows * gathered_ld(columns) * size_of_sum(p), LINE);
 }
 
 static int64_t gathered_a_bytes(const plan *p)
@@ -178,7 +183,7 @@ static int64_t gathered_a_bytes(const plan *p)
 
 static int64_t gathered_b_bytes(const plan *p)
 {
-    return p->gather_b ? gathered_bytes(p, &p->g.b, attn__round_up(p->n_block, GAP)) : 0;
+    return p->gather_b ? gathered_bytes(p, &p->g.b, p->n_block) : 0;
 }
 
 static int64_t a_bytes(const plan *p)
@@ -227,7 +232,7 @@ static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const
 {
     attn__gemm_operand y = *x;
     bool rows_are_k = x->outer == 1;
-    int64_t ld = (rows_are_k ? attn__round_up(t->n, GAP) : t->nk) + GAP;
+    int64_t ld = gathered_ld(rows_are_k ? t->n : t->nk);
     if (!x->gather) {
         int64_t begin = t->batch * x->batch + t->first * x->outer + t->k0 * x->inner;
         y.data = at(x->data, begin, size_of_operand(p, x));

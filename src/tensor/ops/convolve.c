@@ -142,6 +142,18 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
     }
 }
 
+/* A border of zeros must not meet a weight that is infinite or NaN: there the gradient has no term. */
+static bool is_finite(const attn_tensor *w, const void *data)
+{
+    uint64_t most = 0;
+    for (int64_t i = 0; i < w->size; i++) {
+        uint64_t bits = w->dtype == ATTN_F64 ? ((const uint64_t *)data)[i] << 1
+                                             : (uint64_t)(((const uint32_t *)data)[i] & 0x7fffffff);
+        most = bits > most ? bits : most;
+    }
+    return most < (w->dtype == ATTN_F64 ? (uint64_t)0x7ff << 53 : (uint64_t)0xff << 23);
+}
+
 /* Where the windows step by one place and lie within the input's border, the input's gradient is a convolution, too: of dY
  * with the taps in reverse order and the channels changed over. */
 static bool has_reverse(const attn__window_grid *g)
@@ -264,8 +276,11 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     attn__hold dy = before_activation(tape, d, node);
     if (!dy.data)
         return;
-    if (attn__grad_wanted(node->x[X]))
-        (has_reverse(&d->grid) ? input_gradient_reverse : input_gradient_fold)(tape, d, node, dy.data);
+    bool reverse = has_reverse(&d->grid) && is_finite(node->x[W], node->saved[SAVED_W].data);
+    if (attn__grad_wanted(node->x[X]) && reverse)
+        input_gradient_reverse(tape, d, node, dy.data);
+    else if (attn__grad_wanted(node->x[X]))
+        input_gradient_fold(tape, d, node, dy.data);
     if (attn__grad_wanted(node->x[W]))
         weight_gradient(tape, d, node, dy.data);
     bias_gradient(tape, d, node, dy.data);
