@@ -3,6 +3,7 @@
 #include "tensor/dnnl.h"
 
 #include "base/integers.h"
+#include "base/pool.h"
 #include "tensor/op.h"
 
 #ifdef ATTN_HAVE_DNNL
@@ -28,6 +29,7 @@ attn__dnnl_threads attn__dnnl_use_threads(int threads)
     leave_uppers_clean();
 #ifdef _OPENMP
     attn__dnnl_threads before = {omp_get_max_threads(), omp_get_dynamic() != 0};
+    threads = attn__pool_inside() ? 1 : threads;
     if (before.dynamic)
         omp_set_dynamic(0);
     threads = (int)attn__least(threads, omp_get_thread_limit());
