@@ -2,7 +2,7 @@
  *
  * attend_probe.c - the engine's forward rate beside the machine's peak, measured in turns in one process.
  *
- *     cc -O2 -fopenmp -ffp-contract=off -Iinclude -Isrc bench/attend_probe.c src/base/<all>.c src/kernels/<all>/<all>.c
+ *     cc -O2 -pthread -ffp-contract=off -Iinclude -Isrc bench/attend_probe.c src/base/<all>.c src/kernels/<all>/<all>.c
  *        src/attend/<all>.c -lm -o attend_probe
  *     ./attend_probe THREADS BATCH HEADS TOKENS DIM [causal] [bf16]
  */

@@ -2,7 +2,7 @@
  *
  * vit_probe.c - Vision Transformers, timed.
  *
- *     cc -O2 -fopenmp -Iinclude bench/vit_probe.c build/libattn.a $(pkg-config --libs jansson cairo libpng) \
+ *     cc -O2 -pthread -Iinclude bench/vit_probe.c build/libattn.a $(pkg-config --libs jansson cairo libpng) \
  *         -ljpeg -ldnnl -lz -lm -o vit_probe
  *
  * vit_probe forward BATCH   ViT-B/16 on 224 x 224, 1,000 classes

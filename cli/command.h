@@ -158,11 +158,6 @@ int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *
 
 double cli_seconds(void); /* of a clock that only goes forward, from some time on */
 
-/* ---------------------------------------------------------------------------------------- waiting.c */
-
-/* Starts the program once more, with threads that do not spin for long; does nothing the second time. */
-void cli_wait_politely(char **argv);
-
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
 void cli_man_page(FILE *file, const cli_command *command); /* NULL: attn(1) itself */

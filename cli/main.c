@@ -136,6 +136,5 @@ int main(int argc, char **argv)
 {
     setlocale(LC_NUMERIC, "C"); /* as at every start, unless a library has chosen otherwise before */
     hold_descriptors();
-    cli_wait_politely(argv);
     return close_output(dispatch(argc, argv));
 }

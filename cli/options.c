@@ -8,7 +8,7 @@
 
 static const cli_option common[] = {
     CLI_INT("seed", 0, "1", 0, 9e15, "of everything random"),
-    CLI_INT("threads", 0, "0", 0, 4096, "threads to use; 0: ATTN_THREADS, OMP_NUM_THREADS or all cores"),
+    CLI_INT("threads", 0, "0", 0, 4096, "threads to use; 0: ATTN_THREADS, OMP_NUM_THREADS or all usable cores"),
     CLI_FLAG("json", 0, "print the result as JSON"),
     CLI_FLAG("quiet", 'q', "no notes and no progress on standard error"),
     CLI_FLAG("help", 'h', "print this and stop"),

@@ -3,7 +3,6 @@
 # attn bench attend: every form and feature of the grammar agrees with the reference, errors say where, JSON has its
 # keys.
 set -eu
-export OMP_WAIT_POLICY=passive # other tests may hold the cores
 attn=${ATTN_BUILD:-build}/attn
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT

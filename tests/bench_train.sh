@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # attn bench train: a step takes no memory after the first few, the loss falls, JSON has its keys.
 set -eu
-export OMP_WAIT_POLICY=passive # other tests may hold the cores
 attn=${ATTN_BUILD:-build}/attn
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT

@@ -15,7 +15,7 @@ done
 [ "$python" ] || { echo "not tried: no Python here has NumPy (Debian: python3-numpy)"; exit 0; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export ATTN_LIBRARY ATTN_BUILD PYTHONDONTWRITEBYTECODE=1 OMP_WAIT_POLICY=passive
+export ATTN_LIBRARY ATTN_BUILD PYTHONDONTWRITEBYTECODE=1
 
 PYTHONPATH=python "$python" -W error::ResourceWarning -m unittest discover -s python/tests 2>&1
 for example in python/examples/*.py; do

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/context.h"
 
-#include "base/parallel.h"
+#include "base/cgroup.h"
+#include "base/pool.h"
 #include "base/ranks.h"
 
 #include <stdio.h>
@@ -166,7 +167,9 @@ static int default_threads(void)
     int threads = threads_from("ATTN_THREADS");
     if (!threads)
         threads = threads_from("OMP_NUM_THREADS");
-    return threads ? threads : attn__ranks_cores(attn__usable_cores());
+    if (!threads)
+        threads = attn__ranks_cores(attn__usable_cores(), attn__cgroup_cores(""));
+    return threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS;
 }
 
 /* The best is not looked for where one is named: to find the matrix unit is to ask the system for it, which a process

@@ -3,10 +3,6 @@
 
 #include "base/integers.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 void attn__share_out(attn__shares *s, int threads, int64_t items)
 {
     s->count = (int)attn__most(attn__least(threads, ATTN__SHARES), 1);
@@ -29,22 +25,47 @@ int64_t attn__share_take(attn__shares *s, int thread)
     return -1;
 }
 
+typedef struct items_loop {
+    attn__shares shares;
+    void (*work)(void *user, int64_t item, int thread);
+    void *user;
+} items_loop;
+
+static void take_items(void *user, int thread)
+{
+    items_loop *loop = user;
+    for (int64_t i; (i = attn__share_take(&loop->shares, thread)) >= 0;)
+        loop->work(loop->user, i, thread);
+}
+
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user)
 {
-#ifdef _OPENMP
     threads = (int)attn__least(threads, items);
-    if (threads > 1) {
-        attn__shares shares;
-        attn__share_out(&shares, threads, items);
-#pragma omp parallel num_threads(threads)
-        for (int64_t i; (i = attn__share_take(&shares, omp_get_thread_num())) >= 0;)
-            work(user, i, omp_get_thread_num());
+    if (threads <= 1 || attn__pool_inside()) {
+        for (int64_t i = 0; i < items; i++)
+            work(user, i, 0);
         return;
     }
-#endif
-    (void)threads;
-    for (int64_t i = 0; i < items; i++)
-        work(user, i, 0);
+    items_loop loop;
+    loop.work = work;
+    loop.user = user;
+    attn__share_out(&loop.shares, threads, items);
+    attn__pool_run(threads, take_items, &loop);
+}
+
+typedef struct range_loop {
+    int64_t n, length;
+    void (*work)(void *user, int64_t begin, int64_t end);
+    void *user;
+} range_loop;
+
+static void run_range(void *user, int64_t index, int thread)
+{
+    const range_loop *loop = user;
+    int64_t begin = index * loop->length, end = attn__least(begin + loop->length, loop->n);
+    (void)thread;
+    if (begin < end)
+        loop->work(loop->user, begin, end);
 }
 
 void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(void *user, int64_t begin, int64_t end),
@@ -52,22 +73,11 @@ void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(vo
 {
     if (n <= 0)
         return;
-    if (grain < 1)
-        grain = 1;
-    int64_t ranges = (n + grain - 1) / grain;
-    if (ranges > threads)
-        ranges = threads;
+    int64_t ranges = attn__least(attn__pieces(n, attn__most(grain, 1)), threads);
     if (ranges <= 1) {
         work(user, 0, n);
         return;
     }
-    int64_t length = (n + ranges - 1) / ranges;
-#ifdef _OPENMP
-#pragma omp parallel for schedule(static, 1) num_threads((int)ranges)
-#endif
-    for (int64_t i = 0; i < ranges; i++) {
-        int64_t begin = i * length, end = begin + length < n ? begin + length : n;
-        if (begin < end)
-            work(user, begin, end);
-    }
+    range_loop loop = {n, attn__pieces(n, ranges), work, user};
+    attn__parallel_items((int)ranges, ranges, run_range, &loop);
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * parallel.h - the only place that starts threads (OpenMP behind it; without it everything runs on one).
+ * parallel.h - loops that several threads share; pool.h has the threads.
  *
- * Neither function promises which thread runs what, so results must not depend on it: give each item its own
- * output, and each thread only scratch memory.
+ * Neither function promises which thread runs what, nor how many there are, so results must not depend on it: give each
+ * item its own output, and each thread only scratch memory.  An item never waits for another: one thread may run them
+ * all.  Within an item both run on its thread alone.
  */
 #ifndef ATTN_BASE_PARALLEL_H
 #define ATTN_BASE_PARALLEL_H
 
+#include "base/pool.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
-
-enum { ATTN__MAX_THREADS = 1024 };
 
 /* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of whoever
  * still has some.  Where there are more threads than shares, some begin with another's. */

@@ -85,7 +85,7 @@ def run(words, stdin=None, env=None, **more):
 
 
 def environment(more=None):
-    env = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1", LC_ALL="C")
+    env = dict(os.environ, ATTN_THREADS="1", LC_ALL="C")
     env.update(more or {})
     return env
 

@@ -62,7 +62,7 @@ def is_shell(kind, text):
 class Page:
     def __init__(self, path, directory, report):
         self.path, self.directory, self.report = path, directory, report
-        self.environment = dict(os.environ, OMP_WAIT_POLICY="passive", ATTN_THREADS="2", ATTN_BUILD=BUILD,
+        self.environment = dict(os.environ, ATTN_THREADS="2", ATTN_BUILD=BUILD,
                                 ATTN_LIBRARY=os.path.join(BUILD, "libattn.so"), PYTHONDONTWRITEBYTECODE="1",
                                 PYTHONPATH=os.path.join(ROOT, "python") + os.pathsep + os.path.join(directory, "site"))
 

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/cgroup.h"
+
+#include "base/integers.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first line of DIR/NAME; false if there is none. */
+static bool first_line(const char *dir, const char *name, char line[64])
+{
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *file = length < (int)sizeof path ? fopen(path, "r") : NULL;
+    bool read = file && fgets(line, 64, file);
+    if (file)
+        fclose(file);
+    return read;
+}
+
+/* Microseconds of CPU in each `period` as whole cores; 0 where either says that there is no limit. */
+static int cores_of(long long quota, long long period)
+{
+    if (quota <= 0 || period <= 0)
+        return 0;
+    return (int)attn__least(quota / period + (quota % period > 0), INT_MAX);
+}
+
+static int quota_of_v2(const char *dir)
+{
+    char line[64];
+    long long quota, period;
+    if (!first_line(dir, "cpu.max", line) || sscanf(line, "%lld %lld", &quota, &period) != 2) /* "max": no limit */
+        return 0;
+    return cores_of(quota, period);
+}
+
+static int quota_of_v1(const char *dir)
+{
+    char quota[64], period[64];
+    if (!first_line(dir, "cpu.cfs_quota_us", quota) || !first_line(dir, "cpu.cfs_period_us", period))
+        return 0;
+    return cores_of(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
+}
+
+/* The smaller limit, where 0 is none. */
+static int least_limit(int a, int b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+/* From the group up to the root of the hierarchy.  A container sees its own group as that root, while the path may be the
+ * host's: what does not exist limits nothing. */
+static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
+{
+    char dir[PATH_MAX];
+    size_t root = strlen(mount);
+    int cores = 0;
+    if (snprintf(dir, sizeof dir, "%s%s", mount, group) >= (int)sizeof dir)
+        return 0;
+    for (;;) {
+        cores = least_limit(cores, quota_of(dir));
+        char *slash = strrchr(dir + root, '/');
+        if (!slash)
+            return cores;
+        *slash = '\0';
+    }
+}
+
+/* Whether "cpu" is in a list like "cpu,cpuacct". */
+static bool names_cpu(const char *list)
+{
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strcspn(list, ",") == 3 && strncmp(list, "cpu", 3) == 0)
+            return true;
+    return false;
+}
+
+/* A line of /proc/self/cgroup: "4:cpu,cpuacct:/group" in version 1, "0::/group" in version 2. */
+static int quota_of_line(const char *root, char *line)
+{
+    char mount[PATH_MAX];
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group || strlen(root) > PATH_MAX / 4 || strlen(line) > PATH_MAX / 4)
+        return 0;
+    *group++ = '\0';
+    group[strcspn(group, "\n")] = '\0';
+    controllers++;
+    if (!*controllers) {
+        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
+        return quota_up(mount, group, quota_of_v2);
+    }
+    if (!names_cpu(controllers))
+        return 0;
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/%s", root, controllers);
+    int cores = quota_up(mount, group, quota_of_v1);
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup/cpu", root);
+    return least_limit(cores, quota_up(mount, group, quota_of_v1));
+}
+
+int attn__cgroup_cores(const char *root)
+{
+    char path[PATH_MAX], line[PATH_MAX];
+    int cores = 0;
+    if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= (int)sizeof path)
+        return 0;
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof line, file))
+        cores = least_limit(cores, quota_of_line(root, line));
+    fclose(file);
+    return cores;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/pool.h"
+
+#include "base/clock.h"
+#include "base/float_mode.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How often a thread looks again before it sleeps: first with pauses, some 10 microseconds, then lending its core to
+ * whoever waits for one, some 50 more.  The next region of a model's pass is usually there by then, and to fall asleep
+ * and be woken costs about as much. */
+enum { PAUSES = 500, YIELDS = 100 };
+
+/* A region that is under way, on its caller's stack. */
+typedef struct region {
+    void (*work)(void *user, int thread);
+    void *user;
+    attn__float_mode mode;
+    /* Workers that joined and have not left, plus SLEEPS while the caller sleeps.  Who joined is known only at the end:
+     * until then each that leaves counts one below zero. */
+    atomic_int running;
+    bool all_left;                       /* under `leaving` */
+    int threads;                         /* with the caller */
+    uint16_t workers[ATTN__MAX_THREADS]; /* of thread t, which is not the caller: [t] */
+} region;
+
+enum { SLEEPS = 1 << 20 };
+
+/* A thread of the pool.  `offer` is NULL while it is free, `taken` while it works or an offer is being made to it, else
+ * the region that it may join. */
+typedef struct worker {
+    _Alignas(64) _Atomic(region *) offer;
+    int thread; /* its number in the region; written by whoever offers */
+    atomic_bool asleep;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+} worker;
+
+static region taken_region;
+#define TAKEN (&taken_region)
+
+static worker workers[ATTN__MAX_THREADS];
+static atomic_int worker_count;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static double refused_at; /* when the system last refused to make a thread; 0: never */
+static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+static _Thread_local bool inside;
+
+bool attn__pool_inside(void)
+{
+    return inside;
+}
+
+/* --------------------------------------------------------------------------------------------- waiting */
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static bool spin(bool (*ready)(void *what), void *what)
+{
+    for (int i = 0; i < PAUSES + YIELDS; i++) {
+        if (ready(what))
+            return true;
+        if (i < PAUSES)
+            relax();
+        else
+            sched_yield();
+    }
+    return false;
+}
+
+static bool offered(void *what)
+{
+    worker *w = what;
+    region *offer = atomic_load(&w->offer);
+    return offer && offer != TAKEN;
+}
+
+static void sleep_until_offered(worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        atomic_store(&w->asleep, true);
+        /* Whoever offers looks at `asleep` after that; so one of the two sees the other. */
+        if (offered(w))
+            break;
+        pthread_cond_wait(&w->wake, &w->lock);
+    }
+    atomic_store(&w->asleep, false);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void wake(worker *w)
+{
+    if (!atomic_load(&w->asleep) || !atomic_exchange(&w->asleep, false))
+        return;
+    pthread_mutex_lock(&w->lock);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Each thread of a region wakes two others, so that many are awake soon. */
+static void wake_next(const region *r, int thread)
+{
+    for (int t = 2 * thread + 1; t <= 2 * thread + 2 && t < r->threads; t++)
+        wake(&workers[r->workers[t]]);
+}
+
+/* --------------------------------------------------------------------------------------------- workers */
+
+/* The region is gone once its last worker has left, unless its caller sleeps and waits for `all_left`. */
+static void leave(region *r)
+{
+    if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)
+        return;
+    pthread_mutex_lock(&leaving);
+    r->all_left = true;
+    pthread_cond_broadcast(&left);
+    pthread_mutex_unlock(&leaving);
+}
+
+static void *serve(void *user)
+{
+    worker *w = user;
+    inside = true;
+    for (;;) {
+        if (!spin(offered, w))
+            sleep_until_offered(w);
+        region *r = atomic_load(&w->offer);
+        if (!r || r == TAKEN || !atomic_compare_exchange_strong(&w->offer, &r, TAKEN))
+            continue; /* the region ended without it */
+        int thread = w->thread;
+        wake_next(r, thread);
+        attn__float_mode_set(r->mode);
+        r->work(r->user, thread);
+        atomic_store(&w->offer, NULL); /* before it leaves: the caller's next region finds it free */
+        leave(r);
+    }
+    return NULL;
+}
+
+/* In the child of a fork, which has none of the threads; another one may have held a lock. */
+static void begin_anew(void)
+{
+    atomic_store(&worker_count, 0);
+    refused_at = 0;
+    pthread_mutex_init(&making, NULL);
+    pthread_mutex_init(&leaving, NULL);
+    pthread_cond_init(&left, NULL);
+}
+
+static bool start(worker *w)
+{
+    enum { STACK = 4 << 20 };
+    pthread_t id;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    atomic_store(&w->offer, NULL);
+    atomic_store(&w->asleep, false);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&id, &attributes, serve, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+/* So that there are `count` workers, or as many as the system allows; what it refused is asked for again only after a
+ * second, since a refusal may cost more than a region. */
+static void grow(int count)
+{
+    static atomic_bool heeds_forks;
+    const double again = 1;
+    /* Before the lock: a fork in another thread meanwhile would leave it held in the child.  Twice does no harm. */
+    if (!atomic_load(&heeds_forks) && pthread_atfork(NULL, NULL, begin_anew) != 0)
+        return;
+    atomic_store(&heeds_forks, true);
+    pthread_mutex_lock(&making);
+    int have = atomic_load(&worker_count);
+    bool may = refused_at <= 0 || attn__seconds_since(refused_at) > again;
+    while (may && have < count) {
+        may = start(&workers[have]);
+        if (may)
+            atomic_store(&worker_count, ++have);
+        else
+            refused_at = attn__now();
+    }
+    pthread_mutex_unlock(&making);
+}
+
+/* --------------------------------------------------------------------------------------------- regions */
+
+/* Offers the region to workers that are free, the same ones as the last time where they still are. */
+static void offer(region *r, int threads)
+{
+    if (atomic_load(&worker_count) < threads - 1)
+        grow(threads - 1);
+    int count = atomic_load(&worker_count);
+    for (int i = 0; i < count && r->threads < threads; i++) {
+        worker *w = &workers[i];
+        region *free = NULL;
+        if (atomic_load(&w->offer) || !atomic_compare_exchange_strong(&w->offer, &free, TAKEN))
+            continue;
+        w->thread = r->threads;
+        r->workers[r->threads++] = (uint16_t)i;
+    }
+    /* After the last one is known: who joins reads them all. */
+    for (int t = 1; t < r->threads; t++)
+        atomic_store(&workers[r->workers[t]].offer, r);
+}
+
+/* Takes the offer back from those that have not joined, and counts those that have. */
+static int withdraw(region *r)
+{
+    int joined = 0;
+    for (int t = 1; t < r->threads; t++) {
+        region *mine = r;
+        joined += !atomic_compare_exchange_strong(&workers[r->workers[t]].offer, &mine, NULL);
+    }
+    return joined;
+}
+
+static bool nobody_runs(void *what)
+{
+    region *r = what;
+    return atomic_load(&r->running) == 0;
+}
+
+static void wait_for_workers(region *r)
+{
+    atomic_fetch_add(&r->running, withdraw(r));
+    if (spin(nobody_runs, r) || atomic_fetch_add(&r->running, SLEEPS) == 0)
+        return;
+    pthread_mutex_lock(&leaving);
+    while (!r->all_left)
+        pthread_cond_wait(&left, &leaving);
+    pthread_mutex_unlock(&leaving);
+}
+
+void attn__pool_run(int threads, void (*work)(void *user, int thread), void *user)
+{
+    if (threads <= 1 || inside) {
+        work(user, 0);
+        return;
+    }
+    region r; /* not initialised whole: the numbers of its workers are kilobytes */
+    r.work = work;
+    r.user = user;
+    r.mode = attn__float_mode_get();
+    r.all_left = false;
+    r.threads = 1;
+    atomic_init(&r.running, 0);
+    offer(&r, threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS);
+    inside = true;
+    wake_next(&r, 0);
+    work(user, 0);
+    wait_for_workers(&r);
+    inside = false;
+}
