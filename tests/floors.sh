@@ -10,9 +10,10 @@ allowed() {
     case $1 in
     base) echo "" ;;
     simd) echo "base" ;;
-    kernels) echo "base simd" ;;
+    gemm) echo "base simd" ;;
+    kernels) echo "base simd gemm" ;;
     attend) echo "base simd kernels" ;;
-    tensor) echo "base simd kernels attend" ;;
+    tensor) echo "base simd gemm kernels attend" ;;
     nn) echo "base kernels attend tensor" ;;
     models) echo "base attend tensor nn" ;;
     io | data | train | plot) echo "base kernels attend tensor" ;;

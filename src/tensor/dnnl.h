@@ -36,8 +36,6 @@ typedef struct attn__conv_args {
     attn__window_grid grid;         /* missing axes in front, of length 1 */
     int64_t batch, groups, in, out; /* channels of one group */
     float *x, *w, *bias, *y;        /* or their gradients */
-    bool add;                       /* in digits, to dw */
-    attn_activation activation;     /* in digits, of y */
 } attn__conv_args;
 /* False where oneDNN is missing, refuses or has no memory: nothing that the caller sees has changed but the result. */
 bool attn__dnnl_convolve(attn_tape *tape, const attn__conv_args *args);

@@ -119,7 +119,7 @@ static attn_status pack(matmul *m, attn_tape *tape, const attn__fused_args *g, a
     if (!hold.data)
         return ATTN_MEMORY;
     memcpy(hold.data, shape, sizeof *shape);
-    *packed = (attn__packed){g->in, g->n, g->k, hold, .digits = false};
+    *packed = (attn__packed){g->in, g->n, g->k, hold, .slices = false};
     if (copy_packed(m, g, shape, (char *)hold.data + DESCRIPTION))
         return ATTN_OK;
     attn__gemm_unpack(packed);

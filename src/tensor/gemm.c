@@ -4,7 +4,7 @@
 
 #include "kernels/rows/rows.h"
 #include "tensor/dnnl.h"
-#include "tensor/gemm_digits.h"
+#include "tensor/gemm_slices.h"
 #include "tensor/op.h"
 
 #include <string.h>
@@ -113,14 +113,14 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 {
     if (args->m == 0 || args->n == 0)
         return true;
-    attn_status status = attn__gemm_digits(tape, args, args->packed);
+    attn_status status = attn__gemm_slices(tape, args, args->packed);
     return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
 }
 
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
-    attn_status status = dtype == ATTN_F32 ? attn__gemm_digits_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
+    attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
     return status == ATTN_UNSUPPORTED ? attn__dnnl_pack(tape, dtype, b, ldb, n, k, packed) : status;
 }
 
@@ -132,7 +132,7 @@ void attn__gemm_unpack(attn__packed *packed)
 }
 
 /* In the matrix unit if the weights are there for it, or if the product is worth packing them. */
-static attn_status fused_digits(attn_tape *tape, const attn__fused_args *g)
+static attn_status fused_slices(attn_tape *tape, const attn__fused_args *g)
 {
     attn__gemm_args args = {.dtype = ATTN_F32,
                             .transpose_b = true,
@@ -149,17 +149,17 @@ static attn_status fused_digits(attn_tape *tape, const attn__fused_args *g)
                             .bias = g->bias,
                             .activation = g->gelu ? ATTN_GELU_ERF : ATTN_IDENTITY};
     const attn__packed *packed = g->packed && g->packed->hold.data ? g->packed : NULL;
-    if (g->in != ATTN_F32 || g->out != ATTN_F32 || (packed && !packed->digits))
+    if (g->in != ATTN_F32 || g->out != ATTN_F32 || (packed && !packed->slices))
         return ATTN_UNSUPPORTED;
-    return attn__gemm_digits(tape, &args, packed);
+    return attn__gemm_slices(tape, &args, packed);
 }
 
 attn_status attn__gemm_fused(attn_tape *tape, const attn__fused_args *args)
 {
-    attn_status status = fused_digits(tape, args);
+    attn_status status = fused_slices(tape, args);
     if (status != ATTN_UNSUPPORTED)
         return status;
     attn__fused_args rest = *args;
-    rest.packed = rest.packed && rest.packed->digits ? NULL : rest.packed;
+    rest.packed = rest.packed && rest.packed->slices ? NULL : rest.packed;
     return attn__dnnl_fused(tape, &rest);
 }

@@ -5,7 +5,7 @@
  *     C[m,n] (+)= activation(op(A)[m,k] op(B)[k,n] + bias[n])
  *
  * op transposes or not; rows contiguous, `ld` elements apart.  In the matrix unit where the machine has one and the
- * product is large enough to gain (gemm_digits.h); oneDNN's where it is built in and wins, else the engine's own tiles;
+ * product is large enough to gain (gemm_slices.h); oneDNN's where it is built in and wins, else the engine's own tiles;
  * plain loops for double.
  */
 #ifndef ATTN_TENSOR_GEMM_H
@@ -19,8 +19,7 @@ typedef struct attn__packed {
     attn_dtype dtype;
     int64_t n, k;
     attn__hold hold;
-    bool digits; /* for the matrix unit, see gemm_digits.h; ... */
-    bool spread; /* ... its numbers are spread */
+    bool slices; /* for AMX, see gemm_slices.h */
 } attn__packed;
 typedef struct attn__gemm_args {
     attn_dtype dtype; /* F32 or F64, of all arrays */
@@ -35,7 +34,7 @@ typedef struct attn__gemm_args {
     bool add;                   /* to C instead of overwriting it; then without activation */
     const void *bias;           /* [n]; NULL: none */
     attn_activation activation; /* applied to C */
-    const attn__packed *packed; /* all of op(B) in digits, or NULL */
+    const attn__packed *packed; /* all of op(B) in slices, or NULL */
 } attn__gemm_args;
 
 /* Uses the context's threads and the tape's pool for scratch memory.  False (noted) without memory. */

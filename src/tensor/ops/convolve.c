@@ -4,9 +4,9 @@
  * multiplied. */
 #include "base/context.h"
 #include "base/parallel.h"
-#include "tensor/conv_digits.h"
 #include "tensor/gemm.h"
 #include "tensor/image.h"
+#include "tensor/dnnl.h"
 #include "tensor/op.h"
 
 #include <string.h>
@@ -79,12 +79,7 @@ static bool is_whole(const conv_detail *d, attn_dtype dtype)
            attn__volume(d->grid.out) > 0;
 }
 
-/* One pass in the matrix unit or by oneDNN; false: to be done otherwise. */
-static bool by_digits(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const attn__conv_args *args)
-{
-    return is_whole(d, dtype) && attn__conv_digits_pay(tape, args) && attn__conv_by_digits(tape, args);
-}
-
+/* One pass by oneDNN; false: to be done otherwise. */
 static bool by_dnnl(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const attn__conv_args *args)
 {
     return is_whole(d, dtype) && !out_of_memory(tape) && attn__dnnl_convolve(tape, args);
@@ -108,23 +103,7 @@ static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__no
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
     attn__conv_args args = args_of(d, ATTN__CONV_INPUT, share.data, node->saved[SAVED_W].data, NULL, dy);
     return give(tape, x, share,
-                share.data && (by_digits(tape, d, x->dtype, &args) || by_dnnl(tape, d, x->dtype, &args)));
-}
-
-/* The unit adds to a gradient as it stores its sums.  If it does not take the numbers, all is as it was. */
-static bool weight_gradient_in_place(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
-{
-    attn_tensor *w = node->x[W];
-    attn__conv_args args = args_of(d, ATTN__CONV_WEIGHTS, node->saved[SAVED_X].data, NULL, NULL, dy);
-    if (!is_whole(d, w->dtype) || !attn__conv_digits_pay(tape, &args))
-        return false;
-    attn__target dw = attn__grad_target(tape, w);
-    args.w = dw.data;
-    args.add = dw.add;
-    bool done = dw.data && attn__conv_by_digits(tape, &args);
-    if (dw.data && !done && !dw.add)
-        memset(dw.data, 0, attn__tensor_bytes(w));
-    return done;
+                share.data && by_dnnl(tape, d, x->dtype, &args));
 }
 
 /* By oneDNN, which overwrites. */
@@ -232,7 +211,7 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     if (!dy.data)
         return;
     bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node, dy.data);
-    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_in_place(tape, d, node, dy.data) &&
+    bool weight = attn__grad_wanted(node->x[W]) &&
                   !weight_gradient_whole(tape, d, node, dy.data);
     tape->failed |= (input || weight) && out_of_memory(tape);
     if ((input || weight) && !tape->failed)
@@ -309,9 +288,6 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                 attn_tensor *y)
 {
     attn__conv_args args = args_of(d, ATTN__CONV_FORWARD, x->data, w->data, b ? b->data : NULL, y->data);
-    args.activation = d->activation;
-    if (by_digits(tape, d, x->dtype, &args))
-        return true;
     if (!by_dnnl(tape, d, x->dtype, &args) && (out_of_memory(tape) || !run_by_unfolding(tape, d, x, w, b, y)))
         return false;
     attn__rows_args act = {.x = y->data, .y = y->data, .kind = (int)d->activation};
