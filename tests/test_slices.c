@@ -225,7 +225,7 @@ static void one_product(attn_tape *tape, attn__rng *rng, structure a, structure 
     release(&x);
 }
 
-/* SLICES_SEED and SLICES_ROUNDS: other numbers, and more of them. */
+/* SLICES_SEED and SLICES_ROUNDS: other numbers, and more of them; SLICES_EVERY: one of so many, for emulators. */
 static int64_t setting(const char *name, int64_t otherwise)
 {
     const char *text = getenv(name);
@@ -238,14 +238,16 @@ static void hostile_products_keep_the_promise(void **state)
     attn_context *context;
     attn_tape *tape = tape_of(&context, NULL);
     attn__rng rng = {.seed = (uint64_t)setting("SLICES_SEED", 17)};
+    int64_t every = setting("SLICES_EVERY", 1);
     six = eight = adds = 0;
     for (int64_t round = 0; round < setting("SLICES_ROUNDS", 1); round++)
         for (int a = 0; a < STRUCTURES; a++)
             for (int b = 0; b < STRUCTURES; b++)
-                one_product(tape, &rng, (structure)a, (structure)b, (a + b + (int)round) & 3);
+                if ((a * STRUCTURES + b) % every == 0)
+                    one_product(tape, &rng, (structure)a, (structure)b, (a + b + (int)round) & 3);
     print_message("rows by panels and K blocks: %lld six, %lld eight, %lld multiply-adds\n", (long long)six,
                   (long long)eight, (long long)adds);
-    assert_true(six > 1000 && eight > 100 && adds > 1000); /* all three are met */
+    assert_true(every > 1 || (six > 1000 && eight > 100 && adds > 1000)); /* all three are met */
     attn_tape_destroy(tape);
     attn_context_destroy(context);
 }
@@ -263,6 +265,8 @@ static void ordinary_products_take_six(void **state)
     } cases[] = {{NORMAL, 256, 0.95, 1}, {NORMAL, 768, 1, 1},   {NORMAL, 1024, 1, 1}, {NORMAL, 3072, 1, 1},
                  {GELU, 256, 0, 0},    {GELU, 768, 0.98, 1},  {GELU, 1024, 0.98, 1}, {GELU, 3072, 1, 1},
                  {RELU, 256, 0, 0},      {RELU, 768, 0, 0},   {RELU, 1024, 0, 0}, {RELU, 3072, 1, 1}};
+    if (setting("SLICES_EVERY", 1) > 1)
+        skip();
     attn_context *context;
     attn_tape *tape = tape_of(&context, NULL);
     attn__rng rng = {.seed = 4};
