@@ -351,9 +351,96 @@ static void what_is_not_finite_spreads_as_it_should(void **state)
     attn_context_destroy(context);
 }
 
+/* -------------------------------------------------------------------------------------------------- functions */
+
+static void no_hook(attn__slices_hook *hook)
+{
+    (void)hook;
+}
+
+/* A tile of C from 16 rows of A and 16 columns of B, with all that is found on the way. */
+typedef struct way {
+    attn__slices_scale scale[SIDE];
+    int8_t _Alignas(64) a[2 * ATTN__SLICES_STEP], b[2 * ATTN__SLICES_STEP], columns[2 * ATTN__SLICES_STEP];
+    attn__slices_rows rows, of_columns, of_b;
+    attn__slices_panel panel;
+    attn__slices_choice choice;
+    float c[SIDE * SIDE];
+    uint16_t again;
+} way;
+
+static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
+{
+    memset(w, 0, sizeof *w);
+    int64_t steps = (x->k + ATTN__SLICES_DEPTH - 1) / ATTN__SLICES_DEPTH;
+    for (int64_t i = 0; i < SIDE; i++) {
+        w->scale[i] = kernel->scale(x->a + i * x->k, x->k);
+        kernel->quantize(x->a + i * x->k, w->scale[i].scale, x->k, w->a + i * ATTN__SLICES_DEPTH);
+        kernel->measure(w->a + i * ATTN__SLICES_DEPTH, x->k, w->scale[i], &w->rows, i);
+    }
+    attn__slices_columns columns = {x->bt, SIDE, x->k, SIDE, NULL};
+    attn__slices_scale of_column[SIDE];
+    kernel->scale_columns(&columns, of_column);
+    kernel->quantize_columns(&columns, of_column, w->columns);
+    kernel->measure_columns(w->columns, x->k, SIDE, of_column, &w->of_columns);
+    for (int64_t i = 0; i < SIDE; i++) {
+        attn__slices_scale scale = kernel->scale(x->b + i * x->k, x->k);
+        kernel->quantize(x->b + i * x->k, scale.scale, x->k, w->b + i * ATTN__SLICES_DEPTH);
+        kernel->measure(w->b + i * ATTN__SLICES_DEPTH, x->k, scale, &w->of_b, i);
+    }
+    kernel->transpose(w->b, steps * ATTN__SLICES);
+    attn__slices_panel_of(&w->of_b, &w->panel);
+    w->choice = kernel->decide(&w->rows, &w->panel, attn__slices_limit(x->k));
+    static attn__slices_state state;
+    memset(&state, 0, sizeof state);
+    attn__slices_args args = {.m = 1,
+                              .steps = steps,
+                              .a = w->a,
+                              .b = w->b,
+                              .rows = &w->rows,
+                              .panel = &w->panel,
+                              .limit = attn__slices_limit(x->k),
+                              .to = w->c,
+                              .ld = SIDE,
+                              .again = &w->again};
+    kernel->begin();
+    kernel->run(&args, &state, &(attn__slices_hook){no_hook});
+    kernel->finish(&state);
+    kernel->end();
+}
+
+/* Each function of the kernels gives the same in plain C and with AMX; rows and columns become the same tiles. */
+static void functions_agree(void **state)
+{
+    (void)state;
+    static way plain, amx;
+    attn__rng rng = {.seed = 7};
+    for (int i = 0; i < 2 * STRUCTURES; i++) {
+        matrices x = make((structure)(i / 2), (structure)(i / 2), &rng, SIDE, SIDE, i % 2 ? 128 : 101);
+        go(attn__slices_portable(), &x, &plain);
+        assert_memory_equal(plain.b, plain.columns, sizeof plain.b);
+        assert_memory_equal(&plain.of_b, &plain.of_columns, sizeof plain.of_b);
+        if (attn__slices_for(ATTN_ISA_AMX) && attn__isa_runs_here(ATTN_ISA_AMX)) {
+            go(attn__slices_for(ATTN_ISA_AMX), &x, &amx);
+            assert_memory_equal(amx.scale, plain.scale, sizeof plain.scale);
+            assert_memory_equal(amx.a, plain.a, sizeof plain.a);
+            assert_memory_equal(amx.columns, plain.columns, sizeof plain.columns);
+            assert_memory_equal(amx.b, plain.b, sizeof plain.b);
+            assert_memory_equal(&amx.rows, &plain.rows, sizeof plain.rows);
+            assert_memory_equal(&amx.of_columns, &plain.of_columns, sizeof plain.of_columns);
+            assert_memory_equal(&amx.panel, &plain.panel, sizeof plain.panel);
+            assert_memory_equal(&amx.choice, &plain.choice, sizeof plain.choice);
+            assert_memory_equal(amx.c, plain.c, sizeof plain.c);
+            assert_int_equal(amx.again, plain.again);
+        }
+        release(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_agree),
         cmocka_unit_test(hostile_products_keep_the_promise),
         cmocka_unit_test(ordinary_products_take_six),
         cmocka_unit_test(rows_do_not_know_each_other),
