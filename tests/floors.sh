@@ -10,8 +10,8 @@ allowed() {
     case $1 in
     base) echo "" ;;
     simd) echo "base" ;;
-    kernels) echo "base simd" ;;
-    gemm) echo "base simd kernels" ;;
+    gemm) echo "base simd" ;;
+    kernels) echo "base simd gemm" ;;
     attend) echo "base simd gemm kernels" ;;
     tensor) echo "base simd gemm kernels attend" ;;
     nn) echo "base kernels attend tensor" ;;

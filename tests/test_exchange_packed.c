@@ -7,7 +7,7 @@
 #include "support/tensors.h"
 #include "support/two_ranks.h"
 #include "tensor/exchange_inner.h"
-#include "tensor/gemm_digits.h"
+#include "tensor/gemm_slices.h"
 #include "train/optimiser.h"
 
 #include <math.h>
@@ -176,7 +176,7 @@ static int compare_losses(void *alone)
     double losses[LAYERS_STEPS];
     layers l;
     attn_status status = losses_of(&l, true, losses);
-    bool digits = attn__gemm_digits_takes(l.context, ROWS, HIDDEN, IN) && of_the_other == ATTN_ISA_COUNT;
+    bool digits = attn__gemm_slices_takes(l.context, ROWS, HIDDEN, IN) && of_the_other == ATTN_ISA_COUNT;
     int taken = l.taken;
     end_layers(&l);
     if (status != ATTN_OK)

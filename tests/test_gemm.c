@@ -5,7 +5,7 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
-#include "tensor/gemm_digits.h"
+#include "tensor/gemm_slices.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -282,7 +282,7 @@ static void bits_depend_on_nothing_else(void **state)
         for (int64_t row = 0; row < 30 && packed.hold.data; row += 15) {
             some = attn__gemm_rows_from(&args, row);
             some.m = 15;
-            assert_int_equal(attn__gemm_digits(w.tape, &some, &packed), ATTN_OK);
+            assert_int_equal(attn__gemm_slices(w.tape, &some, &packed), ATTN_OK);
         }
         attn__gemm_unpack(&packed);
         assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));
@@ -337,10 +337,10 @@ static void many_packed_columns(void **state)
         attn__packed packed;
         args.c = x.c;
         assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
-        assert_int_equal(attn__gemm_digits(w.tape, &args, &packed), ATTN_OK);
+        assert_int_equal(attn__gemm_slices(w.tape, &args, &packed), ATTN_OK);
         check_product(&p, &x, false);
         args.c = x.old;
-        assert_int_equal(attn__gemm_digits(w.tape, &args, NULL), ATTN_OK);
+        assert_int_equal(attn__gemm_slices(w.tape, &args, NULL), ATTN_OK);
         assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));
         attn__gemm_unpack(&packed);
         end_world(w);
@@ -376,7 +376,7 @@ static void rows_do_not_change_those_beside_them(void **state)
             attn__gemm_args some = attn__gemm_rows_from(&args, i);
             some.m = 1;
             some.c = x.old;
-            assert_int_equal(attn__gemm_digits(w.tape, &some, &packed), ATTN_OK);
+            assert_int_equal(attn__gemm_slices(w.tape, &some, &packed), ATTN_OK);
             assert_true((kind & 4 && i == FAR) || memcmp(x.c + i * x.ldc, x.old, row) == 0);
         }
         attn__gemm_unpack(&packed);
@@ -392,7 +392,7 @@ static double error_in_norms(world w, const attn__gemm_args *g)
     attn__packed packed = {0};
     double most = 0;
     assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, b, g->ldb, g->n, g->k, &packed), ATTN_OK);
-    assert_int_equal(attn__gemm_digits(w.tape, g, &packed), ATTN_OK);
+    assert_int_equal(attn__gemm_slices(w.tape, g, &packed), ATTN_OK);
     attn__gemm_unpack(&packed);
     for (int64_t i = 0; i < g->m * g->n; i++) {
         double sum = 0, x = 0, y = 0;

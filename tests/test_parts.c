@@ -386,9 +386,9 @@ static void weigh_beside_lanes(const attn__parts_kernel *kernel, attn__rng *rng,
     attn__lanes_for(ATTN_ISA_AMX)->softmax(&plain);
     attn__parts_side to = {tiles_of, (int64_t)STEPS * parts * ATTN__PARTS_TILE, (int64_t)parts * ATTN__PARTS_TILE,
                            ATTN__PARTS_TILE, ATTN__PARTS_DEPTH};
-    attn__parts_softmax args = {s, rows, WIDTH, 1.0f, NULL, NULL, parts, m[1], l[1], shrink[1], to};
+    attn__parts_softmax args = {s, rows, WIDTH, 1.0f, parts, m[1], l[1], shrink[1], to};
     assert_int_equal(kernel->refer(&args), changed);
-    kernel->weigh(&args, NULL, 0, NULL, (attn__aside){NULL, NULL});
+    kernel->weigh(&args, NULL, 0, (attn__aside){NULL, NULL});
     assert_memory_equal(m[0], m[1], sizeof m[0]);
     assert_memory_equal(shrink[0], shrink[1], sizeof shrink[0]);
     for (int64_t i = 0; i < tiles(rows, 32) * 32 * WIDTH; i++) {

@@ -5,7 +5,7 @@
 #define ATTN__KERNEL(NAME, name)                                                                                       \
     extern const attn__gemm_kernel attn__gemm_kernel_f32_##name, attn__gemm_kernel_f64_##name,                         \
         attn__gemm_kernel_bf16_##name;
-#include "kernels/kernels.inc"
+#include "simd/kernels.inc"
 #undef ATTN__KERNEL
 
 typedef struct kernels_of_isa {
@@ -15,7 +15,7 @@ typedef struct kernels_of_isa {
 static const kernels_of_isa kernels[] = {
 #define ATTN__KERNEL(NAME, name)                                                                                       \
     {&attn__gemm_kernel_f32_##name, &attn__gemm_kernel_f64_##name, &attn__gemm_kernel_bf16_##name},
-#include "kernels/kernels.inc"
+#include "simd/kernels.inc"
 #undef ATTN__KERNEL
 };
 

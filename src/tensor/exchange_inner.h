@@ -11,7 +11,7 @@
 
 enum { ATTN__PACKED_BACKWARD, ATTN__PACKED_FORWARD, ATTN__PACKED_WAYS };
 
-/* A parameter in digits, for one kind of its products. */
+/* A parameter in slices, for one kind of its products. */
 typedef struct attn__kept {
     bool wanted;         /* a product with it was seen */
     attn__packed packed; /* hold.data NULL: it is not there, or not in this step */
@@ -55,7 +55,7 @@ struct attn__exchange {
     float *memory;             /* of all buckets */
     int64_t elements;          /* of it, at most */
     attn__shared *shared;   /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
-    attn__packing *packing; /* parameters in digits, of all ranks; NULL: there are none yet */
+    attn__packing *packing; /* parameters in slices, of all ranks; NULL: there are none yet */
     size_t pack_from;       /* bytes of them that must be exceeded */
     bool movable;           /* the parameters may lie elsewhere after a step */
     attn_named_list still;  /* copies of what a forward pass changes that is no trained parameter */
@@ -83,7 +83,7 @@ void attn__shared_send(attn__exchange *exchange, int64_t bucket);
 /* Adds up this rank's part of a bucket, if all have sent it. */
 bool attn__shared_test(attn__exchange *exchange, int64_t bucket);
 attn_status attn__shared_wait(attn__exchange *exchange, int64_t bucket);
-/* At the beginning of a step: parameters in digits, each by one rank, for all of them. */
+/* At the beginning of a step: parameters in slices, each by one rank, for all of them. */
 attn_status attn__exchange_pack(attn__exchange *exchange);
 void attn__exchange_unpack(attn__exchange *exchange);      /* lets go of them */
 attn_status attn__shared_packed(attn__exchange *exchange); /* this rank's are there; waits for the others' */

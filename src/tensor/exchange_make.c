@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { LINE = 16, PAGE = 1024 }; /* elements of a cache line, of a page */
-/* Second caches: fewer digits come from there faster than from another core.  Measured, two ranks: 10 MB gain nothing beside
+/* Second caches: fewer slices come from there faster than from another core.  Measured, two ranks: 10 MB gain nothing beside
  * caches of 2 MB, 268 MB a twentieth of a step. */
 enum { MANY = 16 };
 

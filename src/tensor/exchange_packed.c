@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parameters in digits (gemm_digits.h), packed once a step for all ranks that see the same memory.
+ * Parameters in slices (gemm_slices.h), packed once a step for all ranks that see the same memory.
  *
  * Each product of a linear layer packs its weights, however few rows a rank has: what ranks divide among themselves is the
  * rows.  So that this work is divided, too, each weight is packed by one of them at the beginning of a step, for
@@ -12,15 +12,15 @@
 #include "tensor/exchange_inner.h"
 
 #include "base/integers.h"
-#include "kernels/digits/digits.h"
-#include "tensor/gemm_digits.h"
+#include "gemm/slices.h"
+#include "tensor/gemm_slices.h"
 #include "tensor/op.h"
 
 enum { LINE = 64 }; /* bytes */
 
-/* Written by the rank that packs, behind the digits. */
+/* Written by the rank that packs, behind the slices. */
 typedef struct found {
-    bool usable, spread;
+    bool usable;
 } found;
 
 struct attn__packing {
@@ -47,7 +47,7 @@ const attn__packed *attn__exchange_packed(attn__exchange *e, const attn_tensor *
         return NULL;
     attn__slot *slot = &e->slots[w->slot - 1];
     attn__gemm_args g = product_with(w, way);
-    if (!attn__gemm_digits_takes(e->context, m, g.n, g.k)) /* nor would it be, were it not there: the same bits */
+    if (!attn__gemm_slices_takes(e->context, m, g.n, g.k)) /* nor would it be, were it not there: the same bits */
         return NULL;
     slot->kept[way].wanted = true;
     bool there = slot->kept[way].packed.hold.data && attn__shared_holds(e, slot);
@@ -58,7 +58,7 @@ const attn__packed *attn__exchange_packed(attn__exchange *e, const attn_tensor *
 
 static int64_t bytes_of(const attn__exchange *e, const attn__gemm_args *g)
 {
-    return attn__round_up((int64_t)attn__gemm_digits_packed_bytes(e->context, g), LINE) + LINE;
+    return attn__round_up((int64_t)attn__gemm_slices_packed_bytes(e->context, g), LINE) + LINE;
 }
 
 static attn__kept *kept_at(const attn__exchange *e, int64_t i)
@@ -80,7 +80,7 @@ static attn_status agree(attn__exchange *e)
         return ATTN_MEMORY;
     for (int64_t i = 0; i < n; i++)
         wanted[i] = kept_at(e, i)->wanted;
-    wanted[n] = !attn__digits_for(e->context->isa);
+    wanted[n] = !attn__slices_for(e->context->isa);
     attn_status status = attn__ranks_sum(e->context, wanted, n + 1, ATTN__MAX_U64);
     for (int64_t i = 0; i < n; i++)
         kept_at(e, i)->wanted = wanted[i] > 0 && wanted[n] == 0;
@@ -122,7 +122,7 @@ static attn_status make(attn__exchange *e)
     if (status != ATTN_OK || !made->memory.data)
         return status;
     (void)give_places(e, made->memory.data, bytes);
-    made->copies = attn__alloc(e->context, attn__gemm_digits_copies_bytes(e->context));
+    made->copies = attn__alloc(e->context, attn__gemm_slices_copies_bytes(e->context));
     return made->copies ? ATTN_OK : ATTN_MEMORY;
 }
 
@@ -154,7 +154,7 @@ attn_status attn__exchange_pack(attn__exchange *e)
             continue;
         attn__gemm_args g = b_of(e, i);
         found *to = found_of(e, kept, &g);
-        to->usable = attn__gemm_digits_pack_to(e->context, &g, e->packing->copies, kept->data, &to->spread);
+        to->usable = attn__gemm_slices_pack_to(e->context, &g, e->packing->copies, kept->data);
     }
     status = attn__shared_packed(e);
     for (int64_t i = 0; i < e->nslots * ATTN__PACKED_WAYS && status == ATTN_OK; i++) {
@@ -164,7 +164,7 @@ attn_status attn__exchange_pack(attn__exchange *e)
         attn__gemm_args g = b_of(e, i);
         const found *is = found_of(e, kept, &g);
         kept->packed = (attn__packed){
-            ATTN_F32, g.n, g.k, {NULL, is->usable ? kept->data : NULL}, .digits = true, .spread = is->spread};
+            ATTN_F32, g.n, g.k, {NULL, is->usable ? kept->data : NULL}, .slices = true};
     }
     return status;
 }

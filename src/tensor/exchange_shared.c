@@ -12,7 +12,7 @@
  *   SUMMED   steps of which its part is added up: nobody reads the others' gradients of these any more, and it itself
  *            reads nothing older than the step before
  *   STEPPED  steps of which its part is taken
- *   PACKED   steps for which its part of the parameters is there in digits
+ *   PACKED   steps for which its part of the parameters is there in slices
  */
 #include "tensor/exchange_inner.h"
 

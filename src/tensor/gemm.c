@@ -3,7 +3,7 @@
 #include "tensor/gemm.h"
 
 #include "kernels/rows/rows.h"
-#include "tensor/gemm_digits.h"
+#include "tensor/gemm_slices.h"
 #include "tensor/op.h"
 
 bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem)
@@ -50,7 +50,7 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
 
 bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
 {
-    bool is_double = g->dtype == ATTN_F64, packed = g->packed && g->packed->hold.data && !g->packed->digits;
+    bool is_double = g->dtype == ATTN_F64, packed = g->packed && g->packed->hold.data && !g->packed->slices;
     epilogue after = {.run = attn__rows_for(is_double, tape->context->isa)->run[ATTN__ROWS_BIAS_ACTIVATE],
                       .bias = g->bias,
                       .element = is_double ? sizeof(double) : sizeof(float),
@@ -77,19 +77,20 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 {
     if (args->m == 0 || args->n == 0)
         return true;
-    attn_status status = attn__gemm_digits(tape, args, args->packed);
+    const attn__packed *packed = args->packed && args->packed->hold.data ? args->packed : NULL;
+    attn_status status = packed && !packed->slices ? ATTN_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
     return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
 }
 
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
-    attn_status status = dtype == ATTN_F32 ? attn__gemm_digits_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
+    attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
     if (status != ATTN_UNSUPPORTED)
         return status;
     attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = {b, ldb, 1}};
     attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
-    *packed = (attn__packed){dtype, n, k, hold, .digits = false};
+    *packed = (attn__packed){dtype, n, k, hold, .slices = false};
     if (!hold.data)
         return ATTN_MEMORY;
     attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, hold.data);

@@ -19,8 +19,7 @@ typedef struct attn__packed {
     attn_dtype dtype;
     int64_t n, k;
     attn__hold hold;
-    bool digits; /* for the matrix unit, see gemm_digits.h; ... */
-    bool spread; /* ... its numbers are spread */
+    bool slices; /* for AMX, see gemm_slices.h */
 } attn__packed;
 
 typedef struct attn__gemm_args {

@@ -5,12 +5,12 @@
 #include <stddef.h>
 
 #define ATTN__KERNEL(NAME, name) extern const simd_probe simd_probe_##name;
-#include "kernels/kernels.inc"
+#include "simd/kernels.inc"
 #undef ATTN__KERNEL
 
 const simd_probe *const simd_probes[] = {
 #define ATTN__KERNEL(NAME, name) &simd_probe_##name,
-#include "kernels/kernels.inc"
+#include "simd/kernels.inc"
 #undef ATTN__KERNEL
     NULL,
 };

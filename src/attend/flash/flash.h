@@ -33,7 +33,6 @@ typedef struct attn__flash {
     int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
     const attn__parts_kernel *parts; /* products in the matrix unit, of ... */
     int nparts;                      /* ... parts of a number; NULL: in the vector units */
-    bool digits;                     /* scores are of digits, where the numbers allow it */
     int64_t channels, values;        /* of q and k, of v and o */
     int64_t held;                    /* channels of o in scratch memory */
     int64_t query_block, key_block;  /* the most of one item, of one step */
@@ -73,9 +72,6 @@ typedef struct attn__flash_scratch {
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     /* In parts: q as B, k as A, v transposed as A, weights as B. */
     attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles[2];
-    /* In digits: q across, k along (kernels/parts/parts_digits.h); the queries' units are times the scale. */
-    int8_t *q_digits, *k_digits;
-    float *q_unit, *k_unit;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
     int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;

@@ -32,7 +32,7 @@ typedef struct attn__flash_item {
     int64_t subtiles;
     int64_t k_base, v_base;         /* the batch item's part of the offsets */
     bool q_ready;                   /* t->s.q is filled */
-    bool q_digits, q_cut, q_finite; /* all queries are in digits; in parts, so far as they are finite; they are */
+    bool q_finite;                  /* all queries are finite, and in parts */
     int64_t key_begin, key_end;     /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
@@ -48,7 +48,6 @@ typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* keys in the panels, of which `keys` are looked at */
     bool parts;     /* in the matrix unit */
-    bool digits;    /* its keys are in digits */
     bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
@@ -81,7 +80,7 @@ void attn__flash_gather_queries(attn__flash_item *t);
 void attn__flash_parts_queries(attn__flash_item *t);
 /* keys and values to tiles, returns whether the values are finite and sets b->parts; */
 bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b);
-/* scores to t->s.s, of bf16 and of digits without the scale; */
+/* scores to t->s.s, of bf16 without the scale; */
 void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* multiplied by the scale, where it is not in the queries; */
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);

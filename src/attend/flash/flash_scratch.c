@@ -6,7 +6,6 @@
 
 #include "attend/task/pile.h"
 #include "base/integers.h"
-#include "kernels/parts/parts_digits.h"
 
 static void take_queries(attn__pile *p, const attn__flash *f, const attn__task *task, attn__flash_scratch *s)
 {
@@ -72,13 +71,6 @@ static void take_parts(attn__pile *p, const attn__flash *f, attn__flash_scratch 
     s->v_tiles = take_tiles(p, f, f->held / SIDE, f->key_block);
     for (int i = 0; i < 2; i++)
         s->p_tiles[i] = take_tiles(p, f, f->vectors, f->key_block);
-    if (!f->digits)
-        return;
-    int64_t keys = attn__round_up(f->key_block, SIDE);
-    s->q_digits = attn__pile_take(p, attn__parts_digits_bytes(f->query_block, f->channels), 1);
-    s->k_digits = attn__pile_take(p, attn__parts_digits_bytes(keys, f->channels), 1);
-    s->q_unit = attn__pile_take(p, f->query_block, sizeof(float));
-    s->k_unit = attn__pile_take(p, keys, sizeof(float));
 }
 
 size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch)

@@ -6,7 +6,6 @@
 
 #include "attend/task/offsets.h"
 #include "base/integers.h"
-#include "kernels/parts/parts_digits.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -99,15 +98,6 @@ void attn__flash_use_parts(attn__flash *f, const attn__task *task)
     f->vectors = 2;
 }
 
-/* Scores of digits are half the products, but their sums are vector work: that pays for several steps of channels, or
- * where the values' products leave time for all weights, in one block; as measured. */
-static bool digits_pay(int64_t channels, int64_t key_blocks)
-{
-    enum { HALF = ATTN__DIGITS_DEPTH / 2 };
-    return channels <= ATTN__PARTS_DIGITS_MOST &&
-           (channels > ATTN__DIGITS_DEPTH || (channels > HALF && key_blocks == 1));
-}
-
 enum { MANY = 8 }; /* heads, which are work for all threads */
 
 /* As above, where the panels hold parts, which are dearer to pack: more queries use them, but where heads are few.
@@ -124,7 +114,6 @@ static void choose_parts(attn__flash *f, const attn__task *task)
         most /= 2;
     int64_t blocks = (keys + most - 1) / most;
     f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__PARTS_DEPTH);
-    f->digits = f->nparts > 1 && digits_pay(f->channels, blocks);
     most = l2 * 5 / 8 / (f->channels * part + f->values * (int64_t)sizeof(float));
     most = attn__most(wide, attn__least(most, task->batch.size < MANY ? 512 : 1024) / wide * wide);
     blocks = (queries + most - 1) / most;

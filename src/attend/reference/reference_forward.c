@@ -133,7 +133,9 @@ attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row)
 
 double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score)
 {
-    if (is_softmax(row->task))
-        return exp(score - normaliser->max - normaliser->log_sum);
+    if (is_softmax(row->task)) {
+        double power = score - normaliser->max - normaliser->log_sum;
+        return exp(power > 0 ? 0 : power); /* a rounded log-sum-exp may be below the score; NaN stays */
+    }
     return score * exp(-normaliser->max - normaliser->log_sum);
 }

@@ -155,6 +155,12 @@ static void add_value(work *w, const attn__spot *spot, int64_t key, float kept)
                         w->dout);
 }
 
+/* A rounded log-sum-exp may be below the score; NaN stays. */
+static double at_most_0(double power)
+{
+    return power > 0 ? 0 : power;
+}
+
 static void run_key(work *w, int64_t key)
 {
     attn__rows *r = &w->r;
@@ -165,7 +171,7 @@ static void run_key(work *w, int64_t key)
     if (score == -INFINITY)
         return;
     double inverse = exp(-w->normaliser);
-    float weight = p->normalise == ATTN_SOFTMAX ? (float)exp((double)score - (double)w->max - w->normaliser)
+    float weight = p->normalise == ATTN_SOFTMAX ? (float)exp(at_most_0((double)score - (double)w->max - w->normaliser))
                                                 : (float)((double)score * inverse);
     float keep = (float)attn__row_keep(&r->row, &spot), by_weight = 0;
     if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {

@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__backward_kernel
 #define KERNEL_OF(set) attn__backward_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__backward_kernel *attn__backward_for(attn__isa isa)
 {

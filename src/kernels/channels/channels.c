@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__channels_kernel
 #define KERNEL_OF(set) attn__channels_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__channels_kernel *attn__channels_for(attn__isa isa)
 {

@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__few_kernel
 #define KERNEL_OF(set) attn__few_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__few_kernel *attn__few_for(attn__isa isa)
 {

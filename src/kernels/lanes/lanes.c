@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__lanes_kernel
 #define KERNEL_OF(set) attn__lanes_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__lanes_kernel *attn__lanes_for(attn__isa isa)
 {

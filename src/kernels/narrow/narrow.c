@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__narrow_kernel
 #define KERNEL_OF(set) attn__narrow_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__narrow_kernel *attn__narrow_for(attn__isa isa)
 {

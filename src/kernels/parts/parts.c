@@ -4,8 +4,6 @@
  */
 #include "kernels/parts/parts.h"
 
-#include "kernels/digits/digits.h"
-
 #include <math.h>
 #include <stddef.h>
 
@@ -13,16 +11,16 @@
 #include "simd/vec_avx512.h"
 #include "simd/exp.h"
 
-#include "kernels/tiles.h"
+#include "simd/tiles.h"
 #include "simd/isa_end.h"
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                                          \
-    __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),      \
+    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),      \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #endif
 
 #define PARTS_FN static inline __attribute__((always_inline))
@@ -31,7 +29,7 @@
 #include "kernels/parts/parts_weigh.h"
 
 /* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
-#include "kernels/unit.h"
+#include "simd/amx.h"
 
 /* Four products of a pair of parts; a square of C has two tiles of rows if `tall`, two of columns if `wide`, both
  * constants after inlining.  What the next pair needs is loaded into a register as soon as its last reader has
@@ -188,16 +186,13 @@ static void run(const attn__parts_args *t)
 }
 
 #include "kernels/parts/parts_beside.h"
-#include "kernels/parts/parts_scores.h"
 
 static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count,
-                  const attn__parts_scores *scores, attn__aside aside)
+                  attn__aside aside)
 {
-    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32, scores != NULL);
+    weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32);
     for (int i = 0; i < count; i++)
         multiply_all(&products[i], &beside.beside);
-    if (scores)
-        score_all(scores, &beside.beside);
     if (softmax)
         finish_weighing(&beside);
 }

@@ -75,24 +75,11 @@ typedef struct attn__parts_softmax {
     const float *s;
     int64_t rows, width;  /* width a multiple of 16 */
     float factor;         /* of the scores, above 0 */
-    const float *factors; /* of each lane's; NULL: `factor` of all */
-    const float *top;     /* the largest score of each lane; NULL: not known */
     int parts;            /* one is rounded from the weight that is summed */
     float *m, *l;         /* running reference and sum of each lane; start with -inf and 0 */
     float *shrink;        /* out: what earlier sums of the lane are to be multiplied by */
     attn__parts_side to;
 } attn__parts_softmax;
-
-/* Scores of keys and queries as digits (parts_digits.h): keys in the rows, queries in the lanes.  Without the queries'
- * units, which are factors of the lanes. */
-typedef struct attn__parts_scores {
-    int64_t m, n, steps;          /* 16 keys; 16 queries, at most two such; 64 channels, at most four */
-    const int8_t *keys, *queries; /* along, across */
-    const float *unit;            /* [16 m] of the keys; NaN: there is none */
-    float *s;                     /* [16 m][ld] */
-    int64_t ld;
-    float *top; /* [16 n] out: the largest score of each lane */
-} attn__parts_scores;
 
 /* Work on vectors, called for a portion of it after every fourth product or so: the first member of what it works on. */
 typedef struct attn__parts_beside {
@@ -118,11 +105,11 @@ typedef struct attn__parts_kernel {
     /* A step of the softmax: references and what earlier sums are to be multiplied by, true if any of that is not 1;
      * ... */
     bool (*refer)(const attn__parts_softmax *softmax);
-    /* ... then all weights and their sums (NULL: none), beside products of other arrays and scores (NULL: none):
-     * exponentials keep the vector units busy while the matrix unit works.  The same bits as one after the other.
+    /* ... then all weights and their sums (NULL: none), beside products of other arrays: exponentials keep the vector
+     * units busy while the matrix unit works.  The same bits as one after the other.
      * `aside` is done now and then. */
     void (*weigh)(const attn__parts_softmax *softmax, const attn__parts_args *products, int count,
-                  const attn__parts_scores *scores, attn__aside aside);
+                  attn__aside aside);
 } attn__parts_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

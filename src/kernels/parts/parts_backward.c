@@ -58,7 +58,7 @@ VF_FN patch weights_of(const attn__parts_weights *t, int64_t r, int64_t j, bool 
             int64_t at = j + h * VF_LANES;
             vf s = whole ? vf_load(t->s + (r + i) * t->ld + at) : load(t, t->s, r + i, at);
             if (fused && (whole || (there && at < t->keys)))
-                s = vf_exp2(_mm512_fmsub_ps(s, vf_set1(t->factor), lse));
+                s = vf_exp2(vf_min(vf_zero(), vf_sub(vf_mul(s, vf_set1(t->factor)), lse))); /* at most 1, NaN stays */
             if (fused && !whole && at < t->keys && t->keys - at < VF_LANES)
                 s = vf_select(vm_first((int)(t->keys - at)), s, vf_zero());
             p.x[i][h] = s;

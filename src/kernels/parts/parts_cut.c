@@ -8,7 +8,7 @@
 #include "simd/vec_avx512.h"
 
 #include "kernels/parts/parts_rounded.h"
-#include "kernels/tiles.h"
+#include "simd/tiles.h"
 
 enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
 

@@ -48,10 +48,11 @@ PARTS_FN void store_pairs(two p, int parts, uint16_t *out, int64_t next)
         round_pairs(p, out);
 }
 
-/* 2^(factor * s - m). */
+/* 2^(factor * s - m).  The product is rounded before the difference, as the reference m is: an exact one may exceed a
+ * reference of 1e9 by more than the exponential holds. */
 PARTS_FN __m512 weight(const float *s, __m512 factor, __m512 m)
 {
-    return vf_exp2(_mm512_fmsub_ps(_mm512_loadu_ps(s), factor, m));
+    return vf_exp2(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s), factor), m));
 }
 
 /* Where rows r and r + 1 go. */
@@ -72,11 +73,6 @@ typedef struct weighing {
     two sum[AT_ONCE];
 } weighing;
 
-PARTS_FN __m512 factor_of(const attn__parts_softmax *t, int64_t w)
-{
-    return t->factors ? _mm512_loadu_ps(t->factors + w) : _mm512_set1_ps(t->factor);
-}
-
 /* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
 PARTS_FN __m512 reference_of(__m512 m)
 {
@@ -90,7 +86,7 @@ PARTS_FN void begin_column(weighing *x, int64_t w)
     x->r = 0;
     if (w < x->t->width) {
         x->m = reference_of(_mm512_loadu_ps(x->t->m + w));
-        x->factor = factor_of(x->t, w);
+        x->factor = _mm512_set1_ps(x->t->factor);
     }
     for (int i = 0; i < AT_ONCE; i++)
         x->sum[i] = (two){none, none};
@@ -167,18 +163,6 @@ static void weigh_portion(attn__parts_beside *beside)
         weigh_some(x);
 }
 
-/* Scores of digits have vector work of their own: weights then go with the values as far as they can, and the other's
- * turn is not theirs. */
-static void weigh_portion_before_digits(attn__parts_beside *beside)
-{
-    weighing *x = (weighing *)(void *)beside;
-    if (x->t && x->w < x->t->width)
-        weigh_some(x);
-    x->turn = x->turn + 1 == ATTN__PARTS_ASIDE ? 0 : x->turn + 1;
-    if (x->turn == 0)
-        attn__aside_do(x->aside);
-}
-
 /* Products of one part are too quick for weights beside them. */
 static void aside_portion(attn__parts_beside *beside)
 {
@@ -194,13 +178,9 @@ PARTS_FN void go_on(attn__parts_beside *x)
         x->portion(x);
 }
 
-PARTS_FN weighing weighing_of(const attn__parts_softmax *t, attn__aside aside, int parts, bool digits)
+PARTS_FN weighing weighing_of(const attn__parts_softmax *t, attn__aside aside, int parts)
 {
-    weighing x = {.beside = {parts != ATTN__PARTS_F32 ? aside_portion
-                             : digits                 ? weigh_portion_before_digits
-                                                      : weigh_portion},
-                  .t = t,
-                  .aside = aside};
+    weighing x = {.beside = {parts != ATTN__PARTS_F32 ? aside_portion : weigh_portion}, .t = t, .aside = aside};
     if (t)
         begin_column(&x, 0);
     return x;
@@ -231,8 +211,7 @@ static void finish_weighing(const weighing *x)
 PARTS_FN bool refer_column(const attn__parts_softmax *t, int64_t w)
 {
     __m512 old = _mm512_loadu_ps(t->m + w);
-    __m512 top = t->top ? _mm512_loadu_ps(t->top + w) : largest(t->s + w, t->rows, t->width);
-    top = _mm512_mul_ps(top, factor_of(t, w));
+    __m512 top = _mm512_mul_ps(largest(t->s + w, t->rows, t->width), _mm512_set1_ps(t->factor));
     vm higher = _mm512_cmp_ps_mask(_mm512_add_ps(old, _mm512_set1_ps(SLACK)), top, _CMP_LT_OQ);
     __m512 m = _mm512_mask_blend_ps(higher, old, top);
     vm moved = (vm)~_mm512_cmp_ps_mask(m, old, _CMP_EQ_OQ);

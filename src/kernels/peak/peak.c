@@ -9,7 +9,7 @@
 
 #define KERNEL_TYPE    attn__peak_kernel
 #define KERNEL_OF(set) attn__peak_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 typedef struct race {
     const attn__peak_kernel *kernel;

@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__planes_kernel
 #define KERNEL_OF(set) attn__planes_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__planes_kernel *attn__planes_for(attn__isa isa)
 {

@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__rows_table
 #define KERNEL_OF(set) attn__rows_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 extern const attn__rows_table attn__rows_double;
 

@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__short_kernel
 #define KERNEL_OF(set) attn__short_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__short_kernel *attn__short_for(attn__isa isa)
 {

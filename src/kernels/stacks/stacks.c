@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__stacks_kernel
 #define KERNEL_OF(set) attn__stacks_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 extern const attn__stacks_kernel attn__stacks_double;
 

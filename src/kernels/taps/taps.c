@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__taps_kernel
 #define KERNEL_OF(set) attn__taps_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__taps_kernel *attn__taps_for(attn__isa isa)
 {

@@ -6,7 +6,7 @@
 
 #define KERNEL_TYPE    attn__tile_kernel
 #define KERNEL_OF(set) attn__tile_##set
-#include "kernels/choice_tmpl.h"
+#include "simd/choice_tmpl.h"
 
 const attn__tile_kernel *attn__tile_for(attn__isa isa)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The sums of gemm_digits.h.  A thread takes block after block: some rows of A, packed so that they stay in the second
- * cache, by panels of B, which stream past and stay in the first while all rows meet them.  A square of 16 rows by 16
- * columns is summed over a chunk of k.  Beside its products, while the matrix unit works, the square before it becomes
- * floats and is stored (what is finite, with the activation, to where it belongs), and the next block's rows are
- * packed, both in portions so small that they do not keep the unit's instructions out of the processor's window. */
-#include "tensor/gemm_digits_work.h"
+ * The sums of gemm_slices.h.  A thread takes block after block: some rows of A, packed so that they stay in the second
+ * cache, by panels of B, which stream past and stay in the first while all rows meet them.  A C tile of 16 rows by 16
+ * columns is summed over a K block.  Between its products, while AMX works, the C tile before it becomes floats and
+ * is stored, with the activation, and the next block's rows are quantized and measured, in portions so small that they do
+ * not keep AMX's instructions out of the processor's window. */
+#include "tensor/gemm_slices_work.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,12 +22,11 @@ typedef struct storing {
 typedef struct block {
     int64_t item, row, height; /* height 0: none is left */
     int64_t chunk, end;
-    int8_t *tiles;            /* of 16 rows after 16 rows, and that for each chunk */
-    float *units;             /* [chunk - first][rows of an item] */
-    bool *fine;               /* [chunk - first][rows of an item], see kernels/digits */
-    int64_t rows, packed, at; /* to be packed; done; the chunk of the next that is: */
-    int64_t column;           /* how much of it; nothing has a scale below 0 */
-    float cut;
+    int8_t *tiles;            /* of 16 rows after 16 rows, and that for each K block */
+    attn__slices_rows *rows;  /* [K block - first][C tiles of an item] */
+    int64_t count, packed, at; /* rows to be packed; done; the K block of the next that is: */
+    int64_t column;            /* how much of it; nothing has a scale below 0 */
+    attn__slices_scale scale;
 } block;
 
 /* How a chore is spread over calls. */
@@ -37,12 +36,12 @@ typedef struct chore {
 
 /* A thread's work.  `next` is packed beside the products of `now`. */
 typedef struct worker {
-    attn__digits_beside beside; /* the first member */
-    attn__digits_product *p;
+    attn__slices_hook hook; /* the first member */
+    attn__slices_product *p;
     int thread;
     float *sums;
     block now, next;
-    attn__digits_state state;
+    attn__slices_state state;
     storing group; /* the group before */
     int64_t panel, chunk;
     int64_t turn; /* of the groups' sums */
@@ -53,38 +52,22 @@ typedef struct worker {
 
 /* --------------------------------------------------------------------------------------------------- to C */
 
-static bool are_finite(const float *x, int64_t n)
+/* Whether a row's columns of a panel are to stay as they are now. */
+static bool goes_again(const attn__slices_product *p, int64_t row, int64_t column)
 {
-    bool finite = true;
-    for (int64_t i = 0; i < n; i++)
-        finite = finite && isfinite(x[i]);
-    return finite;
+    return p->again[row / SIDE * p->panels + column / SIDE] >> row % SIDE & 1;
 }
 
-/* Whether a row's n columns of a square can be stored; if not, they are noted. */
-static bool is_whole(const attn__digits_product *p, const float *x, int64_t row, int64_t column, int64_t n)
-{
-    int64_t square = row / SIDE * p->panels + column / SIDE;
-    if (!p->odd[square] || are_finite(x, n))
-        return true;
-    p->odd_rows[square] |= (uint16_t)(1u << row % SIDE);
-    return false;
-}
-
-/* Columns of a row, as far as they are finite, those of a square stored, or left to be done again, together: the rows
- * beside it do not change what becomes of it. */
-static void store_columns(const attn__digits_product *p, const float *x, int64_t row, int64_t column, int64_t width)
+/* Columns of a row, all but those that go to multiply-adds. */
+static void store_columns(const attn__slices_product *p, const float *x, int64_t row, int64_t column, int64_t width)
 {
     const attn__gemm_args *g = p->g;
     float *y = (float *)g->c + row * g->ldc + column;
-    for (int64_t i = 0, n, more; i < width; i += n) {
-        for (n = 0; i + n < width; n += more) {
-            more = attn__least(width - i - n, SIDE);
-            if (!is_whole(p, x + i + n, row, column + i + n, more))
-                break;
-        }
+    for (int64_t i = 0, n; i < width; i += n) {
+        for (n = 0; i + n < width && !goes_again(p, row, column + i + n);)
+            n += attn__least(width - i - n, SIDE);
         if (g->activation == ATTN_IDENTITY)
-            p->kernel->put(x + i, y + i, n, g->add);
+            p->kernel->store(x + i, y + i, n, g->add);
         else
             p->rows->run[ATTN__ROWS_ACTIVATE](&(attn__rows_args){.x = x + i, .y = y + i, .kind = (int)g->activation}, 0,
                                               n);
@@ -94,7 +77,7 @@ static void store_columns(const attn__digits_product *p, const float *x, int64_t
 }
 
 /* Lines of C are far away, and a store waits for its line: they are asked for meanwhile. */
-static void store_some(const attn__digits_product *p, storing *t)
+static void store_some(const attn__slices_product *p, storing *t)
 {
     enum { AHEAD = 2, EACH = LINE / sizeof(float) };
     int64_t n = attn__least(t->width - t->at, STORED);
@@ -110,7 +93,7 @@ static void store_some(const attn__digits_product *p, storing *t)
     }
 }
 
-static void finish_group(const attn__digits_product *p, storing *t)
+static void finish_group(const attn__slices_product *p, storing *t)
 {
     while (t->stored < t->height)
         store_some(p, t);
@@ -118,18 +101,23 @@ static void finish_group(const attn__digits_product *p, storing *t)
 
 /* -------------------------------------------------------------------------------------------------- from A */
 
-static int64_t k_of(const attn__digits_product *p, int64_t chunk)
+static int64_t k_of(const attn__slices_product *p, int64_t chunk)
 {
-    return attn__gemm_digits_k(&p->chunks, chunk);
+    return attn__gemm_slices_k(&p->blocks, chunk);
 }
 
-static int8_t *tiles_of(const attn__digits_product *p, const block *t, int64_t chunk)
+static int8_t *tiles_of(const attn__slices_product *p, const block *t, int64_t chunk)
 {
-    return t->tiles + attn__gemm_digits_bytes(p->height, k_of(p, chunk) - k_of(p, t->chunk));
+    return t->tiles + attn__gemm_slices_bytes(p->height, k_of(p, chunk) - k_of(p, t->chunk));
+}
+
+static attn__slices_rows *rows_of(const attn__slices_product *p, const block *t, int64_t chunk)
+{
+    return t->rows + (chunk - t->chunk) * (p->height / SIDE);
 }
 
 /* The first row of an item, those with a square more first; m where there is none. */
-static int64_t row_of(const attn__digits_product *p, int64_t item)
+static int64_t row_of(const attn__slices_product *p, int64_t item)
 {
     int64_t squares = attn__pieces(p->g->m, SIDE), square = item * (squares / p->items);
     return attn__least((square + attn__least(item, squares % p->items)) * SIDE, p->g->m);
@@ -138,7 +126,7 @@ static int64_t row_of(const attn__digits_product *p, int64_t item)
 /* What comes after a block: more of k, or the rows that are next in turn. */
 static block block_after(worker *w, const block *t)
 {
-    attn__digits_product *p = w->p;
+    attn__slices_product *p = w->p;
     const attn__gemm_args *g = p->g;
     block next = {.item = t->item, .chunk = t->end, .column = -1};
     if (next.chunk >= p->end) {
@@ -152,43 +140,17 @@ static block block_after(worker *w, const block *t)
     next.height = row_of(p, next.item + 1) - next.row;
     int8_t *one = p->a + (size_t)(2 * w->thread) * p->a_step;
     next.tiles = t->tiles == one ? one + p->a_step : one;
-    next.units = (float *)(void *)tiles_of(p, &next, next.end);
-    next.rows = g->transpose_a ? 0 : next.height;
-    int64_t all = (next.end - next.chunk) * p->height;
-    next.fine = (bool *)(next.units + all);
-    if (next.height < p->height) { /* of rows that are not there */
-        memset(next.units, 0, (size_t)all * sizeof(float));
-        memset(next.fine, 0, (size_t)all);
-    }
+    next.rows = (attn__slices_rows *)(void *)tiles_of(p, &next, next.end);
+    next.count = g->transpose_a ? 0 : next.height;
+    for (int64_t c = next.chunk; c < next.end; c++)
+        for (int64_t i = next.height; i < attn__round_up(next.height, SIDE); i++)
+            attn__slices_note_none(rows_of(p, &next, c) + i / SIDE, i % SIDE);
     return next;
 }
 
-/* Of the row and the chunk that are next, the scale or some columns, and these of a later row into the cache. */
-static void pack_some(const attn__digits_product *p, block *t)
+/* Then the next K block of the same row, or the next row. */
+static void next_row(block *t)
 {
-    enum { AHEAD = 2, EACH = LINE / sizeof(float) };
-    int64_t k = k_of(p, t->at), depth = k_of(p, t->at + 1) - k;
-    const float *x = (const float *)p->g->a + (t->row + t->packed) * p->g->lda + k;
-    const float *spread = p->b.spread ? p->b.spread_a + k : NULL;
-    if (t->column < 0) {
-        attn__digits_scale scale = p->kernel->scale(x, spread, depth);
-        int64_t at = (t->at - t->chunk) * p->height + t->packed;
-        t->units[at] = scale.unit;
-        t->fine[at] = scale.fine;
-        t->cut = scale.cut;
-        t->column = 0;
-        return;
-    }
-    int64_t n = attn__least(depth - t->column, CUT);
-    x += t->column;
-    for (int64_t i = 0; i < n && t->packed + AHEAD < t->rows; i += EACH)
-        __builtin_prefetch(x + AHEAD * p->g->lda + i, 0, 3);
-    int8_t *tiles = tiles_of(p, t, t->at) + t->packed / SIDE * attn__gemm_digits_bytes(SIDE, depth);
-    tiles += attn__gemm_digits_bytes(SIDE, t->column) + t->packed % SIDE * DEPTH;
-    p->kernel->cut(x, spread ? spread + t->column : NULL, t->cut, n, tiles);
-    t->column += n;
-    if (t->column < depth)
-        return;
     t->column = -1;
     if (++t->at == t->end) {
         t->at = t->chunk;
@@ -196,13 +158,39 @@ static void pack_some(const attn__digits_product *p, block *t)
     }
 }
 
-/* Columns of A are packed at once, as they must be turned. */
-static void finish_rows(const attn__digits_product *p, block *t, int thread)
+/* For the row and the K block that are next: the scale, or some columns (those of a later row are prefetched), or the
+ * bounds. */
+static void pack_some(const attn__slices_product *p, block *t)
+{
+    enum { AHEAD = 2, EACH = LINE / sizeof(float) };
+    int64_t k = k_of(p, t->at), depth = k_of(p, t->at + 1) - k;
+    const float *x = (const float *)p->g->a + (t->row + t->packed) * p->g->lda + k;
+    int8_t *tiles = tiles_of(p, t, t->at) + t->packed / SIDE * attn__gemm_slices_bytes(SIDE, depth);
+    tiles += t->packed % SIDE * DEPTH;
+    if (t->column < 0) {
+        t->scale = p->kernel->scale(x, depth);
+        t->column = 0;
+        return;
+    }
+    if (t->column >= depth) {
+        p->kernel->measure(tiles, depth, t->scale, rows_of(p, t, t->at) + t->packed / SIDE, t->packed % SIDE);
+        next_row(t);
+        return;
+    }
+    int64_t n = attn__least(depth - t->column, CUT);
+    x += t->column;
+    for (int64_t i = 0; i < n && t->packed + AHEAD < t->count; i += EACH)
+        __builtin_prefetch(x + AHEAD * p->g->lda + i, 0, 3);
+    p->kernel->quantize(x, t->scale.scale, n, tiles + attn__gemm_slices_bytes(SIDE, t->column));
+    t->column += n;
+}
+
+/* Columns of A are packed at once, as they must be transposed. */
+static void finish_rows(const attn__slices_product *p, block *t, int thread)
 {
     for (int64_t c = t->chunk; c < t->end && p->g->transpose_a; c++)
-        attn__gemm_digits_turn_a(p, t->row, t->height, c, thread, tiles_of(p, t, c),
-                                 t->units + (c - t->chunk) * p->height, t->fine + (c - t->chunk) * p->height);
-    while (t->packed < t->rows)
+        attn__gemm_slices_transpose_a(p, t->row, t->height, c, thread, tiles_of(p, t, c), rows_of(p, t, c));
+    while (t->packed < t->count)
         pack_some(p, t);
 }
 
@@ -232,37 +220,37 @@ static void fetch_some(worker *w)
     w->fetched += n;
 }
 
-static void do_some(attn__digits_beside *beside)
+static void do_some(attn__slices_hook *hook)
 {
-    worker *w = (worker *)beside;
+    worker *w = (worker *)hook;
     fetch_some(w);
     for (int64_t i = now_due(&w->store); i > 0 && w->group.stored < w->group.height; i--)
         store_some(w->p, &w->group);
-    for (int64_t i = now_due(&w->pack); i > 0 && w->next.packed < w->next.rows; i--)
+    for (int64_t i = now_due(&w->pack); i > 0 && w->next.packed < w->next.count; i--)
         pack_some(w->p, &w->next);
 }
 
 /* Those of a block are spread over the block before. */
 static void spread_packing(worker *w)
 {
-    const attn__digits_product *p = w->p;
+    const attn__slices_product *p = w->p;
     int64_t steps = attn__pieces(k_of(p, w->now.end) - k_of(p, w->now.chunk), DEPTH);
     int64_t parts = 0;
     for (int64_t c = w->next.chunk; c < w->next.end; c++)
-        parts += 1 + attn__pieces(k_of(p, c + 1) - k_of(p, c), CUT);
-    w->pack = chore_of(w->next.rows * parts, steps * attn__pieces(w->now.height, SIDE) * p->panels);
+        parts += 2 + attn__pieces(k_of(p, c + 1) - k_of(p, c), CUT);
+    w->pack = chore_of(w->next.count * parts, steps * attn__pieces(w->now.height, SIDE) * p->panels);
 }
 
 /* [height][WIDTH] of the group of this panel. */
 static float *sums_of(const worker *w)
 {
-    const attn__digits_product *p = w->p;
+    const attn__slices_product *p = w->p;
     int64_t item = p->of_items ? w->now.item : 0, group = p->once ? w->turn : w->panel / GROUP;
     return w->sums + (item * p->kept + group) * p->height * WIDTH;
 }
 
 /* What the run after this one needs: its first tiles, and to have its panel of B near. */
-static void look_ahead(worker *w, attn__digits_args *args)
+static void look_ahead(worker *w, attn__slices_args *args)
 {
     w->fetched = w->fetch_end = NULL;
     bool more = w->chunk + 1 < w->now.end;
@@ -270,44 +258,43 @@ static void look_ahead(worker *w, attn__digits_args *args)
     if (panel == w->p->panels)
         return;
     args->next_a = tiles_of(w->p, &w->now, chunk);
-    args->next_b = attn__gemm_digits_tiles_of_b(w->p, panel, chunk);
+    args->next_b = attn__gemm_slices_tiles_of_b(w->p, panel, chunk);
     w->fetched = args->next_b;
-    w->fetch_end = w->fetched + args->steps * ATTN__DIGITS_STEP;
-    w->fetches = attn__pieces(ATTN__DIGITS_STEP / LINE, args->m);
+    w->fetch_end = w->fetched + args->steps * ATTN__SLICES_STEP;
+    w->fetches = attn__pieces(ATTN__SLICES_STEP / LINE, args->m);
 }
 
 static void sum_panel(worker *w)
 {
-    const attn__digits_product *p = w->p;
+    const attn__slices_product *p = w->p;
     const block *t = &w->now;
     int64_t depth = k_of(p, w->chunk + 1) - k_of(p, w->chunk), column = w->panel * SIDE;
     float *sums = sums_of(w) + w->panel % GROUP * SIDE;
-    bool first = w->chunk == 0, last = w->chunk + 1 == p->chunks.count;
-    attn__digits_args args = {.m = attn__pieces(t->height, SIDE),
+    bool first = w->chunk == 0;
+    attn__slices_args args = {.m = attn__pieces(t->height, SIDE),
                               .steps = attn__pieces(depth, DEPTH),
                               .a = tiles_of(p, t, w->chunk),
-                              .b = attn__gemm_digits_tiles_of_b(p, w->panel, w->chunk),
-                              .block = attn__gemm_digits_bytes(SIDE, depth),
-                              .row_unit = t->units + (w->chunk - t->chunk) * p->height,
-                              .column_unit = p->b.units + (w->chunk - p->begin) * p->b.columns + column,
-                              .fine = t->fine + (w->chunk - t->chunk) * p->height,
-                              .all_fine = p->b.fine[(w->chunk - p->begin) * p->b.columns / SIDE + w->panel],
+                              .b = attn__gemm_slices_tiles_of_b(p, w->panel, w->chunk),
+                              .block = attn__gemm_slices_bytes(SIDE, depth),
+                              .rows = rows_of(p, t, w->chunk),
+                              .panel = p->b.panels + (w->chunk - p->begin) * p->b.columns / SIDE + w->panel,
+                              .limit = p->limit,
                               .before = !first       ? sums
                                         : p->g->bias ? p->padded + column
                                                      : NULL,
                               .before_ld = first ? 0 : WIDTH,
                               .to = sums,
                               .ld = WIDTH,
-                              .odd = last ? p->odd + t->row / SIDE * p->panels + w->panel : NULL,
-                              .odd_step = p->panels};
+                              .again = p->again + t->row / SIDE * p->panels + w->panel,
+                              .again_step = p->panels};
     look_ahead(w, &args);
-    p->kernel->run(&args, &w->state, &w->beside);
+    p->kernel->run(&args, &w->state, &w->hook);
 }
 
 /* The group of panels from w->panel on, whose sums are complete, goes to C beside the next one's products. */
 static void begin_storing(worker *w, int64_t group)
 {
-    const attn__digits_product *p = w->p;
+    const attn__slices_product *p = w->p;
     finish_group(p, &w->group);
     int64_t column = group * WIDTH;
     w->group = (storing){sums_of(w), w->now.row, column, w->now.height, attn__least(p->g->n - column, WIDTH), 0, 0};
@@ -319,7 +306,7 @@ static void begin_storing(worker *w, int64_t group)
 
 static void sum_block(worker *w)
 {
-    const attn__digits_product *p = w->p;
+    const attn__slices_product *p = w->p;
     spread_packing(w);
     for (int64_t group = 0; group * GROUP < p->panels; group++) {
         int64_t end = attn__least((group + 1) * GROUP, p->panels);
@@ -331,15 +318,15 @@ static void sum_block(worker *w)
                 sum_panel(w);
         w->panel = group * GROUP;
         p->kernel->finish(&w->state);
-        if (w->now.end == p->chunks.count)
+        if (w->now.end == p->blocks.count)
             begin_storing(w, group);
     }
 }
 
-void attn__gemm_digits_work(void *product, int64_t index, int thread)
+void attn__gemm_slices_work(void *product, int64_t index, int thread)
 {
-    attn__digits_product *p = product;
-    worker w = {.beside = {do_some}, .p = p, .thread = (int)index};
+    attn__slices_product *p = product;
+    worker w = {.hook = {do_some}, .p = p, .thread = (int)index};
     (void)thread;
     w.sums = p->sums + (p->of_items ? 0 : index * p->kept * p->height * WIDTH);
     w.next = block_after(&w, &(block){.end = p->end});

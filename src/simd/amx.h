@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * unit.h - the state of the matrix unit (AMX) for eight tiles of 16 rows of 64 bytes.  Include within a region of the
- * instruction set.  The state belongs to the thread: other code that uses the unit, oneDNN's for instance, must not come
+ * amx.h - the state of AMX for eight tiles of 16 rows of 64 bytes.  Include within a region of the
+ * instruction set.  The state belongs to the thread: other code that uses AMX, oneDNN's for instance, must not come
  * between.
  */
-#ifndef ATTN_KERNELS_UNIT_H
-#define ATTN_KERNELS_UNIT_H
+#ifndef ATTN_SIMD_AMX_H
+#define ATTN_SIMD_AMX_H
 
 static void begin(void)
 {

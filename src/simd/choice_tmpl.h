@@ -6,12 +6,12 @@
  * Defines kernels[], best first, and choose(isa).
  */
 #define ATTN__KERNEL(NAME, name) extern const KERNEL_TYPE KERNEL_OF(name);
-#include "kernels/kernels.inc"
+#include "simd/kernels.inc"
 #undef ATTN__KERNEL
 
 static const KERNEL_TYPE *const kernels[] = {
 #define ATTN__KERNEL(NAME, name) &KERNEL_OF(name),
-#include "kernels/kernels.inc"
+#include "simd/kernels.inc"
 #undef ATTN__KERNEL
 };
 

@@ -2,8 +2,8 @@
  *
  * tiles.h - what makes the matrix unit's tiles on vectors.  Include after vec_avx512.h.
  */
-#ifndef ATTN_KERNELS_TILES_H
-#define ATTN_KERNELS_TILES_H
+#ifndef ATTN_SIMD_TILES_H
+#define ATTN_SIMD_TILES_H
 
 /* The first n lanes: none below 1, all from 16 on. */
 VF_FN vm first_lanes(int64_t n)

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * slices.h - f32 products by int8 slices (the Ozaki scheme; Ootomo, Ozaki and Yokota 2024, arXiv:2306.11975), with a
+ * proof for every row and panel:
+ *
+ *     C[m,n] = sum_k A[m,k] * B[k,n],   a * scale = 65536 d0 + 256 d1 + d2 + r,   |r| <= 1/2,   d in [-128, 127]
+ *
+ * A row of A has one scale, a power of two, for each K block; so has a column of B.  Six of the nine products of slices
+ * are summed in integers, without rounding, or eight, or the row goes to multiply-adds.  `decide` compares an upper
+ * bound of the error with a lower bound of sum |a||b|; docs/numerics.md has the proof.  It reads one row's numbers and
+ * one panel's, never the neighbours' of that row.
+ *
+ * Tiles are of 1 KiB: of A 16 rows of 64 slices along k, of B 16 rows of 4 slices along k of each of 16 columns, the
+ * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.
+ */
+#ifndef ATTN_GEMM_SLICES_H
+#define ATTN_GEMM_SLICES_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    ATTN__SLICES_SIDE = 16,  /* rows and columns of a C tile */
+    ATTN__SLICES_DEPTH = 64, /* of a tile, along k */
+    ATTN__SLICES_TILE = ATTN__SLICES_SIDE * ATTN__SLICES_DEPTH,
+    ATTN__SLICES = 3,
+    ATTN__SLICES_STEP = ATTN__SLICES * ATTN__SLICES_TILE,
+    ATTN__SLICES_C_TILE = ATTN__SLICES_SIDE * ATTN__SLICES_SIDE,
+    ATTN__SLICES_K_BLOCK = 384, /* two panels of this length fill the first cache; sums stay below 2^24 */
+    ATTN__SLICES_COPIED = 64,   /* columns that are looked at together */
+    ATTN__SLICES_LEVELS = 12,   /* sizes at which numbers are counted */
+    ATTN__SLICES_SHARES = 32,   /* shares of a K block for which a panel has a table, 0 to 31 of 31 */
+    ATTN__SLICES_FINE = 7,      /* a count is floor(31 * 2^7 * its share of the K block) */
+};
+
+/* Of one row, or column, within a K block. */
+typedef struct attn__slices_scale {
+    float scale, inverse; /* inverse: 0 where all numbers are 0, NaN where only multiply-adds will do */
+} attn__slices_scale;
+
+/* What `decide` knows of 16 rows within a K block.  q, d1, d2: upper bounds of root mean squares. */
+typedef struct attn__slices_rows {
+    float inverse[ATTN__SLICES_SIDE];
+    float q[ATTN__SLICES_SIDE]; /* NaN: multiply-adds */
+    float d1[ATTN__SLICES_SIDE], d2[ATTN__SLICES_SIDE];
+    float lift[ATTN__SLICES_SIDE]; /* infinity for a row of zeros, which always passes; else 0 */
+    int32_t count[ATTN__SLICES_LEVELS][ATTN__SLICES_SIDE]; /* numbers of at least that level */
+} attn__slices_rows;
+
+/* The same for 16 columns together: the largest of their bounds, the fewest of their counts. */
+typedef struct attn__slices_panel {
+    float inverse[ATTN__SLICES_SIDE];
+    float table[ATTN__SLICES_SHARES]; /* [t]: what a rise of 1 at a row's count of t 2^7 adds to the lower bound */
+    float q, d1, d2;
+} attn__slices_panel;
+
+/* A bit for each row of a C tile. */
+typedef struct attn__slices_choice {
+    uint16_t eight, multiply_adds;
+} attn__slices_choice;
+
+/* Hook run between the products, for packing, storing and prefetching; the first member of what it works on. */
+typedef struct attn__slices_hook {
+    void (*portion)(struct attn__slices_hook *hook);
+} attn__slices_hook;
+
+/* `m` C tiles below each other, over a K block. */
+typedef struct attn__slices_args {
+    int64_t m, steps; /* steps: of 64 of k, at least one */
+    const int8_t *a, *b;
+    int64_t block;                 /* from 16 rows of A to the next, bytes */
+    const int8_t *next_a, *next_b; /* of the next run; NULL: there is none */
+    const attn__slices_rows *rows; /* [m] */
+    const attn__slices_panel *panel;
+    float limit;         /* attn__slices_limit of the whole k */
+    const float *before; /* what is added to each row; NULL: nothing */
+    int64_t before_ld;   /* 0: to all rows the same */
+    float *to;           /* [16 m][ld]; may be `before` */
+    int64_t ld;
+    uint16_t *again; /* of each C tile: rows for multiply-adds are or'ed in, with those that are not finite */
+    int64_t again_step;
+} attn__slices_args;
+
+/* The pending epilogue: sums of a C tile by weights, 1, 2^-8, 2^-16 and 2^-16 again or 2^-24, that are not yet floats. */
+typedef struct attn__slices_rest {
+    const int32_t *sums, *end;
+    const float *row_inverse, *column_inverse, *before;
+    const float *last; /* the weight of the last of the sums, of each row */
+    float *to;
+    int64_t before_ld, ld;
+    uint16_t *again;
+    uint32_t row; /* bit of the next row */
+} attn__slices_rest;
+
+/* Of a thread's runs, one after the other.  The first is all zeros. */
+typedef struct attn__slices_state {
+    int32_t _Alignas(64) sums[4 * ATTN__SLICES_C_TILE];
+    float last[ATTN__SLICES_SIDE]; /* where it is not the same for all rows */
+    bool loaded;                   /* the first tiles are in their registers */
+    attn__slices_rest rest;        /* of the last C tile */
+} attn__slices_state;
+
+/* Numbers of the caller with columns adjacent. */
+typedef struct attn__slices_columns {
+    const float *x;
+    int64_t ld, k, n; /* rows along k */
+    float *copy;      /* [k][ATTN__SLICES_COPIED]: of as many columns at most; NULL: no copy */
+} attn__slices_columns;
+
+typedef struct attn__slices_kernel {
+    /* What a thread does before its first product and after its last one. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* Leaves the epilogue of its last C tile to the next run, or to `finish`; `hook` is not NULL. */
+    void (*run)(const attn__slices_args *args, attn__slices_state *state, attn__slices_hook *hook);
+    void (*finish)(attn__slices_state *state);
+    attn__slices_choice (*decide)(const attn__slices_rows *rows, const attn__slices_panel *panel, float limit);
+    attn__slices_scale (*scale)(const float *x, int64_t n);
+    /* n numbers to a row of A's tiles, whole steps, filled up with zeros. */
+    void (*quantize)(const float *x, float scale, int64_t n, int8_t *row);
+    /* Lane `lane` of `rows`, from a row of A's tiles that holds n numbers. */
+    void (*measure)(const int8_t *row, int64_t n, attn__slices_scale scale, attn__slices_rows *rows, int64_t lane);
+    /* One scale per column; copies the columns if `copy` is set. */
+    void (*scale_columns)(const attn__slices_columns *from, attn__slices_scale *scale);
+    /* Up to 16 columns to B's tiles, whole steps, filled up with zeros. */
+    void (*quantize_columns)(const attn__slices_columns *from, const attn__slices_scale *scale, int8_t *tiles);
+    /* All lanes of `rows`, from B's tiles of k numbers of n columns. */
+    void (*measure_columns)(const int8_t *tiles, int64_t k, int64_t n, const attn__slices_scale *scale,
+                            attn__slices_rows *rows);
+    /* Transposes tiles: A's to B's, and the other way round. */
+    void (*transpose)(int8_t *tiles, int64_t count);
+    /* y[i] = x[i], or y + x. */
+    void (*store)(const float *x, float *y, int64_t n, bool add);
+} attn__slices_kernel;
+
+/* NULL below ATTN_ISA_AMX. */
+const attn__slices_kernel *attn__slices_for(attn__isa isa);
+/* In plain C, the same bits, for tests. */
+const attn__slices_kernel *attn__slices_portable(void);
+
+/* slices_bound.c */
+
+/* A row passes a K block where its error is at most `limit` times the lower bound of sum |a||b|. */
+float attn__slices_limit(int64_t k);
+/* The scale for numbers of which `largest` has the largest size, as bits. */
+attn__slices_scale attn__slices_scale_of(uint32_t largest);
+/* Lane `lane`: n numbers; counts and sums of d0^2, |d1| min(|d1|, 127) and the same of d2. */
+void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
+                       const int32_t count[ATTN__SLICES_LEVELS], const int32_t sums[ATTN__SLICES]);
+/* A lane without numbers: it passes and is not computed. */
+void attn__slices_note_none(attn__slices_rows *rows, int64_t lane);
+void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel *panel);
+extern const uint8_t attn__slices_level[ATTN__SLICES_LEVELS];
+/* By how much the bound of |x| rises from level to level. */
+extern const float attn__slices_rise[ATTN__SLICES_LEVELS];
+
+/* What the bound of the error has beside products of norms; see slices_bound.c. */
+#define ATTN__SLICES_ROUNDING 34000.0f
+
+#endif
