@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Processes made by fork after the library has used threads, as multiprocessing makes them."""
 import multiprocessing
-import os
 import unittest
 
 import numpy as np
@@ -32,11 +31,6 @@ def in_children(work):
         return pool.map_async(work, range(4)).get(PATIENCE)
 
 
-def built_with_dnnl():
-    with open(os.environ.get("ATTN_LIBRARY") or os.path.join(os.path.dirname(attn.__file__), "libattn.so"), "rb") as file:
-        return b"libdnnl" in file.read()
-
-
 @unittest.skipUnless(FORK, "no fork here")
 class Fork(unittest.TestCase):
     def test_attend(self):
@@ -46,8 +40,6 @@ class Fork(unittest.TestCase):
         np.testing.assert_array_equal(attend(0), expected)
 
     def test_layer(self):
-        if built_with_dnnl():
-            self.skipTest("oneDNN's threads do not survive a fork")
         expected = layer(0)
         for found in in_children(layer):
             np.testing.assert_array_equal(found, expected)
