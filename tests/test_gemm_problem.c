@@ -209,6 +209,86 @@ static void large_matrices(void **state)
                     attn__isa_best(), 2);
 }
 
+/* ------------------------------------------------------------------------------------------------ bf16 */
+
+/* To nearest even. */
+static uint16_t bf16_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static double value_of(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+/* Products of bf16 numbers are exact in f32, so that only sums round: A is bf16, B is rounded, packed before or not; C is
+ * f32, added to or not, or bf16. */
+static void try_bf16(const shape *s, attn__isa isa, int kind)
+{
+    bool half = kind == 1, packs = kind == 2;
+    int64_t ldb = s->tb ? s->k : s->n;
+    array b = make(false, s->k * s->n), c = make(false, s->m * s->n), old = make(false, c.n);
+    uint16_t *a = malloc((size_t)(s->m * s->k) * sizeof *a), *c16 = malloc((size_t)c.n * sizeof *c16);
+    assert_true(a && c16);
+    for (int64_t i = 0; i < s->m * s->k; i++)
+        a[i] = bf16_of((float)number());
+    memcpy(old.data, c.data, (size_t)c.n * sizeof(float));
+    attn__gemm_problem g = {.dtype = ATTN_BF16,
+                            .m = s->m,
+                            .n = s->n,
+                            .k = s->k,
+                            .a = {a, s->k, 1, .bf16 = true},
+                            .b = {b.data, s->tb ? ldb : 1, s->tb ? 1 : ldb},
+                            .c = half ? (void *)c16 : c.data,
+                            .c_bf16 = half,
+                            .ldc = s->n,
+                            .add = s->add && !half};
+    void *panels = aligned_alloc(64, (attn__gemm_packed_bytes(&g, isa) + 63) / 64 * 64);
+    assert_non_null(panels);
+    attn__gemm_pack_b(&g, isa, 2, panels);
+    g.packed = packs ? panels : NULL;
+    run(&g, isa, 2);
+    for (int64_t i = 0; i < c.n; i++) {
+        double sum = g.add ? get(old, i) : 0, sizes = fabs(sum);
+        for (int64_t k = 0; k < s->k; k++) {
+            double x = value_of(a[i / s->n * s->k + k]);
+            double y = value_of(bf16_of((float)get(b, s->tb ? i % s->n * ldb + k : k * ldb + i % s->n)));
+            sum += x * y;
+            sizes += fabs(x * y);
+        }
+        double got = half ? value_of(c16[i]) : get(c, i), most = (double)(s->k + 1) * 0x1p-24 * sizes;
+        if (!(fabs(got - sum) <= most + (half ? 0x1p-8 * fabs(sum) : 0)))
+            fail_msg("%lld x %lld x %lld: element %lld is %g, not %g", (long long)s->m, (long long)s->n,
+                     (long long)s->k, (long long)i, got, sum);
+    }
+    free(panels);
+    free(a);
+    free(c16);
+    free(b.data);
+    free(c.data);
+    free(old.data);
+}
+
+static void bf16_matrices(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},    {32, 32, 32},  {33, 31, 33},   {64, 96, 300},
+                                       {100, 7, 40}, {70, 64, 512}, {200, 130, 65}, {3, 200, 257}};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AMX};
+    for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
+        for (size_t i = 0; i < 6 * sizeof sizes / sizeof *sizes && attn__isa_runs_here(sets[isa]); i++) {
+            const int64_t *n = sizes[i / 6];
+            try_bf16(&(shape){.m = n[0], .n = n[1], .k = n[2], .tb = i % 2, .add = i % 4 > 1}, sets[isa], (int)i % 3);
+        }
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- im2col */
 
 typedef struct convolution {
@@ -337,6 +417,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strided_matrices),
         cmocka_unit_test(large_matrices),
+        cmocka_unit_test(bf16_matrices),
         cmocka_unit_test(gathered_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

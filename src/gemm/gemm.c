@@ -248,15 +248,17 @@ static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const
     return y;
 }
 
-static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *t, int width, void *to)
+/* A's panels, or B's. */
+static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *t, bool is_b, void *to)
 {
     p->kernel->pack(&(attn__gemm_pack){.x = x->data,
                                        .outer = x->outer,
                                        .inner = x->inner,
                                        .k = t->nk,
                                        .n = t->n,
-                                       .width = width,
+                                       .width = is_b ? p->kernel->columns : p->kernel->rows,
                                        .bf16 = x->bf16,
+                                       .is_b = is_b,
                                        .to = to});
 }
 
@@ -281,7 +283,7 @@ static void pack_group(void *user, int64_t item, int thread)
     part t = {0, k0, nk, first, attn__least(p->g.n - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
     int64_t begin = (k0 - w->k0) * n_round + first * packed_k(p, nk);
-    pack_panels(p, &x, &t, (int)columns, at(w->to, begin, p->kernel->packed_size));
+    pack_panels(p, &x, &t, true, at(w->to, begin, p->kernel->packed_size));
 }
 
 static void pack_round(const plan *p, int threads, int64_t k0, int64_t k_end, void *to)
@@ -362,7 +364,7 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
         part piece = {batch, k0, nk, t->n0, t->n};
         attn__gemm_operand x = find(p, &p->g.b, &piece, t->gathered_b);
         if (p->pack_b)
-            pack_panels(p, &x, &piece, (int)columns, t->b);
+            pack_panels(p, &x, &piece, true, t->b);
         else
             b = (b_panels){.size = size_of_sum(p), .panel = columns, .ld = x.inner};
         b.data = p->pack_b ? t->b : x.data;
@@ -409,7 +411,7 @@ static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0,
         attn__gemm_operand x = find(p, &p->g.a, &piece, t->gathered_a);
         a_rows a = {.data = x.data, .size = size_of_sum(p), .ld = x.outer, .m0 = m0, .m = piece.n, .nk = nk};
         if (p->pack_a) {
-            pack_panels(p, &x, &piece, p->kernel->rows, t->a);
+            pack_panels(p, &x, &piece, false, t->a);
             a.data = t->a;
             a.size = p->kernel->packed_size;
             a.ld = 0;
@@ -479,6 +481,8 @@ static void run_block(void *user, int64_t item, int thread)
     block t = block_of(r, item, thread);
     bool is_sum = p->g.c_batch == 0, add = p->g.add || r->k0 > 0, last = r->k_end == p->g.k;
     int64_t batch = is_sum ? 0 : t.batch, batch_end = is_sum ? p->g.batch : t.batch + 1;
+    if (p->kernel->begin)
+        p->kernel->begin();
     if (p->own_c && add)
         load_block(p, &t);
     else if (p->g.k == 0 && !add)
@@ -487,6 +491,8 @@ static void run_block(void *user, int64_t item, int thread)
         for (int64_t k0 = r->k0; k0 < r->k_end; k0 += ATTN__GEMM_K, add = true)
             add_k_block(r, &t, batch, k0, attn__least(r->k_end - k0, ATTN__GEMM_K), add);
     }
+    if (p->kernel->end)
+        p->kernel->end();
     if (last && !p->transposed)
         finish_block(p, &t);
     if (p->own_c)

@@ -8,6 +8,8 @@
 #include "simd/kernels.inc"
 #undef ATTN__KERNEL
 
+extern const attn__gemm_kernel attn__gemm_kernel_bf16_amx;
+
 typedef struct kernels_of_isa {
     const attn__gemm_kernel *f32, *f64, *bf16;
 } kernels_of_isa;
@@ -23,6 +25,10 @@ static const kernels_of_isa kernels[] = {
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
 {
     int i = 0;
+#if ATTN__COMPILES_AMX
+    if (dtype == ATTN_BF16 && isa == ATTN_ISA_AMX)
+        return &attn__gemm_kernel_bf16_amx;
+#endif
     while (kernels[i].f32->isa > isa) /* NOLINT */
         i++;
     return dtype == ATTN_F64 ? kernels[i].f64 : dtype == ATTN_BF16 ? kernels[i].bf16 : kernels[i].f32;

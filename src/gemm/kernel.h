@@ -6,8 +6,8 @@
  *
  *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < rows, j < columns
  *
- * Each element is one chain of multiply-adds in ascending k from zero; with `add` the finished sum is added to C.  So its
- * bits depend on neither the tile's size nor the element's place.
+ * Each element is one chain of multiply-adds in ascending k from zero; with `add` the finished sum is added to C.  (In AMX,
+ * which has bf16 alone, the chain begins with C.)  So its bits depend on neither the tile's size nor the element's place.
  *
  * A panel holds some rows of A, or columns of B, in the order in which the kernel reads them, with zeros where the matrix
  * ends.  For float and double element (k, j) lies at [k * width + j]; for bf16 `k_step` numbers along k lie together.
@@ -43,15 +43,18 @@ typedef struct attn__gemm_pack {
     int64_t k, n; /* n is cut into panels */
     int width;    /* the kernel's rows or columns */
     bool bf16;    /* x is bf16; only for float and bf16 */
+    bool is_b;    /* columns of B, else rows of A */
     void *to;
 } attn__gemm_pack;
 
 typedef struct attn__gemm_kernel {
     attn__isa isa;
     int rows, columns, lanes;
-    int unpacked_rows; /* rows of A that a tile reads in place as fast as from a panel; 0: it cannot */
-    int k_step;        /* panels are padded along k to a multiple of it */
-    int packed_size;   /* bytes of a packed number */
+    int unpacked_rows;   /* rows of A that a tile reads in place as fast as from a panel; 0: it cannot */
+    int k_step;          /* panels are padded along k to a multiple of it */
+    int packed_size;     /* bytes of a packed number */
+    void (*begin)(void); /* NULL, or to be called by a thread before some tiles ... */
+    void (*end)(void);   /* ... and after them */
     void (*run)(const attn__gemm_tile *tile);
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;

@@ -241,9 +241,22 @@ static void GK(pack_rounded)(const attn__gemm_pack *p)
         GK(pack_panels)(p, GK(ROUNDED));
 }
 
-const attn__gemm_kernel VF_NAME(attn__gemm_kernel_bf16) = {
-    VF_ISA, GK_ROWS, GK_VECTORS *GV_LANES, GV_LANES, 0, 1, sizeof(GK_REAL), GK(run), GK(pack_rounded)};
+const attn__gemm_kernel VF_NAME(attn__gemm_kernel_bf16) = {.isa = VF_ISA,
+                                                           .rows = GK_ROWS,
+                                                           .columns = GK_VECTORS * GV_LANES,
+                                                           .lanes = GV_LANES,
+                                                           .k_step = 1,
+                                                           .packed_size = sizeof(GK_REAL),
+                                                           .run = GK(run),
+                                                           .pack = GK(pack_rounded)};
 #endif
 
-const attn__gemm_kernel GK_KERNEL = {VF_ISA,  GK_ROWS, GK_VECTORS *GV_LANES, GV_LANES, GK_UNPACKED, 1, sizeof(GK_REAL),
-                                     GK(run), GK(pack)};
+const attn__gemm_kernel GK_KERNEL = {.isa = VF_ISA,
+                                     .rows = GK_ROWS,
+                                     .columns = GK_VECTORS * GV_LANES,
+                                     .lanes = GV_LANES,
+                                     .unpacked_rows = GK_UNPACKED,
+                                     .k_step = 1,
+                                     .packed_size = sizeof(GK_REAL),
+                                     .run = GK(run),
+                                     .pack = GK(pack)};
