@@ -28,6 +28,7 @@ struct attn_context {
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
     struct attn__ranks *ranks; /* the processes that it works with; NULL: alone (base/ranks.h) */
+    void (*leave_ranks)(attn_context *context);
 };
 
 /* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL.  May be called

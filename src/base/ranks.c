@@ -84,6 +84,7 @@ attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *
         return attn__fail(context, ATTN_IO, "%s does not start: %s", ops->name, why);
     }
     context->ranks = made;
+    context->leave_ranks = attn_ranks_leave;
     return ATTN_OK;
 }
 

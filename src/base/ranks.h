@@ -56,10 +56,6 @@ void attn__ranks_all_know(attn_context *context);
 /* This rank's share of n things that stand in a row: [*first, *first + the result). */
 int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first);
 
-/* This process's share of the cores, where mpirun started several here and bound none: of those `usable` by the
- * affinity mask, and of the cgroup's `quota` (0: unlimited).  At least 1. */
-int attn__ranks_cores(int usable, int quota);
-
 /* The longest piece of a text that is passed on at once. */
 enum { ATTN__RANKS_PIECE = 1 << 24 };
 
