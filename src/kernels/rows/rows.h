@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - the loops of the tensor operations that are no matrix products: element by element, row by row.
+ * rows.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row by row
+ * (softmax, layer normalisation, loss), and sums over rows.
  *
- * All have one signature, so that one launcher and one table serve them: run(args, begin, end) does the part
- * [begin, end) of its range, which is elements, rows or columns as said below; parts may run at once.
- * Pointers are to float or double, by the table that the kernel was taken from; rows are contiguous and
- * `n` long, nothing needs alignment.  y may be x (in place) unless said otherwise.  Never allocates.
- * Every result is computed in an order that does not depend on how the range is cut.
+ * All have one signature, so that one launcher and one table serve them: run(args, begin, end) computes the part
+ * [begin, end) of its range of elements, rows or columns; threads may compute parts at once.  The list below has each
+ * one's formula.
+ *
+ * Contract: pointers are to float or double, as the table is that the kernel comes from; rows are contiguous and `n`
+ * long; nothing needs alignment.  y may be x (in place) unless the list says otherwise.  Nothing is allocated.  How the
+ * range is divided does not change the bits of a result.
  */
 #ifndef ATTN_KERNELS_ROWS_H
 #define ATTN_KERNELS_ROWS_H
