@@ -171,8 +171,8 @@ static int default_threads(void)
     return threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS;
 }
 
-/* The best is not looked for where one is named: to find the matrix unit is to ask the system for it, which a process
- * with small stacks for signals may not want. */
+/* Detects the best set only if none is named: detection asks the system for AMX, whose state may not fit the signal
+ * stacks of a process. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {
     if (!name)

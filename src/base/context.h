@@ -24,7 +24,7 @@ struct attn_context {
     int verbose;
     atomic_size_t held, peak;
     atomic_uint_least64_t allocations;
-    /* What a higher floor keeps here (the planner's wisdom), with the function that frees it. */
+    /* State of a higher floor (the planner's wisdom), with the function that frees it. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
     struct attn__ranks *ranks; /* the processes that it works with; NULL: alone (base/ranks.h) */

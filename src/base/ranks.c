@@ -25,7 +25,7 @@ struct attn__ranks {
 };
 typedef struct attn__ranks ranks;
 
-/* What a rank tells the others when it gives up, or, from rank 0, that nobody has to wait for it any more. */
+/* The message of a rank that gives up, or of rank 0 that nobody has to wait for it any more. */
 typedef struct notice {
     int32_t status;
     int32_t leaving;

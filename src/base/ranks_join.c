@@ -41,8 +41,8 @@ static long launched(void)
     return size > 0 ? size : LONG_MAX;
 }
 
-/* Where the user says; or else beside the program (as built), where an archive has it that was unpacked anywhere, and
- * where it was to be installed; "" past the last. */
+/* The i-th path to try: the user's setting; then next to the program (as built), relative to it (an unpacked archive),
+ * and the installation's; "" past the last. */
 static void candidate(int i, char path[PATH_MAX])
 {
     const char *given = getenv("ATTN_MPI_MODULE");

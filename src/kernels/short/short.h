@@ -25,7 +25,8 @@ typedef struct attn__short_rows {
     int64_t rows, channels;
 } attn__short_rows;
 
-/* out[j][c] (+)= factor * row_factor[j] * sum over i of w[i * along + j * across] * x[i][c]; `along` or `across` is 1 */
+/* out[j][c] (+)= factor * row_factor[j] * sum over i of w[i * along + j * across] * x[i][c].
+ * `along` or `across` is 1. */
 typedef struct attn__short_sums {
     attn__short_rows out, x;
     const float *w;
