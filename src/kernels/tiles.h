@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tiles.h - vector helpers that build AMX tiles.  Include after vec_avx512.h.
+ * tiles.h - what makes the matrix unit's tiles on vectors.  Include after vec_avx512.h.
  */
 #ifndef ATTN_KERNELS_TILES_H
 #define ATTN_KERNELS_TILES_H
@@ -11,7 +11,7 @@ VF_FN vm first_lanes(int64_t n)
     return n >= VF_LANES ? (vm)0xffff : n <= 0 ? (vm)0 : vm_first((int)n);
 }
 
-/* Transposes tiles of 16 x 16 elements of 32 bits, whatever their type. */
+/* Transposes tiles of 16 by 16 units of 32 bits, which are moved and never computed with. */
 VF_FN void turn_tiles(float *tile, int64_t count)
 {
     for (int64_t i = 0; i < count; i++, tile += VF_LANES * VF_LANES) {

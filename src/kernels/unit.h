@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * unit.h - configures AMX for eight tiles of 16 rows of 64 bytes.  Include within a region of the instruction set.  The
- * state belongs to the thread: no other code that uses AMX, such as oneDNN, may run between begin() and end().
+ * unit.h - the state of the matrix unit (AMX) for eight tiles of 16 rows of 64 bytes.  Include within a region of the
+ * instruction set.  The state belongs to the thread: other code that uses the unit, oneDNN's for instance, must not come
+ * between.
  */
 #ifndef ATTN_KERNELS_UNIT_H
 #define ATTN_KERNELS_UNIT_H

@@ -30,10 +30,10 @@ typedef struct attn__flash {
     const attn__tile_kernel *tile;
     const attn__lanes_kernel *lanes;
     const attn__pairs_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
-    int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's panel has ldv */
-    const attn__parts_kernel *parts; /* the products on AMX; NULL: on the vector units */
-    int nparts;                      /* bf16 terms per number there */
-    bool digits;                     /* scores on AMX use int8 slices where the numbers allow it */
+    int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
+    const attn__parts_kernel *parts; /* products in the matrix unit, of ... */
+    int nparts;                      /* ... parts of a number; NULL: in the vector units */
+    bool digits;                     /* scores are of digits, where the numbers allow it */
     int64_t channels, values;        /* of q and k, of v and o */
     int64_t held;                    /* channels of o in scratch memory */
     int64_t query_block, key_block;  /* largest number of queries of an item, of keys of a step */
@@ -73,10 +73,10 @@ typedef struct attn__flash_scratch {
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     /* bf16 terms for AMX: q as B, k as A, v transposed as A, weights as B. */
     attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles[2];
-    /* int8 slices (kernels/parts/parts_digits.h): q across, k along; q_unit includes the scale. */
+    /* In digits: q across, k along (kernels/parts/parts_digits.h); the queries' units are times the scale. */
     int8_t *q_digits, *k_digits;
     float *q_unit, *k_unit;
-    uint8_t *hidden; /* [key_block][width]: 1 for masked pairs; used where a value is not finite */
+    uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
     int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;
     int32_t *from[ATTN__FLASH_LIMITS], *to[ATTN__FLASH_LIMITS];

@@ -32,7 +32,7 @@ typedef struct attn__flash_item {
     int64_t subtiles;
     int64_t k_base, v_base;         /* the batch item's part of the offsets */
     bool q_ready;                   /* t->s.q is filled */
-    bool q_digits, q_cut, q_finite; /* all queries are int8 slices; are bf16 terms, if finite; are finite */
+    bool q_digits, q_cut, q_finite; /* all queries are in digits; in parts, so far as they are finite; they are */
     int64_t key_begin, key_end;     /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
@@ -46,10 +46,10 @@ attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
 /* One block of keys, in panels. */
 typedef struct attn__flash_keys {
     int64_t at, keys;
-    int64_t packed; /* keys in the panels, `keys` of which count */
-    bool parts;     /* computed on AMX */
-    bool digits;    /* its keys are int8 slices */
-    bool careful;   /* a value is not finite and may be masked or dropped: 0 times it must be 0 */
+    int64_t packed; /* keys in the panels, of which `keys` are looked at */
+    bool parts;     /* in the matrix unit */
+    bool digits;    /* its keys are in digits */
+    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
 /* Whether some pairs may get no weight. */
@@ -82,7 +82,7 @@ void attn__flash_gather_queries(attn__flash_item *t);
 void attn__flash_parts_queries(attn__flash_item *t);
 /* packs keys and values as tiles, returns whether the values are finite, sets b->parts; */
 bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b);
-/* computes scores into t->s.s, without the scale for bf16 and int8 slices; */
+/* scores to t->s.s, of bf16 and of digits without the scale; */
 void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* multiplies them by the scale, unless the queries contain it; */
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
