@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The first line of DIR/NAME; false if there is none. */
 static bool first_line(const char *dir, const char *name, char line[64])
@@ -115,4 +116,27 @@ int attn__cgroup_cores(const char *root)
         cores = least_limit(cores, quota_of_line(root, line));
     fclose(file);
     return cores;
+}
+
+/* How many processes the launcher started on this machine; 1: none did, or it does not say. */
+static int launched_here(void)
+{
+    static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const char *value = getenv(counts[i]);
+        long here = value ? strtol(value, NULL, 10) : 0;
+        if (here > 1)
+            return (int)attn__least(here, INT_MAX);
+    }
+    return 1;
+}
+
+int attn__process_cores(int usable, int quota)
+{
+    int here = launched_here();
+    /* Bound processes have different cores, each fewer than there are; a quota is one for all of them. */
+    int cores = usable == sysconf(_SC_NPROCESSORS_ONLN) ? usable / here : usable;
+    if (quota > 0)
+        cores = (int)attn__least(cores, quota / here);
+    return (int)attn__most(cores, 1);
 }

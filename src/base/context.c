@@ -3,7 +3,6 @@
 
 #include "base/cgroup.h"
 #include "base/pool.h"
-#include "base/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,12 +167,12 @@ static int default_threads(void)
     if (!threads)
         threads = threads_from("OMP_NUM_THREADS");
     if (!threads)
-        threads = attn__ranks_cores(attn__usable_cores(), attn__cgroup_cores(""));
+        threads = attn__process_cores(attn__usable_cores(), attn__cgroup_cores(""));
     return threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS;
 }
 
-/* The best is not looked for where one is named: to find the matrix unit is to ask the system for it, which a process
- * with small stacks for signals may not want. */
+/* Detects the best set only if none is named: detection asks the system for AMX, whose state may not fit the signal
+ * stacks of a process. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {
     if (!name)
@@ -223,7 +222,8 @@ void attn_context_destroy(attn_context *context)
 {
     if (!context)
         return;
-    attn_ranks_leave(context);
+    if (context->leave_ranks)
+        context->leave_ranks(context);
     if (context->release_wisdom)
         context->release_wisdom(context, context->wisdom);
     context->allocator.release(context->allocator.user, context, sizeof *context);

@@ -24,10 +24,11 @@ struct attn_context {
     int verbose;
     atomic_size_t held, peak;
     atomic_uint_least64_t allocations;
-    /* What a higher floor keeps here (the planner's wisdom), with the function that frees it. */
+    /* State of a higher floor (the planner's wisdom), with the function that frees it. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
     struct attn__ranks *ranks; /* the processes that it works with; NULL: alone (base/ranks.h) */
+    void (*leave_ranks)(attn_context *context);
 };
 
 /* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL.  May be called

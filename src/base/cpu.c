@@ -42,7 +42,7 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 }
 
 #if defined(__x86_64__)
-/* The matrix unit has 8 KiB of state that Linux saves for those processes only that asked for it. */
+/* AMX has 8 KiB of state, which Linux saves only for processes that asked for it. */
 static bool matrix_unit(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl) && ATTN__COMPILES_AMX

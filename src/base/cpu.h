@@ -15,11 +15,11 @@ typedef enum attn__isa {
     ATTN_ISA_AVX2,
     ATTN_ISA_AVX512,
     ATTN_ISA_AVX512BF16,
-    ATTN_ISA_AMX, /* the matrix unit with bf16, beside AVX512BF16 */
+    ATTN_ISA_AMX, /* AMX with bf16, in addition to AVX512BF16 */
     ATTN_ISA_COUNT
 } attn__isa;
 
-/* Whether this compiler knows the matrix unit: gcc and clang from 11 on. */
+/* Whether this compiler has AMX intrinsics: gcc and clang from 11 on. */
 #if defined(__x86_64__) && defined(__clang__)
 #define ATTN__COMPILES_AMX (__clang_major__ >= 11)
 #elif defined(__x86_64__) && defined(__GNUC__)

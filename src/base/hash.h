@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hash.h - FNV-1a over bytes (Fowler, Noll and Vo): quick, and the same on every machine, so that what is stored or drawn
- * by it keeps its place.  Its high bits are poor; where they matter attn__mix64 (rng.h) finishes it. */
+ * hash.h - FNV-1a over bytes (Fowler, Noll and Vo): fast and the same on every machine, so that stored values and
+ * random draws keep their meaning.  Its high bits are poor; where they matter, apply attn__mix64 (rng.h). */
 #ifndef ATTN_BASE_HASH_H
 #define ATTN_BASE_HASH_H
 

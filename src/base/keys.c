@@ -47,7 +47,7 @@ static attn_status check_names(const work *w)
 {
     for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++) {
         const char *name = attn_config_key(w->given, i);
-        /* Config files of models name their architecture beside its keys. */
+        /* Config files of models contain the name of their architecture. */
         if (w->options.select || attn__key_find(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
@@ -83,7 +83,7 @@ static attn_status check_type(const work *w, const attn_key *key, const attn_val
     };
     if (value->type == key->type || (key->type == ATTN_VALUE_REAL && value->type == ATTN_VALUE_INT))
         return ATTN_OK;
-    /* Numbers of which only some are allowed were written as texts once ("26"): such files are still read. */
+    /* Numbers with a list of choices were once written as strings ("26"); such files are still read. */
     if (key->type == ATTN_VALUE_INT && key->choices && value->type == ATTN_VALUE_TEXT)
         return ATTN_OK;
     return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s", w->prefix, key->name, names[key->type],

@@ -24,9 +24,9 @@ typedef struct attn__keys {
     int npresets;
 } attn__keys;
 
-/* How what is wrong is said.  Zero means the default. */
+/* The wording of errors.  Zero means the default. */
 typedef struct attn__keys_options {
-    const char *name;    /* of what is described: an architecture, a file; NULL: the message begins with the key */
+    const char *name;    /* an architecture or a file, for messages; NULL: the message begins with the key */
     attn_status refusal; /* 0: ATTN_ARGUMENT */
     bool select;         /* keys that the table lacks are passed over; default: they are refused */
 } attn__keys_options;

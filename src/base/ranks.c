@@ -25,7 +25,7 @@ struct attn__ranks {
 };
 typedef struct attn__ranks ranks;
 
-/* What a rank tells the others when it gives up, or, from rank 0, that nobody has to wait for it any more. */
+/* The message of a rank that gives up, or of rank 0 that nobody has to wait for it any more. */
 typedef struct notice {
     int32_t status;
     int32_t leaving;
@@ -84,6 +84,7 @@ attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *
         return attn__fail(context, ATTN_IO, "%s does not start: %s", ops->name, why);
     }
     context->ranks = made;
+    context->leave_ranks = attn_ranks_leave;
     return ATTN_OK;
 }
 

@@ -24,7 +24,7 @@ attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request
 attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
 attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
 bool attn__ranks_together(const attn_context *context); /* several, all of them on this machine */
-/* What rank `from` has there, on all of them. */
+/* Copies the data of rank `from` to all ranks. */
 attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
 /* Waits, as for a sum, until done(user), which is asked again and again. */
 attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);
@@ -34,8 +34,8 @@ typedef struct attn__ranks_memory {
     size_t bytes;
     int file;
 } attn__ranks_memory;
-/* Without data where the ranks are on several machines (or are to behave so: ATTN_RANKS_APART is set), where the system has
- * none, or where one of them asks for no bytes.  All ranks ask at once. */
+/* memory->data is NULL if the ranks are on several machines (or ATTN_RANKS_APART is set), if the system has no shared
+ * memory, or if one rank asks for no bytes.  All ranks must call it. */
 attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
 /* From now on what this rank writes there is its own; it sees what others wrote before. */
 void attn__ranks_memory_part(const attn__ranks_memory *memory);
@@ -50,15 +50,11 @@ attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *
 
 /* This rank gives up by itself, with the context's error: the others hear of it where they wait. */
 void attn__ranks_give_up(attn_context *context, attn_status status);
-/* What just failed failed on all ranks alike: nobody has to be told. */
+/* The last error occurred on all ranks: do not announce it. */
 void attn__ranks_all_know(attn_context *context);
 
 /* This rank's share of n things that stand in a row: [*first, *first + the result). */
 int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first);
-
-/* This process's share of the cores, where mpirun started several here and bound none: of those `usable` by the
- * affinity mask, and of the cgroup's `quota` (0: unlimited).  At least 1. */
-int attn__ranks_cores(int usable, int quota);
 
 /* The longest piece of a text that is passed on at once. */
 enum { ATTN__RANKS_PIECE = 1 << 24 };

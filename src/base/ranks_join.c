@@ -2,8 +2,6 @@
  * Finding out whether mpirun started this process, and opening the module that knows MPI. */
 #include "base/ranks.h"
 
-#include "base/integers.h"
-
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -43,31 +41,8 @@ static long launched(void)
     return size > 0 ? size : LONG_MAX;
 }
 
-/* How many processes the launcher started on this machine; 1: none did, or it does not say. */
-static int launched_here(void)
-{
-    static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        const char *value = getenv(counts[i]);
-        long here = value ? strtol(value, NULL, 10) : 0;
-        if (here > 1)
-            return (int)attn__least(here, INT_MAX);
-    }
-    return 1;
-}
-
-int attn__ranks_cores(int usable, int quota)
-{
-    int here = launched_here();
-    /* Bound processes have different cores, each fewer than there are; a quota is one for all of them. */
-    int cores = usable == sysconf(_SC_NPROCESSORS_ONLN) ? usable / here : usable;
-    if (quota > 0)
-        cores = (int)attn__least(cores, quota / here);
-    return (int)attn__most(cores, 1);
-}
-
-/* Where the user says; or else beside the program (as built), where an archive has it that was unpacked anywhere, and
- * where it was to be installed; "" past the last. */
+/* The i-th path to try: the user's setting; then next to the program (as built), relative to it (an unpacked archive),
+ * and the installation's; "" past the last. */
 static void candidate(int i, char path[PATH_MAX])
 {
     const char *given = getenv("ATTN_MPI_MODULE");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Memory that all ranks of one machine see: a file without a name, which rank 0 makes and the others open by its number.
- * Unlike /dev/shm it has no size of its own that containers keep small, and nothing is left of it whatever ends us. */
+ * Memory that all ranks of one machine see: a file without a name, which rank 0 makes and the others open by its
+ * number. Unlike /dev/shm it has no size of its own that containers keep small, and nothing is left of it whatever ends
+ * us. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memfd_create, mremap */
 #endif
@@ -120,8 +121,8 @@ void attn__ranks_memory_part(const attn__ranks_memory *memory)
 {
     if (!memory->data)
         return;
-    /* The same pages, which are copied when they are written to.  If it is refused they stay common; asked for at the old
-     * place at once, it might be refused with nothing left there. */
+    /* Maps the same pages copy-on-write at a new place first: if that fails the pages stay shared.  Mapping over the
+     * old place could fail with nothing left there. */
     void *own = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, memory->file, 0);
     if (own != MAP_FAILED)
         (void)mremap(own, memory->bytes, memory->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory->data);

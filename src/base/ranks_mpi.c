@@ -98,7 +98,7 @@ static int test(attn__ranks_request *request, bool *done)
     return keep(error, made, request);
 }
 
-/* Small enough to be sent at once, whether or not anybody listens; what is never received costs nothing any more. */
+/* Small enough to be sent at once, even if no rank receives it; unreceived messages cost nothing at the end. */
 static int tell(const void *notice)
 {
     /* A process gives up once and leaves once; the first notice may be under way when the second is made. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranks_ops.h - what a way to pass messages must do: the whole of what attn knows of MPI.
+ * ranks_ops.h - the operations of a message-passing library: all that attn uses of MPI.
  *
  * The implementation for MPI (ranks_mpi.c, the one file that includes mpi.h) is a shared object of its own, opened
  * when a launcher's environment is found: libmpi and what it brings along cost tens of milliseconds and twenty

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * aside.h - something small that a kernel does every thousand cycles or so, such as asking for a few lines of memory:
- * the machine goes on with its multiply-adds meanwhile, where all lines at once would keep them waiting.
+ * aside.h - a hook that a product calls after each register tile, about every thousand cycles, for prefetching: a few
+ * cache lines at a time overlap with the multiply-adds, where all lines at once would stall them.
  */
 #ifndef ATTN_KERNELS_ASIDE_H
 #define ATTN_KERNELS_ASIDE_H

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * power.h - powers of two below a whole reference, for kernels in which the exponential is half of the work.
- * Include after a vec_*.h.
+ * power.h - 2^(x - m) for a whole reference m, |x| < 2^17, |m| < 2^16, for kernels in which the exponential is half of
+ * the work.  Include after a vec_*.h.
  *
- * 2^(x - m) for whole m, |x| < 2^17, |m| < 2^16: adding a constant M - m so large that its unit in the last place is a
- * STEP rounds x to a multiple of a step n and leaves n - m in the low bits, ready to become an exponent; taking M - m
- * off again gives n, exactly, and r = x - n is exact as well.  So the reference costs nothing and no rounding, and
- * unlike vf_exp2, which must serve any float, nothing here rounds by an instruction of its own: additions of floats
- * and of integers run beside the products.  2^r is 1 + r (c1 + c2 r ...), exact at 0:
+ * The constant M - m is so large that its unit in the last place is one step.  Adding it to x rounds x to a multiple n
+ * of the step and leaves n - m in the low bits, ready to become an exponent.  Subtracting it again gives n exactly, and
+ * r = x - n is exact, too.  The reference therefore costs no instruction and no rounding.  Unlike vf_exp2, which takes
+ * any float, no rounding instruction is needed: additions of floats and integers overlap with the products.
+ * 2^r is 1 + r (c1 + c2 r ...), exact at 0:
  *
  *     steps of 1/32, 2^(i/32) from a table in registers (AVX-512)     degree 2, off by at most 5.4e-8
  *     steps of 1                                                      degree 6, off by at most 2.0e-9
  *
- * Within 2 units in the last place in all (tests/test_simd.c).
+ * The total error is within 2 units in the last place (tests/test_simd.c).
  */
 #ifndef ATTN_SIMD_POWER_H
 #define ATTN_SIMD_POWER_H
@@ -67,7 +67,7 @@ VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 }
 #endif
 
-/* What stands for the reference m. */
+/* The constant M - m of the reference m. */
 VF_FN vf vf_power_reference(vf m)
 {
     return vf_sub(vf_set1(VF_POWER_MAGIC), m);

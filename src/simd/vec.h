@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec.h - what the vec_*.h have in common, and the list of what each defines.
+ * vec.h - the vector operations that each vec_*.h defines for its instruction set.
  *
- * A kernel template includes none of them; the small file of one instruction set includes the kernel's
- * contract, one vec_*.h, the template, and isa_end.h.  Each vec_*.h defines:
+ * A kernel template includes none of them; the small file of one instruction set includes the kernel's header, one
+ * vec_*.h, the template, and isa_end.h.  Each vec_*.h defines:
  *
- *   VF_LANES, VF_REGISTERS, VF_ISA, VF_NAME(name)     lanes and registers, attn__isa, a name of its own
+ *   VF_LANES, VF_REGISTERS, VF_ISA, VF_NAME(name)     lanes and registers, attn__isa, the name with the set's suffix
  *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
- *   vf_load_once (into a register, where compilers would else read the same place again for every use)
+ *   vf_load_once (into a register; a compiler may otherwise load again for every use)
  *   vf_stream (whole vectors aligned to their size, past the caches where the machine can), vf_stream_end (after the
  *   last of them, before another thread looks)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part

@@ -140,7 +140,7 @@ VF_FN vf vf_pick(vf low, vf high, vi i)
     return _mm512_permutex2var_ps(low, i, high);
 }
 
-/* Elements n to n + 15 of two vectors one after the other, n a constant from 0 to 7. */
+/* Elements n to n + 15 of the concatenation of two vectors, n a constant from 0 to 7. */
 #define VF_SHIFT
 #define VF_ALIGN(n)                                                                                                    \
     case n:                                                                                                            \
@@ -273,9 +273,9 @@ VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
     _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x));
 }
 
-/* Pairs of bf16 numbers in 32 bits, which only the products of such pairs want: (0, 16, 1, 17, ...), the order that makes
- * pairs of two vectors that were converted one after the other; whether any number has all exponent bits set; the
- * upper halves of two vectors as pairs; what is left of a number by its upper half. */
+/* For pairs of bf16 numbers in 32 bits: the permutation (0, 16, 1, 17, ...) that pairs two converted vectors; whether
+ * any number has all exponent bits set; the upper halves of two vectors as pairs; the rest of a number without its
+ * upper half. */
 VF_FN vi vi_order_of_pairs(void)
 {
     vi low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -294,13 +294,13 @@ VF_FN vi vf_pair_upper(vf low, vf high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
 }
 
-/* So that the upper half is the nearest bf16 number; what is too large becomes infinite. */
+/* Rounds so that the upper half is the nearest bf16 number; too large numbers become infinite. */
 VF_FN vf vf_round_upper(vf x)
 {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
-/* What x has beyond the upper half of `near`; exact where that is cut or rounded from x. */
+/* x minus the upper half of `near`; exact if that half was truncated or rounded from x. */
 VF_FN vf vf_beyond_upper(vf x, vf near)
 {
     vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
@@ -321,7 +321,7 @@ VF_FN float vf_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Halves of vectors: two from memory side by side, and the squares of both turned round on their own. */
+/* Half vectors: loads two from memory into one, and transposes the squares of both. */
 #define VF_HALVES
 VF_FN vf vf_load_halves(const float *low, const float *high)
 {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * few.h - one or a few queries against many keys, as in decoding with kept keys and values: what the plan settled,
- * and its memory.
+ * few.h - attention of up to 16 queries over many keys, as in decoding with a KV cache: the plan and its memory.
  *
- * A work item is a part of the keys of one batch item, or of several whose rows lie side by side, as the heads of one
- * token do: block by block they take turns, so that memory is read in its own order.  (Head by head it was half as
- * fast: each row is a piece of a few lines, kilobytes from the next.)  Grouped heads, which are queries of one item in
- * the canonical form, share the reading.  Where there are few items, their keys are divided into parts so that all
- * threads have something to do, and the parts' sums are merged by their references.  Neither the number of parts nor
- * what lies side by side depends on the threads, so bits do not, and memory does not grow with the keys.
+ * A work item is a part of the keys of one batch item, or of several items with adjacent rows, such as the heads of one
+ * token.  These heads alternate block by block, so that memory is read in its own order; head by head took twice as
+ * long, since a row is a few cache lines, kilobytes from the next.  Grouped heads are queries of one item in the
+ * canonical form and share the reading.  With few items their keys are divided into parts, so that all threads have
+ * work, and the parts' sums are merged by log-sum-exp.  Neither the parts nor the grouping depends on the number of
+ * threads, so that the bits do not either; memory does not grow with the keys.
  */
 #ifndef ATTN_ATTEND_FEW_H
 #define ATTN_ATTEND_FEW_H
@@ -28,7 +27,7 @@ typedef struct attn__few {
     bool stream;              /* the gradients of keys and values are too large to stay in a cache */
 } attn__few;
 
-/* What one query of one head may see. */
+/* The keys that one query of one head may see. */
 typedef struct attn__few_range {
     int64_t from, to;
 } attn__few_range;
@@ -42,10 +41,10 @@ void attn__few_run(const attn__task *task, const attn__recipe *recipe, const att
 
 /* Why rows in place cannot run a task, whatever the pass. */
 const char *attn__few_refuse(const attn__task *task);
-/* Fills in all but `backward` and `stream`. */
+/* Sets all fields but `backward` and `stream`. */
 void attn__few_describe(attn__few *few, const attn__task *task);
 
-/* What a plan says of either pass: its words, and its workspace from the bytes of a thread and of one part and head. */
+/* Sets the plan's text and workspace size from the bytes of a thread and of one part and head. */
 void attn__few_settle(attn__recipe *recipe, const attn__few *few, const attn__task *task, size_t thread, size_t part);
 
 /* Row i of a query-like operand: its channels times `factor`, zeros up to `padded`. */
@@ -62,7 +61,7 @@ void attn__few_load(const attn__few *few, const attn__task *task, const attn__fe
 /* The keys of [begin, end) that each query of the item may see; false if none. */
 bool attn__few_find_ranges(const attn__task *task, const int32_t *lens, int64_t batch, int64_t begin, int64_t end,
                            attn__few_range *range);
-/* Offsets of keys at, at + 1, ... in one operand, as many as a block and the rows fetched early; at[2 * BLOCK]. */
+/* Offsets of keys first, first + 1, ... in one operand, for a block and the rows to prefetch; at[2 * BLOCK]. */
 void attn__few_locate(const attn__task *task, size_t stride, int64_t first, int64_t *at);
 
 /* Bytes of the sums of one part and head, and of one thread's scratch memory. */

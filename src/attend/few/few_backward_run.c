@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * few_backward_run.c - a few queries against many keys, backward:
+ * few_backward_run.c - the gradients of attention of a few queries over many keys:
  *
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dq = sum over keys of dS k     dk = dS q     dv = P dout
  *
- * Every key and value is read once and every gradient of one written once, in the memory's order; at one query there
- * is nothing else to do.  Work items are those of the forward pass; dq of several parts is added up in their order.
+ * Each key and value is read once and each of their gradients written once, in memory order.  Work items are those of
+ * the forward pass; dq is summed over the parts in their order.
  */
 #include "attend/few/few.h"
 
@@ -79,7 +79,7 @@ static float *part_sums(const job *j, int64_t batch, int64_t part)
     return (float *)(void *)(j->workspace + (size_t)j->task->threads * j->each + number * j->sums);
 }
 
-/* ------------------------------------------------------------------------------------------- of a head */
+/* ---------------------------------------------------------------------------------------------- one head */
 
 /* A row without keys gets an lse of +inf, which makes its weights 0; delta = sum over v of dout * o. */
 static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, const scratch *s)
@@ -107,7 +107,7 @@ static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, 
     memset(s->dq + head * n * f->channels, 0, (size_t)(n * f->channels) * sizeof(float));
 }
 
-/* Channels far apart. */
+/* Stores channels that are not adjacent. */
 static void put_elements(const job *j, int64_t row, const float *dq)
 {
     const attn__task *task = j->task;
@@ -148,7 +148,7 @@ static void end_head(const job *j, int64_t batch, int64_t head, int64_t part, co
         memcpy(part_sums(j, batch, part), s->dq + head * floats, (size_t)floats * sizeof(float));
 }
 
-/* ------------------------------------------------------------------------------------------ of a block */
+/* --------------------------------------------------------------------------------------------- one block */
 
 static attn__few_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
                               int64_t keys, int64_t channels)
@@ -197,7 +197,7 @@ static void weigh(const job *j, const attn__few_rows *k, const attn__few_rows *v
     f->backward->weights(&args);
 }
 
-/* The gradients of the block's keys and values; of none of the queries, zeros. */
+/* Writes the gradients of the block's keys and values; zeros if no query sees them. */
 static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int64_t queries, const scratch *s)
 {
     const attn__few *f = j->few;
@@ -253,7 +253,7 @@ static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int
         spread(j, batch, head, keys, seen ? n : 0, s);
 }
 
-/* ------------------------------------------------------------------------------------------- the items */
+/* -------------------------------------------------------------------------------------------- work items */
 
 static void run_part(void *user, int64_t item, int thread)
 {

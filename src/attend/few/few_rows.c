@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * few_rows.c - what both passes over a few queries share: which batch items go together, what a query sees, its rows.
+ * few_rows.c - shared by both passes over a few queries: which batch items go together, key ranges, rows of queries.
  */
 #include "attend/few/few.h"
 
@@ -11,8 +11,8 @@
 
 #include <stdio.h>
 
-/* Queries and sums of one work item stay in the first cache beside the keys; the rows of a block, and those that are
- * fetched early, in the second. */
+/* Queries and sums of one work item fit in the first cache with the keys; the rows of a block and the prefetched ones
+ * fit in the second. */
 enum { HEADS_FLOATS = 8192, FETCHED_ROWS = 2 * (ATTN__FEW_BLOCK + ATTN__FEW_AHEAD) };
 
 const char *attn__few_refuse(const attn__task *task)
@@ -29,7 +29,7 @@ const char *attn__few_refuse(const attn__task *task)
     return NULL;
 }
 
-/* How many neighbours along the last batch axis lie inside one step from key to key. */
+/* How many indices of the last batch axis fit within the stride from key to key. */
 static int64_t side_by_side(const attn__few *f, const attn__task *task)
 {
     const attn_dim *head = &task->batch.axis[task->batch.n - 1].dim;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * few_run.c - a few queries against their keys, part by part, and the parts' merger.
+ * few_run.c - the forward pass of a few queries over their keys, part by part, and the merging of the parts.
  */
 #include "attend/few/few.h"
 
@@ -73,8 +73,8 @@ static attn__few_rows rows_of(const job *j, size_t stride, const void *base, int
     return (attn__few_rows){(const char *)base + start, dtype, at, keys, channels, true};
 }
 
-/* Keys [at, at + keys) of one head.  A query's own range bounds its weights, so that what it may not see cannot
- * leak. */
+/* Keys [at, at + keys) of one head.  Each query computes weights for its own range only, so that no other key can leak
+ * into its output. */
 static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int64_t keys, scratch *s)
 {
     const attn__few *f = j->few;
@@ -100,7 +100,7 @@ static void merge(const job *j, attn__few_sums *into, const attn__few_sums *part
 {
     int64_t values = j->few->values;
     for (int64_t i = 0; i < j->task->query.size; i++) {
-        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the pile stands on the workspace */
+        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */
         if (part->l[i] == 0.0f)
             continue;
         float mine = into->l[i] == 0.0f ? 0.0f : exp2f(into->m[i] - m), its = exp2f(part->m[i] - m);
@@ -138,7 +138,7 @@ static attn__few_sums part_sums(const job *j, int64_t batch, int64_t part)
     return sums;
 }
 
-/* A head's queries and its empty sums; widens [*first, *last) by what it sees. */
+/* Loads a head's queries and clears its sums; widens [*first, *last) by its key range. */
 static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, scratch *s, int64_t *first,
                        int64_t *last)
 {
@@ -153,7 +153,7 @@ static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, 
     attn__few_sums *sums = &s->sums[head];
     attn__few_load(f, task, &q, batch, s->q + head * n * f->channels);
     attn__few_find_ranges(task, j->arrays->lens, batch, begin, end, range);
-    if (!sums->o) /* a pile without memory only counts; here there is some */
+    if (!sums->o) /* NULL only where an arena counts bytes */
         return;
     memset(sums->o, 0, (size_t)(n * f->values) * sizeof *sums->o);
     for (int64_t i = 0; i < n; i++) {

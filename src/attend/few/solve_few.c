@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_few.c - a few queries against many keys: what it accepts, and its plan.  few.h has the algorithm.
+ * solve_few.c - the solver for a few queries over many keys: which problems it accepts, its cost, its plan.
  */
 #include "attend/few/few.h"
 
@@ -14,9 +14,9 @@ static const char *refuse(const attn__task *task)
     return why ? why : attn__flash_refuse(task);
 }
 
-/* Keys and values come from memory, which takes as long as multiplying by this many queries; further ones have a load
- * for each product, where a tile shares it.  Long rows and blocks of many keys come faster; of heads of 16 and less
- * most of a vector is empty, and any other solver is quicker. */
+/* Reading keys and values from memory takes as long as multiplying by this many queries.  Each further query needs a
+ * load per product, which a tile would share.  Long rows and large blocks read faster.  Heads of 16 and fewer channels
+ * leave most of a vector empty, so that any other solver is faster. */
 static int64_t most_queries(const attn__task *task)
 {
     return (task->contract.size + task->value.size >= 192 ? 8 : 4) - (task->key.size < 128 ? 2 : 0);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_few_backward.c - a few queries against many keys, backward: what it accepts, and its plan.
+ * solve_few_backward.c - the solver for gradients of a few queries over many keys: what it accepts, its plan.
  */
 #include "attend/few/few.h"
 
 #include "attend/flash_backward/flash_backward.h"
 #include "attend/task/offsets.h"
 
-/* Gradients of so many second caches would not be found in a cache again.  (What the system says of the third one is
- * sometimes that of all of a socket.) */
+/* Gradients larger than this many second caches will be evicted before they are read, and go past the caches.  The
+ * third cache is no measure: the system may report that of the whole socket. */
 enum { STREAM_L2 = 16 };
 
 static const char *refuse(const attn__task *task)
@@ -28,9 +28,9 @@ static const char *refuse(const attn__task *task)
     return NULL;
 }
 
-/* A tile copies and transposes each key whatever the queries, which takes as long as multiplying by this many; beyond,
- * its products share loads.  (Against 2,048 keys of 64 channels: 6.6 and 15 ms for one query, 13.3 and 17 for 8, 34 and
- * 20 for 16.)  Of heads of 16 and less most of a vector is empty. */
+/* A tile packs each key, which takes as long as multiplying by this many queries; with more of them its products share
+ * loads.  (2,048 keys of 64 channels, this solver and tiles: 6.6 and 15 ms for one query, 13.3 and 17 for 8, 34 and 20
+ * for 16.)  Heads of 16 and fewer channels leave most of a vector empty. */
 static double cost(const attn__task *task)
 {
     double keys = (double)task->batch.size * (double)task->key.size, queries = (double)task->query.size;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash.h - the tiled forward pass with queries in the lanes: what its plan settled, and one thread's memory.
+ * flash.h - the plan of flash attention's forward pass and the memory of one thread.
  *
- * A work item is one batch item and a block of queries.  Q is packed once, transposed and scaled; then for
- * each block of keys, K and V are copied to panels (which absorbs strides and bf16), and for each subtile of
- * queries, as wide as the register tile:
+ * A work item is one batch item and a block of queries; queries are the lanes of the vectors.  Q is packed once,
+ * transposed and scaled.  For each block of keys, K and V are packed into panels, which absorbs strides and bf16.  Then
+ * for each subtile of queries, as wide as the register tile:
  *
  *     S^T = K Q^T          keys x queries, stays in the first cache
  *     bias, masks          by lanes
- *     m, l, P^T = 2^(S^T - m)      by lanes: the maximum over keys needs no horizontal operation
+ *     m, l, P^T = 2^(S^T - m)      online softmax by lanes: the maximum needs no operation across a vector
  *     O^T = O^T * shrink + V^T P^T
  *
- * and in the end O^T / l is transposed back.  (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
+ * At the end O^T / l is transposed back.  (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
  * arXiv:2205.14135.)
  */
 #ifndef ATTN_ATTEND_FLASH_H
@@ -25,7 +25,7 @@
 
 enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
 
-/* Made by plan, read-only afterwards. */
+/* The plan; constant during execution. */
 typedef struct attn__flash {
     const attn__tile_kernel *tile;
     const attn__lanes_kernel *lanes;
@@ -35,22 +35,22 @@ typedef struct attn__flash {
     int nparts;                      /* ... parts of a number; NULL: in the vector units */
     int64_t channels, values;        /* of q and k, of v and o */
     int64_t held;                    /* channels of o in scratch memory */
-    int64_t query_block, key_block;  /* the most of one item, of one step */
+    int64_t query_block, key_block;  /* largest number of queries of an item, of keys of a step */
     int64_t query_blocks;
     int64_t ldk, ldv; /* of the panels */
-    int64_t subtiles; /* the most of one item */
-    int64_t vectors;  /* the most of a subtile */
+    int64_t subtiles; /* largest number in one item */
+    int64_t vectors;  /* largest number in a subtile */
     /* Offsets of the channels; NULL where they are adjacent. */
     const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
     bool bias_adjacent, mask_adjacent; /* along the keys */
-    /* Key axes whose index must lie in a range that depends on the query: bands and lengths. */
+    /* Key axes whose index must lie in a range that depends on the query, because of bands or lengths. */
     int nlimits;
     int limit_axis[ATTN__FLASH_LIMITS];
-    bool skips;       /* a single key axis and masked keys left out: blocks outside every range are never touched */
+    bool skips;       /* one key axis and no fill for masked keys: blocks outside every range are skipped */
     int64_t tables[]; /* what the channel pointers point into */
 } attn__flash;
 
-/* A range of keys, and the subrange that no lane has to be masked in. */
+/* A range of keys, and its subrange in which no lane is masked. */
 typedef struct attn__flash_span {
     int64_t begin, end;
     int64_t open_begin, open_end;
@@ -63,14 +63,14 @@ typedef struct attn__flash_scratch {
     float *o; /* [subtile][values][width] */
     float *m, *l, *shrink;
     float *s;       /* [key_block][width] */
-    float *other_s; /* the same, of another subtile, in parts */
+    float *other_s; /* the same for a second subtile, on AMX */
     float *top;     /* [width]: the largest score of each lane */
     float *extra;   /* the same for bias or mask */
     float *k, *v;   /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
                    * [key_block][ldv] */
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
-    /* In parts: q as B, k as A, v transposed as A, weights as B. */
+    /* bf16 terms for AMX: q as B, k as A, v transposed as A, weights as B. */
     attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles[2];
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
@@ -84,15 +84,15 @@ typedef struct attn__flash_scratch {
     uint32_t *column;
 } attn__flash_scratch;
 
-/* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
 size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch);
 
-/* Why queries in the lanes cannot run a task, whatever the size of its heads; NULL if they can. */
+/* Why flash attention cannot run a problem, whatever the size of its heads; NULL: it can. */
 const char *attn__flash_refuse(const attn__task *task);
-/* What a problem says by itself: kernels, channels, axes with limits.  Blocks and panels are left to the caller. */
+/* Sets what follows from the problem alone: kernels, channels, axes with limits.  The caller sets blocks and panels. */
 void attn__flash_describe(attn__flash *flash, const attn__task *task);
 
-/* Whether the matrix unit is there and the quicker one; and to use it. */
+/* Whether AMX is there and faster; then to use it. */
 bool attn__flash_in_parts(const attn__flash *flash, const attn__task *task);
 void attn__flash_use_parts(attn__flash *flash, const attn__task *task);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_ahead.c - what to bring into the cache before it is asked for.
+ * flash_ahead.c - what to prefetch while a block of keys is computed.
  */
 #include "attend/flash/flash_item.h"
 #include "attend/task/offsets.h"
 #include "base/integers.h"
 #include "kernels/parts/parts_cut.h"
 
-enum { STORES = 4096 }; /* bytes that the machine can put aside */
+enum { STORES = 4096 }; /* bytes that the store buffers absorb */
 
 /* Rows [from, to) of an operand along a group of one dim; several dims are left to the machine. */
 static void stream(attn__flash_item *t, const void *base, const attn__group *group, size_t stride, int64_t offset,
@@ -29,14 +29,13 @@ static void stream_keys(attn__flash_item *t, int64_t k_base, int64_t v_base, int
         stream(t, t->arrays->v, key, ATTN__STRIDE(dim.v), v_base, from, to, t->flash->values);
 }
 
-/* Of `rows` rows those that have to be near when they are asked for: where they are cut to parts, the first ones bring
- * in the others. */
+/* How many of `rows` rows to prefetch: where they are split into bf16 terms, the first ones prefetch the others. */
 static int64_t rows_near(const attn__flash_item *t, int64_t rows)
 {
     return t->flash->nparts == ATTN__PARTS_F32 ? attn__least(rows, ATTN__PARTS_CUT_NEAR) : rows;
 }
 
-/* Part `part` of `parts` of the queries that the next item begins with, ... */
+/* Prefetches part `part` of `parts` of the next item's first queries, ... */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;

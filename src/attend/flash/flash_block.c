@@ -96,7 +96,7 @@ static attn__lanes_view key_view(const attn__flash_keys *b, attn__flash_subtile 
                               adjacent ? NULL : key_at, b->keys, sub.lanes};
 }
 
-/* What a masked key scores, in powers of two. */
+/* The score of a masked key, in powers of two. */
 static float fill_of(const attn__task *task)
 {
     return task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
@@ -312,7 +312,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         add_values(t, b, sub, 0, b->keys);
 }
 
-/* How often something is brought in while a subtile sees a block: after every STEP keys, or register tile. */
+/* Number of prefetch portions while a subtile sees a block: one after every STEP keys, or register tile. */
 static int64_t portions(const attn__flash *f, int64_t keys)
 {
     int64_t whole = (keys + f->values) / f->tile->rows;

@@ -14,9 +14,9 @@ typedef struct attn__flash_subtile {
     int64_t lanes;              /* without */
 } attn__flash_subtile;
 
-/* A subtile's step of the softmax, on its way through the matrix unit. */
+/* A subtile's step of the softmax that is pending on AMX. */
 typedef struct attn__flash_waiting {
-    bool any, changed; /* changed: earlier sums are to be multiplied by t->s.shrink first */
+    bool any, changed; /* changed: first multiply earlier sums by t->s.shrink */
     int64_t keys;
     int tiles; /* which of t->s.p_tiles */
     attn__flash_subtile sub;
@@ -36,8 +36,8 @@ typedef struct attn__flash_item {
     int64_t key_begin, key_end;     /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__ahead ahead;
-    /* In the matrix unit: scores whose exponentials are taken beside the next products, and weights before them whose
-     * product with the values is one of these. */
+    /* On AMX: scores whose exponentials are computed during the next products, and earlier weights whose product with
+     * the values is one of those. */
     attn__flash_waiting scored, weighed;
 } attn__flash_item;
 
@@ -57,38 +57,39 @@ static inline bool attn__flash_may_hide(const attn__task *task, const attn__flas
     return task->has_bias || task->has_mask || f->nlimits || task->has_dropout;
 }
 
-/* Where the item's queries lie, their keys for dropout, ranges of keys and running sums; all but their channels. */
+/* Sets the offsets of the item's queries, their dropout keys, key ranges and running sums. */
 void attn__flash_begin(attn__flash_item *t, int64_t batch);
 void attn__flash_write_lse(const attn__flash_item *t);
 
 /* Offsets of the block's keys in one operand. */
 void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
                              int64_t *out);
-/* What masks and dropout need to know of the block's keys. */
+/* Fills the tables of the block's keys for masks and dropout. */
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
-/* The steps between the two products, on the subtile's scores in t->s.s: bias and masks (true if there were any), ... */
+/* The steps between the two products, on the subtile's scores in t->s.s.  Adds bias, applies masks; true if any: */
 bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* ... which scores are a masked key's, to t->s.hidden, */
+/* notes the scores of masked keys in t->s.hidden; */
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* ... weights and dropout; `top` is the largest score of each lane or NULL.  True if earlier sums are to be multiplied by t->s.shrink. */
+/* computes weights, applies dropout; `top` is each lane's largest score or NULL.  True: multiply earlier sums by
+ * t->s.shrink. */
 bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
 
 /* Queries as rows of lanes, unless they are there already. */
 void attn__flash_gather_queries(attn__flash_item *t);
 
-/* In the matrix unit (flash_parts.c): queries to tiles; */
+/* On AMX (flash_parts.c).  Packs queries as tiles; */
 void attn__flash_parts_queries(attn__flash_item *t);
-/* keys and values to tiles, returns whether the values are finite and sets b->parts; */
+/* packs keys and values as tiles, returns whether the values are finite, sets b->parts; */
 bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b);
 /* scores to t->s.s, of bf16 without the scale; */
 void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* multiplied by the scale, where it is not in the queries; */
+/* multiplies them by the scale, unless the queries contain it; */
 void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* and the rest of what a subtile does with a block of keys; ... */
+/* does everything else of a subtile with a block of keys, ... */
 void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* How often something is brought in while a subtile sees a block. */
+/* Number of prefetch portions while a subtile sees a block. */
 int64_t attn__flash_parts_portions(const attn__flash_item *t, const attn__flash_keys *b);
-/* ... the last one's values wait until this, which must come before the panels change. */
+/* ... but the product with the last one's values, which is pending until this call.  Call it before panels change. */
 void attn__flash_parts_end(attn__flash_item *t);
 
 /* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
@@ -97,8 +98,8 @@ void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
 /* Lets every subtile see keys [at, at + keys). */
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys);
 
-/* Plans what to bring in during a key block: the block after it or, if there is none, where the output goes and the
- * next item's queries and first keys. */
+/* Plans what to prefetch during a key block: the next block, or after the last one the output rows and the next item's
+ * queries and first keys. */
 void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions);
 
 #endif

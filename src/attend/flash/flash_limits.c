@@ -40,7 +40,7 @@ static void range_of(const attn__flash_item *t, int axis, int64_t lens_base, int
     }
 }
 
-/* What the ranges of a subtile have in common, when there is one key axis. */
+/* The intersection of a subtile's ranges, for one key axis. */
 static void find_span(attn__flash_item *t, attn__flash_subtile sub)
 {
     attn__flash_span span = {t->task->key.size, 0, 0, t->task->key.size, false};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_flash.c - the tiled forward pass: what it accepts, and its plan.  flash.h has the algorithm.
+ * solve_flash.c - the solver of flash attention's forward pass: what it accepts, its cost, its plan.
  */
 #include "attend/flash/flash.h"
 
@@ -50,7 +50,7 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
 {
     int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
     int64_t l2 = (int64_t)task->caches.l2, queries = task->query.size, keys = task->key.size;
-    f->key_block = keys < 256 && !f->pairs ? 96 : 128; /* two blocks alone would have all rows brought in in a hurry */
+    f->key_block = keys < 256 && !f->pairs ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0)
@@ -66,7 +66,7 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
-/* The fewest queries whose products gain more than making the parts costs, as measured. */
+/* The fewest queries whose products gain more than splitting into bf16 terms costs, as measured. */
 static int64_t least_queries(const attn__flash *f, const attn__task *task)
 {
     enum { ONE_PART = 32, THREE = 96, THREE_OF_SLIM = 192, USUAL = 64 };
@@ -100,15 +100,15 @@ void attn__flash_use_parts(attn__flash *f, const attn__task *task)
 
 enum { MANY = 8 }; /* heads, which are work for all threads */
 
-/* As above, where the panels hold parts, which are dearer to pack: more queries use them, but where heads are few.
- * Subtiles are as wide as a square of tiles. */
+/* As above for panels of bf16 terms, which cost more to pack: more queries share them, unless there are few heads.
+ * Subtiles are as wide as two AMX tiles. */
 static void choose_parts(attn__flash *f, const attn__task *task)
 {
     attn__flash_use_parts(f, task);
     f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
     int64_t part = f->nparts * (int64_t)sizeof(uint16_t), l2 = (int64_t)task->caches.l2;
     int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = task->query.size, keys = task->key.size;
-    enum { ONE_BLOCK = 256 }; /* what leaves all sums of the values in the unit */
+    enum { ONE_BLOCK = 256 }; /* keeps all sums of the values in AMX tiles */
     int64_t most = keys <= ONE_BLOCK && f->nparts > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_backward.h - what the files of the fused backward solver share.
+ * flash_backward.h - the plan and the state of flash attention's backward pass, shared by its files.
  *
- * One tile is `tile_q` queries by a strip of at most `strip` keys; keys lie in the lanes.  Five products:
+ * One tile is `tile_q` queries by a strip of at most `strip` keys; keys are the lanes.  Five products:
  *
  *     S[q,k]   = Q . K^T          A = rows of Q,      B = K^T (packed, times scale and log2 e)
  *     dP[q,k]  = dO . V^T         A = rows of dO,     B = V^T (packed)
@@ -10,25 +10,26 @@
  *     dK[k,d] += dS^T . Q         A = dS read across, B = rows of Q
  *     dQ[q,d] += dS . K           A = dS,             B = rows of K
  *
- * A block of keys (several strips) is packed once, its dK and dV stay in cache while all queries of the run
- * pass by, and dQ is added up in a fixed order: block after block.
+ * A block of keys (several strips) is packed once.  Its dK and dV stay in cache while all queries of the run pass by.
+ * dQ is summed block by block, in a fixed order.
  *
- * Loop orders (chosen by the problem alone, never by the number of threads):
- *   waves     the batch items are independent, and each is cut into `waves` chunks of keys and of queries.  In
+ * Loop orders (the problem alone decides, never the number of threads):
+ *   waves     batch items are independent, and each is divided into `waves` chunks of keys and of queries.  In
  *             step t, chunk w of the keys meets chunk (w + t) mod waves of the queries: no two cells of a step
- *             share a gradient, so they run in parallel and add straight into the outputs.  waves = 1 is one
+ *             share a gradient, so that they run in parallel and add directly to the outputs.  waves = 1 is one
  *             item from start to end.
  *   two passes for bf16, whose outputs cannot hold partial sums: chunks of keys against all queries (dK, dV,
  *             dbias), then chunks of queries against all keys (dQ).
- * BATCH dims over which a wanted gradient does not move run one after the other inside a cell.
+ * BATCH dims over which a requested gradient is broadcast run in sequence inside a cell.
  *
- * With a matrix unit (kernels/parts) the products take tiles of parts, and those of the keys are turned around,
+ * On AMX (kernels/parts) the operands are tiles of bf16 terms, and the products for the keys are transposed,
  *
  *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
  *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
  *
- * so that P and dS are never transposed.  P is found beside the product dP, dS beside dV.  Keys and queries are packed from
- * where the caller has them, without rows of floats.  Strips with a number that the unit cannot take go the way above.
+ * so that P and dS need no transpose.  The vector units compute P during the product dP, and dS during dV.  Keys and
+ * queries are packed directly from the caller's arrays.  Strips with numbers that bf16 terms cannot hold use the vector
+ * products above.
  */
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
@@ -44,10 +45,10 @@
 
 enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
 
-/* What is brought in early: for tiles of queries, and for blocks of keys; four operands each. */
+/* Prefetching: for tiles of queries and for blocks of keys, four operands each. */
 enum { ATTN__BACK_TILES, ATTN__BACK_BLOCKS, ATTN__BACK_AHEADS, ATTN__BACK_STREAMS = 4 };
 
-/* The channels of an operand: NULL if they are neighbours in memory, else the offset of each. */
+/* The offsets of an operand's channels; NULL: they are adjacent. */
 typedef struct attn__back_channels {
     const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
 } attn__back_channels;
@@ -56,9 +57,9 @@ typedef struct attn__back_plan {
     const attn__tile_kernel *tile;
     const attn__backward_kernel *backward;
     const attn__lanes_kernel *lanes;
-    const attn__parts_kernel *matrix; /* NULL: products are those of `tile` */
-    int parts;                        /* of each number there */
-    float score_scale;                /* times log2 e: of K^T */
+    const attn__parts_kernel *matrix; /* products on AMX; NULL: by `tile` */
+    int parts;                        /* bf16 terms per number there */
+    float score_scale;                /* scale * log2 e, in K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
     int64_t tile_q, strip; /* queries and keys of a tile */
@@ -67,26 +68,26 @@ typedef struct attn__back_plan {
     int64_t chunk_q, chunk_k, waves;
     int64_t chunks_q, chunks_k; /* of the two passes */
     bool two_pass;
-    int64_t items, shared; /* independent batch items; those that one cell runs one after the other */
+    int64_t items, shared; /* independent batch items; items that one cell runs in sequence */
     unsigned want;
     bool bf16, has_bias;
-    bool resident_q;        /* dQ of a whole chunk of queries is kept in scratch memory */
-    bool store_q, store_kv; /* each element belongs to one cell of a step: the first step writes, no zeros before */
-    bool clears;            /* some gradient is set to zero first */
+    bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
+    bool store_q, store_kv; /* each element belongs to one cell of a step: the first step stores instead of adding */
+    bool clears;            /* a gradient is set to zero first */
     uint32_t drop_below;
     float drop_scale;
     size_t thread_bytes;
     attn__back_channels channels;
 } attn__back_plan;
 
-/* Offsets of one batch item in every operand (the fields of `dim`), and its part of the dropout row. */
+/* One batch item: its offset in each operand (the fields of `dim`), and its part of the dropout row. */
 typedef struct attn__back_item {
     attn_dim at;
     uint64_t drop;
     unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
 } attn__back_item;
 
-/* What the matrix unit reads: keys and queries as they are packed once a block and once a tile, and the tile's P and dS
+/* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
  * (kernels/parts/parts_backward.h). */
 typedef struct attn__back_parts {
     attn__parts_side kt, vt, k;                      /* B */
@@ -108,8 +109,8 @@ typedef struct attn__back_scratch {
     float *s, *ds;             /* [tile_q][strip] */
     float *bias;               /* as s */
     float *lse, *delta, *fill; /* [tile_q] */
-    float *kept;               /* [chunk_q] delta of all tiles that the run has seen, ... */
-    uint8_t *known;            /* ... which are these; of use only if the run's queries are one chunk */
+    float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
+    uint8_t *known;            /* ... which this says; used only if the run's queries are one chunk */
     uint8_t *mask, *alive;     /* as s */
     int32_t *from, *to;        /* [tile_q] */
     uint64_t *drop_key;        /* [tile_q] */
@@ -122,7 +123,7 @@ typedef struct attn__back_scratch {
     attn__back_parts parts;
 } attn__back_scratch;
 
-/* One run over a range of queries and keys of one batch item, with what its steps pass on. */
+/* One run over a range of queries and keys of one batch item: the state of its steps. */
 typedef struct attn__back_run {
     const attn__task *task;
     const attn__back_plan *plan;
@@ -136,9 +137,9 @@ typedef struct attn__back_run {
     float *dq;              /* of the tile */
     bool keeps;             /* delta of every tile */
     bool keys_finite, queries_finite;
-    bool keys_split, queries_split;   /* the matrix unit can take them, ... */
-    bool keys_copied, queries_copied; /* ... which needs no rows of floats, so that these may not be there */
-    bool plain;                       /* all of the strip's pairs count, and nothing but their scores */
+    bool keys_split, queries_split;   /* packed for AMX, ... */
+    bool keys_copied, queries_copied; /* ... which needs no f32 rows: whether those were made, too */
+    bool plain;                       /* the strip has no mask, bias or dropout */
     bool first;                       /* nothing has been added to the gradients yet */
     attn__ahead ahead[ATTN__BACK_AHEADS];
     /* The cell that this thread will probably run next. */
@@ -148,7 +149,7 @@ typedef struct attn__back_run {
 } attn__back_run;
 
 /* flash_backward_plan.c */
-/* Fills in what a task says by itself: kernels, sizes, what is wanted.  Tiles and order are left to the caller. */
+/* Sets what follows from the problem alone: kernels, sizes, requested gradients.  The caller sets tiles and order. */
 void attn__back_plan_start(attn__back_plan *plan, const attn__task *task);
 unsigned attn__back_adds_often(const attn__task *task);
 attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe);
@@ -159,7 +160,7 @@ void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int
 void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
 bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
                        const int64_t *channel, int64_t n, float *dst, int64_t ld);
-/* Asks for row r, if there is one: so many rows early that it comes while others are moved. */
+/* Prefetches row r, if it exists; callers are ATTN__BACK_EARLY rows behind it. */
 enum { ATTN__BACK_EARLY = 8 };
 void attn__back_ask(const attn__back_plan *plan, const void *data, const int64_t *at, int64_t r, int64_t rows,
                     int64_t channels);
@@ -183,28 +184,28 @@ void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row,
 bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row);
 void attn__back_strip(attn__back_run *run, int64_t first, int64_t n);
 
-/* flash_backward_parts.c: the matrix unit's way. */
+/* flash_backward_parts.c: the products on AMX. */
 void attn__back_parts_choose(attn__back_plan *plan, const attn__task *task);
 size_t attn__back_parts_place(const attn__back_plan *plan, void *memory, attn__back_parts *parts);
 void attn__back_parts_keys(attn__back_run *run);
 void attn__back_parts_queries(attn__back_run *run);
-/* dK^T and dV^T of the block's first n keys, as rows. */
+/* Transposes dK^T and dV^T of the block's first n keys into rows. */
 void attn__back_parts_rows(const attn__back_run *run, int64_t n);
-/* The block's dK and dV, all of whose keys were seen, to the caller's arrays; false if they must be added there. */
+/* Stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
 bool attn__back_parts_put(const attn__back_run *run);
-/* Returns the gradients that it has not added to, because a number is too large or not finite. */
+/* Returns the gradients that it left out because a number is too large or not finite. */
 unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row);
 
-/* flash_backward_guard.c: the products of a tile with NaN or infinity in what masked pairs would read. */
+/* flash_backward_guard.c: the products of a tile whose masked pairs would read NaN or infinity. */
 void attn__back_guarded(const attn__back_run *run, const attn__weights_args *weights, int64_t first, int64_t row);
 
-/* flash_backward_ahead.c: what to bring into the cache before it is asked for. */
+/* flash_backward_ahead.c: what to prefetch. */
 void attn__back_next_tile(attn__back_run *run);
 void attn__back_next_block(attn__back_run *run);
 void attn__back_fetch(void *run); /* one portion, after each register tile of a product */
 
 /* flash_backward_run.c */
-/* Rows of floats of the block and of the tile, unless they are there already; whether all of them are finite. */
+/* Copies the block's keys, the tile's queries into f32 rows, unless done already; notes whether all are finite. */
 void attn__back_copy_keys(attn__back_run *run);
 void attn__back_copy_queries(attn__back_run *run);
 void attn__back_locate_keys(attn__back_run *run);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_backward_ahead.c - rows that will be read soon, brought to the second cache bit by bit between the tile
- * products: the rows of one head may lie pages apart, where the machine does not look ahead by itself.
+ * flash_backward_ahead.c - prefetches the next rows into the second cache, a few lines between tile products: the rows
+ * of one head may lie pages apart, where the hardware prefetcher does not follow.
  */
 #include "attend/flash_backward/flash_backward.h"
 
 #include "base/integers.h"
 
-enum { MATRIX = 4 }; /* portions of a strip in the matrix unit, at least */
+enum { MATRIX = 4 }; /* smallest number of portions of a strip on AMX */
 
 /* Register tiles of the products of `tiles` tiles of queries with the whole block. */
 static int64_t portions(const attn__back_run *run, int64_t tiles)

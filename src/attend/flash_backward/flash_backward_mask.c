@@ -127,7 +127,7 @@ static bool sees(const attn__back_run *run, int64_t r, int64_t j)
     return seen;
 }
 
-/* How many keys of all are masked for row r of the tile: one by one, for rows that see nothing else. */
+/* Counts the masked keys of row r of the tile, for rows that see no other key. */
 int64_t attn__back_count_masked(const attn__back_run *run, int64_t r)
 {
     int64_t masked = 0;
@@ -152,7 +152,7 @@ void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n)
     }
 }
 
-/* dbias += dS; entries that a broadcast bias shares are met one after the other. */
+/* dbias += dS; adds in sequence where a broadcast bias shares entries. */
 void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n)
 {
     float *dbias = run->arrays->dbias;

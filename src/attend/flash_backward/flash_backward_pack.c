@@ -60,7 +60,7 @@ void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *a
     }
 }
 
-/* True if a wanted gradient does not move along this BATCH axis, so that its items add into one place. */
+/* Whether a requested gradient is broadcast along this BATCH axis, so that its items add to the same elements. */
 bool attn__back_is_shared(const attn__task *task, const attn__axis *axis)
 {
     unsigned with = task->problem.with;

@@ -60,7 +60,8 @@ static void count_items(const attn__task *task, attn__back_plan *p)
         *(attn__back_is_shared(task, &task->batch.axis[a]) ? &p->shared : &p->items) *= task->batch.axis[a].dim.n;
 }
 
-/* n in `parts` as even as multiples of `to` allow: a short last tile goes over the sums as often as a whole one. */
+/* The size of each of `parts` even parts of n, a multiple of `to`: a short last tile passes over the sums as often as a
+ * whole one. */
 static int64_t share(int64_t n, int64_t parts, int64_t to)
 {
     return parts > 1 ? attn__round_up((n + parts - 1) / parts, to) : attn__round_up(n, to);
@@ -98,8 +99,8 @@ static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
     p->chunks_k = attn__most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
-/* Each wave reads all operands and adds to all gradients once: the matrix unit, for which memory is further away, wants
- * few. */
+/* Each wave reads all operands and adds to all gradients once.  AMX computes faster, so that memory costs it more and
+ * few waves are better. */
 static int64_t count_waves(const attn__back_plan *p)
 {
     int64_t n = attn__least(p->nq, p->nk), items = attn__most(1, p->items);

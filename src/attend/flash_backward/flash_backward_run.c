@@ -247,7 +247,7 @@ static void run_tile(attn__back_run *run)
         put_queries(run, run->tile, run->tile_n, run->dq, true);
 }
 
-/* One block of keys, `size` long of which block_n may be attended, against all queries of the run. */
+/* One block of `size` keys, block_n of which may be attended, against all queries of the run. */
 static void run_block(attn__back_run *run, int64_t size)
 {
     const attn__back_plan *plan = run->plan;

@@ -176,7 +176,7 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
     query_gradients(run, t, first, row);
 }
 
-/* K^T and V^T of keys that the matrix unit cannot take. */
+/* Packs K^T and V^T of keys that bf16 terms cannot hold. */
 static void pack_strip(attn__back_run *run, int64_t first, int64_t n)
 {
     const attn__back_plan *plan = run->plan;
@@ -205,7 +205,7 @@ static void multiply(attn__back_run *run, attn__weights_args *t, int64_t first, 
         gradients(run, t, first, row);
 }
 
-/* What a strip needs beside its products.  False if no query attends any of its keys. */
+/* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
 bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row)
 {
     extent e = find_extent(run, run->block + first, n);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow.h - attention with heads of at most 16 channels: what its plan settled, and one thread's memory.
+ * narrow.h - the plan of attention with heads of at most 16 channels, and the memory of one thread.
  *
- * Several heads may share a cache line, and with a strided axis each line comes from a page, and a set of the second
- * cache, that all the others fall on too: it must be read once only.  So a work item is a block of queries for a group
- * of heads that are adjacent in memory.  Whole rows, all heads of the group, are copied to a stage of their own,
- * from where each head's part is packed, and outputs go back by the same way.
+ * Several heads share a cache line.  Along a strided axis, lines are pages apart and compete for one set of the second
+ * cache, so that each must be read only once.  A work item therefore is a block of queries for a group of heads that
+ * are adjacent in memory: whole rows of the group are copied to a staging buffer, each head is packed from there, and
+ * outputs return the same way.
  *
- * Rows of the next item are asked for beside the products of this one.  Where the distance of rows is a multiple of a
- * page, the second cache has room for some thirty of them: there they are copied to stages of their own at once.
+ * The products of one item prefetch the rows of the next.  Where rows are a multiple of a page apart, the second cache
+ * holds only about thirty of them, so that they are copied to staging buffers at once.
  */
 #ifndef ATTN_ATTEND_NARROW_H
 #define ATTN_ATTEND_NARROW_H
@@ -27,7 +27,7 @@ typedef struct attn__narrow {
     int64_t heads;    /* of one group: adjacent along the last batch axis */
     int64_t query_block, query_blocks, key_block;
     int64_t stage_ld;
-    bool keeps; /* rows are copied beside products */
+    bool keeps; /* prefetched rows are copied */
     /* Offsets of a row's elements; NULL where they are adjacent. */
     const int64_t *q_column, *k_column, *v_column, *o_column;
     int64_t tables[];
@@ -35,7 +35,7 @@ typedef struct attn__narrow {
 
 enum { ATTN__NARROW_Q, ATTN__NARROW_K, ATTN__NARROW_V, ATTN__NARROW_KEPT };
 
-/* Whose rows were copied early: the item's number, -1 if none, and the first key. */
+/* Which rows were copied early: the item's number, -1 if none, and the first key. */
 typedef struct attn__narrow_kept {
     int64_t index, at;
 } attn__narrow_kept;
@@ -52,10 +52,11 @@ typedef struct attn__narrow_scratch {
     int64_t *at, *stage_at;
 } attn__narrow_scratch;
 
-/* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
 size_t attn__narrow_divide(const attn__narrow *narrow, char *base, attn__narrow_scratch *scratch);
 
-/* Brings in rows [from, from + rows), or as many as there are, of one operand, `bytes` each.  False if none. */
+/* Adds rows [from, from + rows) of one operand, as far as they exist, `bytes` each, to the prefetch list.  False if
+ * there is none. */
 bool attn__narrow_look(const attn__task *task, attn__ahead *ahead, const void *base, int64_t batch,
                        const attn__group *group, int64_t from, int64_t rows, size_t stride, int64_t bytes);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow_ahead.c - rows brought to the second cache before they are asked for: with so few products per element the
- * way from memory is a quarter of the time else.
+ * narrow_ahead.c - prefetches rows into the second cache: with so few products per element, waiting for memory would
+ * take a quarter of the time.
  */
 #include "attend/narrow/narrow.h"
 

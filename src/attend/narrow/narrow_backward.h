@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow_backward.h - gradients of heads of at most 16 channels: what the plan settled, and one thread's memory.
+ * narrow_backward.h - the plan of the gradients of heads of at most 16 channels, and the memory of one thread.
  *
- * A work item is a group of heads that are adjacent in memory, with all their queries and keys: rows are copied once
- * for all heads of the group, as in narrow.h, and each head's gradients are finished before the next head begins, so
- * that no item adds to what another one writes.  Longer rows than fit a thread's memory are left to flash_backward.
+ * A work item is a group of heads that are adjacent in memory, with all their queries and keys.  Rows are copied once
+ * for all heads of the group, as in narrow.h.  Each head's gradients are complete before the next head begins, so that
+ * no two items write the same element.  Rows too long for a thread's memory go to flash_backward.
  */
 #ifndef ATTN_ATTEND_NARROW_BACKWARD_H
 #define ATTN_ATTEND_NARROW_BACKWARD_H

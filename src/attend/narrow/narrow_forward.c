@@ -20,7 +20,7 @@ typedef struct item {
     int64_t batch; /* of the group's first head */
     int64_t index;
     int64_t first, count, padded; /* queries */
-    const float *stage;           /* rows at hand */
+    const float *stage;           /* rows of this block */
     attn__ahead ahead;
 } item;
 
@@ -96,7 +96,7 @@ static void pack_head(const item *t, int64_t head, int64_t rows, int64_t channel
     }
 }
 
-/* The largest magnitude in each channel.  Where the block holds what is not finite, no score has a bound. */
+/* The largest magnitude in each channel; infinity if the block has an infinite or NaN element. */
 static void find_reach(const attn__narrow *n, const float *k, int64_t keys, bool finite, float *reach)
 {
     float most[ATTN__NARROW_MOST];
@@ -201,8 +201,8 @@ static void want(item *t, int which, const void *base, int64_t batch, const attn
         attn__ahead_keep(&t->ahead, t->s.kept_rows[which], t->narrow->stage_ld * (int64_t)sizeof(float));
 }
 
-/* What to bring in while `keys` keys before `at` are seen: the block that comes then or, after the last, the rows that
- * outputs go to and what the item begins with that this thread will probably run next. */
+/* Plans what to prefetch during the `keys` keys before `at`: the next block or, after the last one, the output rows and
+ * the first rows of the item that this thread will probably run next. */
 static void look_ahead(item *t, int64_t at, int64_t keys)
 {
     const attn__task *task = t->task;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_narrow.c - heads of at most 16 channels, forward: what it accepts, and its plan.  narrow.h has the algorithm.
+ * solve_narrow.c - the solver for heads of at most 16 channels: what it accepts, its cost, its plan.
  */
 #include "attend/narrow/narrow.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_narrow_backward.c - heads of at most 16 channels, backward: what it accepts, and its plan.
+ * solve_narrow_backward.c - the solver for gradients of heads of at most 16 channels: what it accepts, its plan.
  */
 #include "attend/narrow/narrow_backward.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Runs a plan: arrays are checked, then the solver, then the weights wanted. */
+ * Runs a plan: checks the arrays, runs the solver, computes the requested weights. */
 #include "attend/plan/plan.h"
 
 #include "attend/scores/score.h"

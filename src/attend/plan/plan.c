@@ -13,8 +13,8 @@ static bool is_empty(const attn__task *task)
            task->value.size == 0;
 }
 
-/* The last solver takes what is empty (outputs may still have elements, sums over nothing): no other one has to
- * think of it. */
+/* The last solver takes problems without elements (outputs may still have some, sums over nothing), so that no other
+ * solver has to. */
 const char *attn__solver_refusal(const attn__solver *solver, const attn__task *task)
 {
     if (is_empty(task) && solver != attn__solvers[attn__solver_count - 1])
@@ -89,7 +89,7 @@ static attn_status choose_solver(attn_plan *plan, const attn_plan_options *optio
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_INTERNAL, "no solver accepts the problem");
 }
 
-/* Where only weights are wanted, a contiguous log-sum-exp of the plan's own stands behind them. */
+/* If only weights are requested, the plan adds a contiguous log-sum-exp of its own, from which they follow. */
 static void add_own_lse(attn_problem *p)
 {
     int64_t stride = 1;
@@ -140,8 +140,8 @@ static double work_of(const attn_plan *plan)
     return attn__solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
 }
 
-/* Waking a thread takes some microseconds, as much as about this many multiply-adds.  Who asks for a solver by name
- * wants to see just that: as many threads as asked for. */
+/* Waking a thread takes some microseconds, as long as about this many multiply-adds.  A named solver gets exactly the
+ * threads requested. */
 static void spare_threads(attn_plan *plan, const attn_plan_options *options)
 {
     const double worth = 2e6;

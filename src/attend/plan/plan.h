@@ -17,7 +17,7 @@ struct attn_plan {
     attn__recipe recipe;
     const char *how;                    /* "by rule", "measured", "asked for", "remembered" */
     int64_t *picks[ATTN_MAX_PICKS];     /* own copies */
-    bool own_lse;                       /* weights are wanted, the log-sum-exp is not: it lives in the workspace */
+    bool own_lse;                       /* weights are requested, the log-sum-exp is not: it is in the workspace */
     attn__apart apart;                  /* gradients that are summed in the workspace */
     size_t lse_at, weights_at, sums_at; /* offsets of those parts of the workspace */
     size_t workspace_size;
@@ -39,12 +39,12 @@ double attn__task_flops(const attn__task *task);
 /* The fastest of the solvers that accept the task, timed on scratch arrays; NULL if memory runs out. */
 const attn__solver *attn__measure(attn_context *context, const attn__task *task);
 
-/* What measuring learned: one number stands for the task. */
+/* Results of measuring; one number identifies a problem. */
 uint64_t attn__task_signature(const attn__task *task);
 const attn__solver *attn__wisdom_find(const attn_context *context, uint64_t signature);
 attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver);
 
-/* The weights wanted, from the log-sum-exp in `arrays`. */
+/* Computes the requested weights from the log-sum-exp in `arrays`. */
 size_t attn__weights_size(const attn__task *task);
 void attn__weights_run(const attn__task *task, const attn_arrays *arrays, void *workspace);
 

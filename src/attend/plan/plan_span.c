@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a plan touches of each array. */
+ * The elements of each array that a plan reads or writes. */
 #include "attend/plan/plan.h"
 #include "attend/scores/score.h"
 #include "attend/task/extent.h"

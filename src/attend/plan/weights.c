@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Writes the weights wanted, for the rows and heads picked, from the log-sum-exp that the solver left: no
- * solver has to keep a map of weights. */
+ * Computes the requested attention weights, for the selected rows and heads, from the log-sum-exp that the solver
+ * stored: no solver has to store weights. */
 #include "attend/plan/plan.h"
 
 #include "attend/plan/weights_dot.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Plain dot products in f32, sixteen sums side by side so that the compiler can keep them in vectors. */
+ * Dot products in f32 with sixteen partial sums, so that the compiler can vectorise them. */
 #include "attend/plan/weights_dot.h"
 
 enum { LANES = 16 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What measuring learned, kept in the context: lines of a task's signature and the name of the fastest solver. */
+ * Wisdom: the context keeps the signature of each measured problem and the name of its fastest solver. */
 #include "attend/plan/plan.h"
 
 #include <inttypes.h>

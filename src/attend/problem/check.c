@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Checks a problem, part by part: later parts rely on what earlier ones have made sure of. */
+ * Checks a problem, part by part; later checks rely on earlier ones. */
 #include "attend/problem/problem.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * overlap.c - do two indices of a strided array meet in one element?
+ * overlap.c - do two indices of a strided array address the same element?
  *
  * They do if some difference x of indices, not all zero, |x_i| < n_i, has sum x_i stride_i = 0.  A depth-first
  * search over x, largest stride first: what the smaller strides can still reach leaves x one choice, 0, at each
  * level of an ordinary nested layout, so that the search is one straight path; elsewhere the sum so far must also be
  * a multiple of what the smaller strides have in common.  The last two spans are solved, not searched.  The general
- * question is a subset sum: what is still open after ten million candidates counts as meeting.
+ * question is a subset sum: after ten million candidates without an answer, the indices count as overlapping.
  */
 #include "attend/problem/problem.h"
 #include "base/integers.h"

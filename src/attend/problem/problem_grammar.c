@@ -34,7 +34,7 @@ static const struct {
 #undef ATTN_X
 };
 
-/* Features of which one at most may stand. */
+/* Features that exclude each other. */
 #define BIT(NAME) (UINT64_C(1) << ATTN__FEATURE_##NAME)
 static const uint64_t rivals[] = {
     BIT(BF16) | BIT(F64),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Fills in the defaults of a checked problem and clears what its direction does not use, so that later code
- * meets one way of saying each thing. */
+ * Sets the defaults of a checked problem and clears the fields that its direction does not use, so that later code sees
+ * one form of each setting. */
 #include "attend/problem/problem.h"
 #include "attend/scores/score.h"
 

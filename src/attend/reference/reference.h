@@ -8,8 +8,8 @@
 #include "attend/task/pair.h"
 #include "attend/task/solver.h"
 
-/* The logarithm of a row's normaliser, as two parts whose sum it is: their difference from a score keeps its
- * digits where their rounded sum would not (a fill of -1e6 in f32).  -inf in `max` if the row has no keys. */
+/* The logarithm of a row's normaliser as the unrounded sum of two numbers: subtracting them from a score in turn keeps
+ * digits that their rounded sum would lose (a fill of -1e6 in f32).  `max` is -inf if the row has no keys. */
 typedef struct attn__normaliser {
     double max, log_sum;
 } attn__normaliser;

@@ -19,7 +19,7 @@ typedef struct job {
     int64_t items, rest;       /* products of the lengths of those, and of the others */
 } job;
 
-/* What one row needs throughout. */
+/* The state of one row. */
 typedef struct work {
     job *job;
     attn__pair pair;

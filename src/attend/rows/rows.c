@@ -51,7 +51,7 @@ static bool is_wanted(const attn__task *task, int side)
     return task->backward || side < ATTN__SIDE_DQ;
 }
 
-/* Offsets are laid out in `memory` one side after the other; returns what is left of it. */
+/* Writes the offsets of each side into `memory` in turn; returns the rest of it. */
 static int64_t *lay_side(attn__side *out, const attn__task *task, int side, int64_t *memory)
 {
     const attn__group *group;

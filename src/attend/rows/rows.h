@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - the rows solver's inside: rows of channels as f32, read in place where they lie contiguous, gathered
- * where they do not, and one (query, key) pair computed on them.
+ * rows.h - the state of the rows solver, which computes (query, key) pairs one by one on f32 rows of channels.  Rows
+ * are read in place where they are contiguous f32, and gathered elsewhere.
  */
 #ifndef ATTN_ATTEND_ROWS_H
 #define ATTN_ATTEND_ROWS_H
@@ -10,7 +10,7 @@
 #include "attend/task/solver.h"
 #include "kernels/channels/channels.h"
 
-/* How one operand's channels lie: contiguous f32, or at these offsets. */
+/* The layout of one operand's channels: contiguous f32, or at these offsets. */
 #define ATTN__NOWHERE INT64_MIN /* offset of a channel that a table does not serve */
 typedef struct attn__side {
     bool direct;
@@ -62,7 +62,7 @@ void attn__rows_start(attn__rows *r, const attn__task *task, const attn__rows_pl
                       void *memory);
 /* Goes to a row and reads q, w and w2. */
 void attn__rows_at(attn__rows *r, int64_t batch, int64_t query);
-/* The score of a key that takes part, as attn__pair_score has it; -INFINITY may come of a bias. */
+/* The score of an attended key, as attn__pair_score computes it; a bias may make it -INFINITY. */
 float attn__rows_score(attn__rows *r, const attn__spot *spot);
 /* The key's value, tables added; NULL where it is zero. */
 const float *attn__rows_value(attn__rows *r, const attn__spot *spot);
@@ -74,7 +74,7 @@ void attn__side_add(const attn__rows *r, const attn__side *side, void *base, int
 
 void attn__rows_forward(const attn__task *task, const attn__rows_plan *plan, const attn_arrays *arrays,
                         void *workspace);
-/* Why gradients cannot be added to what is there, or NULL: each sum must be rounded into it once. */
+/* Why gradients cannot be accumulated in place, or NULL: each sum must be rounded only once. */
 const char *attn__rows_refuse_adding(const attn__task *task);
 size_t attn__rows_backward_size(const attn__task *task, const attn__rows_plan *plan);
 void attn__rows_backward(const attn__task *task, const attn__rows_plan *plan, const attn_arrays *arrays,

@@ -191,7 +191,7 @@ static void run_key(work *w, int64_t key)
 
 /* ------------------------------------------------------------------------------------------------- rows */
 
-/* A fill of -1e6 leaves a log-sum-exp without digits to spare: there it is found again, in two parts. */
+/* With a fill of -1e6 the log-sum-exp in f32 has no digits left: it is computed again, as two numbers. */
 static void normaliser_again(work *w)
 {
     float max = -INFINITY;

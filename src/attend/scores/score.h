@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * score.h - the kinds of scores: a row in ATTN_SCORES (attn.h) and a file, score_NAME.c, each.  What any other file
- * wants to know about a kind stands in its attn__score_kind, so that no other file names kinds, but for solvers that
- * are made for one.  docs/adding-a-score.md adds one.
+ * score.h - the kinds of scores.  Each has a row in ATTN_SCORES (attn.h) and a file, score_NAME.c.  All other files use
+ * its attn__score_kind; only solvers made for one kind name it.  docs/adding-a-score.md adds a kind.
  */
 #ifndef ATTN_ATTEND_SCORE_H
 #define ATTN_ATTEND_SCORE_H

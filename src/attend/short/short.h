@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * short.h - heads with so few queries and keys that a head takes about a microsecond: what its plan settled, and one
- * thread's memory.
+ * short.h - the plan of attention with up to 96 queries and keys per head, and the memory of one thread.
  *
- * All of a head's scores are one tile, which stays in the first cache.  Rows are read and written in place; in the
- * forward pass the queries stand in the lanes, in the backward pass the keys, and only these are turned.  So nothing
- * is copied, no sums are kept from one block to the next, and offsets are found once a head.
+ * A head takes about a microsecond.  Its scores are one tile, which stays in the first cache.  Rows are read and
+ * written in place.  In the forward pass queries are the lanes, in the backward pass keys; only these are transposed.
+ * No sums pass from block to block, and offsets are computed once per head.
  */
 #ifndef ATTN_ATTEND_SHORT_H
 #define ATTN_ATTEND_SHORT_H
@@ -15,7 +14,7 @@
 #include "attend/task/solver.h"
 #include "kernels/short/short.h"
 
-/* The most queries or keys, as many as the matrix unit wants at the least, and channels. */
+/* The most queries or keys (from there on AMX is faster), and the most channels. */
 enum { ATTN__SHORT_ROWS = 96, ATTN__SHORT_CHANNELS = 256 };
 
 typedef struct attn__short {
@@ -43,7 +42,7 @@ typedef struct attn__short_scratch {
     int32_t *column;        /* [keys, padded] */
     uint8_t *alive;         /* as s */
     attn__few_range *range; /* [queries] */
-    float *clean;           /* rows of one operand, without what is not finite */
+    float *clean;           /* rows of one operand with 0 in place of infinity and NaN */
 } attn__short_scratch;
 
 /* One head, and the one after it. */
@@ -59,18 +58,18 @@ typedef struct attn__short_head {
 /* Why neither pass can run a task. */
 const char *attn__short_refuse(const attn__task *task);
 attn_status attn__short_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe);
-/* Divides `base` into the arrays; returns the bytes that takes.  With NULL it only counts. */
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
 size_t attn__short_divide(const attn__short *plan, char *base, attn__short_scratch *m);
 
-/* Calls `run` for each head, one after the other on each thread. */
+/* Calls `run` for each head. */
 void attn__short_each(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace,
                       void (*run)(const attn__short_head *head));
-/* What each query of the head sees, and dropout's keys. */
+/* Sets the key range of each query of the head, and dropout's keys. */
 void attn__short_limits(const attn__short_head *head);
 /* Rows of an operand, whose stride among queries or keys is given as in task/offsets.h. */
 attn__short_rows attn__short_rows_of(const void *base, int64_t at, int64_t next, const attn__group *group,
                                      size_t stride, int64_t channels);
-/* As the kernel's sum, without the pairs whose `alive` lacks the bit: what they would read may be NaN. */
+/* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN. */
 void attn__short_sum_carefully(const attn__short_head *head, const attn__short_sums *t, const uint8_t *alive,
                                uint8_t bit);
 

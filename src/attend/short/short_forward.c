@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * short_forward.c - outputs of one short head, queries in the lanes: all scores at once, their softmax down the columns.
+ * short_forward.c - outputs of one short head, queries in the lanes: all scores at once, their softmax down the
+ * columns.
  */
 #include "attend/short/short.h"
 
@@ -32,8 +33,8 @@ static void drop(const attn__short_head *h, float *weights)
     p->lanes->dropout(&dropout);
 }
 
-/* Pairs that a weight may come from and that dropout leaves one: not seen by the weights, of which some are too small to
- * be told from 0. */
+/* Marks the pairs that have a weight and survive dropout.  The weights cannot tell: some attended ones
+ * underflow to 0. */
 static void note_alive(const attn__short_head *h)
 {
     const attn__short *p = h->plan;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_short.c - a few queries and keys a head, forward: what it accepts.  short.h has the algorithm.
+ * solve_short.c - the solver for heads with few queries and keys: what it accepts, its cost.
  */
 #include "attend/short/short.h"
 
@@ -13,8 +13,8 @@ static const char *refuse(const attn__task *task)
     return why ? why : attn__short_refuse(task);
 }
 
-/* A single query leaves nothing to multiply an element by twice, and `few` reads it once.  Heads of up to 8 channels leave
- * half of a vector of values empty, and `narrow` is the quicker as soon as it can fill its lanes with queries. */
+/* A single query leaves nothing to multiply an element by twice, and `few` reads it once.  Heads of up to 8 channels
+ * leave half of a vector of values empty, and `narrow` is the quicker as soon as it can fill its lanes with queries. */
 static double cost(const attn__task *task)
 {
     double keys = (double)task->batch.size * (double)task->key.size, queries = (double)task->query.size + 0.2;

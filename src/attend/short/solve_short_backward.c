@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_short_backward.c - a few queries and keys a head, backward: what it accepts.
+ * solve_short_backward.c - the solver for gradients of heads with few queries and keys: what it accepts, its cost.
  */
 #include "attend/short/short.h"
 
@@ -16,8 +16,8 @@ static const char *refuse(const attn__task *task)
     return attn__back_sums(task) ? "gradients summed over broadcast dims" : NULL;
 }
 
-/* Heads of up to 4 channels are quicker in `narrow` where there are keys for all of its lanes; the cost of that one says
- * so for heads of 8. */
+/* Heads of up to 4 channels are quicker in `narrow` where there are keys for all of its lanes; the cost of that one
+ * says so for heads of 8. */
 static double cost(const attn__task *task)
 {
     double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ahead.c - rows brought to the second cache a few lines at a time; see ahead.h.
+ * ahead.c - prefetches rows a few lines at a time; see ahead.h.
  */
 #include "attend/task/ahead.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sums of broadcast gradients, apart from what they are added to. */
+ * Private sums of broadcast gradients, added to the caller's arrays at the end. */
 #include "attend/task/apart.h"
 
 #include "base/context.h"

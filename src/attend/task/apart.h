@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * apart.h - gradients that are added to a given value and are broadcast as well.
+ * apart.h - private sums for gradients that are broadcast and are added to the caller's values.
  *
- * Every use of a broadcast operand adds to one element.  Solvers add such terms up in place, which is right as long as
- * the sum begins with zero: next to a large given value each of them would be rounded to that value's last digit.  So
- * where a problem accumulates, gradients that stand still along some dim (and only these, so that it costs no more than
- * what is broadcast) are summed in the workspace, from zero, and added to what was given once.  So are gradients of which
- * a solver says that it adds to them block by block.
+ * Every use of a broadcast operand adds a term to one element.  Adding the terms in place would round each of them to
+ * the last digit of the caller's value.  If a problem accumulates, gradients that are broadcast along a dim are
+ * therefore summed in the workspace, from zero, and added to the caller's values once.  So are gradients that a solver
+ * adds to block by block.
  */
 #ifndef ATTN_ATTEND_APART_H
 #define ATTN_ATTEND_APART_H
@@ -26,12 +25,12 @@ typedef struct attn__apart {
 
 /* Gives broadcast gradients of the task dense strides, if it accumulates. */
 void attn__apart_make(attn__apart *apart, attn__task *task);
-/* The same for the gradients in `wishes` (ATTN_WANT_...), before memory is set aside. */
+/* The same for the gradients in `wishes` (ATTN_WANT_...); call it before the workspace is sized. */
 void attn__apart_more(attn__apart *apart, attn__task *task, unsigned wishes);
-/* Clears the sums and puts them in place of the caller's arrays; then the way back. */
+/* begin: clears the sums and puts them in place of the caller's arrays.  end: adds them to those arrays. */
 void attn__apart_begin(const attn__apart *apart, attn_arrays *arrays, char *sums);
 void attn__apart_end(const attn__apart *apart, const attn_arrays *given, const char *sums);
-/* The caller's extent of an operand that is apart, or NULL. */
+/* The extent of the caller's array of an operand with private sums; NULL: it has none. */
 const attn__extent *attn__apart_extent(const attn__apart *apart, attn__operand op);
 
 #endif

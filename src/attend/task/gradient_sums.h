@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * gradient_sums.h - a float64 accumulator for each element of each gradient wanted, addressed by the same
- * offsets as the gradient itself.  What is broadcast or read several times adds up there; storing rounds once.
+ * gradient_sums.h - a float64 accumulator for each element of each requested gradient, addressed by the offsets of the
+ * gradient.  All terms of an element are summed there, and storing rounds once.
  */
 #ifndef ATTN_ATTEND_GRADIENT_SUMS_H
 #define ATTN_ATTEND_GRADIENT_SUMS_H
@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct attn__sums {
-    double *at[ATTN__SUMS]; /* of offset 0; NULL where the gradient is not wanted */
+    double *at[ATTN__SUMS]; /* of offset 0; NULL: the gradient is not requested */
 } attn__sums;
 
 /* Bytes, SIZE_MAX if too many. */
@@ -33,7 +33,7 @@ void attn__sums_address(attn__sums *sums, const attn__task *task, void *memory);
 /* Rounds the sums to the gradients, or adds them where problem.accumulate. */
 void attn__sums_store(const attn__sums *sums, const attn__task *task, const attn_arrays *arrays);
 
-/* True if different indices of the batch axis reach different elements of every gradient wanted. */
+/* Whether different indices of the batch axis write different elements of every requested gradient. */
 bool attn__sums_apart(const attn__task *task, int batch_axis);
 
 #endif

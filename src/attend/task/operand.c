@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The table of operands and what is asked of it. */
+ * The table of operands and its look-ups. */
 #include "attend/task/operand.h"
 #include "attend/scores/score.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * pile.h - arrays one after the other in one block of memory; without a block it only counts the bytes. */
+ * pile.h - an arena: takes arrays from one block of memory; without a block it only counts their bytes. */
 #ifndef ATTN_ATTEND_PILE_H
 #define ATTN_ATTEND_PILE_H
 

@@ -9,7 +9,7 @@
 #include "attend/task/task.h"
 #include "base/context.h"
 
-/* What a solver settled on for one task: made by `plan`, read-only afterwards. */
+/* A solver's plan for one problem: made by `plan`, constant afterwards. */
 typedef struct attn__recipe {
     size_t workspace; /* bytes of scratch memory for one execution, threads included */
     void *data;       /* the solver's own, from attn__alloc; freed by the planner */
@@ -28,8 +28,8 @@ typedef struct attn__solver {
     /* Runs the task: o and lse, or the gradients wanted.  Arrays are checked already.  Must not allocate.
      * Weights are not its business: the planner computes the wanted ones from the log-sum-exp afterwards. */
     void (*apply)(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace);
-    /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value rounds
-     * as often: these are summed apart (apart.h).  NULL: none. */
+    /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value
+     * rounds as often: these are summed apart (apart.h).  NULL: none. */
     unsigned (*adds_often)(const attn__task *task);
 } attn__solver;
 

@@ -39,7 +39,7 @@ typedef struct attn__task {
     int threads;
     attn__isa isa;
     attn__caches caches;
-    /* What is often asked. */
+    /* Derived from the above. */
     bool has_bias, has_mask, has_lens, has_dropout;
     bool needs_row_scan; /* some row may have no key at all: lens, mask, bands, or no keys */
 } attn__task;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_wide.c - heads of thousands of channels, forward: what it accepts, and its plan.  wide.h has the algorithm.
+ * solve_wide.c - the solver for heads of thousands of channels: what it accepts, its cost, its plan.
  */
 #include "attend/wide/wide_stream.h"
 
@@ -9,9 +9,9 @@
 
 #include <stdio.h>
 
-enum { STREAMED = 256 }; /* keys of a block in the matrix unit, whose weights and chunks are three halves as large */
+enum { STREAMED = 256 }; /* keys of a block on AMX, whose weights and chunks take three halves of the bytes */
 
-/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+/* Whether f32 can use AMX: each step along k must be a run of adjacent channels in every operand. */
 static bool streams(const attn__task *task)
 {
     const attn_dtype dtype = task->problem.dtype;
@@ -24,9 +24,9 @@ static bool streams(const attn__task *task)
            attn__wide_streams(&v, values) && attn__wide_streams(&o, values);
 }
 
-/* From how many channels on flash is slower.  Each channel is copied as often as there, and the scores are stored after
- * each chunk, which costs more than it saves until the head fills the second cache; in the matrix unit that is done
- * beside the products, and pays sooner, soonest where one block is all. */
+/* The number of channels from which flash is slower.  Channels are copied as often as in flash, and scores are stored
+ * after each chunk, which pays only when a head fills the second cache.  On AMX the vector units do that during the
+ * products, so that it pays sooner, soonest with a single block. */
 static int64_t least_channels(const attn__task *task)
 {
     enum { PLAIN = 641, STREAM = 512, BLOCK = 256, SHORT = 128 };
@@ -45,7 +45,7 @@ static double cost(const attn__task *task)
            (task->problem.nbands ? 1.2 : 1);
 }
 
-/* The number of equal parts of at most `most`, and the length of one, rounded up to `unit`. */
+/* The length of equal parts of n, at most `most` each, rounded up to `unit`. */
 static int64_t part(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = (n + most - 1) / most;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve_wide_backward.c - heads of thousands of channels, backward: what it accepts, and its plan.
+ * solve_wide_backward.c - the solver for gradients of heads of thousands of channels: what it accepts, its plan.
  */
 #include "attend/wide/wide_backward.h"
 
@@ -24,7 +24,7 @@ static const char *refuse(const attn__task *task)
     return attn__back_refuse(task);
 }
 
-/* Whether f32 takes the matrix unit: each of its steps is a run of neighbours in every operand. */
+/* Whether f32 can use AMX: each step along k must be a run of adjacent channels in every operand. */
 static bool streams(const attn__task *task)
 {
     const unsigned with = task->problem.with;
@@ -50,8 +50,8 @@ static bool streams(const attn__task *task)
     return fit;
 }
 
-/* Beside flash_backward, for each channel: faster from heads of 256 on, in the matrix unit of 160, where one block is all
- * of 128.  Its larger blocks are left half empty by bands. */
+/* Cost per channel compared with flash_backward, which is slower from heads of 256 channels on, on AMX of 160, with a
+ * single block of 128.  Bands leave the larger blocks here half empty. */
 static double cost_of_channel(const attn__task *task)
 {
     enum { PLAIN = 512, STREAM = 320, ONE = 256, SHORT = 128 };

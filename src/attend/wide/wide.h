@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide.h - softmax attention whose heads are too wide for the tiles of flash: thousands of channels, as in tied rows
- * of an alignment, where every row of it lengthens the head.
+ * wide.h - the plan of softmax attention with heads of thousands of channels, as in tied rows of an alignment, where
+ * each row makes the head longer.
  *
- * The two products then dwarf the softmax between them, and what has to stay in the cache is the weights of a block
- * of queries against a block of keys, while channels stream by in chunks:
+ * The two products dwarf the softmax.  The weights of a block of queries and a block of keys stay in the cache while
+ * channels stream by in chunks:
  *
  *     S^T += K[keys, chunk] Q[chunk, queries]       for each chunk of the CONTRACT channels
- *     P^T  = softmax of S^T, queries in the lanes   (all masks, bias, dropout: flash's own functions)
+ *     P^T  = softmax of S^T, queries in the lanes   (masks, bias and dropout by flash's functions)
  *     O[queries, chunk] = P V[keys, chunk]          for each chunk of the VALUE channels
  *
- * A few hundred keys are one block, and nothing is ever rescaled; more keys keep running sums in the output itself.
- * Copying a chunk to panels absorbs strides and bf16.
+ * A few hundred keys are one block, and no sum is rescaled; with more keys the output holds running sums.  Packing a
+ * chunk into panels absorbs strides and bf16.
  */
 #ifndef ATTN_ATTEND_WIDE_H
 #define ATTN_ATTEND_WIDE_H
@@ -63,12 +63,12 @@ typedef struct attn__wide_sum {
 void attn__wide_put(const attn__wide_operand *x, const attn__wide_sum *sum, void *base, const int64_t *at, int64_t rows,
                     int64_t first, int64_t n, const float *tile, int64_t ld);
 
-/* Adds a chunk of rows to what is to be brought in: the runs of one row may lie pages apart. */
+/* Adds a chunk of rows to the prefetch list; the runs of one row may lie pages apart. */
 void attn__wide_want(attn__ahead *ahead, const attn__wide_operand *x, const void *base, const int64_t *at, int64_t rows,
                      int64_t first, int64_t n);
 
-/* tile->run(whole) in portions that the first cache likes, with a part of `ahead` after each register tile; how many
- * parts those are. */
+/* tile->run(whole) in portions that fit the first cache, with a prefetch portion after each register tile; number of
+ * those portions. */
 void attn__wide_multiply(const attn__tile_kernel *tile, const attn__tile_args *whole, attn__ahead *ahead);
 int64_t attn__wide_portions(const attn__tile_kernel *tile, int64_t m, int64_t n, int64_t k);
 
@@ -79,7 +79,7 @@ typedef struct attn__wide {
     int64_t channels, values; /* of a whole head; `flash` has those of a chunk */
     int64_t key_blocks;
     bool sums_apart;                /* the output cannot hold partial sums: they are kept in scratch memory */
-    const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
+    const attn__parts_kernel *unit; /* f32 products on AMX (wide_stream.h); NULL: none */
     attn__flash *flash;             /* sizes of blocks, axes with limits */
 } attn__wide;
 

@@ -25,10 +25,10 @@ typedef struct attn__wide_back {
     bool once;                      /* each gradient is written once, not added to */
     bool in_turn;                   /* the blocks of one batch item may write the same elements */
     bool may_hide;                  /* pairs may be masked or dropped */
-    const attn__parts_kernel *unit; /* f32 in the matrix unit (wide_stream.h); NULL: not */
+    const attn__parts_kernel *unit; /* f32 products on AMX (wide_stream.h); NULL: none */
 } attn__wide_back;
 
-/* The tile at hand. */
+/* The current tile. */
 typedef struct attn__wide_block {
     attn__back_run run;
     const attn__wide_back *wide;
@@ -38,7 +38,7 @@ typedef struct attn__wide_block {
     int64_t *table;
     attn__ahead ahead;
     attn__wide_stream stream;
-    float *dots; /* with the matrix unit: delta's 16 sums of each query */
+    float *dots; /* on AMX: 16 partial sums of each query's delta */
 } attn__wide_block;
 
 /* Points it into `memory` (NULL: only counts); returns the bytes used. */

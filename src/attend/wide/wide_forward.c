@@ -57,7 +57,7 @@ static void pack_scores(attn__wide_item *x, const attn__flash_keys *b, int64_t f
     }
 }
 
-/* What is needed after channels [.., next): the next chunk, or the first one of the values. */
+/* Plans to prefetch what follows channels [.., next): the next chunk, or the first chunk of the values. */
 void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_t next)
 {
     const attn__wide *w = x->wide;

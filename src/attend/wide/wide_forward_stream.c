@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide_forward_stream.c - the two products of the forward pass over wide heads of f32 in the matrix unit.
+ * wide_forward_stream.c - the two f32 products of the forward pass over wide heads on AMX.
  */
 #include "attend/wide/wide_item.h"
 

@@ -28,7 +28,7 @@ static inline int64_t attn__wide_whole_lanes(const attn__flash *f, int64_t n)
     return (n + f->tile->lanes - 1) / f->tile->lanes * f->tile->lanes;
 }
 
-/* b->packed: the rows of a subtile's scores, which the matrix unit writes by 16. */
+/* Points the scratch scores at the subtile; b->packed is their number of rows, a multiple of 16 on AMX. */
 static inline void attn__wide_aim(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     x->t.s.s = x->s + sub.lane * b->packed;
@@ -41,24 +41,24 @@ static inline bool attn__wide_sees(const attn__wide_item *x, const attn__flash_k
     return b->at < span->end && b->at + b->keys > span->begin;
 }
 
-/* Brings in, bit by bit, what is needed after channels [.., next) of the scores. */
+/* Prefetches, in portions, what follows channels [.., next) of the scores. */
 void attn__wide_look_ahead(attn__wide_item *x, const attn__flash_keys *b, int64_t next);
 
-/* In the matrix unit in bf16: scores of a chunk; */
+/* On AMX in bf16.  Scores of a chunk; */
 void attn__wide_score_parts(attn__wide_item *x, const attn__flash_keys *b, int64_t first, int64_t n);
 /* weights of a subtile to tiles; */
 void attn__wide_split_weights(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub);
-/* a chunk of values to tiles, or to the panel, which sets b->parts and b->careful; */
+/* packs a chunk of values as tiles or as a panel, sets b->parts and b->careful; */
 void attn__wide_load_values(attn__wide_item *x, attn__flash_keys *b, int64_t first, int64_t n);
 /* O[queries, chunk] = P V. */
 void attn__wide_multiply_parts(attn__wide_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n);
 
-/* In the matrix unit in f32 (wide_stream.h): a block of keys, and who looks at it; */
+/* On AMX in f32 (wide_stream.h): a work item and its block of keys; */
 typedef struct attn__wide_looking {
     attn__wide_item *x;
     attn__flash_keys *b;
 } attn__wide_looking;
-/* scores, or values (false if nothing was done); chunks that the unit cannot take are left to `plain`, which gets
+/* scores, or values (false if nothing was done).  `plain` computes chunks that bf16 terms cannot hold; its argument is
  * an attn__wide_looking. */
 void attn__wide_score_in_stream(attn__wide_item *x, attn__flash_keys *b, attn__wide_plain *plain);
 bool attn__wide_add_values_in_stream(attn__wide_item *x, attn__flash_keys *b, attn__wide_plain *plain);

@@ -28,7 +28,7 @@ attn__wide_operand attn__wide_operand_of(const attn__group *channels, size_t str
     return x;
 }
 
-/* How many channels from `c` on, at most `most`, lie one after the other. */
+/* How many channels from `c` on, at most `most`, are adjacent. */
 static int64_t run_from(const attn__wide_operand *x, int64_t c, int64_t most)
 {
     return attn__least(x->run - c % x->run, most);

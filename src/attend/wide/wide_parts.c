@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide_parts.c - wide heads in the matrix unit: chunks and weights as tiles, and their products.
+ * wide_parts.c - wide heads on AMX in bf16: packs chunks and weights as tiles and multiplies them.
  */
 #include "attend/wide/wide_item.h"
 

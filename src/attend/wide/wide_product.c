@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide_product.c - a product larger than the first cache, in portions between which something is brought in.
+ * wide_product.c - a product larger than the first cache, in portions with prefetching between them.
  */
 #include "attend/wide/wide.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide_stream.c - products over chunks of channels with all that feeds them beside; see wide_stream.h.
+ * wide_stream.c - AMX products over chunks of channels, with packing and prefetching during them; see wide_stream.h.
  */
 #include "attend/wide/wide_stream.h"
 

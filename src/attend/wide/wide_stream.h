@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * wide_stream.h - the products of wide heads in the matrix unit, f32 numbers as three parts, chunk after chunk of the
- * channels.  Beside the products of one chunk the next one is made tiles, the one after that is brought to the
- * cache, and the sums of the one before go to the caller's rows (kernels/parts/parts_feed.h): one after the other,
- * that takes as long as the products.
+ * wide_stream.h - the products of wide heads on AMX, f32 numbers as three bf16 terms, by chunks of channels.  During
+ * the products of one chunk the vector units pack the next one, prefetch the one after that, and store the sums of the
+ * one before (kernels/parts/parts_feed.h).  Done in sequence, that would take as long as the products.
  */
 #ifndef ATTN_ATTEND_WIDE_STREAM_H
 #define ATTN_ATTEND_WIDE_STREAM_H
@@ -17,17 +16,17 @@ enum { ATTN__WIDE_STRIPS = 32 };
 /* One thread's memory. */
 typedef struct attn__wide_stream {
     const attn__parts_kernel *unit;
-    uint16_t *tiles[2][2];    /* of the chunk at hand and the next one, of two operands */
+    uint16_t *tiles[2][2];    /* of this chunk and the next one, of two operands */
     attn__parts_side weights; /* as A: [rows][depth] */
     float *sums[2];           /* [rows][chunk] */
     attn__parts_feed feed;
 } attn__wide_stream;
 
-/* Takes room for products of at most so many rows on each side. */
+/* Takes memory for products of at most `rows` rows on each side. */
 void attn__wide_stream_place(attn__wide_stream *stream, attn__pile *pile, int64_t rows);
-/* Whether the machine has the unit, and so many queries and keys gain by it. */
+/* Whether the machine has AMX and the problem has enough queries and keys to gain by it. */
 bool attn__wide_stream_pays(const attn__task *task);
-/* Whether the channels come in runs that the unit's steps divide. */
+/* Whether the channels are in runs that AMX's steps divide. */
 bool attn__wide_streams(const attn__wide_operand *operand, int64_t channels);
 
 /* Rows of one operand. */
@@ -38,7 +37,7 @@ typedef struct attn__wide_rows {
     int64_t rows;
 } attn__wide_rows;
 
-/* A chunk whose numbers are not all finite is left to this. */
+/* Computes a chunk with a number that is infinite or NaN. */
 typedef void attn__wide_plain(void *user, int64_t first, int64_t n);
 
 /* Columns of the scores that lie together. */
@@ -53,7 +52,7 @@ typedef struct attn__wide_scores {
     attn__wide_rows a, b;
     float factor;
     int64_t channels;
-    attn__wide_rows with; /* dots[a's row][16]: 16 sums that make up a . with; rows 0: not wanted */
+    attn__wide_rows with; /* dots[a's row][16]: 16 partial sums of a . with; rows 0: none */
     float *dots;
     int strips;
     attn__wide_strip strip[ATTN__WIDE_STRIPS];

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * local.h - the window solver's inside: every KEY axis is a window that slides along a QUERY axis of its own.
+ * local.h - the plan and the state of the window solver: each KEY axis is a window that slides along one QUERY axis.
  *
- * Virtual taps.  The taps of query i along one axis stand at i * step + offset + t * dilation.  A window that is
- * shifted inwards by m taps is the same with t counted from m: so tap numbers t may be below 0 or past the number
- * of taps, each query takes part in a range [from, to) of them, and the relative position of a pair depends on t
- * alone.  Borders that mask, and bands, only make the range smaller.
+ * Virtual taps.  Tap t of query i along one axis is at i * step + offset + t * dilation.  A window that is shifted
+ * inwards by m taps is the same window with t counted from m.  Tap numbers may therefore be negative or exceed the
+ * number of taps; each query attends a range [from, to) of them; the relative position of a pair depends only on t.
+ * Masking borders and bands make the range smaller.
  *
- * Cells.  Position (i + cell) * step + phase: a tap has the same cell and phase for all i, so that one tap of
- * neighbouring queries reads neighbouring cells of the strip of its phase.
+ * Cells.  A position is (i + cell) * step + phase.  A tap has the same cell and phase for all i, so that it reads
+ * adjacent cells of one phase's strip for adjacent queries.
  *
- * Heads.  A head of 8 channels has half a cache line of a pixel, and half of what a transposed square holds.  Heads
- * that are adjacent in memory and see the same tables and masks are woven into the lanes, cell after cell: a tap
- * then reaches `woven` lanes further for each cell, half a vector or whole ones, so that strips are hardly ever read
- * across lines of the cache and one vector serves several taps.  Other adjacent heads go through an item together:
- * the first one reads the strips and blocks of all, the last one writes, and in between each has its own turn on its
- * part of them.  Tiles, strips and blocks count lanes, of which a cell has `woven`.
+ * Heads.  A head of 8 channels fills half a cache line of a pixel and half of a transposed square.  Heads that are
+ * adjacent in memory and share tables and masks are therefore interleaved in the lanes, cell by cell (`woven` of them):
+ * a tap then moves `woven` lanes per cell, half a vector or whole vectors, so that loads rarely cross cache lines and
+ * one vector serves several taps.  Other adjacent heads share a work item: the first reads the strips and blocks of
+ * all, each computes its part, the last one writes.  Tiles, strips and blocks count lanes; a cell has `woven` lanes.
  *
- * Passes.  Queries stand in the lanes and the strips hold keys and values; or, for the gradients of these, keys
- * stand in the lanes and the strips hold queries and output gradients.  Both run the same blocks; nobody writes
- * what another one writes, so that the bits do not depend on the threads.  Where queries and keys are the positions of
- * one image, all gradients come from one pass (local_once.c).
+ * Passes.  By query: queries are the lanes, strips hold keys and values.  By key, for their gradients: keys are the
+ * lanes, strips hold queries and output gradients.  Both run the same blocks.  Each element has one writer, so that the
+ * bits do not depend on the threads.  Where queries and keys are the positions of one image, one pass computes all
+ * gradients (local_once.c).
  */
 #ifndef ATTN_ATTEND_LOCAL_H
 #define ATTN_ATTEND_LOCAL_H
@@ -39,7 +38,7 @@ typedef struct attn__local_axis {
     attn_window window;
     int query, key;      /* axes of the groups */
     int64_t n, taps;     /* queries, taps */
-    int64_t first, last; /* virtual taps that some query takes part in */
+    int64_t first, last; /* virtual taps that some query attends */
     int64_t low, high;   /* those that the bands allow */
 } attn__local_axis;
 
@@ -69,7 +68,7 @@ typedef struct attn__local_pass {
     int64_t lines, band, bands;
     int64_t cells, tile, tiles; /* lanes of a line, of a tile, and tiles */
     int64_t left, own;          /* once: lanes of the tile whose gradients it writes, and those before; else all */
-    int64_t sums;               /* once: lines of keys and values whose gradients are under way */
+    int64_t sums;               /* once: lines of keys and values with partial gradients */
     int64_t recent;             /* once: lanes for which weights are kept */
     int64_t phases;             /* of the lanes: the step by key, else 1 */
     int64_t strip_phases;       /* of the strips: the step by query, else 1 */
@@ -107,14 +106,14 @@ typedef struct attn__local {
 
 const char *attn__local_refuse(const attn__task *task);
 attn_status attn__local_plan(attn_context *context, const attn__task *task, attn__recipe *recipe);
-/* The task with only those gradients wanted that many items add to. */
+/* The problem reduced to the gradients that several items add to. */
 attn__task attn__local_shared(const attn__task *task);
 void attn__local_run(const attn__task *task, const attn__local *local, const attn_arrays *arrays, void *workspace);
 
 /* The block of lanes that a tile is cut into. */
 typedef struct attn__local_block {
     int64_t first, n; /* virtual taps first + k * stride, k < n */
-    bool ragged;      /* not every lane takes part in all of them */
+    bool ragged;      /* some lane attends only some of them */
 } attn__local_block;
 
 /* A line of the strips that the line of the lanes meets. */
@@ -128,7 +127,8 @@ typedef struct attn__local_pair {
     uint32_t column;              /* dropout's, of the outer axes */
 } attn__local_pair;
 
-/* Lines of keys that a line of queries meets together, so that it comes into the first cache once for all of them. */
+/* Lines of keys that a line of queries meets at once, so that it is loaded into the first cache once for all of
+ * them. */
 enum { ATTN__LOCAL_TOGETHER = 2 };
 
 /* Weights and gradients of scores of a line of queries with a line of keys, [tap][pass->recent]: those of the last
@@ -138,14 +138,14 @@ typedef struct attn__local_recent {
     int64_t start;
 } attn__local_recent;
 
-/* What the pass for all gradients keeps beside.  Rows are as long as a strip, lane x being query x of the tile; but
- * gradients under way lie in blocks of [channels][width]. */
+/* Further state of the pass for all gradients.  Rows are as long as a strip; lane x is query x of the tile.  Partial
+ * gradients are in blocks of [channels][width]. */
 typedef struct attn__local_once {
     int64_t *key_at, *query_at; /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
     int64_t *zeros;
     int32_t *number;
-    attn__local_block *keys; /* the taps that reach a block of keys */
-    bool *fill;              /* a block of queries to be filled with marks first: its neighbours have other taps */
+    attn__local_block *keys;       /* the taps that reach a block of keys */
+    bool *fill;                    /* fill this block of queries with marks first: its neighbours have other taps */
     float *q, *dout, *lse, *delta; /* of the line */
     float *dq, *dk, *dv;           /* of the line; of lines of keys, as slots */
     attn__local_recent recent[ATTN__LOCAL_TOGETHER];
@@ -213,7 +213,7 @@ typedef struct attn__local_work {
     int64_t stride; /* between its taps */
 } attn__local_work;
 
-/* Between the arrays of woven heads. */
+/* The stride between the arrays of interleaved heads. */
 static inline int64_t attn__local_head_stride(const attn__local_work *work, attn__operand op)
 {
     const attn__group *batch = &work->task->batch;
@@ -223,16 +223,15 @@ static inline int64_t attn__local_head_stride(const attn__local_work *work, attn
 /* Strips (local_strips.c). */
 void attn__local_tile_start(attn__local_work *work, int64_t item);
 void attn__local_line_start(attn__local_work *work, int64_t line);
-/* Asks for what the next line is going to read at the lanes of this block: its elements lie too far apart for the
- * machine to guess. */
+/* Prefetches what the next line reads at the lanes of this block: its elements are too far apart for the hardware
+ * prefetcher. */
 void attn__local_fetch_ahead(const attn__local_work *work);
-/* The same in the pass for all gradients, for lanes from `x` on of the tile: one of the line's pairs asks for a part of
- * what the next line reads and of what this one writes. */
+/* The same in the pass for all gradients, for lanes of the tile from `x` on: each of the line's pairs prefetches a part
+ * of what the next line reads and of what this one writes. */
 void attn__local_once_fetch(attn__local_work *work, int64_t pair, int64_t x);
 /* Reads the block's lanes of an operand of the line in the lanes into [channels][width], the first head for all. */
 void attn__local_read(const attn__local_work *work, attn__operand op, const void *base, float *out);
-/* Writes such a tile times factor[lane], added to what is there where the problem accumulates gradients; the last
- * head does it for all. */
+/* Writes such a tile times factor[lane], or adds it if the problem accumulates gradients; the last head writes all. */
 void attn__local_write(attn__local_work *work, attn__operand op, void *base, float *tile, const float *factor);
 int64_t attn__local_lane_offset(const attn__local_work *work, attn__operand op, int64_t lane);
 
@@ -245,7 +244,7 @@ void attn__local_outside_start(attn__local_work *work);
 void attn__local_read_queries(const attn__local_work *work, attn__operand op, const void *base, float *out);
 /* Log-sum-exps in powers of two from query `low` on, +inf where the row is empty. */
 void attn__local_read_lse(const attn__local_work *work, int64_t lse_at, int64_t low, float *rows);
-/* Offsets of lanes: `step` from cell to cell, `head` from woven head to head. */
+/* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
 void attn__local_lane_offsets(const attn__local_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
 void attn__local_line_offsets(const attn__local_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
 
@@ -256,7 +255,7 @@ void attn__local_mask_of_pair(attn__local_work *work, attn__local_pair *pair, co
 /* s = -infinity where keys are masked. */
 void attn__local_mask(attn__local_work *work, float *s);
 
-/* Dropout (local_dropout.c): keys of the rows in a slot, keys of the lanes, columns; marks what is dropped. */
+/* Dropout (local_dropout.c): keys of the rows in a slot, keys of the lanes, columns; marks dropped weights. */
 void attn__local_drop_of_slot(attn__local_work *work, int64_t slot, const int64_t *at, int64_t free);
 void attn__local_drop_of_lanes(attn__local_work *work);
 void attn__local_drop_of_pair(attn__local_work *work, attn__local_pair *pair, const int64_t *query);
@@ -280,7 +279,7 @@ void attn__local_table_gradient(attn__local_work *work, attn_relative_kind kind,
 /* Adds those since the tables were read to the shared sums. */
 void attn__local_tables_store(attn__local_work *work);
 
-/* Tables in the pass for all gradients: rows of the line's terms, and what its margins give. */
+/* Tables in the pass for all gradients: rows of the line's terms, and the gradients from its margins. */
 void attn__local_once_terms(attn__local_work *work);
 void attn__local_once_margins(attn__local_work *work);
 

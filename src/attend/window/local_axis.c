@@ -69,7 +69,7 @@ static bool is_taken(const attn_window *windows, int n, int query)
     return false;
 }
 
-/* The QUERY axis that a table or a band sees beside the keys, or -1. */
+/* The QUERY axis that a table or a band relates to the keys, or -1. */
 static int related_query(const attn_problem *p, int key)
 {
     for (int i = 0; i < p->nrelatives; i++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * local_mask.c - masks and lengths of windows.  Where all queries see the same ones (padding), a flag for each key
- * slides along with the keys; else every pair is asked.  Positions that do not exist are never masked: a zero border
- * takes part whatever the mask.
+ * local_mask.c - masks and lengths of windows.  If all queries have the same mask (padding), each key has a flag in the
+ * strips; otherwise the mask of each pair is read.  Positions outside a zero border are never masked.
  */
 #include "attend/window/local.h"
 

@@ -2,13 +2,13 @@
  *
  * local_once.c - all gradients from one evaluation of the weights.
  *
- * Line after line of queries, a line meets the lines of keys within its reach one by one.  Along the two lines go,
- * block after block: weights and gradients of scores (p and ds), the part of dq; and, as far behind as a tap
- * reaches, for a block of keys the parts of dk and dv, from the p and ds of its queries, read askew.  Sums of dq stay
- * for a line, sums of dk and dv until the last line that meets theirs.
+ * Each line of queries meets the lines of keys in its window one by one.  Block by block along the two lines: compute
+ * weights p and gradients of scores ds, and add to dq; then, as many lanes behind as a tap reaches, add to dk and dv of
+ * a block of keys from the p and ds of its queries, read diagonally.  Sums of dq last for one line, sums of dk and dv
+ * until the last line that meets theirs.
  *
- * A band and a tile write the gradients of their own queries and keys and of nobody else's: pairs of two bands are
- * weighed in both.  So nothing is shared, and the bits depend neither on threads nor on bands.
+ * A band and a tile write only the gradients of their own queries and keys; the weights of pairs between two bands are
+ * computed in both.  Nothing is shared, so that the bits depend neither on threads nor on bands.
  */
 #include "attend/window/local.h"
 
@@ -42,7 +42,7 @@ static int64_t highest(const attn__local_axis *axis)
     return attn__local_cell(axis, axis->last - 1);
 }
 
-/* --------------------------------------------------------------------------------------------- what it serves */
+/* ---------------------------------------------------------------------------------------- which problems */
 
 static bool is_one_image(const attn__local *local)
 {
@@ -173,7 +173,7 @@ static void query_block(attn__local_work *w, const meeting *m, int64_t x)
     mix(w, &b, o->dq + x * local->channels, block->ragged || local->masked);
 }
 
-/* The parts of dk and dv of a block of keys. */
+/* Adds to dk and dv of a block of keys. */
 static void key_block(attn__local_work *w, const meeting *m, int64_t x)
 {
     const attn__local *local = w->local;
@@ -249,8 +249,7 @@ static void meet(attn__local_work *w, const meeting *meetings, int64_t count)
 
 /* ------------------------------------------------------------------------------------------------- lines */
 
-/* Writes the tile's own part of a line of gradients times the factor, added to what is there where the problem
- * accumulates. */
+/* Writes the tile's own part of a line of gradients times the factor, or adds it if the problem accumulates. */
 static void write_line(attn__local_work *w, attn__operand op, void *base, int64_t at, float *blocks, float factor)
 {
     const attn__lanes_kernel *kernel = w->local->lanes;

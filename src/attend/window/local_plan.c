@@ -130,7 +130,7 @@ static int64_t woven_heads(const attn__local *local, int64_t heads)
     return 8 * woven >= local->taps->lanes ? woven : 1;
 }
 
-/* Heads enough for whole lines of the cache, but not so many that few items are left. */
+/* As many heads as fill whole cache lines, but not so many that few items remain. */
 static void choose_heads(attn__local *local, const attn__task *task)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -152,8 +152,8 @@ static void choose_heads(attn__local *local, const attn__task *task)
             local->heads = (int)heads;
 }
 
-/* A tile's strips should stay in the second cache, and its halo be the smaller part of it.  With woven heads the halo is
- * small however short the tile, and short tiles make long bands. */
+/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads the
+ * halo is small even for short tiles, and short tiles allow long bands. */
 static void choose_tile(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     int64_t width = local->taps->width, beyond = halo(local);
@@ -169,8 +169,7 @@ static void choose_tile(attn__local_pass *pass, const attn__local *local, const 
     pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
-/* The same for all gradients at once: beside the queries and keys whose gradients it writes, a tile needs the queries
- * that meet these keys. */
+/* The same for all gradients at once: a tile also needs the queries that meet the keys whose gradients it writes. */
 static void choose_tile_once(attn__local_pass *pass, const attn__local *local, const attn__task *task)
 {
     const attn__local_axis *outer = &local->axis[0], *lanes = &local->axis[1];
@@ -270,7 +269,7 @@ static const char *refuse_gradients(const attn__task *task)
     return NULL;
 }
 
-/* What slides, slides along a QUERY axis of its own, and bands and tables go with it. */
+/* Each window slides along its own QUERY axis, and bands and tables must relate the same axes. */
 static const char *refuse_windows(const attn__task *task, const attn_window *windows, int n)
 {
     const attn_problem *p = &task->problem;

@@ -280,7 +280,7 @@ static void key_block(attn__local_work *w)
 
 typedef struct job {
     const attn__task *task;
-    attn__task shared; /* the same, with only those gradients wanted that many items add to */
+    attn__task shared; /* the same, reduced to the gradients that several items add to */
     const attn__local *local;
     const attn_arrays *arrays;
     char *scratch, *sums;
@@ -396,7 +396,7 @@ static void store_shared(const job *j)
     attn__sums_store(&sums, &j->shared, j->arrays);
 }
 
-/* What is shared is also what no pass writes elsewhere. */
+/* Shared gradients are those that no pass writes by itself. */
 static unsigned shared_wishes(const attn__task *task)
 {
     unsigned bits = ATTN_WANT_DTABLES | (attn__local_bias_shared(task) ? ATTN_WANT_DBIAS : 0);

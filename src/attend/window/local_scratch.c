@@ -9,7 +9,7 @@ static float *take_floats(attn__pile *p, int64_t count)
     return attn__pile_take(p, count, sizeof(float));
 }
 
-/* What depends on the place of a line and a block alone. */
+/* Tables that depend only on the place of a line and a block; all heads share them. */
 static void take_lists(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];
@@ -55,7 +55,7 @@ static void take_block(attn__pile *p, const attn__local *local, const attn__loca
     s->pair_margin = take_floats(p, pass->pairs * width);
 }
 
-/* What stays with a head from block to block. */
+/* State that a head keeps from block to block. */
 static void take_head(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];
@@ -88,7 +88,7 @@ static void take_drop_keys(attn__pile *p, const attn__local *local, const attn__
     s->drop_key = attn__pile_take(p, rows, sizeof(uint32_t));
 }
 
-/* The parts of the first head, moved on to another one's. */
+/* The first head's pointers, moved to another head's part. */
 static void move_on(const attn__local *local, const attn__local_pass *pass, int head, attn__local_scratch *s)
 {
     int64_t width = local->taps->width, channels = head * local->channels, values = head * local->values;
@@ -101,7 +101,7 @@ static void move_on(const attn__local *local, const attn__local_pass *pass, int 
         *by_value[i] += values * width;
 }
 
-/* What the pass for all gradients keeps beside. */
+/* The further state of the pass for all gradients. */
 static void take_once(attn__pile *p, const attn__local *local, const attn__local_pass *pass, attn__local_scratch *s)
 {
     const attn__local_axis *lanes = &local->axis[local->naxes - 1];

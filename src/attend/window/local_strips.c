@@ -123,7 +123,7 @@ typedef struct strip {
     const void *base;
     attn_dtype dtype;
     int64_t at, stride; /* offset of coordinate 0, and between coordinates */
-    int64_t head;       /* between woven heads */
+    int64_t head;       /* between interleaved heads */
     int64_t low, step, size;
     const int64_t *channel;
     int64_t channels;
@@ -439,7 +439,7 @@ static void fetch_line(const attn__local_work *work, attn__operand op, const voi
         return;
     int64_t bytes = (attn__operand_table[op].roles & ATTN__IN_VALUE ? local->values : local->channels) * element;
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
-    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has asked for this line */
+    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has prefetched this line */
         return;
     for (int64_t w = 0, x = first; w < work->lanes && x < size; w += local->woven, x += step)
         for (int64_t b = 0; x >= 0 && b < bytes * local->woven; b += 64)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.c - which of the backward kernels to use.
+ * backward.c - chooses the kernel for an instruction set.
  */
 #include "kernels/backward/backward.h"
 

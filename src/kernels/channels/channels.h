@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * channels.h - operations on two or three rows of channels, with channels in the lanes: what attention does for
- * one (query, key) pair.  For windows, tables and scores that have no matrix product.
+ * channels.h - the score of one (query, key) pair and its gradients, for attention that no matrix product serves.
  *
- * Never allocates; n is any, 0 included; no alignment is asked for; nothing outside [0, n) is read or written.
- * Sums run in an order that depends on n and the instruction set alone.
+ *     s = sum_c q[c] k[c]     or     s = sum_c w[c] tanh(q[c] + k[c])     o[c] += p v[c]
+ *
+ * Channels are the lanes of the vectors.  Windows with tables, additive scores and other normalisations compute each
+ * pair with these functions.
+ *
+ * Contract: n may be 0; nothing needs alignment; nothing outside [0, n) is read or written; nothing is allocated.
+ * The order of a sum depends only on n and the instruction set.
  */
 #ifndef ATTN_KERNELS_CHANNELS_H
 #define ATTN_KERNELS_CHANNELS_H

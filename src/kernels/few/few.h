@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * few.h - one or a few queries against many keys, as in decoding: every key and value is read once, straight from the
- * caller's array, channels in the lanes.  The memory sets the pace; nothing is packed or copied.
+ * few.h - attention of up to 16 queries over many keys, as in decoding with a KV cache.
+ *
+ *     s[i,j] = sum_c q[i,c] k[j,c]     p = 2^(s - m)     o[i] = (sum_j p[i,j] v[j]) / l[i]
+ *
+ * Each key and value is read once, in place, with channels in the lanes.  Memory bandwidth limits the speed, so that
+ * nothing is packed or copied.
  */
 #ifndef ATTN_KERNELS_FEW_H
 #define ATTN_KERNELS_FEW_H
@@ -12,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of keys or values: element (j, c) at base[at[j] + c].  `at` goes on for ATTN__FEW_AHEAD rows, which will be
- * asked for next: a head's rows may lie pages apart, where the machine does not look ahead by itself. */
+/* Rows of keys or values: element (j, c) is base[at[j] + c].  `at` has ATTN__FEW_AHEAD more entries, the rows to
+ * prefetch: the hardware prefetcher does not follow rows that are pages apart. */
 enum { ATTN__FEW_AHEAD = 48 };
 
 typedef struct attn__few_rows {
@@ -21,11 +25,11 @@ typedef struct attn__few_rows {
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
     const int64_t *at;
     int64_t rows, channels;
-    bool fetch; /* bring in the rows that follow */
+    bool fetch; /* prefetch the rows that follow */
 } attn__few_rows;
 
-/* out[at[j] + c] = factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels), of
- * those i only that have from[i] <= j < to[i]; or added to what is there. */
+/* out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels).
+ * The sum takes only queries i with from[i] <= j < to[i]. */
 typedef struct attn__few_spread {
     void *out;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
@@ -36,7 +40,7 @@ typedef struct attn__few_spread {
     const int64_t *from, *to;
     float factor;
     bool add;
-    bool stream; /* past the caches, where a row's lines are aligned; `settle` follows before another thread looks */
+    bool stream; /* non-temporal stores where rows are aligned; call `settle` before another thread reads them */
 } attn__few_spread;
 
 typedef struct attn__few_kernel {
@@ -47,12 +51,12 @@ typedef struct attn__few_kernel {
     /* s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]; q padded with zeros to whole vectors, lds to whole
      * vectors of keys. */
     void (*score)(const attn__few_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds);
-    /* One step of the running softmax, in powers of two: s[0 .. count) becomes 2^(s - m).  m and l begin with -inf and
-     * 0.  Returns what earlier sums are to be multiplied by. */
+    /* One step of the online softmax in powers of two: s[0 .. count) becomes 2^(s - m).  m starts at -inf, l at 0.
+     * Returns the factor for earlier sums. */
     float (*weigh)(float *s, int64_t count, float *m, float *l);
     /* o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]; o padded to whole vectors. */
     void (*add)(const attn__few_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o);
-    /* rows of keys as above, written. */
+    /* Writes the gradients of rows of keys or values; see attn__few_spread. */
     void (*spread)(const attn__few_spread *args);
     void (*settle)(void);
 } attn__few_kernel;

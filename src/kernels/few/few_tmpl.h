@@ -4,7 +4,7 @@
  */
 #include "simd/exp.h"
 
-/* Vectors of values under way at once. */
+/* Vectors of values accumulated at once. */
 #define CHUNK (VF_REGISTERS / 4)
 
 VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
@@ -31,7 +31,7 @@ static void load(const void *from, attn_dtype dtype, int64_t n, float factor, fl
     }
 }
 
-/* As many keys as lanes: their sums side by side, transposed, add up to a vector of scores. */
+/* As many keys as lanes: a vector of partial sums for each, transposed, adds up to a vector of scores. */
 VF_FN vf score_lanes(const attn__few_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *ahead, const float *q,
                      bool first)
 {
@@ -200,7 +200,7 @@ VF_FN void row_store(const attn__few_spread *t, attn_dtype dtype, int64_t at, vf
         vf_store(p, vf_mul(x, factor));
 }
 
-/* Row j: all of its lines one after the other, as the memory likes them. */
+/* Row j, in memory order. */
 VF_FN void spread_row(const attn__few_spread *t, attn_dtype dtype, int64_t j, int vectors, int64_t at, int64_t count)
 {
     vf sum[CHUNK];

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * lanes.h - what attention does between its two tile products, with queries (or other positions) in the
- * lanes: tiles are [rows][width] with width a multiple of the kernel's `lanes`, rows are channels or keys.
+ * lanes.h - the online softmax between the two products of attention: masks, exponentials, running sums, dropout.
  *
- * Never allocates.  Tiles are aligned to the lanes; arrays of the caller need no alignment.
+ *     m' = max(m, max_j s[j])     p[j] = 2^(s[j] - m')     l' = l 2^(m - m') + sum_j p[j]
+ *
+ * Each lane is a query (or another position), so that no operation goes across a vector.  Tiles are [rows][width]:
+ * rows are keys or channels, width is a multiple of the kernel's `lanes`.
+ *
+ * Contract: tiles are aligned to a vector; arrays of the caller need no alignment; nothing is allocated.
  */
 #ifndef ATTN_KERNELS_LANES_H
 #define ATTN_KERNELS_LANES_H
@@ -14,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Between a tile and an array of the caller: element (row, lane) lies at base[lane_offset[lane] + row], or
- * with row_offset at base[lane_offset[lane] + row_offset[row]]. */
+/* A tile's elements in an array of the caller: element (row, lane) is base[lane_offset[lane] + row], or
+ * base[lane_offset[lane] + row_offset[row]] if row_offset is set. */
 typedef struct attn__lanes_view {
     void *base;
     attn_dtype dtype; /* ATTN_F32, ATTN_BF16; gather also takes ATTN_U8, whose nonzero bytes count as 1 */
@@ -24,17 +28,17 @@ typedef struct attn__lanes_view {
     int64_t rows, lanes; /* lanes <= width */
 } attn__lanes_view;
 
-/* One step of the running softmax over a tile of scores, in powers of two. */
+/* One step of the online softmax over a tile of scores, in powers of two. */
 typedef struct attn__lanes_softmax {
     float *s; /* scores, becomes 2^(s - m) */
     int64_t rows, width;
-    const float *top; /* the largest score of each lane, where that is known; else NULL */
+    const float *top; /* the largest score of each lane; NULL: not known */
     float *m, *l;     /* running reference and sum of each lane; start with -inf and 0 */
-    float *shrink;    /* out: what earlier sums of the lane are to be multiplied by */
-    bool *changed;    /* out: whether any of them is not 1 */
+    float *shrink;    /* out: the factor for earlier sums of the lane */
+    bool *changed;    /* out: whether any factor is not 1 */
 } attn__lanes_softmax;
 
-/* Dropout's bits (base/rng.h), the lane's key in two halves. */
+/* Dropout by counter (base/rng.h); the lane's key is in two halves. */
 typedef struct attn__lanes_dropout {
     float *p;
     int64_t rows, width;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow.h - attention with heads of at most 16 channels: so few that a few vectors of queries, all their channels,
- * stay in the registers, and that an exponential costs as much as a product.
+ * narrow.h - attention with heads of at most 16 channels, scores, softmax and values in one loop.
  *
- * A call lets `width` queries, one in each lane, see a block of keys of their head.  Scores are in powers of two (q
- * comes scaled).  What earlier sums refer to, m, is a whole number: subtracting it from a score is exact and is part
- * of the exponential's rounding to a fraction, so that it costs nothing.
+ *     o[i] += sum_j 2^(q[i] . k[j] - m[i]) v[j]     l[i] += sum_j 2^(q[i] . k[j] - m[i])
  *
- * No score exceeds sum over c of |q_c| max_j |k_jc|.  Where that bound is small, as it nearly always is with so few
- * channels, it is the reference: no maximum is searched, and no weight can underflow.  Where it is not, a pass of its
- * own finds the largest score.  Each lane decides for itself; its bits do not depend on its neighbours.
+ * Each lane is a query: a few vectors of queries with all their channels stay in registers while keys pass by.
+ * An exponential costs as much here as a product, so that the online softmax avoids work:
+ *
+ * The reference m is a whole number.  Subtracting it from a score is exact and happens in the rounding that the
+ * exponential does anyway.  The bound sum_c |q_c| max_j |k_jc| on every score is the reference where it is small,
+ * which it nearly always is: then no maximum is searched and no weight underflows.  Otherwise an extra pass finds the
+ * largest score.  Each lane decides for itself, so that its bits do not depend on its neighbours.
  */
 #ifndef ATTN_KERNELS_NARROW_H
 #define ATTN_KERNELS_NARROW_H
@@ -28,14 +29,14 @@ typedef struct attn__narrow_args {
     float *m, *l;   /* [width]: begin with -inf and 0, and o with 0 */
     int64_t ld;
     const float *k, *v; /* [keys][channels] */
-    const float *reach; /* [channels]: the largest |k|; infinity where some of k is not finite */
+    const float *reach; /* [channels]: the largest |k|; infinity where an element of k is not finite */
     int64_t keys;
     float *p;          /* room for ATTN__NARROW_STEP x width numbers */
     attn__aside aside; /* after each step of keys */
 } attn__narrow_args;
 
-/* All queries of a head, padded to whole steps, and all its keys; every array begins at 64 bytes.  Padded queries have
- * zeros, and a log-sum-exp of infinity; sums begin with what is to be added to. */
+/* All queries of a head, padded to whole steps, and all its keys.  Every array is aligned to 64 bytes.  Padded queries
+ * are zero and have a log-sum-exp of infinity.  The results are added to dq, dk and dv. */
 typedef struct attn__narrow_back_args {
     const float *q, *dout;    /* [queries][channels]; scores in powers of two, so q comes scaled */
     const float *lse, *delta; /* [queries]; lse in powers of two, delta = sum of dout * o */
@@ -47,7 +48,7 @@ typedef struct attn__narrow_back_args {
     float *p, *ds, *turned; /* room for ATTN__NARROW_STEP x width numbers */
 } attn__narrow_back_args;
 
-/* delta[head][row] = the sum of dout * o over the head's values; rows hold the values of head after head. */
+/* delta[head][row] = sum over the head's values of dout * o.  A row holds the values of all heads in turn. */
 typedef struct attn__narrow_delta_args {
     const float *dout, *o;
     int64_t ld, rows, heads, values;

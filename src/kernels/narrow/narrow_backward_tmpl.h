@@ -49,7 +49,7 @@ VF_FN void back_weights(const attn__narrow_back_args *t, int64_t i, int64_t j, i
     }
 }
 
-/* Lanes without a key take no part: their score is 0, which is anything beside the row's log-sum-exp. */
+/* Clears the lanes without a key: their score of 0 may be anything relative to the row's log-sum-exp. */
 static void back_clear(const attn__narrow_back_args *t, int64_t from, int64_t width)
 {
     for (int r = 0; r < ATTN__NARROW_STEP; r++)
@@ -77,7 +77,7 @@ VF_FN void back_sum(const float *weights, const float *rows, int64_t n, float *s
         vf_store(sums + i / vectors * ld + i % vectors * VF_LANES, sum[i]);
 }
 
-/* turned[j][i] = ds[i][j], `vectors` vectors of queries i from row r on. */
+/* Transposes: t->turned[j][i] = ds[i][j], `vectors` vectors of queries i from row r on. */
 VF_FN void back_turn(const attn__narrow_back_args *t, int r, int width, int vectors)
 {
     for (int w = 0; w < width; w += VF_LANES) {
@@ -143,8 +143,7 @@ static void delta_of_head(const attn__narrow_delta_args *t, int64_t head, int64_
     }
 }
 
-/* As many rows as there are lanes, of the heads whose values fill a vector: the products turned round are to
- * be added. */
+/* As many rows as lanes, for heads whose values fill a vector: adds up the transposed products. */
 VF_FN void delta_square(const attn__narrow_delta_args *t, int64_t head, int64_t row)
 {
     vf square[VF_LANES];

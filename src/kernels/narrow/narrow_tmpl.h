@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow_tmpl.h - heads of few channels for one instruction set; see narrow.h.
+ * narrow_tmpl.h - heads of at most 16 channels for one instruction set; see narrow.h.
  *
- * Two loops over each step of keys, whose scores stay in the first cache between them.  In the first, the queries'
- * channels fill half of the registers, and the scores of a few keys at once hide the latency of the sums; each
- * channel of a key is broadcast once for all vectors of queries.  In the second the outputs take the queries' place,
- * and the exponentials run beside the products of the keys before.  (Weights in the first loop were 3 % slower: there
- * they wait for the end of a chain of products, and the products of the next keys for them.)
+ * Each step of keys has two loops, and its scores stay in the first cache between them.  The first computes scores: the
+ * queries' channels fill half of the registers, a few keys at once hide the latency of the sums, and each channel of a
+ * key is broadcast once for all vectors of queries.  The second computes exponentials while it adds the values of the
+ * previous keys to the outputs, which now fill the registers.  (Exponentials in the first loop were 3 % slower: they
+ * wait for the end of a chain of products, and the next products for them.)
  */
 #include "simd/power.h"
 

@@ -29,7 +29,7 @@ static void run_item(void *user, int64_t item, int thread)
 
 double attn__peak_gflops(attn__isa isa, int threads, int repeats)
 {
-    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* short: a window that nothing disturbs is found soon */
+    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* short, so that one run is undisturbed */
     double best = 0;
     for (int repeat = 0; repeat < (repeats > 0 ? repeats : 12); repeat++) {
         double start = attn__now();

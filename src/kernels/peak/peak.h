@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * peak.h - the machine's rate of multiply-adds, measured: the unit in which this library states its speed.
+ * peak.h - measures the machine's FMA peak, the unit in which this library states its speed.
  */
 #ifndef ATTN_KERNELS_PEAK_H
 #define ATTN_KERNELS_PEAK_H
@@ -11,13 +11,13 @@
 
 typedef struct attn__peak_kernel {
     attn__isa isa;
-    /* Does `rounds` rounds of independent multiply-adds on registers; returns their number of operations,
-     * two each.  The numbers go to `sink`, so that nothing can be left out. */
+    /* Runs `rounds` rounds of independent multiply-adds on registers and returns the number of operations, two each.
+     * Adds the results to `sink`, so that the compiler cannot remove them. */
     double (*run)(int64_t rounds, float *sink);
 } attn__peak_kernel;
 
-/* The best of `repeats` (0: 12) measurements of a millisecond or so, in 10^9 operations a second, all
- * `threads` at work at once. */
+/* The best of `repeats` (0: 12) measurements of about a millisecond, in 10^9 operations per second, with `threads`
+ * threads at once. */
 double attn__peak_gflops(attn__isa isa, int threads, int repeats);
 
 #endif

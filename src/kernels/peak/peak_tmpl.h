@@ -2,7 +2,7 @@
  *
  * peak_tmpl.h - chains of multiply-adds that never touch memory, for one instruction set; see peak.h.
  */
-enum { CHAINS = 12 }; /* latency times units of every machine known, and the registers of the smallest set */
+enum { CHAINS = 12 }; /* at least latency times FMA units of every known machine; fits the smallest register file */
 
 static double run(int64_t rounds, float *sink)
 {

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * planes.h - normalisation over channels that lie `ld` apart, for positions side by side: positions are in the lanes;
- * and sums of a channel's.
+ * planes.h - layer normalisation over the channels of an image, [channels][ld] with positions adjacent.
  *
- * Never allocates; n is any, 0 included; nothing outside of the positions is read or written.  What a position becomes
- * does not depend on those beside it.
+ *     y[c,i] = (x[c,i] - mean[i]) / sqrt(variance[i] + eps) * gain[c] + bias[c]
+ *
+ * Each lane is a position, so that the sums over channels need no operation across a vector.  The backward pass and
+ * the sums for gain and bias are here as well.
+ *
+ * Contract: n may be 0; only the n positions are read or written; nothing is allocated.  The result of a position
+ * does not depend on its neighbours.
  */
 #ifndef ATTN_KERNELS_PLANES_H
 #define ATTN_KERNELS_PLANES_H
@@ -27,16 +31,16 @@ typedef struct attn__planes_args {
 
 typedef struct attn__planes_kernel {
     attn__isa isa;
-    /* y = (x - mean) * scale * gain + bias.  bend is what the slope takes off: scale^3, or scale^2 / deviation (0 where
-     * that is 0). */
+    /* y = (x - mean) * scale * gain + bias.  bend = scale^3, or scale^2 / deviation (0 if the deviation is 0): the
+     * derivative of scale, for `backward`. */
     void (*forward)(const attn__planes_args *args);
     /* With h = dy * gain, d = x - mean and averages over the channels: dx = scale * (h - avg h) - bend * d *
      * avg(h d). */
     void (*backward)(const attn__planes_args *args);
-    /* Of n numbers side by side: a few hundred at a time in f32, these in f64. */
+    /* The sum of n adjacent numbers: a few hundred at a time in f32, these sums in f64. */
     double (*sum)(const float *x, int64_t n);
-    /* Of one channel, whose x and dy these are, adds the sums of dy * (x - mean) * scale and of dy: the slopes of its
-     * gain and bias.  A few hundred positions at a time in f32, these in f64. */
+    /* The gradients of one channel's gain and bias: adds the sums of dy * (x - mean) * scale and of dy.  x and dy are
+     * that channel's.  Sums a few hundred positions at a time in f32, these sums in f64. */
     void (*slopes)(const attn__planes_args *args, double *gain, double *bias);
 } attn__planes_kernel;
 

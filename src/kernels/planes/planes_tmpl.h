@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * planes_tmpl.h - normalisation over channels for one instruction set; see planes.h.  Some vectors of positions beside
- * each other hide the latency of their sums, and make whole lines of the rows.
+ * planes_tmpl.h - normalisation over channels for one instruction set; see planes.h.  Several vectors of adjacent
+ * positions at once hide the latency of the sums and cover whole cache lines.
  */
 enum { BESIDE = 4 };
 
@@ -9,7 +9,7 @@ typedef struct columns {
     vf v[BESIDE];
 } columns;
 
-/* Of `count` vectors, the last of which may be a part. */
+/* For `count` vectors; the last one may be partial. */
 VF_FN columns load_columns(const float *x, int count, int part)
 {
     columns c;

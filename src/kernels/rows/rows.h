@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - the loops of the tensor operations that are no matrix products: element by element, row by row.
+ * rows.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row by row
+ * (softmax, layer normalisation, loss), and sums over rows.
  *
- * All have one signature, so that one launcher and one table serve them: run(args, begin, end) does the part
- * [begin, end) of its range, which is elements, rows or columns as said below; parts may run at once.
- * Pointers are to float or double, by the table that the kernel was taken from; rows are contiguous and
- * `n` long, nothing needs alignment.  y may be x (in place) unless said otherwise.  Never allocates.
- * Every result is computed in an order that does not depend on how the range is cut.
+ * All have one signature, so that one launcher and one table serve them: run(args, begin, end) computes the part
+ * [begin, end) of its range of elements, rows or columns; threads may compute parts at once.  The list below has the
+ * formulas.
+ *
+ * Contract: pointers are to float or double, as the table is that the kernel comes from; rows are contiguous and `n`
+ * long; nothing needs alignment.  y may be x (in place) unless the list says otherwise.  Nothing is allocated.  How the
+ * range is divided does not change the bits of a result.
  */
 #ifndef ATTN_KERNELS_ROWS_H
 #define ATTN_KERNELS_ROWS_H
@@ -17,62 +20,64 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME, name) */
-#define ATTN__ROWS_MAP(X)                                                                                                \
-    /* elements: y = x + x2 */                                                                                           \
-    X(ADD, add)                                                                                                          \
-    /* elements: y = x * s[0] + s[1] */                                                                                  \
-    X(AFFINE, affine)                                                                                                    \
-    /* elements: y = kind(x), an activation */                                                                           \
-    X(ACTIVATE, activate)                                                                                                \
-    /* elements: y = x * kind'; x2 is what attn__activation_keeps_input says: the input or the output */                 \
-    X(ACTIVATE_BACKWARD, activate_backward)                                                                              \
-    /* rows: y = kind(y + x) for a row y; x NULL: no bias */                                                             \
-    X(BIAS_ACTIVATE, bias_activate)                                                                                      \
-    /* outer indices of `shape`, all axes but the last (elements if that is the only one): y = s[0] * x (+ y if        \
-     * `add`), all strided; not in place */ \
-    X(STRIDED, strided)                                                                                                  \
-    /* the same: y contiguous = x (kind) x2, kind an attn__binary; y may be x or x2 if that is contiguous too */         \
-    X(BINARY, binary)                                                                                                    \
-    /* elements of y [outer, n]: y = s[0] * sum of x [outer, rows, n] over rows (+ y if `add`) */                        \
-    X(REDUCE, reduce)                                                                                                    \
-    /* rows: y = softmax of x where column < lens[row / lens_rows], else 0, or the score s[0] if that is not 0 */        \
-    X(SOFTMAX, softmax)                                                                                                  \
-    /* rows: y = x2 * (x - sum(x * x2)), x2 the softmax, x the gradient */                                               \
-    X(SOFTMAX_BACKWARD, softmax_backward)                                                                                \
-    /* rows: t = x + dropout(x2); y = normalised t * x3 + x4; s[0] = eps; y2 (t normalised) may be NULL;               \
-     * y3 one number a row, 1/sqrt(var + eps), may be NULL */ \
-    X(LAYER_NORM, layer_norm)                                                                                            \
-    /* rows: y = gradient of t; y2, if not NULL, = dropout's gradient of it; x the gradient, x2 t normalised or,       \
-     * if x4 is not NULL, the output; x3, x4 as above; x5 what y3 was; `add`: y += (y2 never) */ \
-    X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                                          \
-    /* columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4 as above, x3 too, over `rows` rows */        \
-    X(LAYER_NORM_PARAMETERS, layer_norm_parameters)                                                                      \
-    /* rows: y = dropout(x) */                                                                                           \
-    X(DROPOUT, dropout)                                                                                                  \
-    /* rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first]) */                                   \
-    X(EMBED, embed)                                                                                                      \
-    /* columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order */                                      \
-    X(EMBED_BACKWARD, embed_backward)                                                                                    \
-    /* columns: y [row mod period + first] += x [row] */                                                                 \
-    X(POSITION_BACKWARD, position_backward)                                                                              \
-    /* rows: y = the loss of the row, 0 if ids[row] == ignore; y2 = log-sum-exp; s[0] label smoothing */                 \
-    X(CROSS_ENTROPY, cross_entropy)                                                                                      \
-    /* rows: y = s[1] * d loss / d x; x2 = log-sum-exp; y may be x */                                                    \
-    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward)                                                                    \
-    /* rows: y [row,n] = new state; x [row,3n] input gates with bias, x2 [row,3n] recurrent ones without it, x3 [3n]   \
-     * its bias, x4 [row,n] old state or NULL; if y2, keeps r, z, n there [row,3n] (may be x), the recurrent part      \
-     * of n in y3 [row,n] */ \
-    X(GRU, gru)                                                                                                          \
-    /* rows: x the state's gradient; x2, x3 what y2, y3 were; x4 the old state or NULL.  y [row,3n] = gradient of the  \
-     * input gates (may be x2), y2 [row,n] of the recurrent part of n (may be x3), y3 of the old state, directly       \
-     * (may be x) */ \
-    X(GRU_BACKWARD, gru_backward)                                                                                        \
-    /* elements: y = parameters, y2, y3 = moments, which were x2, x3, x4 (the same memory or other); x the gradient    \
-     * (y may be x).  s: 0 step size, 1 and 2 the betas, 3 eps, 4 gradient's scale, 5 decay of the parameters          \
-     * (decoupled), 6 scale of y3 before its square root, 7 decay added to the gradient */ \
-    X(ADAM, adam)                                                                                                        \
-    /* blocks of ATTN__ROWS_BLOCK elements of x, `n` in all: partial sums of squares into doubles y */                   \
+/* The kernels: the range that is divided, and what one part of it computes.
+ *
+ *   ADD: elements: y = x + x2
+ *   AFFINE: elements: y = x * s[0] + s[1]
+ *   ACTIVATE: elements: y = kind(x), an activation
+ *   ACTIVATE_BACKWARD: elements: y = x * kind'; x2 is what attn__activation_keeps_input says: the input or the output
+ *   BIAS_ACTIVATE: rows: y = kind(y + x) for a row y; x NULL: no bias
+ *   STRIDED: outer indices of `shape`, all axes but the last (elements if it is the only one): y = s[0] * x (+ y if
+ *       `add`), all strided; not in place
+ *   BINARY: the same: y contiguous = x (kind) x2, kind an attn__binary; y may be x or x2 if that is contiguous too
+ *   REDUCE: elements of y [outer, n]: y = s[0] * sum of x [outer, rows, n] over rows (+ y if `add`)
+ *   SOFTMAX: rows: y = softmax of x where column < lens[row / lens_rows], else 0, or the score s[0] if that is not 0
+ *   SOFTMAX_BACKWARD: rows: y = x2 * (x - sum(x * x2)), x2 the softmax, x the gradient
+ *   LAYER_NORM: rows: t = x + dropout(x2); y = normalised t * x3 + x4; s[0] = eps; y2 = normalised t, may be NULL; y3 =
+ *       1/sqrt(var + eps), one number a row, may be NULL
+ *   LAYER_NORM_BACKWARD: rows: y = gradient of t; y2, if not NULL, = its gradient through dropout; x = gradient; x2 =
+ *       normalised t or, if x4 is not NULL, the output; x3, x4 as above; x5 = y3; `add`: y += (y2 never)
+ *   LAYER_NORM_PARAMETERS: columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4 as above, x3 too, over
+ *       `rows` rows
+ *   DROPOUT: rows: y = dropout(x)
+ *   EMBED: rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first])
+ *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order
+ *   POSITION_BACKWARD: columns: y [row mod period + first] += x [row]
+ *   CROSS_ENTROPY: rows: y = the loss of the row, 0 if ids[row] == ignore; y2 = log-sum-exp; s[0] label smoothing
+ *   CROSS_ENTROPY_BACKWARD: rows: y = s[1] * d loss / d x; x2 = log-sum-exp; y may be x
+ *   GRU: rows: y [row,n] = new state; x [row,3n] = input gates with bias; x2 [row,3n] = recurrent gates without bias;
+ *       x3 [3n] = their bias; x4 [row,n] = old state or NULL; y2 [row,3n], if not NULL (may be x) = r, z, n; y3 [row,n]
+ *       = the recurrent part of n
+ *   GRU_BACKWARD: rows: x = gradient of the state; x2, x3 = y2, y3 of the forward pass; x4 = old state or NULL; y
+ *       [row,3n] = gradient of the input gates (may be x2); y2 [row,n] = that of the recurrent part of n (may be x3);
+ *       y3 = that of the old state, the direct part (may be x)
+ *   ADAM: elements: y = parameters, y2, y3 = moments, from x2, x3, x4 (the same memory or other); x = gradient (may be
+ *       y). s: 0 step size, 1 and 2 betas, 3 eps, 4 scale of the gradient, 5 decoupled decay of the parameters, 6 scale
+ *       of y3 before its square root, 7 decay added to the gradient
+ *   SQUARES: blocks of ATTN__ROWS_BLOCK elements of x, `n` in all: partial sums of squares into doubles y */
+#define ATTN__ROWS_MAP(X)                                                                                              \
+    X(ADD, add)                                                                                                        \
+    X(AFFINE, affine)                                                                                                  \
+    X(ACTIVATE, activate)                                                                                              \
+    X(ACTIVATE_BACKWARD, activate_backward)                                                                            \
+    X(BIAS_ACTIVATE, bias_activate)                                                                                    \
+    X(STRIDED, strided)                                                                                                \
+    X(BINARY, binary)                                                                                                  \
+    X(REDUCE, reduce)                                                                                                  \
+    X(SOFTMAX, softmax)                                                                                                \
+    X(SOFTMAX_BACKWARD, softmax_backward)                                                                              \
+    X(LAYER_NORM, layer_norm)                                                                                          \
+    X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                                        \
+    X(LAYER_NORM_PARAMETERS, layer_norm_parameters)                                                                    \
+    X(DROPOUT, dropout)                                                                                                \
+    X(EMBED, embed)                                                                                                    \
+    X(EMBED_BACKWARD, embed_backward)                                                                                  \
+    X(POSITION_BACKWARD, position_backward)                                                                            \
+    X(CROSS_ENTROPY, cross_entropy)                                                                                    \
+    X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward)                                                                  \
+    X(GRU, gru)                                                                                                        \
+    X(GRU_BACKWARD, gru_backward)                                                                                      \
+    X(ADAM, adam)                                                                                                      \
     X(SQUARES, squares)
 
 typedef enum attn__rows_kernel {

@@ -172,7 +172,7 @@ static void run_dropout(const attn__rows_args *a, int64_t begin, int64_t end)
     }
 }
 
-/* What is written to and is not needed soon: past the caches, which else would fetch it first. */
+/* Stores past the caches if `past`: a cached store would first read the line. */
 VF_FN void put_away(real *y, int64_t left, vf v, bool past)
 {
     if (past && left >= VF_LANES)

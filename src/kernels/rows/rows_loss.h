@@ -20,7 +20,7 @@ static void run_cross_entropy(const attn__rows_args *a, int64_t begin, int64_t e
         real most = largest_of(x, n);
         real shift = (real)log((double)exponentials(x, NULL, n, most));
         *lse = most + shift;
-        /* Differences to the largest first: it may be large, and what is left is small. */
+        /* Subtracts the largest score first: it may be large, and the differences are small. */
         *loss = (1 - smooth) * ((most - x[a->ids[row]]) + shift);
         if (smooth != 0)
             *loss += smooth * ((most - row_total(x, n) / (real)n) + shift);

@@ -54,8 +54,8 @@ VF_FN vf gelu_slope(vf x)
     return x * 0.39894228040143267794 * exp(-0.5 * x * x) + normal_cdf(x);
 }
 #else
-/* e^x as 2^(x log2 e); what the product's rounding lost is put back to first order.  It is found by parts so
- * short that their products are exact, because not every instruction set fuses a multiply and an add. */
+/* e^x as 2^(x log2 e), corrected to first order by the rounding error of the product.  The error comes from parts so
+ * short that their products are exact, since not every instruction set has a fused multiply-add. */
 VF_FN vf exp_of(vf x)
 {
     vf t = vf_mul(x, constant(1.44269504088896341));

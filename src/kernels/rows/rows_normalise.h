@@ -134,7 +134,7 @@ VF_FN real largest_of(const real *x, int64_t n)
     return vf_largest(most);
 }
 
-/* y = e^(x - most); returns the sum.  y may be x, or NULL if only the sum is wanted. */
+/* y = e^(x - most); returns the sum.  y may be x; NULL: only the sum. */
 VF_FN real exponentials(const real *x, real *y, int64_t n, real most)
 {
     vf sum = vf_zero(), top = vf_set1(most);
@@ -154,7 +154,7 @@ static void softmax_row(const attn__rows_args *a, const real *x, real *y, int64_
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (!(most > (real)-INFINITY) && most == (real)-INFINITY) { /* no key takes part, or all score -inf */
+    if (!(most > (real)-INFINITY) && most == (real)-INFINITY) { /* no key is attended, or all scores are -inf */
         for (int64_t i = 0; i < n; i++)
             y[i] = 0;
         return;

@@ -48,7 +48,7 @@ VF_FN bool is_copy(const attn__rows_args *a)
 }
 
 #ifndef VF_DOUBLE
-/* Rows whose elements lie side by side in x: as many as there are lanes, turned square by square. */
+/* As many rows as lanes whose elements at one column are adjacent in x: transposed square by square. */
 VF_FN void turn_rows(const attn__rows_args *a, const float *x, float *y)
 {
     int last = a->rank - 1;
@@ -76,7 +76,7 @@ VF_FN void turn_rows(const attn__rows_args *a, const float *x, float *y)
 }
 #endif
 
-/* How many rows from this one on were turned together; none where they do not lie so. */
+/* How many rows from this one on were transposed together; 0: their layout does not allow it. */
 VF_FN int64_t turned_rows(const attn__rows_args *a, int64_t row, int64_t end)
 {
 #ifndef VF_DOUBLE

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * short.h - products of one head whose queries and keys are so few that all its rows and scores stay in the first
- * cache.  Rows are read and written where the caller has them; only what stands in the lanes of a score is turned.
+ * short.h - the products of one head with up to 96 queries and keys, whose rows and scores fit in the first cache.
  *
- * There are as many multiply-adds to a number here as rows on the other side, so that fetching rows takes as long as
- * multiplying them.  Whatever goes through rows therefore asks for those of the head that comes next, a few lines at a
- * time.
+ *     s[i,j] = sum_c x[i,c] y[j,c]          out[j,c] (+)= factor sum_i w[i,j] x[i,c]
  *
- * Never allocates.  Rows need no alignment; scratch memory is aligned to 64 bytes.
+ * Rows are read and written in place; only the operand in the lanes of the scores is transposed into a panel.  Reading
+ * a row takes as long as multiplying by it, so that every loop over rows prefetches the rows of the next head.
+ *
+ * Contract: rows need no alignment; scratch memory is aligned to 64 bytes; nothing is allocated.
  */
 #ifndef ATTN_KERNELS_SHORT_H
 #define ATTN_KERNELS_SHORT_H
@@ -25,8 +25,8 @@ typedef struct attn__short_rows {
     int64_t rows, channels;
 } attn__short_rows;
 
-/* out[j][c] = or += factor * row_factor[j] * sum over i of w[i * along + j * across] * x[i][c], where `along` or `across`
- * is 1. */
+/* out[j][c] (+)= factor * row_factor[j] * sum over i of w[i * along + j * across] * x[i][c].
+ * `along` or `across` is 1. */
 typedef struct attn__short_sums {
     attn__short_rows out, x;
     const float *w;
@@ -39,15 +39,14 @@ typedef struct attn__short_sums {
 typedef struct attn__short_kernel {
     attn__isa isa;
     int lanes;
-    /* panel[c * width + j] = factor * x[j][c], width the next multiple of the lanes; columns beyond the rows repeat the
-     * last one. */
+    /* Transposes: panel[c * width + j] = factor * x[j][c].  width is the number of rows rounded up to the lanes; the
+     * columns beyond the rows repeat the last one. */
     void (*turn)(const attn__short_rows *x, float factor, float *panel, int64_t width);
-    /* s[i * width + j] = sum over c of x[i][c] * panel[c * width + j].  False if some sum is infinite or NaN, as all of a
-     * row or column are that has such a number. */
+    /* s[i * width + j] = sum over c of x[i][c] * panel[c * width + j].  False if a sum is infinite or NaN. */
     bool (*score)(const attn__short_rows *x, const float *panel, float *s, int64_t width);
-    /* sum[i] = sum over c of x[i][c] * y[i][c], for as many channels as x has. */
+    /* sum[i] = sum over c of x[i][c] * y[i][c], over the channels of x. */
     void (*dots)(const attn__short_rows *x, const attn__short_rows *y, float *sum);
-    /* False if some result is infinite or NaN. */
+    /* Computes attn__short_sums.  False if a result is infinite or NaN. */
     bool (*sum)(const attn__short_sums *t);
 } attn__short_kernel;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * stacks_tmpl.h - batch normalisation for one instruction set; see stacks.h.  Some sums beside each other hide the
- * latency of adding; they run on from plane to plane, so that small planes need no sum over the lanes of their own.
- * Where planes are single numbers, the channels beside each other are in the lanes.
+ * stacks_tmpl.h - batch normalisation for one instruction set; see stacks.h.  Several partial sums hide the latency of
+ * additions; they continue from plane to plane, so that small planes need no sum across the lanes.  Where planes are
+ * single numbers, adjacent channels are the lanes.
  */
 #ifdef VF_DOUBLE
 typedef double real;
@@ -12,7 +12,7 @@ typedef float real;
 
 enum { BESIDE = 4, COLUMNS = BESIDE * VF_LANES, RUN = 8 };
 
-/* What is added up over a channel. */
+/* The terms summed over a channel. */
 enum { LEVEL, SPREAD, SLOPE };
 
 /* One channel, the same in all lanes; or `width` of them across the lanes, then seen as one whose planes have n =
@@ -36,7 +36,7 @@ typedef struct sums {
     vf first[BESIDE], second[BESIDE];
 } sums;
 
-/* How many of `left` < VF_LANES numbers go together: where parts of vectors are taken one by one, that is done here. */
+/* How many of `left` < VF_LANES numbers to process at once: 1 where partial vectors are loaded one by one anyway. */
 VF_FN int part_of(int64_t left)
 {
     return VF_LANES > 4 ? (int)left : 1;
@@ -48,7 +48,7 @@ VF_FN bool is_part(int64_t n)
     return n > 0 && n < VF_LANES && part_of(n) == n;
 }
 
-/* What an array has for the channel or channels. */
+/* An array's value for the channel, or values for the channels. */
 VF_FN vf number(const channel *ch, const void *array)
 {
     const real *x = (const real *)array + ch->at;
@@ -157,7 +157,7 @@ VF_FN void settle(const channel *ch, const sums *s, pair *all)
     }
 }
 
-/* Planes of one vector, or of the `part` of one: as many planes beside each other. */
+/* Planes of one vector, or of `part` of one: several planes at once. */
 VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
 {
     for (int64_t plane = 0; plane < ch->planes;) {
@@ -208,8 +208,8 @@ VF_FN void sums_of(int what, const channel *ch, pair all[VF_LANES])
         wide_sums(what, ch, all);
 }
 
-/* The mean as one number of `real` leaves a rest, which distances from it show: it is put back, and its square is no
- * part of the variance.  Of infinities there is none. */
+/* Rounding the mean to `real` leaves an error, which is the mean of the differences from it: corrects the mean and
+ * takes the error's square off the variance.  Infinities have no such error. */
 static void statistics(void *user, int64_t begin, int64_t end)
 {
     const attn__stacks_args *a = user;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * taps.h - attention over windows: a block of neighbouring positions stands in the lanes, and what a tap reaches
- * is the same strip of rows, read a few elements further:
+ * taps.h - attention over local windows: each query sees the keys at a fixed list of offsets, the taps.
+ *
+ *     s[e,w] = factor sum_c q[c,w] k[c,w + offset e]     o[c,w] = sum_e p[e,w] v[c,w + offset e]
+ *
+ * Adjacent positions w are the lanes.  A tap reads the same strip of keys at another offset:
  *
  *     strip of tap e, channel c, lane w = strip[offset[e] + c * ld + w]
  *
- * Tiles are [rows][width], width a multiple of the kernel's `width`.  A weight of -0 is the mark of a tap that
- * takes no part: what it reaches does not count, even if it is infinite or NaN, wherever `marked` is set.
- * Never allocates; nothing needs alignment.
+ * Contract: tiles are [rows][width], width a multiple of the kernel's `width`; nothing needs alignment; nothing is
+ * allocated.  A weight of -0 marks a tap outside the window or masked: where `marked` is set, its key and value do not
+ * count even if they are infinite or NaN.
  */
 #ifndef ATTN_KERNELS_TAPS_H
 #define ATTN_KERNELS_TAPS_H
@@ -20,8 +23,8 @@
 /* One block: lanes [0, kernel width) of everything. */
 typedef struct attn__taps_block {
     int64_t taps, channels;
-    int64_t run, unit; /* in every `run` taps, of which there are whole numbers, each offset is `unit` above the */
-    bool down;         /* one before it, or below */
+    int64_t run, unit; /* the taps are runs of `run`; within one, each offset is `unit` above the one before, ... */
+    bool down;         /* ... or below */
     const float *strip;
     const int64_t *offset; /* [taps] */
     int64_t ld;
@@ -40,8 +43,8 @@ typedef struct attn__taps_limit {
     const int32_t *from, *to;
 } attn__taps_limit;
 
-/* Dropout's bits (base/rng.h): lane w of tap e has the key at w + key_at[e], its column is column[e] less
- * weight * moved[w + shift[e]], since a window moved inwards numbers its taps from where it stands. */
+/* Dropout by counter (base/rng.h): lane w of tap e has the key at w + key_at[e] and the column
+ * column[e] - weight * moved[w + shift[e]], since a window that was moved inwards counts its taps from its start. */
 typedef struct attn__taps_drop {
     int64_t taps;
     const uint32_t *column;
@@ -89,7 +92,7 @@ typedef struct attn__taps_kernel {
     void (*mix)(const attn__taps_block *block);
     /* s = -infinity outside the limits. */
     void (*limit)(float *s, const attn__taps_limit *limit);
-    /* Dropped weights get the mark. */
+    /* Marks dropped weights. */
     void (*drop)(float *s, const attn__taps_drop *drop);
     /* s[e][w] += factor * rows[e * ld + w], for `taps` rows of s. */
     void (*add_rows)(float *s, int64_t taps, const float *rows, int64_t ld, float factor);

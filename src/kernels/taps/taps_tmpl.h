@@ -61,7 +61,7 @@ VF_FN int shifts_of(int64_t left)
     return left >= 7 ? 7 : left >= 5 ? 5 : left >= 3 ? 3 : 1;
 }
 
-/* The strip's vectors for a run: x[3], of which the last has the few elements that the last taps reach. */
+/* The strip's vectors for a run: x[3]; the last one has the few elements that the last taps reach. */
 VF_FN void load_run(const float *strip, int taps, vf x[VECTORS + 1])
 {
     VF_UNROLL
@@ -451,7 +451,7 @@ static bool all_finite(const float *x, int64_t n)
     return !vm_any(vm_not(vf_eq(check, check)));
 }
 
-/* turned[w][c] = tile[c][w], channels beyond the last one being 0. */
+/* Transposes: turned[w][c] = tile[c][w]; channels beyond the last one are 0. */
 VF_FN void turn(const float *tile, int64_t ld, int64_t channels, float turned[WIDTH][VF_LANES])
 {
     for (int n = 0; n < VECTORS; n++) {
@@ -489,7 +489,7 @@ VF_FN void outer_rows(const attn__taps_outer *t, int64_t r, int count, float tur
     }
 }
 
-/* Many rows: a product with the tile turned round, where nothing that a weight of 0 must hide is in it.  (A sum across
+/* For many rows: a product with the transposed tile, if a weight of 0 has no infinity or NaN to hide.  (A sum across
  * the lanes for each element costs six times as much.) */
 static void outer(const attn__taps_outer *t)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * tile.h - the one matrix product that the engine is made of:
+ * tile.h - the GEMM micro-kernel of attention's tiles in f32:
  *
  *     C[m,n] (+)= sum_k A[m,k] * B[k,n]        m < M, n < N, k < K
  *
- * with vectors along n and A broadcast element by element, so that A may lie anyhow while B and C are rows
- * of lanes.  Forward attention keeps queries in the lanes (scores: A = keys, B = queries transposed; values:
- * A = values transposed, B = weights); backward puts channels there for the gradients of k and v.
+ * Vectors run along n.  Elements of A are broadcast, so that A may have any strides while B and C are rows of vectors.
+ * In the forward pass queries are the lanes (scores: A = keys, B = queries transposed; values: A = values transposed,
+ * B = weights); in the backward pass channels are, for the gradients of k and v.
  *
- * Contract: N is a multiple of the kernel's `lanes` and at most `lanes * vectors`, or any larger multiple
- * (then in column strips); M and K are any, 0 included (K = 0 writes zeros unless accumulating).  Nothing needs
- * alignment, but b and c in whole lines are faster.  Nothing outside the rectangles is read or written.
- * Never allocates.  Every element's sum runs over k in ascending order, from zero; what an
- * accumulating product finds in C is added to the finished sum.
+ * Contract: N is a multiple of the kernel's `lanes`; more than `lanes * vectors` go in column panels.  M and K may be 0
+ * (K = 0 writes zeros unless accumulating).  Nothing needs alignment, but aligned b and c are faster.  Nothing outside
+ * the rectangles is read or written; nothing is allocated.  Each sum runs over ascending k from zero; an accumulating
+ * product adds the finished sum to C.
  */
 #ifndef ATTN_KERNELS_TILE_H
 #define ATTN_KERNELS_TILE_H
@@ -32,13 +31,13 @@ typedef struct attn__tile_args {
     float *c;
     int64_t ldc;
     bool accumulate;
-    float *top;        /* NULL or a row of n: becomes the largest of itself and the rows of C; a NaN may get lost */
+    float *top;        /* NULL, or n numbers: becomes the maximum of itself and each column of C; may ignore NaN */
     attn__aside aside; /* after each register tile */
 } attn__tile_args;
 
-/* The same on packed operands: `vectors` vectors of lanes to a row of B and C, rows one after the other; A in groups
- * of kernel->group rows, element (m, k) at a[m / group * args->group + k * ak + m % group].  4 vectors, where the
- * kernel has them, take one group only, or groups that adjoin. */
+/* The same on packed operands.  A row of B and of C is `vectors` vectors, rows are adjacent.  A is in groups of
+ * kernel->group rows: element (m, k) is a[m / group * args->group + k * ak + m % group].  With 4 vectors, where the
+ * kernel has them, A must be one group or adjacent groups. */
 typedef struct attn__packed_args {
     int64_t m, k;
     int vectors; /* 1 to the kernel's `vectors` or `widest` */

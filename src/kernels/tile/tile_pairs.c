@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tile_pairs.c - the product on pairs of bf16 numbers, with AVX512-BF16; see tile_pairs.h.
+ * tile_pairs.c - the micro-kernel on pairs of bf16 numbers with AVX512-BF16; see tile_pairs.h.
  */
 #include "kernels/tile/tile_pairs.h"
 

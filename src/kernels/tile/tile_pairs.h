@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * tile_pairs.h - the tile product on pairs of bf16 numbers, two multiply-adds a lane and instruction:
+ * tile_pairs.h - the GEMM micro-kernel on pairs of bf16 numbers: two multiply-adds per lane and instruction.
  *
  *     C[m,n] (+)= factor * sum_k A[m,k] * B[k,n]        A, B bf16, C and the sums f32
  *
- * k runs over pairs: an element of A is the pair (A[m,2k], A[m,2k+1]) in 32 bits, a row of B holds such a pair
- * in each lane.  Sums ascend in k.  Only machines with AVX512-BF16 have it.  (The instruction treats subnormal
- * numbers as zero.)
+ * k counts pairs: an element of A is the pair (A[m,2k], A[m,2k+1]) in 32 bits, and each lane of a row of B holds such a
+ * pair.  Sums run over ascending k.  Needs AVX512-BF16, whose instruction treats subnormal numbers as zero.
  */
 #ifndef ATTN_KERNELS_TILE_PAIRS_H
 #define ATTN_KERNELS_TILE_PAIRS_H
@@ -32,11 +31,11 @@ typedef struct attn__pairs_kernel {
     void (*run)(const attn__pairs_args *args);
     /* out[r/2][c] = the pair (in[r][c], in[r+1][c]) rounded to bf16; a last odd row is paired with zeros. */
     void (*round_rows)(const float *in, int64_t rows, int64_t width, uint32_t *out);
-    /* The same from bf16 rows of the caller at row_offset[r]; out has rows of ld pairs, 16-column groups whole.
-     * False if any number is infinite or NaN. */
+    /* The same from the caller's bf16 rows at row_offset[r].  out has rows of ld pairs; groups of 16 columns are
+     * complete.  False if any number is infinite or NaN. */
     bool (*pair_rows)(const uint16_t *in, const int64_t *row_offset, int64_t rows, int64_t columns, uint32_t *out,
                       int64_t ld);
-    /* out[r] = the row as it is, padded with zeros to whole pairs; rows of ld pairs. */
+    /* out[r] = a copy of the row, padded with zeros to whole pairs; rows of ld pairs. */
     void (*copy_rows)(const uint16_t *in, const int64_t *row_offset, int64_t rows, int64_t columns, uint32_t *out,
                       int64_t ld);
 } attn__pairs_kernel;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * tile_tmpl.h - the tile product for one instruction set; see tile.h.  Included by tile_avx512.c and its kin.
+ * tile_tmpl.h - the f32 micro-kernel for one instruction set; see tile.h.  Included by tile_avx512.c and its kin.
  *
- * The register tile is ROWS x VECTORS accumulators beside one row of b and one broadcast of a: 24 + 3 + 1
- * of 32 registers, 12 + 3 + 1 of 16.  Per step of k that is ROWS + VECTORS loads for ROWS * VECTORS
- * multiply-adds, and more independent sums than the units' latency needs.
+ * The register tile is ROWS x VECTORS accumulators, one row of b and one broadcast of a: 24 + 3 + 1 of 32 registers,
+ * 12 + 3 + 1 of 16.  A step of k needs ROWS + VECTORS loads for ROWS * VECTORS multiply-adds, which are more
+ * independent sums than the latency of the FMA units needs.
  */
 #if VF_REGISTERS >= 32
 enum { ROWS = 8, VECTORS = 3, WIDE = 4, WIDE_ROWS = 6 }; /* 64 columns, the usual head, are one strip of 4 */
