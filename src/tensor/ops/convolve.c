@@ -102,8 +102,7 @@ static bool input_gradient_whole(attn_tape *tape, const conv_detail *d, attn__no
     attn_tensor *x = node->x[X];
     attn__hold share = attn__scratch(tape, attn__tensor_bytes(x));
     attn__conv_args args = args_of(d, ATTN__CONV_INPUT, share.data, node->saved[SAVED_W].data, NULL, dy);
-    return give(tape, x, share,
-                share.data && by_dnnl(tape, d, x->dtype, &args));
+    return give(tape, x, share, share.data && by_dnnl(tape, d, x->dtype, &args));
 }
 
 /* By oneDNN, which overwrites. */
@@ -211,8 +210,7 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     if (!dy.data)
         return;
     bool input = attn__grad_wanted(node->x[X]) && !input_gradient_whole(tape, d, node, dy.data);
-    bool weight = attn__grad_wanted(node->x[W]) &&
-                  !weight_gradient_whole(tape, d, node, dy.data);
+    bool weight = attn__grad_wanted(node->x[W]) && !weight_gradient_whole(tape, d, node, dy.data);
     tape->failed |= (input || weight) && out_of_memory(tape);
     if ((input || weight) && !tape->failed)
         gradients_by_unfolding(tape, d, node, dy.data, input, weight);
