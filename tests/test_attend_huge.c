@@ -97,7 +97,8 @@ static void huge_scores_give_finite_numbers(void **state)
         assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = name, .threads = 2}), ATTN_OK);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
-                attn_heads h = {.batch = 1, .heads = HEADS, .queries = sizes[i][0], .keys = sizes[i][1], .dim = sizes[i][2]};
+                attn_heads h = {
+                    .batch = 1, .heads = HEADS, .queries = sizes[i][0], .keys = sizes[i][1], .dim = sizes[i][2]};
                 fill(&rng, factors[f]);
                 assert_true(try_solvers(c, &h, name, factors[f]) >= 2);
             }

@@ -106,6 +106,12 @@ static void numbers_that_are_not_finite_are_told(void **state)
     enum { ROWS = 18, COLUMNS = 35 };
     static const uint32_t odd[] = {0x7fffffff, 0xffffffff, 0x7fff8000, 0x7fc00000, 0x7f800001,
                                    0x7f800000, 0xff800000, 0x7f7f8000, 0xff7f8000};
+    static const struct {
+        float x;
+        bool does;
+    } small[] = {{0x1p-102f, true},   {-0x1p-102f, true}, {0x1.fffffep-103f, false},
+                 {-0x1p-120f, false}, {0x1p-140f, false}, {0, true},
+                 {-0.0f, true}};
     static float x[ROWS * COLUMNS];
     static uint16_t tiles[4 * 2 * ATTN__PARTS_F32 * ATTN__PARTS_TILE];
     attn__parts_rows rows = {x, ATTN_F32, NULL, COLUMNS, ROWS, COLUMNS, 1.0f, ATTN__PARTS_F32};
@@ -116,6 +122,11 @@ static void numbers_that_are_not_finite_are_told(void **state)
             assert_false(attn__parts_cut((attn__parts_way)kind, &rows, &to));
             x[i] = i % 2 ? -3.389e38f : 3.389e38f;
             assert_true(attn__parts_cut((attn__parts_way)kind, &rows, &to));
+        }
+        for (size_t i = 0; i < sizeof small / sizeof *small; i++) { /* parts that AMX would take for 0 */
+            x[5 * i] = small[i].x;
+            assert_int_equal(attn__parts_cut((attn__parts_way)kind, &rows, &to), small[i].does);
+            x[5 * i] = 0;
         }
     }
 }

@@ -44,12 +44,12 @@ typedef enum structure {
     NORMAL,
     GELU,
     RELU,
-    BLOCKS,    /* 64 of k scaled by 1e9 or 1e-9 */
-    GROUPS,    /* every fourth k tiny, in some rows */
-    ZEROS,     /* whole rows and ranges of k */
-    OUTLIER,   /* one a row */
-    OUTLIERS,  /* two k of all rows */
-    SPARSE,    /* 95 % zeros */
+    BLOCKS,   /* 64 of k scaled by 1e9 or 1e-9 */
+    GROUPS,   /* every fourth k tiny, in some rows */
+    ZEROS,    /* whole rows and ranges of k */
+    OUTLIER,  /* one a row */
+    OUTLIERS, /* two k of all rows */
+    SPARSE,   /* 95 % zeros */
     LOGNORMAL,
     ROWS,      /* rows of very different size */
     EXPONENTS, /* a random power of two each */
@@ -60,9 +60,9 @@ typedef enum structure {
     STRUCTURES
 } structure;
 
-static const char *const names[STRUCTURES] = {"normal",  "gelu",      "relu", "blocks",    "groups", "zeros",
-                                              "outlier", "outliers",  "sparse", "lognormal", "rows",   "exponents",
-                                              "edges",   "tiny",      "huge", "opposed"};
+static const char *const names[STRUCTURES] = {"normal",  "gelu",     "relu",   "blocks",    "groups", "zeros",
+                                              "outlier", "outliers", "sparse", "lognormal", "rows",   "exponents",
+                                              "edges",   "tiny",     "huge",   "opposed"};
 
 static double normal(attn__rng *rng)
 {
@@ -74,22 +74,38 @@ static float number(structure s, attn__rng *rng, int64_t r, int64_t c, bool seco
 {
     double x = normal(rng);
     switch (s) {
-    case NORMAL: return (float)x;
-    case GELU: return (float)(second ? 0.02 * x : 0.5 * x * (1 + erf(x / sqrt(2))));
-    case RELU: return (float)(second ? 0.02 * x : x > 0 ? x : 0);
-    case BLOCKS: return (float)(x * (c / 64 % 2 ? by : 1) * (c / 128 % 2 ? 1 / by : 1));
-    case GROUPS: return (float)(x * (c % 4 == r % 4 ? 1 : by));
-    case ZEROS: return (float)(r % 3 == 1 || (c / 50 + r) % 4 == 0 ? 0 : x);
-    case OUTLIER: return (float)(x * (c == r * 7 % 61 ? 1e4 / by : 1));
-    case OUTLIERS: return (float)(x * (c == 5 || c == 55 ? 1e6 : 1) * (second && c % 2 ? 0 : 1));
-    case SPARSE: return (float)(attn__rng_uniform(rng) < 0.95 ? 0 : x);
-    case LOGNORMAL: return (float)copysign(exp(2 * x), normal(rng));
-    case ROWS: return (float)(x * of_row);
-    case EXPONENTS: return (float)ldexp(x, (int)(40 * attn__rng_uniform(rng)) - 20);
-    case EDGES: return (float)((c % 3 ? 8355617.0 : (double)(int64_t)(x * 1e5) + 0.5) * (x < 0 ? -1 : 1) * 0x1p-23);
-    case TINY: return (float)(second ? x * 3e37 : x * 1e-37);
-    case HUGE_ONES: return (float)(second ? x * 1e-20 : x * 1e35);
-    default: return (float)ldexp(x, (int)(c * 2654435761u >> 20 & 31) * (second ? -1 : 1));
+    case NORMAL:
+        return (float)x;
+    case GELU:
+        return (float)(second ? 0.02 * x : 0.5 * x * (1 + erf(x / sqrt(2))));
+    case RELU:
+        return (float)(second ? 0.02 * x : x > 0 ? x : 0);
+    case BLOCKS:
+        return (float)(x * (c / 64 % 2 ? by : 1) * (c / 128 % 2 ? 1 / by : 1));
+    case GROUPS:
+        return (float)(x * (c % 4 == r % 4 ? 1 : by));
+    case ZEROS:
+        return (float)(r % 3 == 1 || (c / 50 + r) % 4 == 0 ? 0 : x);
+    case OUTLIER:
+        return (float)(x * (c == r * 7 % 61 ? 1e4 / by : 1));
+    case OUTLIERS:
+        return (float)(x * (c == 5 || c == 55 ? 1e6 : 1) * (second && c % 2 ? 0 : 1));
+    case SPARSE:
+        return (float)(attn__rng_uniform(rng) < 0.95 ? 0 : x);
+    case LOGNORMAL:
+        return (float)copysign(exp(2 * x), normal(rng));
+    case ROWS:
+        return (float)(x * of_row);
+    case EXPONENTS:
+        return (float)ldexp(x, (int)(40 * attn__rng_uniform(rng)) - 20);
+    case EDGES:
+        return (float)((c % 3 ? 8355617.0 : (double)(int64_t)(x * 1e5) + 0.5) * (x < 0 ? -1 : 1) * 0x1p-23);
+    case TINY:
+        return (float)(second ? x * 3e37 : x * 1e-37);
+    case HUGE_ONES:
+        return (float)(second ? x * 1e-20 : x * 1e35);
+    default:
+        return (float)ldexp(x, (int)(c * 2654435761u >> 20 & 31) * (second ? -1 : 1));
     }
 }
 
@@ -262,9 +278,9 @@ static void ordinary_products_take_six(void **state)
         structure of;
         int64_t k;
         double least_six, least_slices; /* shares of rows by panels and K blocks */
-    } cases[] = {{NORMAL, 256, 0.95, 1}, {NORMAL, 768, 1, 1},   {NORMAL, 1024, 1, 1}, {NORMAL, 3072, 1, 1},
-                 {GELU, 256, 0, 0},    {GELU, 768, 0.98, 1},  {GELU, 1024, 0.98, 1}, {GELU, 3072, 1, 1},
-                 {RELU, 256, 0, 0},      {RELU, 768, 0, 0},   {RELU, 1024, 0, 0}, {RELU, 3072, 1, 1}};
+    } cases[] = {{NORMAL, 256, 0.95, 1}, {NORMAL, 768, 1, 1},  {NORMAL, 1024, 1, 1},  {NORMAL, 3072, 1, 1},
+                 {GELU, 256, 0, 0},      {GELU, 768, 0.98, 1}, {GELU, 1024, 0.98, 1}, {GELU, 3072, 1, 1},
+                 {RELU, 256, 0, 0},      {RELU, 768, 0, 0},    {RELU, 1024, 0, 0},    {RELU, 3072, 1, 1}};
     if (setting("SLICES_EVERY", 1) > 1)
         skip();
     attn_context *context;

@@ -72,8 +72,8 @@ static void finish(attn__slices_state *state)
 /* The products of a step, six or eight, of which those of the second and the third slices are of weight 2^-24 (tile 3;
  * else it shares 2^-16 with tile 2).  Each tile is loaded as soon as the last reader of its register has begun.
  * Between, the C tile before becomes floats. */
-SLICES_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b,
-                             bool eight, attn__slices_rest *rest)
+SLICES_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, bool eight,
+                             attn__slices_rest *rest)
 {
     _tile_dpbssd(1, 4, 7);
     _tile_dpbssd(2, 5, 7);

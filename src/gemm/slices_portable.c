@@ -11,7 +11,9 @@
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP };
 enum { LEVELS = ATTN__SLICES_LEVELS, ROW = 64, EACH = 4, C_TILE = ATTN__SLICES_C_TILE };
 
-static void nothing(void) {}
+static void nothing(void)
+{
+}
 
 /* -------------------------------------------------------------------------------------------------- quantize */
 
@@ -203,8 +205,8 @@ static void finish(attn__slices_state *state)
 
 const attn__slices_kernel *attn__slices_portable(void)
 {
-    static const attn__slices_kernel kernel = {nothing,       nothing,          run,             finish,    decide,
-                                               scale,         quantize,         measure,         scale_columns,
-                                               quantize_columns, measure_columns, transpose, store};
+    static const attn__slices_kernel kernel = {nothing,         nothing,   run,     finish,        decide,
+                                               scale,           quantize,  measure, scale_columns, quantize_columns,
+                                               measure_columns, transpose, store};
     return &kernel;
 }

@@ -14,8 +14,8 @@
 #include "simd/isa_end.h"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma"))), \
-                             apply_to = function)
+#pragma clang attribute push(                                                                                          \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma"))), apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma")
@@ -158,8 +158,7 @@ SLICES_FN void store_lanes(const tally *t, int32_t count[LEVELS][SIDE], int32_t 
 {
     VF_UNROLL
     for (int i = 0; i < LEVELS; i++)
-        _mm512_storeu_si512(count[i],
-                            _mm512_dpbusd_epi32(_mm512_setzero_si512(), t->count[i], _mm512_set1_epi8(1)));
+        _mm512_storeu_si512(count[i], _mm512_dpbusd_epi32(_mm512_setzero_si512(), t->count[i], _mm512_set1_epi8(1)));
     VF_UNROLL
     for (int i = 0; i < ATTN__SLICES; i++)
         _mm512_storeu_si512(squares[i], t->squares[i]);
@@ -208,7 +207,7 @@ attn__slices_choice attn__slices_decide(const attn__slices_rows *rows, const att
     six = _mm512_fmadd_ps(d2, _mm512_set1_ps(256 * panel->d1), six);
     __mmask16 six_pass = _mm512_cmp_ps_mask(six, bound, _CMP_LE_OQ);
     __mmask16 eight_pass = _mm512_cmp_ps_mask(eight, bound, _CMP_LE_OQ);
-    return (attn__slices_choice){(uint16_t)(eight_pass & ~six_pass), (uint16_t)~(eight_pass | six_pass)};
+    return (attn__slices_choice){(uint16_t)(eight_pass & ~six_pass), (uint16_t) ~(eight_pass | six_pass)};
 }
 
 #if defined(__clang__)

@@ -163,8 +163,7 @@ attn_status attn__exchange_pack(attn__exchange *e)
             continue;
         attn__gemm_args g = b_of(e, i);
         const found *is = found_of(e, kept, &g);
-        kept->packed = (attn__packed){
-            ATTN_F32, g.n, g.k, {NULL, is->usable ? kept->data : NULL}, .slices = true};
+        kept->packed = (attn__packed){ATTN_F32, g.n, g.k, {NULL, is->usable ? kept->data : NULL}, .slices = true};
     }
     return status;
 }

@@ -116,7 +116,7 @@ static void divide(attn__slices_product *p, int threads, int64_t m)
 }
 
 typedef struct sizes {
-    int64_t widest, longest;                                      /* columns and chunks in which B is packed */
+    int64_t widest, longest;                                  /* columns and chunks in which B is packed */
     size_t b, a, copies, sums, bias, redone, gathered, again; /* bytes */
 } sizes;
 
@@ -137,7 +137,8 @@ static sizes sizes_of(int threads, const attn__gemm_args *g, attn__slices_produc
     bool whole = packed && blocks->count <= STRETCH; /* else the sums of all columns wait for the last of k */
     sizes s = {.widest = whole ? g->n : attn__least(g->n, WIDEST), .longest = blocks->count};
     if (!packed && s.widest * g->k > PACKED)
-        s.longest = attn__least(blocks->count, attn__most(PACKED / s.widest / ATTN__SLICES_K_BLOCK / STRETCH, 1) * STRETCH);
+        s.longest =
+            attn__least(blocks->count, attn__most(PACKED / s.widest / ATTN__SLICES_K_BLOCK / STRETCH, 1) * STRETCH);
     int64_t panels = attn__pieces(s.widest, SIDE);
     p->of_items = s.longest < blocks->count;
     p->once = blocks->count <= STRETCH && !p->of_items;

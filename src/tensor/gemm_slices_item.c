@@ -22,8 +22,8 @@ typedef struct storing {
 typedef struct block {
     int64_t item, row, height; /* height 0: none is left */
     int64_t chunk, end;
-    int8_t *tiles;            /* of 16 rows after 16 rows, and that for each K block */
-    attn__slices_rows *rows;  /* [K block - first][C tiles of an item] */
+    int8_t *tiles;             /* of 16 rows after 16 rows, and that for each K block */
+    attn__slices_rows *rows;   /* [K block - first][C tiles of an item] */
     int64_t count, packed, at; /* rows to be packed; done; the K block of the next that is: */
     int64_t column;            /* how much of it; nothing has a scale below 0 */
     attn__slices_scale scale;

@@ -134,8 +134,8 @@ static void pack_columns_of_b(const attn__slices_product *p, int64_t at, int64_t
 {
     place to = place_of_b(p, at, c);
     attn__slices_rows rows[PACKED_AT_ONCE / SIDE];
-    attn__slices_columns from = {
-        (const float *)p->g->b + to.k * p->g->ldb + at, p->g->ldb, to.depth, columns, copy_of(p, thread)};
+    attn__slices_columns from = {(const float *)p->g->b + to.k * p->g->ldb + at, p->g->ldb, to.depth, columns,
+                                 copy_of(p, thread)};
     quantize_columns(p->kernel, &from, to.tiles, p->b.panel, false, rows);
     for (int64_t i = 0; i < columns; i += SIDE)
         attn__slices_panel_of(rows + i / SIDE, to.panels + i / SIDE);

@@ -15,10 +15,10 @@
 enum {
     SIDE = ATTN__SLICES_SIDE, /* columns of a panel */
     DEPTH = ATTN__SLICES_DEPTH,
-    GROUP = 8,                /* panels whose sums go to C together */
-    WIDTH = GROUP * SIDE,     /* their columns */
-    ATTN__SLICES_LEAST = 64,  /* of k: of fewer most of a tile would be zeros */
-    STRETCH = 2               /* K blocks that are packed of A at a time, at most */
+    GROUP = 8,               /* panels whose sums go to C together */
+    WIDTH = GROUP * SIDE,    /* their columns */
+    ATTN__SLICES_LEAST = 64, /* of k: of fewer most of a tile would be zeros */
+    STRETCH = 2              /* K blocks that are packed of A at a time, at most */
 };
 
 /* k in K blocks of one length, but for the last. */
@@ -51,7 +51,7 @@ typedef struct attn__slices_product {
     int64_t kept;  /* groups of panels: ... */
     bool once;     /* ... 2, in turns, where the sums of one are complete before the next one */
     bool of_items;
-    uint16_t *again; /* of each C tile, the rows that go to multiply-adds */
+    uint16_t *again;          /* of each C tile, the rows that go to multiply-adds */
     float *gathered, *redone; /* these rows of A, and of the product */
 } attn__slices_product;
 

@@ -16,7 +16,7 @@
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                                          \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),      \
+    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),               \
     apply_to = function)
 #else
 #pragma GCC push_options
@@ -187,8 +187,7 @@ static void run(const attn__parts_args *t)
 
 #include "kernels/parts/parts_beside.h"
 
-static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count,
-                  attn__aside aside)
+static void weigh(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside)
 {
     weighing beside = weighing_of(softmax, aside, count > 0 ? products->parts : ATTN__PARTS_F32);
     for (int i = 0; i < count; i++)

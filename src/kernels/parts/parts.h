@@ -73,11 +73,11 @@ typedef struct attn__parts_rows {
  * tiles: steps along the rows, blocks along the lanes.  Rows are filled up with zeros. */
 typedef struct attn__parts_softmax {
     const float *s;
-    int64_t rows, width;  /* width a multiple of 16 */
-    float factor;         /* of the scores, above 0 */
-    int parts;            /* one is rounded from the weight that is summed */
-    float *m, *l;         /* running reference and sum of each lane; start with -inf and 0 */
-    float *shrink;        /* out: what earlier sums of the lane are to be multiplied by */
+    int64_t rows, width; /* width a multiple of 16 */
+    float factor;        /* of the scores, above 0 */
+    int parts;           /* one is rounded from the weight that is summed */
+    float *m, *l;        /* running reference and sum of each lane; start with -inf and 0 */
+    float *shrink;       /* out: what earlier sums of the lane are to be multiplied by */
     attn__parts_side to;
 } attn__parts_softmax;
 
@@ -108,8 +108,7 @@ typedef struct attn__parts_kernel {
     /* ... then all weights and their sums (NULL: none), beside products of other arrays: exponentials keep the vector
      * units busy while the matrix unit works.  The same bits as one after the other.
      * `aside` is done now and then. */
-    void (*weigh)(const attn__parts_softmax *softmax, const attn__parts_args *products, int count,
-                  attn__aside aside);
+    void (*weigh)(const attn__parts_softmax *softmax, const attn__parts_args *products, int count, attn__aside aside);
 } attn__parts_kernel;
 
 /* NULL below ATTN_ISA_AMX. */

@@ -20,6 +20,17 @@ typedef struct block {
     float _Alignas(64) half[SIDE * SIDE]; /* transposed */
 } block;
 
+/* AMX takes subnormal numbers for 0: the third part of a number below this may be one.  0 itself is none of these. */
+#define LEAST 0x1p-102f
+
+/* Lanes of x that lose a part; added to `tiny`. */
+VF_FN void note_tiny(vf x, vm *tiny)
+{
+    vf size = _mm512_abs_ps(x);
+    *tiny |=
+        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(size, vf_zero(), _CMP_NEQ_UQ), size, vf_set1(LEAST), _CMP_LT_OQ);
+}
+
 VF_FN const float *row_of(const block *b, int64_t r)
 {
     const attn__parts_rows *rows = b->rows;
@@ -57,7 +68,7 @@ VF_FN void load_turned(const float *const *row, int every, int column, vm lanes,
 
 /* The second half waits in memory: two in registers leave none for anything else.  Halves are the columns', or the
  * even and the odd rows. */
-VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_side *to, vf left[2])
+VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_side *to, vf left[2], vm *tiny)
 {
     vm first = first_lanes(b->rows->columns - b->c), second = first_lanes(b->rows->columns - b->c - SIDE);
     vf factor = vf_set1(b->rows->factor), tile[SIDE];
@@ -70,21 +81,28 @@ VF_FN void cut_turned(block *b, bool across, uint16_t *out, const attn__parts_si
     fetch(b, 1, across ? DEPTH : SIDE);
     load_turned(b->row, across ? 1 : 2, 0, first, tile);
     VF_UNROLL
-    for (int i = 0; i < SIDE; i++, out += row)
-        cut_rounded(vf_mul(tile[i], factor), vf_mul(vf_load(b->half + i * SIDE), factor), out, part, &left[0],
-                    &left[1]);
+    for (int i = 0; i < SIDE; i++, out += row) {
+        vf x = vf_mul(tile[i], factor), y = vf_mul(vf_load(b->half + i * SIDE), factor);
+        note_tiny(x, tiny);
+        note_tiny(y, tiny);
+        cut_rounded(x, y, out, part, &left[0], &left[1]);
+    }
 }
 
-VF_FN void cut_along(const block *b, uint16_t *out, const attn__parts_side *to, vf left[2])
+VF_FN void cut_along(const block *b, uint16_t *out, const attn__parts_side *to, vf left[2], vm *tiny)
 {
     vm first = first_lanes(b->rows->columns - b->c), second = first_lanes(b->rows->columns - b->c - SIDE);
     vf factor = vf_set1(b->rows->factor);
     int64_t row = to->row, part = to->part;
     for (int half = 0; half < 2; half++) {
         fetch(b, half, DEPTH);
-        for (int i = half * SIDE / 2; i < (half + 1) * SIDE / 2; i++, out += row)
-            cut_rounded(vf_mul(_mm512_maskz_loadu_ps(first, b->row[i]), factor),
-                        vf_mul(_mm512_maskz_loadu_ps(second, b->row[i] + SIDE), factor), out, part, &left[0], &left[1]);
+        for (int i = half * SIDE / 2; i < (half + 1) * SIDE / 2; i++, out += row) {
+            vf x = vf_mul(_mm512_maskz_loadu_ps(first, b->row[i]), factor);
+            vf y = vf_mul(_mm512_maskz_loadu_ps(second, b->row[i] + SIDE), factor);
+            note_tiny(x, tiny);
+            note_tiny(y, tiny);
+            cut_rounded(x, y, out, part, &left[0], &left[1]);
+        }
     }
 }
 
@@ -94,18 +112,19 @@ VF_FN bool cut_all(attn__parts_way way, const attn__parts_rows *rows, const attn
     int64_t high = turned ? DEPTH : SIDE, wide = turned ? SIDE : DEPTH;
     block b = {.rows = rows, .high = high};
     vf left[2] = {vf_zero(), vf_zero()};
+    vm tiny = 0;
     for (b.r = 0; b.r < rows->rows; b.r += high) {
         uint16_t *out = to->data + b.r / high * (turned ? to->step : to->block);
         for (b.c = 0; b.c < rows->columns; b.c += wide, out += turned ? to->block : to->step) {
             find_rows(&b);
             if (way == ATTN__PARTS_ALONG)
-                cut_along(&b, out, to, left);
+                cut_along(&b, out, to, left, &tiny);
             else
-                cut_turned(&b, !turned, out, to, left);
+                cut_turned(&b, !turned, out, to, left, &tiny);
         }
     }
     left[0] = vf_add(left[0], left[1]);
-    return _mm512_cmp_ps_mask(left[0], left[0], _CMP_UNORD_Q) == 0;
+    return tiny == 0 && _mm512_cmp_ps_mask(left[0], left[0], _CMP_UNORD_Q) == 0;
 }
 
 bool attn__parts_cut(attn__parts_way way, const attn__parts_rows *rows, const attn__parts_side *to)

@@ -22,7 +22,7 @@ typedef enum attn__parts_way {
 enum { ATTN__PARTS_CUT_NEAR = ATTN__PARTS_DEPTH };
 
 /* Needs ATTN_ISA_AMX.  Both ways are filled up with zeros to whole tiles.  False if any number is infinite or NaN, or
- * rounds to infinity. */
+ * rounds to infinity, or is so small (below 2^-102, but not 0) that AMX would take a part of it for 0. */
 bool attn__parts_cut(attn__parts_way way, const attn__parts_rows *rows, const attn__parts_side *to);
 
 #endif
