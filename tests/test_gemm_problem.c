@@ -405,7 +405,8 @@ static void gathered_matrices(void **state)
     static const int64_t kinds[][8] = {
         {1, 9, 11, 3, 3, 1, 1, 1},  {1, 17, 33, 3, 3, 1, 1, 1}, {1, 32, 32, 5, 5, 1, 1, 2}, {1, 12, 13, 3, 3, 2, 2, 1},
         {1, 1, 40, 1, 7, 1, 1, 0},  {1, 8, 8, 1, 1, 1, 1, 0},   {1, 7, 6, 2, 4, 3, 1, 1},   {3, 6, 7, 3, 3, 1, 1, 1},
-        {1, 20, 20, 4, 4, 4, 4, 0}, {1, 2, 2, 3, 3, 1, 1, 1},   {2, 5, 9, 3, 2, 1, 2, 2},   {1, 1, 1, 1, 1, 1, 1, 0}};
+        {1, 20, 20, 4, 4, 4, 4, 0}, {1, 2, 2, 3, 3, 1, 1, 1},   {2, 5, 9, 3, 2, 1, 2, 2},   {1, 1, 1, 1, 1, 1, 1, 0},
+        {1, 2, 2, 1, 1, 2, 2, 0},   {1, 2, 2, 3, 3, 2, 2, 1},   {1, 2, 1, 3, 3, 1, 1, 1}};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
     for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++)
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds && attn__isa_runs_here(sets[isa]); i++)

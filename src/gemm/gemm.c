@@ -121,10 +121,10 @@ static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096, FEW_PANELS = 4 };
     const attn__gemm_operand *a = &p->g.a;
-    if (!p->kernel->unpacked_rows || a->bf16 || a->inner != 1 || a->outer == 0)
+    if (!p->kernel->unpacked_rows || a->bf16 || a->inner != 1)
         return false;
-    if (a->gather)
-        return p->kernel->unpacked_rows >= p->kernel->rows;
+    if (a->gather || a->outer == 0)
+        return a->gather && p->kernel->unpacked_rows >= p->kernel->rows;
     bool few = p->g.m <= p->kernel->unpacked_rows || p->g.n <= FEW_PANELS * p->kernel->columns;
     return few || (p->kernel->unpacked_rows >= p->kernel->rows && a->outer * size_of_sum(p) % PAGE != 0);
 }

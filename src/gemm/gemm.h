@@ -29,7 +29,7 @@ typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, i
                                int64_t columns, int64_t ld, void *to);
 
 /* A, whose element (i, k) is data[i * outer + k * inner], or B, whose element (k, j) is data[j * outer + k * inner].  With
- * `gather` one of the strides is 1, which says what its rows are, and the other is not read. */
+ * `gather` one of the strides is 1, which says what its rows are, and the other 0. */
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;

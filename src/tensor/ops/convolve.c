@@ -53,11 +53,14 @@ static bool is_pointwise(const attn__window_grid *g)
 /* The im2col matrix as an operand whose rows run along positions: k by positions, or its transpose. */
 static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
 {
-    attn__gemm_operand y = {.gather = attn__im2col_gather, .source = s, .batch = s->image};
-    if (is_pointwise(&s->grid))
-        y = (attn__gemm_operand){.data = s->x, .batch = s->image};
-    y.outer = rows_are_k ? 1 : positions;
-    y.inner = rows_are_k ? positions : 1;
+    int64_t along = is_pointwise(&s->grid) ? positions : 0;
+    attn__gemm_operand y = {.outer = rows_are_k ? 1 : along, .inner = rows_are_k ? along : 1, .batch = s->image};
+    if (is_pointwise(&s->grid)) {
+        y.data = s->x;
+    } else {
+        y.gather = attn__im2col_gather;
+        y.source = s;
+    }
     return y;
 }
 
