@@ -3,6 +3,7 @@
  * Gimelshein 2018, arXiv:1805.02867), all of it in float64.  Rows are independent, so threads do not show. */
 #include "attend/reference/reference.h"
 
+#include "attend/task/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -134,6 +135,6 @@ attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row)
 double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score)
 {
     if (is_softmax(row->task))
-        return exp(score - normaliser->max - normaliser->log_sum);
+        return exp(attn__log_weight(score - normaliser->max - normaliser->log_sum));
     return score * exp(-normaliser->max - normaliser->log_sum);
 }
