@@ -13,12 +13,11 @@ VF_FN vf vf_log_weight(vf score, vf lse)
     return vf_min(vf_zero(), vf_sub(score, lse));
 }
 
-/* p (dp - delta): the gradient of a score.  A weight of 0 gives 0 also where the difference overflows; NaN stays. */
+/* p (dp - delta): the gradient of a score.  Of halves, which are exact: the difference of two finite numbers may
+ * overflow, and a weight of 0 would make a NaN of that. */
 VF_FN vf vf_score_gradient(vf p, vf dp, vf delta)
 {
-    vf x = vf_sub(dp, delta);
-    vm nothing = vm_and(vf_eq(p, vf_zero()), vf_eq(vf_abs(x), vf_set1(INFINITY)));
-    return vf_select(nothing, vf_zero(), vf_mul(p, x));
+    return vf_mul(vf_add(p, p), vf_fma(dp, vf_set1(0.5f), vf_mul(delta, vf_set1(-0.5f))));
 }
 
 #endif

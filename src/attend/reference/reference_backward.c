@@ -5,7 +5,6 @@
 #include "attend/reference/reference.h"
 
 #include "attend/task/gradient_sums.h"
-#include "attend/task/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -94,7 +93,7 @@ static double score_gradient(const work *w, double weight, double by_weight)
 {
     switch (w->job->task->problem.normalise) {
     case ATTN_SOFTMAX:
-        return attn__score_gradient_double(weight, by_weight, w->delta);
+        return weight * (by_weight - w->delta);
     case ATTN_KERNEL_SUM:
         return (by_weight - w->delta) * exp(-w->normaliser.max - w->normaliser.log_sum);
     case ATTN_ONE_OVER_N:

@@ -176,7 +176,7 @@ static void run_key(work *w, int64_t key)
     }
     if (spot.kind == ATTN__SPOT_FILL)
         return;
-    float gradient = p->normalise == ATTN_SOFTMAX      ? attn__score_gradient(weight, by_weight, w->delta)
+    float gradient = p->normalise == ATTN_SOFTMAX ? (float)((double)weight * ((double)by_weight - (double)w->delta))
                      : p->normalise == ATTN_KERNEL_SUM ? (float)((double)(by_weight - w->delta) * inverse)
                                                        : (float)((double)by_weight * inverse);
     if (p->with & ATTN_WANT_DBIAS)
