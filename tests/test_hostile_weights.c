@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Softmax of finite scores is finite, up to a quarter of the largest number there is: weights that are given, and
- * gradients, whose weights are made from scores and their log-sum-exp.  By every solver that takes the problem, on whatever
+ * gradients, whose weights are made from scores and their log-sum-exp, also where a weight of 0 meets a difference
+ * that overflows.  By every solver that takes the problem, on whatever
  * instruction set ATTN_ISA names; ATTN_HOSTILE_SEED and ATTN_HOSTILE_CASE as in test_hostile_attention.c. */
 #include "support/attention_cases.h"
 
@@ -76,11 +77,57 @@ static void gradients(void **state)
     hostile_end();
 }
 
+static void set_row(const attention *a, float *row, double x)
+{
+    for (int64_t c = 0; c < a->heads.dim; c++) {
+        row[c] = (float)x;
+    }
+}
+
+/* Key 0 has weight 1, the others have 0, and dout . v is -`size` for key 0 and `size` for those. */
+static void prefer_first_key(attention *a, double size)
+{
+    const double dim = (double)a->heads.dim, channel = sqrt(size / dim), score = sqrt(1000 / dim);
+    for (int64_t n = 0; n < a->heads.batch * a->heads.heads; n++) {
+        const int64_t b = n / a->heads.heads, h = n % a->heads.heads;
+        for (int64_t i = 0; i < a->heads.queries; i++) {
+            set_row(a, hostile_query(a, b, h, i), score);
+            set_row(a, hostile_output(a, ARRAY_DOUT, b, h, i), channel);
+        }
+        for (int64_t j = 0; j < a->heads.keys; j++) {
+            set_row(a, hostile_key(a, b, h, j), j ? -score : score);
+            set_row(a, hostile_token(a, ARRAY_V, b, h, j), j ? channel : -channel);
+        }
+    }
+}
+
+static void weights_of_0(void **state)
+{
+    uint64_t first, n = hostile_range(CASES, &first);
+    (void)state;
+    for (uint64_t i = first; i < first + n; i++) {
+        attention a;
+        hostile_open(&a, i, 300, 0);
+        prefer_first_key(&a, 2.5e38);
+        hostile_prepare_backward(&a);
+        for (int s = 0; attn_solver_name(s); s++) {
+            if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.backward, &a.r.arrays)) {
+                hostile_assert_finite(&a, attn_solver_name(s), ARRAY_DQ, "dq");
+                hostile_assert_finite(&a, attn_solver_name(s), ARRAY_DK, "dk");
+                hostile_assert_finite(&a, attn_solver_name(s), ARRAY_DV, "dv");
+            }
+        }
+        random_problem_free(&a.r);
+    }
+    hostile_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(given_weights),
         cmocka_unit_test(gradients),
+        cmocka_unit_test(weights_of_0),
     };
     return cmocka_run_group_tests(tests, hostile_open_context, hostile_close_context);
 }

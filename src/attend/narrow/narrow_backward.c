@@ -5,6 +5,7 @@
 #include "attend/narrow/narrow_backward.h"
 
 #include "attend/task/offsets.h"
+#include "attend/task/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -172,7 +173,8 @@ static void guarded_pair(const item *t, const attn__narrow_back_args *a, int64_t
         return;
     for (int64_t c = 0; c < t->task->value.size; c++)
         dp += a->dout[i * channels + c] * a->vt[c * a->key_ld + j];
-    float p = exp2f(s - a->lse[i]), ds = p * (dp - a->delta[i]);
+    float p = exp2f((float)attn__log_weight((double)(s - a->lse[i])));
+    float ds = (float)((double)p * ((double)dp - (double)a->delta[i]));
     for (int64_t c = 0; c < t->task->value.size; c++)
         a->dv[c * a->key_ld + j] += p * a->dout[i * channels + c];
     for (int64_t c = 0; c < t->task->contract.size; c++) {

@@ -3,6 +3,7 @@
  * Gimelshein 2018, arXiv:1805.02867), all of it in float64.  Rows are independent, so threads do not show. */
 #include "attend/reference/reference.h"
 
+#include "attend/task/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -133,9 +134,7 @@ attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row)
 
 double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score)
 {
-    if (is_softmax(row->task)) {
-        double power = score - normaliser->max - normaliser->log_sum;
-        return exp(power > 0 ? 0 : power); /* a rounded log-sum-exp may be below the score; NaN stays */
-    }
+    if (is_softmax(row->task))
+        return exp(attn__log_weight(score - normaliser->max - normaliser->log_sum));
     return score * exp(-normaliser->max - normaliser->log_sum);
 }

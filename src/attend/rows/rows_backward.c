@@ -8,6 +8,7 @@
 
 #include "attend/task/extent.h"
 #include "attend/task/gradient_sums.h"
+#include "attend/task/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -170,9 +171,9 @@ static void run_key(work *w, int64_t key)
     float score = spot.kind == ATTN__SPOT_OUT ? -INFINITY : attn__rows_score(r, &spot);
     if (score == -INFINITY)
         return;
-    double inverse = exp(-w->normaliser);
-    float weight = p->normalise == ATTN_SOFTMAX ? (float)exp(at_most_0((double)score - (double)w->max - w->normaliser))
-                                                : (float)((double)score * inverse);
+    double inverse = exp(-w->normaliser), log_weight = (double)score - (double)w->max - w->normaliser;
+    float weight =
+        p->normalise == ATTN_SOFTMAX ? (float)exp(attn__log_weight(log_weight)) : (float)((double)score * inverse);
     float keep = (float)attn__row_keep(&r->row, &spot), by_weight = 0;
     if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {
         const float *v = attn__rows_value(r, &spot);
@@ -181,7 +182,7 @@ static void run_key(work *w, int64_t key)
     }
     if (spot.kind == ATTN__SPOT_FILL)
         return;
-    float gradient = p->normalise == ATTN_SOFTMAX      ? weight * (by_weight - w->delta)
+    float gradient = p->normalise == ATTN_SOFTMAX ? (float)((double)weight * ((double)by_weight - (double)w->delta))
                      : p->normalise == ATTN_KERNEL_SUM ? (float)((double)(by_weight - w->delta) * inverse)
                                                        : (float)((double)by_weight * inverse);
     if (p->with & ATTN_WANT_DBIAS)

@@ -2,6 +2,7 @@
  *
  * backward_tmpl.h - the kernels of backward.h for one instruction set; included by backward_avx512.c and its kin.
  */
+#include "simd/softmax.h"
 
 /* 1 / ln 2: scores of the natural exponential, in base 2. */
 #define LOG2E 1.44269504088896340736f
@@ -38,10 +39,10 @@ VF_FN void weights_plain(const attn__weights_args *t, bool wanted)
         float *s = t->s + row * t->ld, *dp = wanted ? t->dp + row * t->ld : NULL;
         vf lse = vf_set1(t->lse[row]), delta = vf_set1(wanted ? t->delta[row] : 0.0f);
         for (int64_t j = 0; j < t->keys; j += VF_LANES) {
-            vf p = vf_exp2(vf_min(vf_zero(), vf_sub(vf_load(s + j), lse))); /* at most 1, NaN stays */
+            vf p = vf_exp2(vf_log_weight(vf_load(s + j), lse));
             vf_store(s + j, p);
             if (wanted)
-                vf_store(dp + j, vf_mul(p, vf_sub(vf_load(dp + j), delta)));
+                vf_store(dp + j, vf_score_gradient(p, vf_load(dp + j), delta));
         }
     }
 }
@@ -69,7 +70,7 @@ VF_FN void weights_vector(const attn__weights_args *t, int64_t row, int64_t j, v
         counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
         x = vf_select(seen, x, vf_set1(t->fill[row]));
     }
-    vf p = vf_select(counts, vf_exp2(vf_min(zero, vf_sub(x, vf_set1(t->lse[row])))), zero);
+    vf p = vf_select(counts, vf_exp2(vf_log_weight(x, vf_set1(t->lse[row]))), zero);
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
     if (t->drop_key) {
         keep = kept(t, row, j);
@@ -78,7 +79,7 @@ VF_FN void weights_vector(const attn__weights_args *t, int64_t row, int64_t j, v
     }
     vf_store(s, dropped);
     if (t->dp)
-        vf_store(t->dp + row * t->ld + j, vf_select(alive, vf_mul(p, vf_sub(dp, vf_set1(t->delta[row]))), zero));
+        vf_store(t->dp + row * t->ld + j, vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero));
     if (t->alive) {
         counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
         note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));

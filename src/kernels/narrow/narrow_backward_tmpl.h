@@ -7,6 +7,7 @@
  * so that queries stand in the lanes, dQ.  Turning costs a quarter of an instruction per vector; computing the scores
  * anew in a pass of its own for dQ would cost two products and an exponential.
  */
+#include "simd/softmax.h"
 
 /* Weights below 2^-126 count as 0: vf_power wants normal numbers. */
 #define LEAST_POWER (-126.0f)
@@ -41,11 +42,10 @@ VF_FN void back_weights(const attn__narrow_back_args *t, int64_t i, int64_t j, i
         VF_UNROLL
         for (int w = 0; w < vectors; w++) {
             float *at = t->p + r * width + w * VF_LANES;
-            vf x = vf_min(vf_zero(), vf_sub(vf_load(at), lse)),
-               p = vf_power(&powers, vf_max(least, x), reference); /* NaN stays */
+            vf x = vf_log_weight(vf_load(at), lse), p = vf_power(&powers, vf_max(least, x), reference); /* NaN stays */
             p = vf_select(vf_lt(x, least), vf_zero(), p);
             vf_store(at, p);
-            vf_store(t->ds + r * width + w * VF_LANES, vf_mul(p, vf_sub(dp[w], delta)));
+            vf_store(t->ds + r * width + w * VF_LANES, vf_score_gradient(p, dp[w], delta));
         }
     }
 }

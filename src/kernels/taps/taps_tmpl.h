@@ -11,6 +11,7 @@
  * bits.
  */
 #include "simd/exp.h"
+#include "simd/softmax.h"
 
 enum { VECTORS = 2, WIDTH = VECTORS * VF_LANES };
 #if VF_REGISTERS >= 32
@@ -384,8 +385,8 @@ VF_FN void gradient_rows(const attn__taps_gradient *t, bool marked)
         VF_UNROLL
         for (int n = 0; n < VECTORS; n++) {
             int64_t at = e * WIDTH + n * VF_LANES, to = e * t->ld + n * VF_LANES;
-            vf x = vf_load(t->s + at), p = vf_exp2(vf_min(vf_zero(), vf_sub(x, vf_load(lse + n * VF_LANES))));
-            vf d = vf_mul(p, vf_sub(vf_load(t->dp + at), vf_load(delta + n * VF_LANES)));
+            vf x = vf_load(t->s + at), p = vf_exp2(vf_log_weight(x, vf_load(lse + n * VF_LANES)));
+            vf d = vf_score_gradient(p, vf_load(t->dp + at), vf_load(delta + n * VF_LANES));
             vm out = vf_eq(x, none);
             d = vf_add(d, vf_zero()); /* -0 + 0 = 0 is no mark */
             vf_store(t->p + to, marked ? vf_select(out, mark, p) : p);
