@@ -129,7 +129,7 @@ typedef struct attn_weights_options {
 } attn_weights_options;
 
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the
- * file's order.  The format is told by the contents: safetensors, or PyTorch's .pt.  `options`, `metadata` and
+ * file's order.  The format is told by the contents: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
  * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
  * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict).
  * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_NOT_FOUND,
@@ -168,6 +168,12 @@ ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const c
  * with the offset), ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
 ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
+
+/* NumPy's .npz: a zip of .npy files, stored or deflated; the arrays go by their names without ".npy".  Parameters as in
+ * attn_weights_read.  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read),
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
 /* ------------------------------------------------------------------------------------------------ .npy */
 

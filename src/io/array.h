@@ -64,6 +64,9 @@ attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_option
 /* "[2,3]" */
 void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 
+/* The array of a .npy file, without a name. */
+attn_status attn__npy_find(attn__array *array, const attn__input *input);
+
 bool attn__array_converts(const attn__array *array, attn_dtype dtype);
 /* Writes the elements, row-major, as `dtype`.  ATTN_UNSUPPORTED: reals as integers; ATTN_FORMAT: an integer
  * that does not fit.  The error names file and array. */

@@ -33,6 +33,27 @@ void *attn__findings_memory(attn__findings *findings, size_t size)
     return block + HEAD;
 }
 
+attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry,
+                                 const uint8_t **bytes)
+{
+    const attn__input *input = zip->input;
+    size_t limit = attn__size_add(attn__size_mul(input->size, 64), (size_t)64 << 20);
+    uint8_t *out = NULL;
+    *bytes = input->data + entry->data;
+    if (entry->method != 0) {
+        if (entry->size > limit - findings->inflated)
+            return attn__input_fail(input, ATTN_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
+                                    limit);
+        out = attn__findings_memory(findings, entry->size);
+        if (!out)
+            return ATTN_MEMORY;
+        findings->inflated += entry->size;
+        findings->arrays.backing += entry->size;
+        *bytes = out;
+    }
+    return attn__zip_read(zip, entry, out);
+}
+
 static void findings_clear(attn__findings *findings)
 {
     attn_context *context = findings->arrays.context;
@@ -50,12 +71,23 @@ static void findings_clear(attn__findings *findings)
 
 typedef attn_status (*find_function)(attn__findings *findings, const attn__input *input);
 
+/* A zip is PyTorch's, or NumPy's where there are .npy files in it. */
+static attn_status find_in_zip(attn__findings *findings, const attn__input *input)
+{
+    attn__zip zip = {0};
+    attn_status status = attn__zip_open(&zip, input);
+    if (status == ATTN_OK)
+        status = attn__npz_matches(&zip) ? attn__npz_find_in(findings, &zip) : attn__pt_find_in(findings, &zip);
+    attn__zip_close(&zip);
+    return status;
+}
+
 /* A zip and the two older forms of PyTorch begin in ways that no header length of safetensors can. */
 static find_function finder_for(const attn__input *input)
 {
     if (input->size >= 2 && (memcmp(input->data, "PK", 2) == 0 || memcmp(input->data, "\x80\x02", 2) == 0))
         if (input->size < 9 || input->data[8] != '{')
-            return attn__pt_find;
+            return attn__zip_matches(input) ? find_in_zip : attn__pt_find;
     return attn__safetensors_find;
 }
 
@@ -128,6 +160,13 @@ attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, 
 {
     attn__input input = {list->context, name, data, size};
     return read_into_list(attn__pt_find, &input, list, options, metadata, report);
+}
+
+attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                           const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
+{
+    attn__input input = {list->context, name, data, size};
+    return read_into_list(attn__npz_find, &input, list, options, metadata, report);
 }
 
 attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
