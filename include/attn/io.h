@@ -128,6 +128,10 @@ typedef struct attn_weights_options {
     void *rename_user;
 } attn_weights_options;
 
+/* A path of weights is a file; or Hugging Face's NAME.index.json, which names the files beside it that hold the parts
+ * (each must hold the tensors that the index places in it, and no others); or a directory with model.safetensors,
+ * pytorch_model.bin, the index of either, or model.npz, the first of them in this order. */
+
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the
  * file's order.  The format is told by the contents: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
  * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what

@@ -29,37 +29,19 @@ static bool note_name(void *user, const char *name, char *to, size_t size)
     return false;
 }
 
-/* The file of weights in a directory of Hugging Face's form, or the path itself. */
-static attn_status weights_in(attn_context *context, const char *path, char *to)
-{
-    static const char *const files[] = {"model.safetensors", "pytorch_model.bin"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        attn_status status = attn__path(context, to, path, files[i]);
-        if (status != ATTN_OK || attn_file_exists(to))
-            return status;
-    }
-    if (strlen(path) >= ATTN__PATH)
-        return attn__fail(context, ATTN_ARGUMENT, "%.60s...: the path is too long", path);
-    memcpy(to, path, strlen(path) + 1);
-    return ATTN_OK;
-}
-
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
 {
-    char file[ATTN__PATH];
     name_list found = {.list = {.context = context}};
     attn_named_list none = {.context = context, .owns = true};
     attn_weights_options how = {.rename = note_name, .rename_user = &found};
     attn_config *arguments = NULL;
     attn__vit_family family;
     *kind = ATTN_CHECKPOINT_OTHER;
-    attn_status status = weights_in(context, path, file);
-    if (status == ATTN_OK)
-        status = attn_tensor_create(&found.any, context, ATTN_U8, 1, (int64_t[]){1});
+    attn_status status = attn_tensor_create(&found.any, context, ATTN_U8, 1, (int64_t[]){1});
     if (status == ATTN_OK)
         status = attn_config_create(&arguments, context);
     if (status == ATTN_OK)
-        status = attn_weights_read(&none, file, &how, arguments, NULL);
+        status = attn_weights_read(&none, path, &how, arguments, NULL);
     if (status == ATTN_OK)
         status = attn_context_status(context);
     if (status == ATTN_OK && attn_config_get(arguments, "args.arch"))

@@ -5,6 +5,7 @@
 #include "apps/vit_names.h"
 #include "attn/io.h"
 #include "base/context.h"
+#include "io/file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +17,7 @@ enum { PATH = 4096 };
 typedef struct checkpoint {
     attn_context *context;
     const char *path;
-    char weights[PATH], config[PATH];
+    char config[PATH];
     attn_named_list tensors;
     attn_config *settings; /* of config.json; empty for timm */
     attn__vit_family family;
@@ -26,41 +27,33 @@ typedef struct checkpoint {
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
-static attn_status find_files(checkpoint *c)
+/* config.json stands in the directory, or beside the file. */
+static attn_status find_config(checkpoint *c)
 {
-    static const char *const files[] = {"model.safetensors", "pytorch_model.bin"};
+    const char *slash = strrchr(c->path, '/');
+    int length = attn__is_directory(c->path) ? (int)strlen(c->path) : slash ? (int)(slash - c->path) : 0;
     if (strlen(c->path) + 32 > PATH)
         return attn__fail(c->context, ATTN_ARGUMENT, "%.60s...: the path is too long", c->path);
-    snprintf(c->config, PATH, "%s/config.json", c->path);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(c->weights, PATH, "%s/%s", c->path, files[i]);
-        if (attn_file_exists(c->weights))
-            return ATTN_OK;
-    }
-    if (attn_file_exists(c->config))
-        return attn__fail(c->context, ATTN_NOT_FOUND, "%s: no model.safetensors and no pytorch_model.bin", c->path);
-    const char *slash = strrchr(c->path, '/');
-    snprintf(c->weights, PATH, "%s", c->path);
-    snprintf(c->config, PATH, "%.*sconfig.json", slash ? (int)(slash + 1 - c->path) : 0, c->path);
+    snprintf(c->config, PATH, "%.*s%sconfig.json", length, c->path, length || slash ? "/" : "");
     return ATTN_OK;
 }
 
 static attn_status read_files(checkpoint *c)
 {
-    attn_status status = find_files(c);
+    attn_status status = find_config(c);
     if (status == ATTN_OK)
-        status = attn_weights_read(&c->tensors, c->weights, NULL, NULL, NULL);
+        status = attn_weights_read(&c->tensors, c->path, NULL, NULL, NULL);
     if (status == ATTN_OK && !attn__vit_family_of(&c->tensors, &c->family))
         status = attn__fail(c->context, ATTN_FORMAT,
                             "%s: no Vision Transformer by the names of Hugging Face "
                             "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
-                            c->weights);
+                            c->path);
     bool named_here = status == ATTN_OK && c->family != ATTN__VIT_TIMM;
     if (named_here && !attn_file_exists(c->config))
         status = attn__fail(c->context, ATTN_NOT_FOUND,
                             "%s: config.json is needed beside it, for the number of heads, "
                             "the norms' eps and the activation",
-                            c->weights);
+                            c->path);
     if (status != ATTN_OK)
         return status;
     return named_here ? attn_config_read(&c->settings, c->context, c->config)
@@ -80,7 +73,7 @@ static attn_status missing(const checkpoint *c, const char *own)
 {
     attn__vit_place place = {.name = ""};
     (void)attn__vit_place_of(c->family, own, &place);
-    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes", c->weights,
+    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes", c->path,
                       place.name);
 }
 
@@ -120,18 +113,18 @@ static attn_status set_sizes(checkpoint *c, const attn_vit_options *o, attn_conf
         return attn__fail(c->context, ATTN_UNSUPPORTED,
                           "%s: %" PRId64 " positions are no class token and a square of "
                           "patches",
-                          c->weights, attn_tensor_dim(places, 1));
+                          c->path, attn_tensor_dim(places, 1));
     c->has_head =
         head && attn_tensor_rank(head) == 2 && (!o->num_classes || o->num_classes == attn_tensor_dim(head, 0));
     if ((!head || attn_tensor_rank(head) != 2) && !o->num_classes)
-        return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->weights);
+        return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->path);
     int64_t width = attn_tensor_dim(patch, 0), side = attn_tensor_dim(patch, 2), heads = o->num_heads;
     heads = heads ? heads : attn_config_int(c->settings, "num_attention_heads", heads_of(width));
     if (heads < 1)
         return attn__fail(c->context, ATTN_ARGUMENT,
                           "%s: %" PRId64 " channels could be any number of heads; num_heads "
                           "is needed",
-                          c->weights, width);
+                          c->path, width);
     const size sizes[] = {{"img_size", o->img_size ? o->img_size : c->grid * side},
                           {"patch_size", side},
                           {"num_hiddens", width},
@@ -166,8 +159,7 @@ static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_co
 
 static attn_status misshapen(const checkpoint *c, const char *name)
 {
-    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->weights,
-                      name);
+    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->path, name);
 }
 
 /* Bicubic, as Hugging Face and timm do it; the class token's position stays. */
@@ -237,7 +229,7 @@ static attn_status check_extra(const checkpoint *c, const attn_named_list *param
         }
         if (!wanted)
             return attn__fail(c->context, ATTN_UNSUPPORTED, "%s: tensor %s is no part of a plain Vision Transformer",
-                              c->weights, c->tensors.items[i].name);
+                              c->path, c->tensors.items[i].name);
     }
     return ATTN_OK;
 }

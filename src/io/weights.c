@@ -2,7 +2,7 @@
  * Weights of any format: into new tensors, into a model's, by path or from memory. */
 #include "io/weights.h"
 
-#include "io/file.h"
+#include "io/weights_files.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +54,7 @@ attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip,
     return attn__zip_read(zip, entry, out);
 }
 
-static void findings_clear(attn__findings *findings)
+void attn__findings_clear(attn__findings *findings)
 {
     attn_context *context = findings->arrays.context;
     attn__arrays_clear(&findings->arrays);
@@ -64,6 +64,20 @@ static void findings_clear(attn__findings *findings)
         memcpy(&next, findings->memory, sizeof next);
         attn__free(context, findings->memory);
         findings->memory = next;
+    }
+}
+
+void attn__findings_join_memory(attn__findings *findings, attn__findings *other)
+{
+    void *last = other->memory, *next = last;
+    while (next) {
+        last = next;
+        memcpy(&next, last, sizeof next);
+    }
+    if (last) {
+        memcpy(last, &findings->memory, sizeof findings->memory);
+        findings->memory = other->memory;
+        other->memory = NULL;
     }
 }
 
@@ -91,6 +105,11 @@ static find_function finder_for(const attn__input *input)
     return attn__safetensors_find;
 }
 
+static attn_status find_any(attn__findings *findings, const attn__input *input)
+{
+    return finder_for(input)(findings, input);
+}
+
 /* Gives the arrays the names that the caller wants them to have; those without one are dropped. */
 static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_options *options)
 {
@@ -111,17 +130,39 @@ static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_option
     return status == ATTN_OK ? attn__arrays_check_names(arrays) : status;
 }
 
-static attn_status find(attn__findings *findings, find_function finder, const attn__input *input,
-                        const attn_weights_options *options, attn_config *metadata)
+static attn_status prepare(attn__findings *findings, attn_context *context, const char *file,
+                           const attn_weights_options *options, attn_config *metadata)
 {
-    *findings = (attn__findings){.arrays = {.context = input->context, .file = input->name, .backing = input->size},
-                                 .metadata = metadata,
-                                 .strict = options && options->strict};
+    *findings = (attn__findings){
+        .arrays = {.context = context, .file = file}, .metadata = metadata, .strict = options && options->strict};
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
-        return attn__fail(input->context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
+        return attn__fail(context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
-    attn_status status = finder(findings, input);
-    return status == ATTN_OK && options && options->rename ? rename_arrays(&findings->arrays, options) : status;
+    return ATTN_OK;
+}
+
+static attn_status rename_found(attn__findings *findings, const attn_weights_options *options)
+{
+    return options && options->rename ? rename_arrays(&findings->arrays, options) : ATTN_OK;
+}
+
+static void take_notes(attn__findings *findings, attn_bytes *report)
+{
+    if (report) {
+        *report = findings->notes;
+        findings->notes = (attn_bytes){0};
+    }
+}
+
+static attn_status list_found(attn__findings *findings, attn_named_list *list, const attn_weights_options *options,
+                              attn_bytes *report)
+{
+    attn_status status = rename_found(findings, options);
+    if (status == ATTN_OK)
+        status = attn__arrays_to_list(&findings->arrays, list, options);
+    if (status == ATTN_OK)
+        take_notes(findings, report);
+    return status;
 }
 
 static attn_status read_into_list(find_function finder, const attn__input *input, attn_named_list *list,
@@ -130,14 +171,13 @@ static attn_status read_into_list(find_function finder, const attn__input *input
     attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn_status status = find(&findings, finder, input, options, metadata);
+    attn_status status = prepare(&findings, input->context, input->name, options, metadata);
+    findings.arrays.backing = input->size;
     if (status == ATTN_OK)
-        status = attn__arrays_to_list(&findings.arrays, list, options);
-    if (status == ATTN_OK && report) {
-        *report = findings.notes;
-        findings.notes = (attn_bytes){0};
-    }
-    findings_clear(&findings);
+        status = finder(&findings, input);
+    if (status == ATTN_OK)
+        status = list_found(&findings, list, options, report);
+    attn__findings_clear(&findings);
     return status;
 }
 
@@ -145,7 +185,7 @@ attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t s
                                const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
     attn__input input = {list->context, name, data, size};
-    return read_into_list(finder_for(&input), &input, list, options, metadata, report);
+    return read_into_list(find_any, &input, list, options, metadata, report);
 }
 
 attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
@@ -169,16 +209,32 @@ attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size,
     return read_into_list(attn__npz_find, &input, list, options, metadata, report);
 }
 
+/* Finds the arrays of a file, an index or a directory; both are to be cleared in any case. */
+static attn_status find_path(attn__findings *findings, attn__weights_files *files, attn_context *context,
+                             const char *path, const attn_weights_options *options, attn_config *metadata)
+{
+    *files = (attn__weights_files){.find = find_any};
+    *findings = (attn__findings){.arrays = {.context = context}};
+    attn_status status = attn__weights_files_open(files, context, path);
+    if (status == ATTN_OK)
+        status = prepare(findings, context, files->path, options, metadata);
+    if (status == ATTN_OK)
+        status = attn__weights_files_find(files, findings);
+    return status;
+}
+
 attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                               attn_config *metadata, attn_bytes *report)
 {
+    attn__weights_files files;
+    attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn__input input;
-    attn_status status = attn__file_map(&input, list->context, path);
+    attn_status status = find_path(&findings, &files, list->context, path, options, metadata);
     if (status == ATTN_OK)
-        status = read_into_list(finder_for(&input), &input, list, options, metadata, report);
-    attn__file_unmap(&input);
+        status = list_found(&findings, list, options, report);
+    attn__findings_clear(&findings);
+    attn__weights_files_close(&files);
     return status;
 }
 
@@ -187,22 +243,19 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
 attn_status attn_weights_load(attn_named_list *parameters, const char *path, const attn_weights_options *options,
                               attn_config *metadata, attn_bytes *report)
 {
+    attn__weights_files files;
+    attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn__input input;
-    attn__findings findings = {0};
-    attn_status status = attn__file_map(&input, parameters->context, path);
-    if (status != ATTN_OK)
-        return status;
-    status = find(&findings, finder_for(&input), &input, options, metadata);
-    if (status == ATTN_OK && report) {
-        *report = findings.notes;
-        findings.notes = (attn_bytes){0};
-    }
+    attn_status status = find_path(&findings, &files, parameters->context, path, options, metadata);
     if (status == ATTN_OK)
+        status = rename_found(&findings, options);
+    if (status == ATTN_OK) {
+        take_notes(&findings, report);
         status = attn__arrays_into(&findings.arrays, parameters, options, report);
-    findings_clear(&findings);
-    attn__file_unmap(&input);
+    }
+    attn__findings_clear(&findings);
+    attn__weights_files_close(&files);
     return status;
 }
 

@@ -25,6 +25,9 @@ attn_status attn__findings_note(attn__findings *findings, const char *format, ..
 /* Memory that lives as long as the findings. */
 void *attn__findings_memory(attn__findings *findings, size_t size);
 
+void attn__findings_clear(attn__findings *findings);
+/* Moves the memory of another to this one. */
+void attn__findings_join_memory(attn__findings *findings, attn__findings *other);
 /* The bytes of a zip's entry, its checksum taken: a stored one's where they lie, a deflated one's in the findings' memory.
  * What deflated entries may hold together is bounded by the file's size. */
 attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry,
