@@ -113,6 +113,29 @@ ATTN_API attn_status attn_config_write(attn_context *context, const attn_config 
 
 /* --------------------------------------------------------------------------------------------- weights */
 
+/* A names file: rules that bring the tensors of a checkpoint of foreign names under a model's own.  Text of one rule a line,
+ *
+ *     attn names 1
+ *     arch vit
+ *     set layer_norm_eps=1e-6
+ *     blocks\.(\d+)\.attn\.qkv\.(weight|bias)   blks.\1.attention.W_q.\2   part 0/3
+ *     .*\.num_batches_tracked                    -
+ *
+ * where a pattern is for the whole name: literals, . [ ] ( ) | * + ? \d; a target may hold \1 to \9 and {\1-1}; and then
+ * come operations, done from left to right: transpose; part i/n [axis]; rows a:b; reshape a,b,...; squeeze; scale x;
+ * append-zero-row; join i/n [axis], the last: slice i of a target made of n sources; default: the target may stay zeros.
+ * Every rule that matches applies; `-` passes over what no other rule takes.  docs/names.md has it in full. */
+typedef struct attn_names attn_names;
+/* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_FORMAT, with the line. */
+ATTN_API attn_status attn_names_parse(attn_names **names, attn_context *context, const char *text, size_t size,
+                                      const char *name);
+/* The same from a file, plus ATTN_NOT_FOUND and ATTN_IO. */
+ATTN_API attn_status attn_names_read(attn_names **names, attn_context *context, const char *path);
+ATTN_API void attn_names_destroy(attn_names *names); /* NULL is allowed */
+/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
+ATTN_API const char *attn_names_architecture(const attn_names *names);
+ATTN_API const attn_config *attn_names_settings(const attn_names *names);
+
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
     bool strict;        /* bytes after the last tensor are an error; default: a note in the report */
@@ -126,6 +149,9 @@ typedef struct attn_weights_options {
      * final 0 among them); false: the tensor is passed over. */
     bool (*rename)(void *user, const char *name, char *to, size_t size);
     void *rename_user;
+    /* If not NULL, and before `rename`: the tensors are those that its rules make.  ATTN_FORMAT: a tensor that no rule takes,
+     * a target filled twice, a join with a slice missing, an operation that does not fit its tensor. */
+    const attn_names *names;
 } attn_weights_options;
 
 /* A path of weights is a file; or Hugging Face's NAME.index.json, which names the files beside it that hold the parts

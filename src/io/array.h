@@ -36,6 +36,7 @@ typedef struct attn__array {
     int64_t shape[ATTN_MAX_RANK];
     int64_t stride[ATTN_MAX_RANK]; /* in elements */
     const uint8_t *data;
+    const char *origin; /* its name in the file, where a rule gave it another; NULL: none did */
 } attn__array;
 
 typedef struct attn__arrays {

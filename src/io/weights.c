@@ -2,6 +2,7 @@
  * Weights of any format: into new tensors, into a model's, by path or from memory. */
 #include "io/weights.h"
 
+#include "io/names.h"
 #include "io/weights_files.h"
 
 #include <stdio.h>
@@ -143,7 +144,8 @@ static attn_status prepare(attn__findings *findings, attn_context *context, cons
 
 static attn_status rename_found(attn__findings *findings, const attn_weights_options *options)
 {
-    return options && options->rename ? rename_arrays(&findings->arrays, options) : ATTN_OK;
+    attn_status status = options && options->names ? attn__names_apply(options->names, findings) : ATTN_OK;
+    return status == ATTN_OK && options && options->rename ? rename_arrays(&findings->arrays, options) : status;
 }
 
 static void take_notes(attn__findings *findings, attn_bytes *report)

@@ -17,6 +17,7 @@ typedef struct attn__findings {
     void *memory;    /* decompressed data that arrays point to: a chain, each block begins with the next one's
                    * address */
     size_t inflated; /* bytes of it that came out of deflated entries */
+    size_t made;     /* bytes of it that rules of a names file made */
 } attn__findings;
 
 /* Notes are for people: their number is bounded. */
