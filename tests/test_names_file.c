@@ -229,22 +229,27 @@ static void defaults_become_zeros(void **state)
     attn_context_destroy(c);
 }
 
-static void refuse(const char *rules, const char *words)
+static void refuse_as(attn_status status, const char *rules, const char *words)
 {
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true};
-    assert_int_equal(read_by(c, &list, rules, checkpoint()), ATTN_FORMAT);
+    assert_int_equal(read_by(c, &list, rules, checkpoint()), status);
     if (!strstr(attn_context_error(c), words))
         fail_msg("no \"%s\" in \"%s\"", words, attn_context_error(c));
     assert_int_equal(list.n, 0);
     attn_context_destroy(c);
 }
 
+static void refuse(const char *rules, const char *words)
+{
+    refuse_as(ATTN_FORMAT, rules, words);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    refuse(HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
+    refuse_as(ATTN_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
     refuse(HEAD ".* x\n", "\"x\" is filled twice: by \"");
     refuse(HEAD "a\\.0 w join 0/2\n.* -\n", "\"w\" has a slice missing");
     refuse(HEAD "a\\.1 w join 1/2\n.* -\n", "\"w\" has a slice missing");

@@ -129,7 +129,7 @@ typedef struct attn_names attn_names;
 /* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_FORMAT, with the line. */
 ATTN_API attn_status attn_names_parse(attn_names **names, attn_context *context, const char *text, size_t size,
                                       const char *name);
-/* The same from a file, plus ATTN_NOT_FOUND and ATTN_IO. */
+/* The same from a file, or the carried one of that name, plus ATTN_NOT_FOUND and ATTN_IO. */
 ATTN_API attn_status attn_names_read(attn_names **names, attn_context *context, const char *path);
 ATTN_API void attn_names_destroy(attn_names *names); /* NULL is allowed */
 /* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
@@ -149,8 +149,8 @@ typedef struct attn_weights_options {
      * final 0 among them); false: the tensor is passed over. */
     bool (*rename)(void *user, const char *name, char *to, size_t size);
     void *rename_user;
-    /* If not NULL, and before `rename`: the tensors are those that its rules make.  ATTN_FORMAT: a tensor that no rule takes,
-     * a target filled twice, a join with a slice missing, an operation that does not fit its tensor. */
+    /* If not NULL, and before `rename`: the tensors are those that its rules make.  ATTN_UNSUPPORTED: a tensor that no
+     * rule takes; ATTN_FORMAT: a target filled twice, a join with a slice missing, an operation that does not fit its tensor. */
     const attn_names *names;
 } attn_weights_options;
 
@@ -180,6 +180,37 @@ ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *
 /* The same from tensors in memory.  ATTN_SHAPE: missing, extra or misshapen ones, all of them listed; ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                          const attn_weights_options *options, attn_bytes *report);
+
+/* A checkpoint to look into, without its tensors in memory. */
+typedef struct attn_weights attn_weights;
+typedef struct attn_weights_entry {
+    const char *name;
+    const char *type; /* in the file: "f32", "bf16", ... */
+    int rank;
+    const int64_t *shape;
+    int64_t count; /* of its elements */
+    size_t bytes;
+    const char *origin; /* its name in the file where a names file gave it another; NULL: none did */
+} attn_weights_entry;
+/* Opens what attn_weights_read would read; with `allow_extra` of the options, tensors that no rule of `names` takes keep their
+ * names.  `options` and `metadata` may be NULL.  The caller closes *weights, NULL on failure, before the context; what
+ * entries point to lives until then.  Statuses of attn_weights_read. */
+ATTN_API attn_status attn_weights_open(attn_weights **weights, attn_context *context, const char *path,
+                                       const attn_weights_options *options, attn_config *metadata);
+ATTN_API void attn_weights_close(attn_weights *weights); /* NULL is allowed */
+ATTN_API const char *attn_weights_path(const attn_weights *weights);  /* of the file or index that was chosen */
+ATTN_API const char *attn_weights_notes(const attn_weights *weights); /* what was passed over, one a line */
+/* The i-th tensor; false past the end. */
+ATTN_API bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry *entry);
+/* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's. */
+ATTN_API attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i);
+
+/* The i-th names file that the library carries, NULL past the last; attn_names_read takes its name for a path.  `text` (may
+ * be NULL) gets what is in it. */
+ATTN_API const char *attn_names_carried(int i, const char **text);
+/* The carried file that would bring most of the tensors somewhere, and how many (`known` may be NULL); *name is NULL where no
+ * file knows any.  ATTN_MEMORY. */
+ATTN_API attn_status attn_names_guess(const char **name, const attn_weights *weights, int64_t *known);
 
 /* safetensors (github.com/huggingface/safetensors): header of at most 100,000,000 bytes, offsets in order and
  * without holes, no duplicate names.  Parameters as in attn_weights_read.  ATTN_FORMAT (damaged, with the offset),

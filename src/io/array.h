@@ -76,6 +76,8 @@ attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *arra
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 
+/* ATTN_FORMAT: as tensors they would take more memory than the file's size allows, or than the options'. */
+attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options);
 /* All arrays as new tensors at the end of `list`; on failure the list is as before. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
                                  const attn_weights_options *options);

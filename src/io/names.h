@@ -59,7 +59,11 @@ bool attn__rule_target(const attn__rule *rule, const char *name, const attn__spa
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
 /* Row-major reals of `shape` with room for `count` numbers, in the findings. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
-/* Exchanges the arrays found for those that the rules make of them. */
-attn_status attn__names_apply(const attn_names *names, attn__findings *findings);
+/* Exchanges the arrays found for those that the rules make of them; `keep`: those that no rule takes keep their names, else
+ * they are an error. */
+attn_status attn__names_apply(const attn_names *names, attn__findings *findings, bool keep);
+/* The carried file of that name; false: there is none. */
+bool attn__names_carried_size(const char *name, const char **text, size_t *size);
+attn_context *attn__weights_context(const attn_weights *weights);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct work {
     made *items;
     int64_t n, capacity;
     int64_t steps; /* of patterns, yet to be spent */
+    bool keep;     /* what no rule takes */
 } work;
 
 /* Patterns are linear, but a million names and 4096 rules are too many of them: some minutes' worth. */
@@ -81,10 +82,14 @@ static attn_status use_rules(work *w, attn__array *array)
         if (names->rules[i].target)
             status = use_rule(w, &names->rules[i], array, groups);
     }
+    if (status == ATTN_OK && !known && w->keep) {
+        static const attn__rule as_it_is = {.line = 0};
+        return add_made(w, &(made){.target = array->name, .array = *array, .rule = &as_it_is});
+    }
     if (status == ATTN_OK && !known) {
         char shape[128];
         attn__array_shape_text(shape, array->rank, array->shape);
-        status = attn__fail(names->context, ATTN_FORMAT, "%s: no rule of %s takes \"%.200s\" %s",
+        status = attn__fail(names->context, ATTN_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
                             w->findings->arrays.file, names->file, array->name, shape);
     }
     return status;
@@ -214,9 +219,9 @@ static attn_status keep_name(work *w, attn__array *array)
     return ATTN_OK;
 }
 
-attn_status attn__names_apply(const attn_names *names, attn__findings *findings)
+attn_status attn__names_apply(const attn_names *names, attn__findings *findings, bool keep)
 {
-    work w = {.names = names, .findings = findings, .steps = STEPS};
+    work w = {.names = names, .findings = findings, .keep = keep, .steps = STEPS};
     attn__arrays arrays = {.context = names->context, .file = findings->arrays.file};
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < findings->arrays.n && status == ATTN_OK; i++) {

@@ -338,7 +338,11 @@ attn_status attn_names_parse(attn_names **names, attn_context *context, const ch
 attn_status attn_names_read(attn_names **names, attn_context *context, const char *path)
 {
     attn__input input;
+    const char *text;
+    size_t size;
     *names = NULL;
+    if (attn__names_carried_size(path, &text, &size))
+        return attn_names_parse(names, context, text, size, path);
     attn_status status = attn__file_map(&input, context, path);
     if (status == ATTN_OK)
         status = attn_names_parse(names, context, input.data ? (const char *)input.data : "", input.size, path);

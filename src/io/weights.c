@@ -144,7 +144,8 @@ static attn_status prepare(attn__findings *findings, attn_context *context, cons
 
 static attn_status rename_found(attn__findings *findings, const attn_weights_options *options)
 {
-    attn_status status = options && options->names ? attn__names_apply(options->names, findings) : ATTN_OK;
+    attn_status status =
+        options && options->names ? attn__names_apply(options->names, findings, options->allow_extra) : ATTN_OK;
     return status == ATTN_OK && options && options->rename ? rename_arrays(&findings->arrays, options) : status;
 }
 
@@ -159,9 +160,7 @@ static void take_notes(attn__findings *findings, attn_bytes *report)
 static attn_status list_found(attn__findings *findings, attn_named_list *list, const attn_weights_options *options,
                               attn_bytes *report)
 {
-    attn_status status = rename_found(findings, options);
-    if (status == ATTN_OK)
-        status = attn__arrays_to_list(&findings->arrays, list, options);
+    attn_status status = attn__arrays_to_list(&findings->arrays, list, options);
     if (status == ATTN_OK)
         take_notes(findings, report);
     return status;
@@ -177,6 +176,8 @@ static attn_status read_into_list(find_function finder, const attn__input *input
     findings.arrays.backing = input->size;
     if (status == ATTN_OK)
         status = finder(&findings, input);
+    if (status == ATTN_OK)
+        status = rename_found(&findings, options);
     if (status == ATTN_OK)
         status = list_found(&findings, list, options, report);
     attn__findings_clear(&findings);
@@ -211,9 +212,8 @@ attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size,
     return read_into_list(attn__npz_find, &input, list, options, metadata, report);
 }
 
-/* Finds the arrays of a file, an index or a directory; both are to be cleared in any case. */
-static attn_status find_path(attn__findings *findings, attn__weights_files *files, attn_context *context,
-                             const char *path, const attn_weights_options *options, attn_config *metadata)
+attn_status attn__weights_find(attn__findings *findings, attn__weights_files *files, attn_context *context,
+                               const char *path, const attn_weights_options *options, attn_config *metadata)
 {
     *files = (attn__weights_files){.find = find_any};
     *findings = (attn__findings){.arrays = {.context = context}};
@@ -222,7 +222,7 @@ static attn_status find_path(attn__findings *findings, attn__weights_files *file
         status = prepare(findings, context, files->path, options, metadata);
     if (status == ATTN_OK)
         status = attn__weights_files_find(files, findings);
-    return status;
+    return status == ATTN_OK ? rename_found(findings, options) : status;
 }
 
 attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
@@ -232,7 +232,7 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
     attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn_status status = find_path(&findings, &files, list->context, path, options, metadata);
+    attn_status status = attn__weights_find(&findings, &files, list->context, path, options, metadata);
     if (status == ATTN_OK)
         status = list_found(&findings, list, options, report);
     attn__findings_clear(&findings);
@@ -249,9 +249,7 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
     attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn_status status = find_path(&findings, &files, parameters->context, path, options, metadata);
-    if (status == ATTN_OK)
-        status = rename_found(&findings, options);
+    attn_status status = attn__weights_find(&findings, &files, parameters->context, path, options, metadata);
     if (status == ATTN_OK) {
         take_notes(&findings, report);
         status = attn__arrays_into(&findings.arrays, parameters, options, report);
@@ -282,12 +280,10 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
     return array.name ? attn__arrays_add(arrays, &array) : ATTN_MEMORY;
 }
 
-attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
-                                const attn_weights_options *options, attn_bytes *report)
+attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
+                                 const attn_weights_options *options, attn_bytes *report)
 {
-    if (report)
-        *report = (attn_bytes){0};
-    attn__arrays arrays = {.context = parameters->context, .file = "tensors"};
+    attn__arrays arrays = {.context = parameters->context, .file = file};
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < source->n && status == ATTN_OK; i++)
         status = add_tensor(&arrays, &source->items[i]);
@@ -295,4 +291,12 @@ attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_li
         status = attn__arrays_into(&arrays, parameters, options, report);
     attn__arrays_clear(&arrays);
     return status;
+}
+
+attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
+                                const attn_weights_options *options, attn_bytes *report)
+{
+    if (report)
+        *report = (attn_bytes){0};
+    return attn__weights_assign(parameters, source, "tensors", options, report);
 }

@@ -41,4 +41,8 @@ attn_status attn__npz_find(attn__findings *findings, const attn__input *input);
 bool attn__npz_matches(const attn__zip *zip); /* whether there is a .npy file in it */
 attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip);
 
+/* attn_weights_assign with another name than "tensors" in messages. */
+attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
+                                 const attn_weights_options *options, attn_bytes *report);
+
 #endif
