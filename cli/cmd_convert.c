@@ -117,7 +117,8 @@ static int convert_named(const cli_call *cli, const cli_foreign *foreign)
     if (status == ATTN_OK)
         status = attn_model_save(model, cli_text(cli, "out"));
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
-    tell_notes(cli, &report);
+    if (code == CLI_OK)
+        tell_notes(cli, &report);
     attn_bytes_free(cli->context, &report);
     attn_model_destroy(model);
     return code;
@@ -160,7 +161,8 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (!*out)
         return cli_fail(CLI_BAD, "--out is needed: a directory, or NAME.safetensors; --dry-run writes nothing");
     if (tensors && named)
-        return cli_fail(CLI_BAD, "--arch and --names go with a directory: -o %.*s", (int)(n - m), out);
+        return cli_fail(CLI_BAD, "%s goes with a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
+                        (int)(n - m), out);
     int code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
     if (code == CLI_OK)
         printf("%s\n", out);

@@ -43,6 +43,9 @@ ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allo
  * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients.
  * Parameters of any shapes.  Cannot fail. */
 ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
+/* The parameter that comes i-th in the list is trained at `factor` times the rate of each step; 1 at first.  Not where
+ * ranks take a step together. */
+ATTN_API void attn_optimiser_set_factor(attn_optimiser *optimiser, int64_t i, double factor);
 ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);
 ATTN_API void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps);
 /* What must be saved to go on later: tensors named "m.NAME" and "v.NAME", the optimiser's own; the list lives

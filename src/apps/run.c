@@ -8,6 +8,7 @@
 #include "apps/directory.h"
 #include "apps/run_average.h"
 #include "apps/run_files.h"
+#include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
@@ -132,11 +133,15 @@ static attn_status prepare(attn__run *run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = attn__run_freeze(run);
     if (status != ATTN_OK)
         return status;
     attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
     run->epochs = options.epochs;
     status = attn_training_create(&run->training, run->context, attn_model_parameters(run->model), &options);
+    if (status == ATTN_OK)
+        status = attn__run_set_rates(run);
     if (status == ATTN_OK)
         status = attn__run_average_begin(run);
     if (status == ATTN_OK)
@@ -167,6 +172,7 @@ static void release(attn__run *run)
     attn_config_destroy(run->settings);
     attn_config_destroy(run->stored);
     attn_bytes_free(run->context, &run->history);
+    attn_bytes_free(run->context, &run->taken);
     attn_named_clear(&run->average);
     attn__directory_unlock(run->lock);
     run->training = NULL;
