@@ -62,6 +62,36 @@ done
 grep -q "^  blks.1.attention.W_q.weight" differences || fail "what has the whole rate has not changed"
 grep -q "^  blks.0\." differences && fail "what has no rate has changed"
 
+# ---- a published MSA Transformer: all of it is taken, its contact regression too
+mkdir families
+for i in 1 2 3; do printf '>q\nACDEFGHIKL\n>b\nACEEFGHIRL\n>c\nTCDEYGHVKL\n' > families/$i.a3m; done
+msa="--data families --batch 1 --steps 3 --schedule constant --warmup 0 --rate 0.01 --threads 1 --quiet"
+cp "$root/tests/data/pt/msa_tiny.pt" "$root/tests/data/pt/msa_tiny-contact-regression.pt" .
+# shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out family --epochs 2 --freeze 'embed_.*' > /dev/null || fail "train msa --from fails"
+"$attn" convert msa_tiny.pt -o published --quiet > /dev/null
+"$attn" diff published family > differences || true
+grep -q "row_self_attention.layer.q_proj.weight" differences || fail "fine-tuning changed no attention of the MSA Transformer"
+grep -q "^  embed_\|contact_head\|only in" differences && fail "fine-tuning changed what it should not: $(cat differences)"
+grep -q "^embed_tokens.weight	.*	taken" family/fine-tuning.tsv || fail "train msa does not list what was taken"
+expect 0 'contacts' "$attn" contacts families/1.a3m --model family -o out
+# shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out family2 --epochs 1 --freeze 'embed_.*' > /dev/null
+"$attn" train msa --out family2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "train msa does not go on"
+cmp -s family/model.safetensors family2/model.safetensors || fail "a resumed fine-tuning of an MSA Transformer ends elsewhere"
+
+# ---- a model that draws pictures
+draw="--data three --levels 2 --batch 16 --warmup 0 --threads 1 --quiet"
+# shellcheck disable=SC2086
+"$attn" train images $draw --out drawn --dim 8 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --epochs 1 > /dev/null
+# shellcheck disable=SC2086
+"$attn" train images $draw --out redrawn --from drawn --epochs 1 --freeze '.*embed.*|.*norm.*' > /dev/null ||
+    fail "train images --from fails"
+"$attn" diff drawn redrawn > differences || true
+grep -q "only in\|another shape" differences && fail "train images --from builds another model: $(cat differences)"
+# shellcheck disable=SC2086
+expect 2 "a model of pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
+
 # ---- what cannot be is named, and no directory is begun
 for wrong in '--freeze blks(' '--freeze nothing' '--freeze .*' '--rates head' '--rates head=x' '--rates nothing=1' '--from three' \
     '--from nowhere' '--size 16 --from base'; do

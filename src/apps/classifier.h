@@ -27,8 +27,6 @@ attn_status attn__classifier_model(attn_model **model, attn_context *context, co
  * classes; `table` gets where each parameter comes from.  Statuses of attn_vit_load; ATTN_SHAPE: pictures that it is not for. */
 attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape, int64_t classes, attn_bytes *table);
-/* The model that a directory's config.json describes, blank. */
-attn_status attn__classifier_again(attn_model **model, attn_context *context, const char *directory);
 /* The share of a model's config that says how images are divided and prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
                                    const float *mean, const float *std, char *const *classes, int64_t nclasses,

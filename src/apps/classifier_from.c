@@ -184,16 +184,3 @@ attn_status attn__classifier_from(attn_model **model, attn_context *context, con
         status = check_channels(&s, attn_model_config(*model));
     return status == ATTN_OK ? tell(&s, *model, own, table) : status;
 }
-
-attn_status attn__classifier_again(attn_model **model, attn_context *context, const char *directory)
-{
-    attn_config *file = attn__model_config_try(context, directory);
-    const attn_architecture *architecture =
-        file ? attn_architecture_find(attn_config_text(file, "architecture", "")) : NULL;
-    *model = NULL;
-    attn_status status =
-        architecture ? attn__model_of_config(model, context, architecture, file, &(attn_model_options){.blank = true})
-                     : attn__fail(context, ATTN_FORMAT, "%s: no config.json that names an architecture", directory);
-    attn_config_destroy(file);
-    return status;
-}

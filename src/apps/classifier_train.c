@@ -3,6 +3,7 @@
 #include "apps/classifier.h"
 
 #include "apps/image_training.h"
+#include "apps/model_config.h"
 #include "base/context.h"
 
 typedef struct training {
@@ -62,7 +63,7 @@ static attn_status run_prepare(attn__run *run)
     if (status == ATTN_OK)
         status = !attn_config_get(run->settings, "from")
                      ? attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, classes)
-                 : run->resume ? attn__classifier_again(&run->model, run->context, run->directory)
+                 : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
                                : attn__classifier_from(&run->model, run->context, run->settings, t->data.shape, classes,
                                                        &run->taken);
     run->no_validation = !t->data.valid_batches;
