@@ -92,6 +92,18 @@ grep -q "only in\|another shape" differences && fail "train images --from builds
 # shellcheck disable=SC2086
 expect 2 "a model of pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
 
+# ---- two batches of 8 in a step are a batch of 16, but for rounding: the order of pictures is the same
+order="--data three --epochs 1 --warmup 0 --schedule constant --rate 0.003 --shift 0 --flip=false --threads 1 --valid 0 --keep last
+       --clip 0 --optimiser sgd --momentum 0 --quiet --from base"
+# shellcheck disable=SC2086
+"$attn" train classify $order --out sixteen --batch 16 > /dev/null
+# shellcheck disable=SC2086
+"$attn" train classify $order --out eights --batch 8 --accumulate 2 > /dev/null || fail "--accumulate fails"
+"$attn" diff sixteen eights > differences || true
+sed -n 's/.*relative \([0-9.e+-]*\)$/\1/p' differences | awk '$1 > 2e-5 { exit 1 }' || fail "accumulated gradients: $(cat differences)"
+"$attn" diff base eights > differences || true
+grep -q "blks.0.attention.W_q.weight" differences || fail "accumulated gradients change nothing"
+
 # ---- what cannot be is named, and no directory is begun
 for wrong in '--freeze blks(' '--freeze nothing' '--freeze .*' '--rates head' '--rates head=x' '--rates nothing=1' '--from three' \
     '--from nowhere' '--size 16 --from base'; do

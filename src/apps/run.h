@@ -123,6 +123,8 @@ extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *
         ATTN__INT("patience", "0", 0, 1e6, "stop after so many epochs without a better validation loss; 0: never"),    \
         ATTN__TEXT("keep", "best", attn__run_keeps,                                                                    \
                    "which parameters are the model's: those best on the validation part, or the last"),                \
+        ATTN__INT("accumulate", "", 1, 65536,                                                                          \
+                  "batches whose mean gradient one step follows, in the memory of one; default 1"),                    \
         ATTN__TEXT("freeze", "", NULL,                                                                                 \
                    "parameters that stay as they are: a pattern for their whole names, 'blks\\..*'"),                  \
         ATTN__TEXT("rates", "", NULL, "rates of parameters: PATTERN=X with spaces between, X times the rate"),         \
