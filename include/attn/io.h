@@ -197,12 +197,13 @@ typedef struct attn_weights_entry {
  * entries point to lives until then.  Statuses of attn_weights_read. */
 ATTN_API attn_status attn_weights_open(attn_weights **weights, attn_context *context, const char *path,
                                        const attn_weights_options *options, attn_config *metadata);
-ATTN_API void attn_weights_close(attn_weights *weights); /* NULL is allowed */
+ATTN_API void attn_weights_close(attn_weights *weights);              /* NULL is allowed */
 ATTN_API const char *attn_weights_path(const attn_weights *weights);  /* of the file or index that was chosen */
 ATTN_API const char *attn_weights_notes(const attn_weights *weights); /* what was passed over, one a line */
 /* The i-th tensor; false past the end. */
 ATTN_API bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry *entry);
-/* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's. */
+/* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's; NULL on failure.
+ * ATTN_ARGUMENT: there is no i-th; ATTN_FORMAT: more numbers than the file can hold; ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i);
 
 /* The i-th names file that the library carries, NULL past the last; attn_names_read takes its name for a path.  `text` (may
