@@ -56,6 +56,7 @@ test-parity: all
 	build/venv/bin/python tests/parity/run.py
 	build/venv/bin/python tests/parity/layers.py
 	build/venv/bin/python tests/parity/package.py
+	build/venv/bin/python tests/parity/finetune.py build/attn
 
 bench: all
 	$(BUILD)/attn bench attend

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn convert: checkpoints from elsewhere in attn's own form. */
 #include "commands.h"
-#include "model_config.h"
+#include "foreign.h"
 
 #include "attn/convert.h"
 #include "attn/msa.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
+    CLI_TEXT("out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
     CLI_TEXT("regression", 0, "FILE", "",
              "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
     CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: what is taken from its pixels, 0 to 1"),
@@ -17,10 +17,16 @@ static const cli_option options[] = {
     CLI_TEXT("arch", 'a', "NAME", "",
              "of a checkpoint that says nothing of itself: the architecture; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
+    CLI_NAMES,
+    CLI_FLAG("dry_run", 0, "list what fits, what is missing and what is left over, and write nothing"),
 };
 
-static const char *const usage[] = {"CHECKPOINT -o DIR", "CHECKPOINT --arch NAME --config JSON -o DIR",
-                                    "CHECKPOINT -o NAME.safetensors", NULL};
+static const char *const usage[] = {"CHECKPOINT -o DIR",
+                                    "CHECKPOINT --arch NAME --config JSON -o DIR",
+                                    "CHECKPOINT --names FILE -o DIR",
+                                    "CHECKPOINT -o NAME.safetensors",
+                                    "CHECKPOINT --dry-run [--arch NAME --config JSON] [--names FILE]",
+                                    NULL};
 
 static const char description[] =
     "CHECKPOINT is what PyTorch saved (.pt, .pth, .bin), a .safetensors file, or a folder of Hugging Face's. DIR gets "
@@ -28,7 +34,11 @@ static const char description[] =
     "\n"
     "  ESM-MSA-1b, ESM-MSA-1   with the contact regression, for attn contacts, embed, score, show\n"
     "  Vision Transformers     of Hugging Face or timm, for attn classify and show\n"
-    "  anything else           with --arch and --config, for attn run; its names must be that architecture's\n"
+    "  anything else           with --arch and --config, for attn run; its names must be that architecture's, or be "
+    "brought under them by a names file\n"
+    "\n"
+    "--dry-run writes nothing: it lists every tensor with the parameter that it would fill, what is missing with the "
+    "tensor most like it, and rules to begin a names file with.\n"
     "\n"
     "With -o NAME.safetensors every tensor is brought over as it is, whatever it belongs to.";
 
@@ -36,6 +46,7 @@ static const char *const examples[] = {
     "attn convert esm_msa1b_t12_100M_UR50S.pt -o msa1b",
     "attn convert vit-base-patch16-224 -o vit-base",
     "attn convert mine.pt --arch transformer --config config.json -o mine",
+    "attn convert mine.pt --arch transformer --config config.json --dry-run",
     "attn convert anything.pt -o anything.safetensors",
     NULL,
 };
@@ -92,17 +103,17 @@ static int convert_vit(const cli_call *cli)
                : cli_failed(cli, NULL);
 }
 
-static int convert_named(const cli_call *cli)
+static int convert_named(const cli_call *cli, const cli_foreign *foreign)
 {
-    attn_config *config = NULL;
     attn_model *model = NULL;
     attn_bytes report = {0};
     attn_model_options blank = {.blank = true};
-    attn_status status = cli_model_config_read(cli, &config);
+    attn_weights_options how = {.names = foreign->names};
+    if (!foreign->arch)
+        return cli_fail(CLI_BAD, "--names: the file has no line arch; --arch must name the architecture");
+    attn_status status = attn_model_create(&model, cli->context, foreign->arch, foreign->config, &blank);
     if (status == ATTN_OK)
-        status = attn_model_create(&model, cli->context, cli_text(cli, "arch"), config, &blank);
-    if (status == ATTN_OK)
-        status = attn_weights_load(attn_model_parameters(model), cli->words[0], NULL, NULL, &report);
+        status = attn_weights_load(attn_model_parameters(model), cli->words[0], &how, NULL, &report);
     if (status == ATTN_OK)
         status = attn_model_save(model, cli_text(cli, "out"));
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
@@ -110,7 +121,6 @@ static int convert_named(const cli_call *cli)
         tell_notes(cli, &report);
     attn_bytes_free(cli->context, &report);
     attn_model_destroy(model);
-    attn_config_destroy(config);
     return code;
 }
 
@@ -142,17 +152,30 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
-static int run(cli_call *cli)
+static int write_out(const cli_call *cli, const cli_foreign *foreign)
 {
     static const char ending[] = ".safetensors";
     const char *out = cli_text(cli, "out");
     size_t n = strlen(out), m = sizeof ending - 1;
-    bool tensors = n > m && strcmp(out + n - m, ending) == 0, named = *cli_text(cli, "arch") != 0;
+    bool tensors = n > m && strcmp(out + n - m, ending) == 0, named = *cli_text(cli, "arch") || foreign->names;
+    if (!*out)
+        return cli_fail(CLI_BAD, "--out is needed: a directory, or NAME.safetensors; --dry-run writes nothing");
     if (tensors && named)
-        return cli_fail(CLI_BAD, "--arch goes with a directory: -o %.*s", (int)(n - m), out);
-    int code = tensors ? convert_tensors(cli) : named ? convert_named(cli) : convert_known(cli);
+        return cli_fail(CLI_BAD, "%s goes with a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
+                        (int)(n - m), out);
+    int code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
     if (code == CLI_OK)
         printf("%s\n", out);
+    return code;
+}
+
+static int run(cli_call *cli)
+{
+    cli_foreign foreign;
+    int code = cli_foreign_read(cli, &foreign) != ATTN_OK ? cli_failed(cli, NULL)
+               : cli_flag(cli, "dry_run")                 ? cli_dry_run(cli, &foreign, cli->words[0])
+                                                          : write_out(cli, &foreign);
+    cli_foreign_free(&foreign);
     return code;
 }
 

@@ -1,21 +1,32 @@
 /* SPDX-License-Identifier: MIT
  * attn info: what a model directory holds. */
+#include "checkpoint_info.h"
 #include "commands.h"
 #include "parameters.h"
 
 #include "attn/classify.h"
+#include "attn/convert.h"
 #include "attn/generate.h"
 #include "attn/msa.h"
 
-static const char *const usage[] = {"DIR", NULL};
+static const cli_option options[] = {
+    CLI_FLAG("values", 0,
+             "of a checkpoint: the least and the greatest number of each tensor, its norm and how many NaN it has"),
+};
+
+static const char *const usage[] = {"DIR", "CHECKPOINT [--values]", NULL};
 
 static const char description[] =
     "Prints the architecture and settings of the translator, classifier, generator or language model of alignments in "
     "DIR (or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it takes: to be "
     "used, and to be trained with Adam (parameters, gradients and two moments; activations come on top and grow with "
-    "the batch).";
+    "the batch).\n"
+    "\n"
+    "CHECKPOINT is any file of weights that attn reads, or a directory of Hugging Face's, whatever it belongs to: its tensors "
+    "with shapes, types and bytes, what stands with them, and the architectures that would fit by their names.";
 
-static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json", NULL};
+static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
+                                       "attn info model.safetensors --values", NULL};
 
 /* Adam: the parameter, its gradient and two moments. */
 static const double TRAINING_COPIES = 4;
@@ -146,9 +157,48 @@ static attn_status load(const cli_call *cli, subject *of)
     return status;
 }
 
+static bool is_there(const char *directory, const char *name)
+{
+    char file[4096];
+    snprintf(file, sizeof file, "%s/%s", directory, name);
+    return attn_file_exists(file);
+}
+
+/* A directory whose config.json names no architecture of attn's, or that has weights without one. */
+static bool is_foreign_directory(const cli_call *cli, const char *path)
+{
+    static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                         "pytorch_model.bin.index.json", "model.npz"};
+    char file[4096];
+    attn_config *config = NULL;
+    bool own = false, weights = false;
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
+        weights = weights || is_there(path, inside[i]);
+    if (!is_there(path, "config.json"))
+        return weights;
+    snprintf(file, sizeof file, "%s/config.json", path);
+    own = attn_config_read(&config, cli->context, file) != ATTN_OK || attn_config_get(config, "architecture");
+    attn_config_destroy(config);
+    cli_forgive(cli);
+    return !own && weights;
+}
+
+/* Weights that are no model of attn's own; a published MSA Transformer's are one. */
+static bool is_checkpoint(const cli_call *cli, const char *path)
+{
+    attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;
+    if (is_there(path, "."))
+        return is_foreign_directory(cli, path);
+    if (attn_file_exists(path) && attn_checkpoint_kind_of(&kind, cli->context, path) != ATTN_OK)
+        cli_forgive(cli);
+    return attn_file_exists(path) && kind != ATTN_CHECKPOINT_MSA;
+}
+
 static int run(cli_call *cli)
 {
     subject of;
+    if (cli_flag(cli, "values") || is_checkpoint(cli, cli->words[0]))
+        return cli_checkpoint_info(cli, cli->words[0]);
     if (load(cli, &of) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
@@ -164,5 +214,5 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_info = {
-    "info", "say what a model directory holds", usage, description, NULL, 0, NULL, examples, 1, 1, run,
+    "info", "say what a model directory holds", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
 };

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * attn run: any architecture on arrays from .npy files. */
 #include "commands.h"
-#include "model_config.h"
+#include "foreign.h"
 
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("arch", 'a', "ARCHITECTURE", NULL, "the architecture; attn list names them"),
+    CLI_TEXT("arch", 'a', "ARCHITECTURE", "",
+             "the architecture; attn list names them; default: what the names file says"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
     CLI_TEXT("weights", 'w', "FILE", "",
-             "its parameters, safetensors or PyTorch's .pt; default: fresh ones from --seed"),
+             "its parameters, safetensors, PyTorch's .pt or NumPy's .npz; default: fresh ones from --seed"),
+    CLI_NAMES,
     CLI_MANY("input", 'i', "NAME=FILE", "an input, as .npy; once for each"),
     CLI_MANY("output", 'o', "NAME=FILE", "an output to write, as .npy; once for each"),
 };
@@ -59,10 +61,11 @@ static void tell_report(const cli_call *cli, attn_status status, const attn_byte
     }
 }
 
-static int load_weights(const cli_call *cli, attn_model *model, const char *path)
+static int load_weights(const cli_call *cli, attn_model *model, const attn_names *names, const char *path)
 {
     attn_bytes report = {0};
-    attn_status status = attn_weights_load(attn_model_parameters(model), path, NULL, NULL, &report);
+    attn_weights_options how = {.names = names};
+    attn_status status = attn_weights_load(attn_model_parameters(model), path, &how, NULL, &report);
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     tell_report(cli, status, &report);
     attn_bytes_free(cli->context, &report);
@@ -72,17 +75,22 @@ static int load_weights(const cli_call *cli, attn_model *model, const char *path
 /* *model is NULL where none was built; what failed has been said. */
 static int make_model(const cli_call *cli, attn_model **model)
 {
-    attn_config *config = NULL;
-    *model = NULL;
-    attn_status status = cli_model_config_read(cli, &config);
-    attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed")};
-    if (status == ATTN_OK)
-        status = attn_model_create(model, cli->context, cli_text(cli, "arch"), config, &options_of);
-    attn_config_destroy(config);
-    if (status != ATTN_OK)
-        return cli_failed(cli, NULL);
+    cli_foreign foreign;
     const char *weights = cli_text(cli, "weights");
-    return weights[0] ? load_weights(cli, *model, weights) : CLI_OK;
+    int code = CLI_OK;
+    *model = NULL;
+    attn_status status = cli_foreign_read(cli, &foreign);
+    attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed")};
+    if (status == ATTN_OK && !foreign.arch)
+        code = cli_fail(CLI_BAD, "--arch is needed, or a names file with a line arch; attn list names architectures");
+    else if (status == ATTN_OK)
+        status = attn_model_create(model, cli->context, foreign.arch, foreign.config, &options_of);
+    if (status != ATTN_OK)
+        code = cli_failed(cli, NULL);
+    if (code == CLI_OK && *weights)
+        code = load_weights(cli, *model, foreign.names, weights);
+    cli_foreign_free(&foreign);
+    return code;
 }
 
 static int read_inputs(const cli_call *cli, attn_named_list *inputs)

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char nested[] = "tests/data/pt/nested.pt", legacy[] = "tests/data/pt/legacy.pt";
+static const char nested[] = "tests/data/pt/nested.pt", legacy[] = "tests/data/pt/legacy.pt",
+                  old[] = "tests/data/pt/old.pth";
 
 static const float *floats(const attn_named_list *list, const char *name, int64_t size)
 {
@@ -89,6 +90,33 @@ static void the_older_form_is_read(void **state)
     check_floats(&list, "weight", 12, counted);
     check_floats(&list, "transposed", 12, turned);
     assert_int_equal(attn_config_int(args, "n", 0), 3);
+    attn_named_clear(&list);
+    attn_config_destroy(args);
+    attn_context_destroy(c);
+}
+
+/* A training's checkpoint: what stands beside the weights is read or passed over, and nothing hides what follows it. */
+static void an_old_checkpoint_is_read(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    attn_config *args;
+    attn_bytes report;
+    attn_config_create(&args, c);
+    if (attn_weights_read(&list, old, NULL, args, &report) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(list.n, 5);
+    check_floats(&list, "model.embed.weight", 6, counted);
+    check_floats(&list, "model.head.weight", 6, counted);
+    check_floats(&list, "model.view", 4, counted + 2);
+    check_floats(&list, "model.bias", 2, (const float[]){1.5f, -2});
+    check_floats(&list, "optimizer.state.0.exp_avg", 2, (const float[]){0.25f, 0.5f});
+    assert_int_equal(attn_config_int(args, "epoch", 0), 3);
+    assert_string_equal(attn_config_text(args, "args.arch", ""), "detr");
+    assert_non_null(strstr(report.data, "\"scheduler\" is of a class that is not known"));
+    attn_bytes_free(c, &report);
     attn_named_clear(&list);
     attn_config_destroy(args);
     attn_context_destroy(c);
@@ -298,15 +326,17 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)nested) > 50);
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)legacy) > 10);
+    assert_true(faults_try_all(read_file, (void *)(uintptr_t)old) > 10);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_nested_file_is_read),       cmocka_unit_test(the_older_form_is_read),
-        cmocka_unit_test(a_state_dict_fills_a_model),  cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(hostile_pickles_are_refused), cmocka_unit_test(nothing_is_ever_called),
-        cmocka_unit_test(shared_lists_do_not_explode), cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_nested_file_is_read),     cmocka_unit_test(the_older_form_is_read),
+        cmocka_unit_test(an_old_checkpoint_is_read), cmocka_unit_test(a_state_dict_fills_a_model),
+        cmocka_unit_test(damage_never_harms),        cmocka_unit_test(hostile_pickles_are_refused),
+        cmocka_unit_test(nothing_is_ever_called),    cmocka_unit_test(shared_lists_do_not_explode),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

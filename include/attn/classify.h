@@ -46,6 +46,7 @@ typedef struct attn_classifier_plan {
     int64_t classes, train_images, valid_images, test_images;
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
+    const char *taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
 } attn_classifier_plan;
 
 typedef struct attn_classifier_job {

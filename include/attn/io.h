@@ -113,6 +113,29 @@ ATTN_API attn_status attn_config_write(attn_context *context, const attn_config 
 
 /* --------------------------------------------------------------------------------------------- weights */
 
+/* A names file: rules that bring the tensors of a checkpoint of foreign names under a model's own.  Text of one rule a line,
+ *
+ *     attn names 1
+ *     arch vit
+ *     set layer_norm_eps=1e-6
+ *     blocks\.(\d+)\.attn\.qkv\.(weight|bias)   blks.\1.attention.W_q.\2   part 0/3
+ *     .*\.num_batches_tracked                    -
+ *
+ * where a pattern is for the whole name: literals, . [ ] ( ) | * + ? \d; a target may hold \1 to \9 and {\1-1}; and then
+ * come operations, done from left to right: transpose; part i/n [axis]; rows a:b; reshape a,b,...; squeeze; scale x;
+ * append-zero-row; join i/n [axis], the last: slice i of a target made of n sources; default: the target may stay zeros.
+ * Every rule that matches applies; `-` passes over what no other rule takes.  docs/names.md has it in full. */
+typedef struct attn_names attn_names;
+/* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_FORMAT, with the line. */
+ATTN_API attn_status attn_names_parse(attn_names **names, attn_context *context, const char *text, size_t size,
+                                      const char *name);
+/* The same from a file, or the carried one of that name, plus ATTN_NOT_FOUND and ATTN_IO. */
+ATTN_API attn_status attn_names_read(attn_names **names, attn_context *context, const char *path);
+ATTN_API void attn_names_destroy(attn_names *names); /* NULL is allowed */
+/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
+ATTN_API const char *attn_names_architecture(const attn_names *names);
+ATTN_API const attn_config *attn_names_settings(const attn_names *names);
+
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
     bool strict;        /* bytes after the last tensor are an error; default: a note in the report */
@@ -126,10 +149,17 @@ typedef struct attn_weights_options {
      * final 0 among them); false: the tensor is passed over. */
     bool (*rename)(void *user, const char *name, char *to, size_t size);
     void *rename_user;
+    /* If not NULL, and before `rename`: the tensors are those that its rules make.  ATTN_UNSUPPORTED: a tensor that no
+     * rule takes; ATTN_FORMAT: a target filled twice, a join with a slice missing, an operation that does not fit its tensor. */
+    const attn_names *names;
 } attn_weights_options;
 
+/* A path of weights is a file; or Hugging Face's NAME.index.json, which names the files beside it that hold the parts
+ * (each must hold the tensors that the index places in it, and no others); or a directory with model.safetensors,
+ * pytorch_model.bin, the index of either, or model.npz, the first of them in this order. */
+
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the
- * file's order.  The format is told by the contents: safetensors, or PyTorch's .pt.  `options`, `metadata` and
+ * file's order.  The format is told by the contents: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
  * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
  * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict).
  * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_NOT_FOUND,
@@ -151,6 +181,38 @@ ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *
 ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                          const attn_weights_options *options, attn_bytes *report);
 
+/* A checkpoint to look into, without its tensors in memory. */
+typedef struct attn_weights attn_weights;
+typedef struct attn_weights_entry {
+    const char *name;
+    const char *type; /* in the file: "f32", "bf16", ... */
+    int rank;
+    const int64_t *shape;
+    int64_t count; /* of its elements */
+    size_t bytes;
+    const char *origin; /* its name in the file where a names file gave it another; NULL: none did */
+} attn_weights_entry;
+/* Opens what attn_weights_read would read; with `allow_extra` of the options, tensors that no rule of `names` takes keep their
+ * names.  `options` and `metadata` may be NULL.  The caller closes *weights, NULL on failure, before the context; what
+ * entries point to lives until then.  Statuses of attn_weights_read. */
+ATTN_API attn_status attn_weights_open(attn_weights **weights, attn_context *context, const char *path,
+                                       const attn_weights_options *options, attn_config *metadata);
+ATTN_API void attn_weights_close(attn_weights *weights);              /* NULL is allowed */
+ATTN_API const char *attn_weights_path(const attn_weights *weights);  /* of the file or index that was chosen */
+ATTN_API const char *attn_weights_notes(const attn_weights *weights); /* what was passed over, one a line */
+/* The i-th tensor; false past the end. */
+ATTN_API bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry *entry);
+/* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's; NULL on failure.
+ * ATTN_ARGUMENT: there is no i-th; ATTN_FORMAT: more numbers than the file can hold; ATTN_MEMORY. */
+ATTN_API attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i);
+
+/* The i-th names file that the library carries, NULL past the last; attn_names_read takes its name for a path.  `text` (may
+ * be NULL) gets what is in it. */
+ATTN_API const char *attn_names_carried(int i, const char **text);
+/* The carried file that would bring most of the tensors somewhere, and how many (`known` may be NULL); *name is NULL where no
+ * file knows any.  ATTN_MEMORY. */
+ATTN_API attn_status attn_names_guess(const char **name, const attn_weights *weights, int64_t *known);
+
 /* safetensors (github.com/huggingface/safetensors): header of at most 100,000,000 bytes, offsets in order and
  * without holes, no duplicate names.  Parameters as in attn_weights_read.  ATTN_FORMAT (damaged, with the offset),
  * ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
@@ -168,6 +230,12 @@ ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const c
  * with the offset), ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
 ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
+
+/* NumPy's .npz: a zip of .npy files, stored or deflated; the arrays go by their names without ".npy".  Parameters as in
+ * attn_weights_read.  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read),
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
 /* ------------------------------------------------------------------------------------------------ .npy */
 

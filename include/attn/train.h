@@ -43,6 +43,9 @@ ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allo
  * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients.
  * Parameters of any shapes.  Cannot fail. */
 ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
+/* The parameter that comes i-th in the list is trained at `factor` times the rate of each step; 1 at first.  Not where
+ * ranks take a step together. */
+ATTN_API void attn_optimiser_set_factor(attn_optimiser *optimiser, int64_t i, double factor);
 ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);
 ATTN_API void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps);
 /* What must be saved to go on later: tensors named "m.NAME" and "v.NAME", the optimiser's own; the list lives
@@ -113,6 +116,9 @@ typedef struct attn_training_options {
     uint64_t seed;
     int64_t patience;   /* epochs without improvement before stopping; 0: never */
     int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
+    int64_t
+        accumulate; /* losses of the job whose mean gradient one step follows (the last step of an epoch may have fewer);
+                         * 0: 1.  Not where ranks divide a batch. */
 } attn_training_options;
 
 /* Where a run is: the optimiser and the counters.  All of it can be saved and restored. */

@@ -105,7 +105,7 @@ class Bytes(c.Structure):
 class WeightsOptions(c.Structure):
     _fields_ = [("strict", c.c_bool), ("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
                 ("allow_extra", c.c_bool), ("limit", c.c_size_t), ("rename", c.c_void_p),
-                ("rename_user", c.c_void_p)]
+                ("rename_user", c.c_void_p), ("names", c.c_void_p)]
 
 
 class Key(c.Structure):
@@ -185,6 +185,10 @@ _FUNCTIONS = {
     "backward_many": (_I, [_P, _I, _PP, _PP]),
     "bytes_free": (None, [_P, c.POINTER(Bytes)]),
     "directory_create": (_I, [_P, _S]),
+    "names_read": (_I, [c.POINTER(_P), _P, _S]),
+    "names_destroy": (None, [_P]),
+    "names_architecture": (_S, [_P]),
+    "names_settings": (_P, [_P]),
     "weights_load": (_I, [_LIST, _S, c.POINTER(WeightsOptions), _P, c.POINTER(Bytes)]),
     "weights_assign": (_I, [_LIST, _LIST, c.POINTER(WeightsOptions), c.POINTER(Bytes)]),
     "safetensors_write": (_I, [_LIST, _S, _P]),

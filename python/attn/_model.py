@@ -173,10 +173,12 @@ class Model:
                                         ctypes.byref(options), ctypes.byref(report))
             self._check_with(status, report)
 
-    def _load_file(self, path: Path) -> None:
+    def _load_file(self, path: Path, names: Optional[ctypes.c_void_p] = None) -> None:
         report = c.Bytes()
+        options = c.WeightsOptions(names=names)
         with self._context.lock:
-            status = lib.weights_load(lib.model_parameters(self._model), _path(path), None, None, ctypes.byref(report))
+            status = lib.weights_load(lib.model_parameters(self._model), _path(path), ctypes.byref(options), None,
+                                      ctypes.byref(report))
             self._check_with(status, report)
 
     def _check_with(self, status: int, report: c.Bytes) -> None:
@@ -386,31 +388,66 @@ def build(architecture: str, config: Config = None, weights: Optional[Union[Path
     return model
 
 
-def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
-         dtype: Any = np.float32, threads: int = 0) -> Model:
-    """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
-    `attn train` write it), or from a .safetensors or .pt file and a `config`: a dict, or the path of a JSON file.
+class _Names:
+    """The library's names file for the time of a `with`; nothing where there is none."""
 
-    The architecture is the argument's, or the config's key "architecture".  Keys that the architecture does not have
-    are passed over where the config is a file.  Raises as `build`, and FileError, FormatError, NotFoundError.
+    def __init__(self, context: Context, path: Optional[Path]) -> None:
+        self._context, self.pointer = context, ctypes.c_void_p()
+        context.hold(id(self))
+        try:
+            if path is not None:
+                context.check(lib.names_read(ctypes.byref(self.pointer), context.pointer, _path(path)))
+        except BaseException:
+            context.drop(id(self))
+            raise
+
+    def __enter__(self) -> "_Names":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        lib.names_destroy(self.pointer)
+        self._context.drop(id(self))
+
+    def architecture(self) -> str:
+        return (lib.names_architecture(self.pointer) or b"").decode() if self.pointer else ""
+
+    def settings(self) -> dict[str, Any]:
+        """What its lines `set` say."""
+        if not self.pointer:
+            return {}
+        found = lib.names_settings(self.pointer)
+        keys = [lib.config_key(found, i) for i in range(lib.config_size(found))]
+        return {key.decode(): _python_value(lib.config_get(found, key).contents) for key in keys}
+
+
+def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
+         dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None) -> Model:
+    """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
+    `attn train` write it), or from a file of weights of any kind that attn reads and a `config`: a dict, or the path of
+    a JSON file.
+
+    The architecture is the argument's, or the config's key "architecture", or what a names file says.  Keys that the
+    architecture does not have are passed over where the config is a file.  `names` is a names file for weights of foreign
+    names, or one that attn carries ("vit-timm"); its settings hold where a config that is a dict has no others.  Raises
+    as `build`, and FileError, FormatError, NotFoundError.
     """
     folder = os.fspath(path)
-    weights = folder
     if not os.path.exists(folder):
         raise NotFoundError(f"{folder}: there is no such file or directory")
-    if os.path.isdir(folder):
-        weights = os.path.join(folder, "model.safetensors")
+    if os.path.isdir(folder) and names is None:
         config = os.path.join(folder, "config.json") if config is None else config
     context = Context(threads)
-    from_file = isinstance(config, (str, bytes, os.PathLike))
-    with _Config(context, None if from_file else config, config if from_file else None) as given:
-        name = architecture or lib.config_text(given, b"architecture", b"").decode()
-        if not name:
-            raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")
-        with _Config(context) as own:
-            pointer = lib.architecture_find(name.encode())
-            if pointer and from_file:
-                context.check(lib.architecture_select(pointer, given, own))
-            model = Model(name, own if from_file else given, context, 0, dtype)
-    model._load_file(weights)
+    with _Names(context, names) as rules:
+        from_file = isinstance(config, (str, bytes, os.PathLike))
+        settings = None if from_file else {**rules.settings(), **(config or {})}
+        with _Config(context, settings, config if from_file else None) as given:
+            name = architecture or lib.config_text(given, b"architecture", b"").decode() or rules.architecture()
+            if not name:
+                raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")
+            with _Config(context) as own:
+                pointer = lib.architecture_find(name.encode())
+                if pointer and from_file:
+                    context.check(lib.architecture_select(pointer, given, own))
+                model = Model(name, own if from_file else given, context, 0, dtype)
+        model._load_file(path, rules.pointer)
     return model

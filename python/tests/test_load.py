@@ -36,6 +36,21 @@ class Files(unittest.TestCase):
         self.assertEqual(again(self.x).dtype, np.float64)
         self.assertLess(distance(again(self.x), model(self.x)), 1e-6)
 
+    def test_names_bring_foreign_tensors_under_own_names(self):
+        rules = self.path("own.names")
+        with open(rules, "w") as file:
+            file.write("attn names 1\narch self-attention\nset dim=6 heads=2\n(to_q|to_out)\\.(.*) \\1.\\2\n"
+                       "to_kv\\.weight to_kv.weight part 0/2 join 0/2\nto_kv\\.weight to_kv.weight part 1/2 join 1/2\n")
+        weights = os.path.join(DATA, "self_attention.pt")
+        plain = attn.load(weights, {"dim": 6, "heads": 2}, architecture="self-attention")
+        np.testing.assert_array_equal(attn.load(weights, names=rules)(self.x), plain(self.x))
+        with open(rules, "a") as file:
+            file.write("to_out\\.bias to_q.weight\n")
+        with self.assertRaisesRegex(attn.FormatError, "\"to_q.weight\" is filled twice"):
+            attn.load(weights, names=rules)
+        with self.assertRaises(attn.NotFoundError):
+            attn.load(weights, names=self.path("none.names"))
+
     def test_a_tied_parameter_may_come_under_both_names(self):
         """As PyTorch's state dict of the MSA Transformer has it: lm_head.weight is embed_tokens.weight."""
         config = {"layers": 1, "embed_dim": 4, "ffn_embed_dim": 6, "attention_heads": 2}

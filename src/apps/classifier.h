@@ -23,6 +23,10 @@ extern const attn__keys attn__classifier_keys;
  * shape that the architecture does not take. */
 attn_status attn__classifier_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    attn_image_shape shape, int64_t classes);
+/* The model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and so many
+ * classes; `table` gets where each parameter comes from.  Statuses of attn_vit_load; ATTN_SHAPE: pictures that it is not for. */
+attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
+                                  attn_image_shape shape, int64_t classes, attn_bytes *table);
 /* The share of a model's config that says how images are divided and prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
                                    const float *mean, const float *std, char *const *classes, int64_t nclasses,

@@ -3,6 +3,7 @@
 #include "apps/classifier.h"
 
 #include "apps/image_training.h"
+#include "apps/model_config.h"
 #include "base/context.h"
 
 typedef struct training {
@@ -58,9 +59,13 @@ static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
     attn_status status = prepare_data(t);
+    const int64_t classes = t->data.source.nclasses;
     if (status == ATTN_OK)
-        status =
-            attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, t->data.source.nclasses);
+        status = !attn_config_get(run->settings, "from")
+                     ? attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, classes)
+                 : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
+                               : attn__classifier_from(&run->model, run->context, run->settings, t->data.shape, classes,
+                                                       &run->taken);
     run->no_validation = !t->data.valid_batches;
     return status;
 }
@@ -88,6 +93,7 @@ static void run_announce(const attn__run *run)
         .steps_per_epoch = attn_image_batches_count(t->data.train_batches),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
+        .taken = run->taken.size ? run->taken.data : NULL,
     };
     t->job->begin(t->job->user, &plan);
 }

@@ -5,7 +5,6 @@
 #include "apps/classifier.h"
 #include "apps/directory.h"
 #include "apps/model_config.h"
-#include "apps/vit_names.h"
 #include "base/context.h"
 #include "io/file.h"
 
@@ -14,62 +13,24 @@
 
 /* ------------------------------------------------------------------------------------------------- kinds */
 
-typedef struct name_list {
-    attn_named_list list;
-    attn_tensor *any; /* stands for every tensor: only names are asked for */
-} name_list;
-
-/* Notes a name and passes its tensor over: no data is read. */
-static bool note_name(void *user, const char *name, char *to, size_t size)
-{
-    name_list *n = user;
-    (void)to;
-    (void)size;
-    attn_named_add(&n->list, name, n->any); /* what fails stays in the context */
-    return false;
-}
-
-/* The file of weights in a directory of Hugging Face's form, or the path itself. */
-static attn_status weights_in(attn_context *context, const char *path, char *to)
-{
-    static const char *const files[] = {"model.safetensors", "pytorch_model.bin"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        attn_status status = attn__path(context, to, path, files[i]);
-        if (status != ATTN_OK || attn_file_exists(to))
-            return status;
-    }
-    if (strlen(path) >= ATTN__PATH)
-        return attn__fail(context, ATTN_ARGUMENT, "%.60s...: the path is too long", path);
-    memcpy(to, path, strlen(path) + 1);
-    return ATTN_OK;
-}
-
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
 {
-    char file[ATTN__PATH];
-    name_list found = {.list = {.context = context}};
-    attn_named_list none = {.context = context, .owns = true};
-    attn_weights_options how = {.rename = note_name, .rename_user = &found};
     attn_config *arguments = NULL;
-    attn__vit_family family;
+    attn_weights *weights = NULL;
+    const char *names = NULL;
+    int64_t known;
     *kind = ATTN_CHECKPOINT_OTHER;
-    attn_status status = weights_in(context, path, file);
+    attn_status status = attn_config_create(&arguments, context);
     if (status == ATTN_OK)
-        status = attn_tensor_create(&found.any, context, ATTN_U8, 1, (int64_t[]){1});
+        status = attn_weights_open(&weights, context, path, NULL, arguments);
     if (status == ATTN_OK)
-        status = attn_config_create(&arguments, context);
-    if (status == ATTN_OK)
-        status = attn_weights_read(&none, file, &how, arguments, NULL);
-    if (status == ATTN_OK)
-        status = attn_context_status(context);
+        status = attn_names_guess(&names, weights, &known);
     if (status == ATTN_OK && attn_config_get(arguments, "args.arch"))
         *kind = ATTN_CHECKPOINT_MSA;
-    else if (status == ATTN_OK && attn__vit_family_of(&found.list, &family))
+    else if (status == ATTN_OK && names && strncmp(names, "vit-", 4) == 0)
         *kind = ATTN_CHECKPOINT_VIT;
+    attn_weights_close(weights);
     attn_config_destroy(arguments);
-    attn_named_clear(&none);
-    attn_named_clear(&found.list);
-    attn_tensor_destroy(found.any);
     return status;
 }
 

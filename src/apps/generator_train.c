@@ -3,6 +3,7 @@
 #include "apps/generator.h"
 
 #include "apps/image_training.h"
+#include "apps/model_config.h"
 #include "base/context.h"
 #include "base/rng.h"
 
@@ -68,12 +69,50 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
+/* The model of a directory, for pictures of the same size; its dropout is this training's. */
+static attn_status model_from(attn__run *run, const char *path, attn_image_shape shape)
+{
+    attn_generator *generator = NULL;
+    attn_config *over = NULL;
+    attn_status status = attn_config_create(&over, run->context);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(over, "dropout", attn_config_real(run->settings, "dropout", 0));
+    if (status == ATTN_OK)
+        status = attn_generator_load(&generator, run->context, path);
+    if (status != ATTN_OK) {
+        attn_config_destroy(over);
+        return status;
+    }
+    const attn_model *model = attn_generator_model(generator);
+    const attn_config *its = attn_model_config(model);
+    attn_image_shape own = {attn_config_int(its, "height", 0), attn_config_int(its, "width", 0),
+                            attn_config_int(its, "channels", 0)};
+    int64_t levels = attn_config_int(its, "levels", 0), asked = attn_config_int(run->settings, "levels", 0);
+    if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels || levels != asked)
+        status =
+            attn__fail(run->context, ATTN_SHAPE,
+                       "%s: a model of pictures of %lld x %lld, %lld channels and %lld levels; these have %lld x "
+                       "%lld, %lld and %lld",
+                       path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
+                       (long long)shape.height, (long long)shape.width, (long long)shape.channels, (long long)asked);
+    if (status == ATTN_OK)
+        status = attn__model_copy(&run->model, model, over);
+    if (status == ATTN_OK)
+        status = attn__model_tell_taken(run->model, NULL, &run->taken);
+    attn_generator_destroy(generator);
+    attn_config_destroy(over);
+    return status;
+}
+
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
     attn_status status = prepare_data(t);
+    const char *from = attn_config_text(run->settings, "from", NULL);
     if (status == ATTN_OK)
-        status = attn__generator_model(&run->model, run->context, run->settings, t->data.shape);
+        status = !from         ? attn__generator_model(&run->model, run->context, run->settings, t->data.shape)
+                 : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
+                               : model_from(run, from, t->data.shape);
     run->no_validation = !t->data.valid_batches;
     return status;
 }

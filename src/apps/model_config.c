@@ -5,6 +5,7 @@
 #include "apps/directory.h"
 #include "attn/io.h"
 #include "base/context.h"
+#include "io/array.h"
 
 #include <string.h>
 
@@ -61,4 +62,54 @@ bool attn__model_config_names(attn_context *context, const char *directory, cons
     bool is = config && strcmp(attn_config_text(config, "architecture", ""), architecture) == 0;
     attn_config_destroy(config);
     return is;
+}
+
+attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory)
+{
+    attn_config *file = attn__model_config_try(context, directory);
+    const attn_architecture *architecture =
+        file ? attn_architecture_find(attn_config_text(file, "architecture", "")) : NULL;
+    const attn_model_options blank = {.blank = true};
+    *model = NULL;
+    attn_status status =
+        architecture ? attn__model_of_config(model, context, architecture, file, &blank)
+                     : attn__fail(context, ATTN_FORMAT, "%s: no config.json that names an architecture", directory);
+    attn_config_destroy(file);
+    return status;
+}
+
+attn_status attn__model_copy(attn_model **copy, const attn_model *from, const attn_config *over)
+{
+    attn_context *context = attn_model_context(from);
+    const attn_config *parts[] = {attn_model_config(from), over};
+    const attn_model_options blank = {.blank = true};
+    attn_config *config = NULL;
+    *copy = NULL;
+    attn_status status = attn_config_create(&config, context);
+    for (int p = 0; p < 2; p++)
+        for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(parts[p]); i++) {
+            const char *key = attn_config_key(parts[p], i);
+            status = attn_config_set(config, key, attn_config_get(parts[p], key));
+        }
+    if (status == ATTN_OK)
+        status = attn_model_create(copy, context, attn_model_architecture(from)->name, config, &blank);
+    if (status == ATTN_OK)
+        status = attn_weights_assign(attn_model_parameters(*copy), attn_model_parameters(from), NULL, NULL);
+    attn_config_destroy(config);
+    return status;
+}
+
+attn_status attn__model_tell_taken(const attn_model *model, const char *fresh, attn_bytes *table)
+{
+    const attn_named_list *list = attn_model_parameters(model);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < list->n && status == ATTN_OK; i++) {
+        char shape[128];
+        const attn_named *parameter = &list->items[i];
+        bool anew = fresh && strncmp(parameter->name, fresh, strlen(fresh)) == 0;
+        attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
+        status = attn__bytes_appendf(attn_model_context(model), table, "%s\t%s\t%s\n", parameter->name, shape,
+                                     anew ? "anew: the checkpoint has none" : "taken");
+    }
+    return status;
 }

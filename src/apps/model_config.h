@@ -3,6 +3,7 @@
 #ifndef ATTN_APPS_MODEL_CONFIG_H
 #define ATTN_APPS_MODEL_CONFIG_H
 
+#include "attn/io.h"
 #include "attn/models.h"
 
 /* A new config that says what a model is: its architecture, the architecture's settings, and those of the training's
@@ -20,5 +21,12 @@ attn_status attn__model_of_config(attn_model **model, attn_context *context, con
 attn_config *attn__model_config_try(attn_context *context, const char *directory);
 /* Whether it is of that architecture. */
 bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
+
+/* The model that a directory's config.json describes, blank.  ATTN_FORMAT: it describes none. */
+attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory);
+/* A model with the parameters of `from` and its settings, but for those that `over` has. */
+attn_status attn__model_copy(attn_model **copy, const attn_model *from, const attn_config *over);
+/* "NAME, shape, taken" for each parameter, a line each; `fresh` (NULL: none) begins the names of those that are not. */
+attn_status attn__model_tell_taken(const attn_model *model, const char *fresh, attn_bytes *table);
 
 #endif

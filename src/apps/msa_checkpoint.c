@@ -11,17 +11,7 @@
 
 /* ------------------------------------------------------------------------------------------------- names */
 
-/* In the files "row" stands where the published code says "column", and the other way round: both have the same shapes,
- * so that a loader which does not swap them fails in silence.  False: too long. */
-static bool swap_axes(const char *name, char *to, size_t size)
-{
-    const char *row = strstr(name, "row"), *column = strstr(name, "column"), *found = row ? row : column;
-    const char *instead = row ? "column" : "row";
-    int n = found ? snprintf(to, size, "%.*s%s%s", (int)(found - name), name, instead,
-                             found + strlen(row ? "row" : "column"))
-                  : snprintf(to, size, "%s", name);
-    return n >= 0 && (size_t)n < size;
-}
+static const char names_file[] = "msa-esm";
 
 static const char *after(const char *name, const char *prefix)
 {
@@ -29,13 +19,10 @@ static const char *after(const char *name, const char *prefix)
     return strncmp(name, prefix, length) == 0 ? name + length : name;
 }
 
-/* "model.encoder.sentence_encoder.layers.0.column_self_attention..." -> "layers.0.row_self_attention..."; what is not
- * part of the model (a training's state) is passed over. */
-static bool own_name(void *user, const char *name, char *to, size_t size)
+static bool keep_name(const char *name, char *to, size_t size)
 {
-    (void)user;
-    const char *plain = after(name, "model.");
-    return plain != name && swap_axes(after(after(plain, "encoder."), "sentence_encoder."), to, size);
+    int n = snprintf(to, size, "%s", name);
+    return n >= 0 && (size_t)n < size;
 }
 
 static const char *const regression_names[] = {"contact_head.regression.weight", "contact_head.regression.bias"};
@@ -43,15 +30,17 @@ static const char *const regression_names[] = {"contact_head.regression.weight",
 /* The head's weights are the embedding's, stored twice; the regression is looked for by itself. */
 static bool parameter_name(void *user, const char *name, char *to, size_t size)
 {
-    return own_name(user, name, to, size) && strcmp(to, "lm_head.weight") != 0 && after(to, "contact_head.") == to;
+    (void)user;
+    return strcmp(name, "lm_head.weight") != 0 && after(name, "contact_head.") == name && keep_name(name, to, size);
 }
 
 /* What must be looked at before the model can be built. */
 static bool early_name(void *user, const char *name, char *to, size_t size)
 {
-    return own_name(user, name, to, size) &&
-           (strcmp(to, "msa_position_embedding") == 0 || strcmp(to, "lm_head.weight") == 0 ||
-            strcmp(to, "embed_tokens.weight") == 0 || strcmp(to, regression_names[0]) == 0);
+    (void)user;
+    return (strcmp(name, "msa_position_embedding") == 0 || strcmp(name, "lm_head.weight") == 0 ||
+            strcmp(name, "embed_tokens.weight") == 0 || strcmp(name, regression_names[0]) == 0) &&
+           keep_name(name, to, size);
 }
 
 /* ---------------------------------------------------------------------------------------------- arguments */
@@ -114,10 +103,10 @@ static attn_status check_tied(attn_context *context, const char *path, const att
 /* The config that a checkpoint's arguments and shapes describe, and whether the regression is in it (somebody saved all
  * at once; ESM's own files never have it). */
 static attn_status read_config(attn_context *context, const char *path, const attn_msa_load_options *options,
-                               attn_config *config, bool *regression)
+                               const attn_names *names, attn_config *config, bool *regression)
 {
     attn_named_list early = {.context = context, .owns = true};
-    attn_weights_options how = {.rename = early_name};
+    attn_weights_options how = {.names = names, .rename = early_name};
     attn_config *arguments = NULL;
     attn_status status = attn_config_create(&arguments, context);
     if (status == ATTN_OK)
@@ -152,10 +141,10 @@ static char *path_beside(attn_context *context, const char *path)
     return beside;
 }
 
-static attn_status load_regression(attn_msa *msa, const char *path)
+static attn_status load_regression(attn_msa *msa, const char *path, const attn_names *names)
 {
     attn_named_list list = {.context = msa->context};
-    attn_weights_options how = {.rename = own_name, .allow_extra = true};
+    attn_weights_options how = {.names = names, .allow_extra = true};
     const attn_named_list *all = attn_model_parameters(msa->model);
     attn_status status = ATTN_OK;
     for (int i = 0; i < 2 && status == ATTN_OK; i++)
@@ -167,15 +156,16 @@ static attn_status load_regression(attn_msa *msa, const char *path)
     return status;
 }
 
-static attn_status find_regression(attn_msa *msa, const char *path, const attn_msa_load_options *options, bool inside)
+static attn_status find_regression(attn_msa *msa, const char *path, const attn_msa_load_options *options,
+                                   const attn_names *names, bool inside)
 {
     if (options->regression)
-        return load_regression(msa, options->regression);
+        return load_regression(msa, options->regression, names);
     char *beside = path_beside(msa->context, path);
     if (!beside)
         return ATTN_MEMORY;
     const char *found = attn_file_exists(beside) ? beside : inside ? path : NULL;
-    attn_status status = found ? load_regression(msa, found) : ATTN_OK;
+    attn_status status = found ? load_regression(msa, found, names) : ATTN_OK;
     attn__free(msa->context, beside);
     return status;
 }
@@ -186,11 +176,14 @@ attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const att
 {
     attn_config *config = NULL;
     attn_named_list parameters = {.context = msa->context};
-    attn_weights_options how = {.rename = parameter_name};
+    attn_names *names = NULL;
     bool regression = false;
-    attn_status status = attn_config_create(&config, msa->context);
+    attn_status status = attn_names_read(&names, msa->context, names_file);
+    attn_weights_options how = {.names = names, .rename = parameter_name};
     if (status == ATTN_OK)
-        status = read_config(msa->context, path, options, config, &regression);
+        status = attn_config_create(&config, msa->context);
+    if (status == ATTN_OK)
+        status = read_config(msa->context, path, options, names, config, &regression);
     if (status == ATTN_OK)
         status = attn__msa_build(msa, config, &(attn_model_options){.blank = true});
     if (status == ATTN_OK)
@@ -198,7 +191,8 @@ attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const att
     if (status == ATTN_OK)
         status = attn_weights_load(&parameters, path, &how, NULL, NULL);
     if (status == ATTN_OK)
-        status = find_regression(msa, path, options, regression);
+        status = find_regression(msa, path, options, names, regression);
+    attn_names_destroy(names);
     attn_config_destroy(config);
     attn_named_clear(&parameters);
     return status;

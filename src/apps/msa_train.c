@@ -6,6 +6,7 @@
 #include "attn/msa_training.h"
 
 #include "apps/directory.h"
+#include "apps/model_config.h"
 #include "apps/msa.h"
 #include "apps/msa_sample.h"
 #include "apps/run.h"
@@ -20,6 +21,9 @@
 #include <string.h>
 
 static const attn_key keys[] = {
+    ATTN__TEXT(
+        "from", "", NULL,
+        "a model to begin with: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there"),
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
     /* data */
     ATTN__REAL("valid", "0.1", 0, 0.9, "share of the alignments kept for validation; at least one if not 0"),
@@ -57,6 +61,7 @@ typedef struct training {
     attn__msa_sampling sampling;
     attn__msa_part *parts; /* of one step */
     int64_t batch;
+    bool regression; /* the checkpoint that was begun with had one */
 } training;
 
 /* ------------------------------------------------------------------------------------------------- data */
@@ -139,8 +144,38 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
+/* The model of a checkpoint, its dropout this training's; a contact regression is kept. */
+static attn_status model_from(training *t, const char *path)
+{
+    attn_msa *msa = NULL;
+    attn_config *over = NULL;
+    const attn_config *settings = t->run.settings;
+    double dropout = attn_config_real(settings, "dropout", 0);
+    attn_status status = attn_config_create(&over, t->run.context);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(over, "dropout", dropout);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(over, "activation_dropout", dropout);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(over, "max_tokens_per_msa", 16384);
+    if (status == ATTN_OK)
+        status = attn_msa_load(&msa, t->run.context, path, NULL);
+    if (status == ATTN_OK)
+        status = attn__model_copy(&t->run.model, msa->model, over);
+    t->regression = status == ATTN_OK && msa->has_regression;
+    if (status == ATTN_OK)
+        status = attn__model_tell_taken(t->run.model, t->regression ? NULL : "contact_head.", &t->run.taken);
+    attn_msa_destroy(msa);
+    attn_config_destroy(over);
+    return status;
+}
+
 static attn_status make_model(training *t)
 {
+    const char *from = attn_config_text(t->run.settings, "from", NULL);
+    if (from)
+        return t->run.resume ? attn__model_of_directory(&t->run.model, t->run.context, t->run.directory)
+                             : model_from(t, from);
     attn_config *config;
     attn_model_options options = {.seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1)};
     attn_status status = attn_config_create(&config, t->run.context);
@@ -289,7 +324,8 @@ static attn_status run_prepare(attn__run *run)
 
 static attn_status run_write(const attn__run *run)
 {
-    return attn__msa_write_config(run->model, "untrained", run->directory);
+    const training *t = run->self;
+    return attn__msa_write_config(run->model, t->regression ? "fitted" : "untrained", run->directory);
 }
 
 static void run_announce(const attn__run *run)

@@ -8,6 +8,7 @@
 #include "apps/directory.h"
 #include "apps/run_average.h"
 #include "apps/run_files.h"
+#include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
@@ -33,16 +34,17 @@ attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_
 {
     static const attn_optimiser_kind kinds[] = {ATTN_ADAM, ATTN_ADAMW, ATTN_SGD};
     static const attn_schedule_kind falls[] = {ATTN_CONSTANT_RATE, ATTN_COSINE, ATTN_INVERSE_SQUARE_ROOT};
-    int64_t epochs = attn_config_int(s, "epochs", 0);
+    int64_t epochs = attn_config_int(s, "epochs", 0), parts = attn_config_int(s, "accumulate", 1);
     return (attn_training_options){
         .epochs = epochs,
         .seed = (uint64_t)attn_config_int(s, "seed", 1),
         .patience = attn_config_int(s, "patience", 0),
         .save_every = attn_config_int(s, "save_every", 0),
+        .accumulate = parts,
         .schedule = {.kind = falls[choice(attn__run_schedules, attn_config_text(s, "schedule", ""))],
                      .peak = attn_config_real(s, "rate", 0),
                      .warmup = attn_config_int(s, "warmup", 0),
-                     .total = epochs * steps_per_epoch,
+                     .total = epochs * ((steps_per_epoch + parts - 1) / parts),
                      .floor = 0.01},
         .optimiser = {.kind = kinds[choice(attn__run_optimisers, attn_config_text(s, "optimiser", ""))],
                       .momentum = attn_config_real(s, "momentum", 0),
@@ -132,11 +134,15 @@ static attn_status prepare(attn__run *run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = attn__run_freeze(run);
     if (status != ATTN_OK)
         return status;
     attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
     run->epochs = options.epochs;
     status = attn_training_create(&run->training, run->context, attn_model_parameters(run->model), &options);
+    if (status == ATTN_OK)
+        status = attn__run_set_rates(run);
     if (status == ATTN_OK)
         status = attn__run_average_begin(run);
     if (status == ATTN_OK)
@@ -167,6 +173,7 @@ static void release(attn__run *run)
     attn_config_destroy(run->settings);
     attn_config_destroy(run->stored);
     attn_bytes_free(run->context, &run->history);
+    attn_bytes_free(run->context, &run->taken);
     attn_named_clear(&run->average);
     attn__directory_unlock(run->lock);
     run->training = NULL;

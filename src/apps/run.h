@@ -57,6 +57,7 @@ struct attn__run {
     bool no_validation;   /* there is nothing to validate on */
     int64_t whole;        /* labels of the last step's whole batch; attn__run_share sets it */
     double measure;       /* of the last validation: what kind->measure names */
+    attn_bytes taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else empty */
     /* The run's own. */
     attn_config *settings; /* resolved */
     attn_config *stored;   /* training.json of a resumed run */
@@ -122,6 +123,11 @@ extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *
         ATTN__INT("patience", "0", 0, 1e6, "stop after so many epochs without a better validation loss; 0: never"),    \
         ATTN__TEXT("keep", "best", attn__run_keeps,                                                                    \
                    "which parameters are the model's: those best on the validation part, or the last"),                \
+        ATTN__INT("accumulate", "", 1, 65536,                                                                          \
+                  "batches whose mean gradient one step follows, in the memory of one; default 1"),                    \
+        ATTN__TEXT("freeze", "", NULL,                                                                                 \
+                   "parameters that stay as they are: a pattern for their whole names, 'blks\\..*'"),                  \
+        ATTN__TEXT("rates", "", NULL, "rates of parameters: PATTERN=X with spaces between, X times the rate"),         \
         ATTN__INT("save_every", "0", 0, 1e9, "steps between checkpoints inside an epoch; 0: at its end only")
 
 #endif

@@ -7,6 +7,7 @@
 #include "apps/run_files.h"
 
 #include "apps/directory.h"
+#include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
 #include "base/ranks.h"
@@ -104,6 +105,8 @@ attn_status attn__run_begin_directory(attn__run *run)
         status = run->kind->write(run);
     if (status == ATTN_OK)
         status = write_settings(run);
+    if (status == ATTN_OK)
+        status = attn__run_write_taken(run);
     if (status == ATTN_OK)
         status = begin_history(run);
     if (status == ATTN_OK)

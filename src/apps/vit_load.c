@@ -2,9 +2,10 @@
  * Checkpoints of Vision Transformers from elsewhere: settings from shapes and config.json, parameters by the table. */
 #include "attn/vit.h"
 
-#include "apps/vit_names.h"
 #include "attn/io.h"
 #include "base/context.h"
+#include "io/file.h"
+#include "io/weights.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,72 +17,78 @@ enum { PATH = 4096 };
 typedef struct checkpoint {
     attn_context *context;
     const char *path;
-    char weights[PATH], config[PATH];
+    char config[PATH];
     attn_named_list tensors;
     attn_config *settings; /* of config.json; empty for timm */
-    attn__vit_family family;
-    int64_t grid; /* patches along a side */
+    attn_names *names;
+    bool hugging_face; /* else timm */
+    int64_t grid;      /* patches along a side */
     bool has_head;
 } checkpoint;
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
-static attn_status find_files(checkpoint *c)
+/* config.json stands in the directory, or beside the file. */
+static attn_status find_config(checkpoint *c)
 {
-    static const char *const files[] = {"model.safetensors", "pytorch_model.bin"};
+    const char *slash = strrchr(c->path, '/');
+    int length = attn__is_directory(c->path) ? (int)strlen(c->path) : slash ? (int)(slash - c->path) : 0;
     if (strlen(c->path) + 32 > PATH)
         return attn__fail(c->context, ATTN_ARGUMENT, "%.60s...: the path is too long", c->path);
-    snprintf(c->config, PATH, "%s/config.json", c->path);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(c->weights, PATH, "%s/%s", c->path, files[i]);
-        if (attn_file_exists(c->weights))
-            return ATTN_OK;
-    }
-    if (attn_file_exists(c->config))
-        return attn__fail(c->context, ATTN_NOT_FOUND, "%s: no model.safetensors and no pytorch_model.bin", c->path);
-    const char *slash = strrchr(c->path, '/');
-    snprintf(c->weights, PATH, "%s", c->path);
-    snprintf(c->config, PATH, "%.*sconfig.json", slash ? (int)(slash + 1 - c->path) : 0, c->path);
+    snprintf(c->config, PATH, "%.*s%sconfig.json", length, c->path, length || slash ? "/" : "");
     return ATTN_OK;
+}
+
+/* By the names of its tensors: the carried names file that knows them. */
+static attn_status choose_names(checkpoint *c)
+{
+    attn_weights *weights;
+    const char *name = NULL;
+    int64_t known = 0;
+    attn_status status = attn_weights_open(&weights, c->context, c->path, NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn_names_guess(&name, weights, &known);
+    attn_weights_close(weights);
+    if (status == ATTN_OK && (!name || strncmp(name, "vit-", 4) != 0))
+        status = attn__fail(c->context, ATTN_FORMAT,
+                            "%s: no Vision Transformer by the names of Hugging Face "
+                            "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
+                            c->path);
+    if (status != ATTN_OK)
+        return status;
+    c->hugging_face = strcmp(name, "vit-huggingface") == 0;
+    return attn_names_read(&c->names, c->context, name);
 }
 
 static attn_status read_files(checkpoint *c)
 {
-    attn_status status = find_files(c);
+    attn_status status = find_config(c);
     if (status == ATTN_OK)
-        status = attn_weights_read(&c->tensors, c->weights, NULL, NULL, NULL);
-    if (status == ATTN_OK && !attn__vit_family_of(&c->tensors, &c->family))
-        status = attn__fail(c->context, ATTN_FORMAT,
-                            "%s: no Vision Transformer by the names of Hugging Face "
-                            "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
-                            c->weights);
-    bool named_here = status == ATTN_OK && c->family != ATTN__VIT_TIMM;
-    if (named_here && !attn_file_exists(c->config))
+        status = choose_names(c);
+    if (status == ATTN_OK && c->hugging_face && !attn_file_exists(c->config))
         status = attn__fail(c->context, ATTN_NOT_FOUND,
                             "%s: config.json is needed beside it, for the number of heads, "
                             "the norms' eps and the activation",
-                            c->weights);
+                            c->path);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&c->tensors, c->path, &(attn_weights_options){.names = c->names}, NULL, NULL);
     if (status != ATTN_OK)
         return status;
-    return named_here ? attn_config_read(&c->settings, c->context, c->config)
-                      : attn_config_create(&c->settings, c->context);
+    return c->hugging_face ? attn_config_read(&c->settings, c->context, c->config)
+                           : attn_config_create(&c->settings, c->context);
 }
 
 /* The checkpoint's tensor for the parameter `own`; NULL if it has none. */
 static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 {
-    attn__vit_place place;
-    return attn__vit_place_of(c->family, own, &place) ? attn_named_find(&c->tensors, place.name) : NULL;
+    return attn_named_find(&c->tensors, own);
 }
 
 /* --------------------------------------------------------------------------------------------- settings */
 
 static attn_status missing(const checkpoint *c, const char *own)
 {
-    attn__vit_place place = {.name = ""};
-    (void)attn__vit_place_of(c->family, own, &place);
-    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes", c->weights,
-                      place.name);
+    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes", c->path, own);
 }
 
 /* Heads of the published plain models of each width. */
@@ -120,18 +127,18 @@ static attn_status set_sizes(checkpoint *c, const attn_vit_options *o, attn_conf
         return attn__fail(c->context, ATTN_UNSUPPORTED,
                           "%s: %" PRId64 " positions are no class token and a square of "
                           "patches",
-                          c->weights, attn_tensor_dim(places, 1));
+                          c->path, attn_tensor_dim(places, 1));
     c->has_head =
         head && attn_tensor_rank(head) == 2 && (!o->num_classes || o->num_classes == attn_tensor_dim(head, 0));
     if ((!head || attn_tensor_rank(head) != 2) && !o->num_classes)
-        return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->weights);
+        return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->path);
     int64_t width = attn_tensor_dim(patch, 0), side = attn_tensor_dim(patch, 2), heads = o->num_heads;
     heads = heads ? heads : attn_config_int(c->settings, "num_attention_heads", heads_of(width));
     if (heads < 1)
         return attn__fail(c->context, ATTN_ARGUMENT,
                           "%s: %" PRId64 " channels could be any number of heads; num_heads "
                           "is needed",
-                          c->weights, width);
+                          c->path, width);
     const size sizes[] = {{"img_size", o->img_size ? o->img_size : c->grid * side},
                           {"patch_size", side},
                           {"num_hiddens", width},
@@ -149,7 +156,7 @@ static attn_status set_sizes(checkpoint *c, const attn_vit_options *o, attn_conf
 /* The defaults of transformers' ViTConfig where config.json is silent; timm's own otherwise. */
 static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_config **config)
 {
-    double eps = c->family == ATTN__VIT_TIMM ? 1e-6 : attn_config_real(c->settings, "layer_norm_eps", 1e-12);
+    double eps = c->hugging_face ? attn_config_real(c->settings, "layer_norm_eps", 1e-12) : 1e-6;
     attn_status status = attn_config_create(config, c->context);
     if (status == ATTN_OK)
         status = set_sizes(c, o, *config);
@@ -166,8 +173,7 @@ static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_co
 
 static attn_status misshapen(const checkpoint *c, const char *name)
 {
-    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->weights,
-                      name);
+    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->path, name);
 }
 
 /* Bicubic, as Hugging Face and timm do it; the class token's position stays. */
@@ -192,54 +198,53 @@ static attn_status resize_positions(const checkpoint *c, const attn_tensor *from
     return map ? ATTN_OK : attn_context_status(c->context);
 }
 
-static bool is_qkv_bias(const char *own)
+/* Exchanges the checkpoint's positions for those of the model's other size. */
+static attn_status fit_positions(checkpoint *c, const attn_model *model)
 {
-    size_t n = strlen(own);
-    return n > 10 && strstr(own, ".attention.W_") && strcmp(own + n - 5, ".bias") == 0 && own[n - 6] != 'o';
-}
-
-static attn_status fill_parameter(const checkpoint *c, const attn_named *parameter)
-{
-    attn__vit_place place;
-    attn_tensor *to = parameter->tensor;
-    if (!attn__vit_place_of(c->family, parameter->name, &place))
-        return attn__fail(c->context, ATTN_INTERNAL, "vit: parameter %s has no name elsewhere", parameter->name);
-    const attn_tensor *from = attn_named_find(&c->tensors, place.name);
-    size_t bytes = (size_t)attn_tensor_size(to) * sizeof(float);
-    if (place.head && !c->has_head)
-        return ATTN_OK; /* fresh */
-    if (!from && is_qkv_bias(parameter->name)) {
-        memset(attn_tensor_data(to), 0, bytes);
-        return ATTN_OK;
-    }
-    if (!from)
-        return missing(c, parameter->name);
-    if (strcmp(parameter->name, "pos_embedding") == 0 && attn_tensor_size(from) != attn_tensor_size(to))
-        return resize_positions(c, from, to);
-    int64_t parts = place.part < 0 ? 1 : 3;
-    if (attn_tensor_rank(from) != attn_tensor_rank(to) || attn_tensor_size(from) != parts * attn_tensor_size(to) ||
-        attn_tensor_dim(from, 0) != parts * attn_tensor_dim(to, 0) || attn_tensor_dtype(from) != ATTN_F32)
-        return misshapen(c, place.name);
-    memcpy(attn_tensor_data(to), (const char *)attn_tensor_data(from) + (parts == 3 ? (size_t)place.part * bytes : 0),
-           bytes);
-    return ATTN_OK;
-}
-
-/* A tensor that nobody asked for may change the function: then this is no plain Vision Transformer. */
-static attn_status check_extra(const checkpoint *c, const attn_named_list *parameters)
-{
+    const attn_tensor *own = attn_named_find(attn_model_parameters(model), "pos_embedding");
     for (int64_t i = 0; i < c->tensors.n; i++) {
-        bool wanted = attn__vit_may_skip(c->family, c->tensors.items[i].name);
-        for (int64_t j = 0; !wanted && j < parameters->n; j++) {
-            attn__vit_place place;
-            wanted = attn__vit_place_of(c->family, parameters->items[j].name, &place) &&
-                     strcmp(place.name, c->tensors.items[i].name) == 0;
+        attn_named *item = &c->tensors.items[i];
+        attn_tensor *resized = NULL;
+        if (strcmp(item->name, "pos_embedding") != 0 || attn_tensor_size(item->tensor) == attn_tensor_size(own))
+            continue;
+        attn_status status = attn_tensor_create(&resized, c->context, ATTN_F32, 3, attn_tensor_shape(own));
+        if (status == ATTN_OK)
+            status = resize_positions(c, item->tensor, resized);
+        if (status != ATTN_OK) {
+            attn_tensor_destroy(resized);
+            return status;
         }
-        if (!wanted)
-            return attn__fail(c->context, ATTN_UNSUPPORTED, "%s: tensor %s is no part of a plain Vision Transformer",
-                              c->weights, c->tensors.items[i].name);
+        attn_tensor_destroy(item->tensor);
+        item->tensor = resized;
     }
     return ATTN_OK;
+}
+
+/* All of a list but the classifier, or all of it. */
+static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool head)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < from->n && status == ATTN_OK; i++)
+        if (head || strncmp(from->items[i].name, "head.1.", 7) != 0)
+            status = attn_named_add(to, from->items[i].name, from->items[i].tensor);
+    return status;
+}
+
+/* A fresh head stays as it is. */
+static attn_status fill(checkpoint *c, attn_model *model)
+{
+    attn_named_list to = {.context = c->context}, from = {.context = c->context};
+    attn_weights_options how = {.names = c->names};
+    attn_status status = fit_positions(c, model);
+    if (status == ATTN_OK)
+        status = borrow(&to, attn_model_parameters(model), c->has_head);
+    if (status == ATTN_OK)
+        status = borrow(&from, &c->tensors, c->has_head);
+    if (status == ATTN_OK)
+        status = attn__weights_assign(&to, &from, c->path, &how, NULL);
+    attn_named_clear(&to);
+    attn_named_clear(&from);
+    return status;
 }
 
 static attn_status build(checkpoint *c, const attn_vit_options *o, attn_model **model)
@@ -249,12 +254,7 @@ static attn_status build(checkpoint *c, const attn_vit_options *o, attn_model **
     if (status == ATTN_OK)
         status = attn_model_create(model, c->context, "vit", config, &(attn_model_options){.seed = o->seed});
     attn_config_destroy(config);
-    attn_named_list *parameters = status == ATTN_OK ? attn_model_parameters(*model) : NULL;
-    if (status == ATTN_OK)
-        status = check_extra(c, parameters);
-    for (int64_t i = 0; status == ATTN_OK && i < parameters->n; i++)
-        status = fill_parameter(c, &parameters->items[i]);
-    return status;
+    return status == ATTN_OK ? fill(c, *model) : status;
 }
 
 attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options)
@@ -271,6 +271,7 @@ attn_status attn_vit_load(attn_model **model, attn_context *context, const char 
         attn_model_destroy(*model);
         *model = NULL;
     }
+    attn_names_destroy(c.names);
     attn_config_destroy(c.settings);
     attn_named_clear(&c.tensors);
     return status;

@@ -115,7 +115,7 @@ attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arra
 
 /* Strides of 0 and shared storages let a small file name huge tensors.  Honest files grow by their types
  * (U8 stays, BF16 to F64 is 4 times) and a little sharing; 16 times and a quarter of a GiB leaves room. */
-static attn_status check_total(const attn__arrays *arrays, const attn_weights_options *options)
+attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options)
 {
     size_t limit = options && options->limit ? options->limit : (size_t)64 << 30;
     size_t bound = attn__size_add(attn__size_mul(arrays->backing, 16), (size_t)256 << 20);
@@ -146,7 +146,7 @@ static void shorten(attn_named_list *list, int64_t n)
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list, const attn_weights_options *options)
 {
     int64_t before = list->n;
-    attn_status status = check_total(arrays, options);
+    attn_status status = attn__arrays_check_total(arrays, options);
     for (int64_t i = 0; i < arrays->n && status == ATTN_OK; i++) {
         const attn__array *array = &arrays->items[i];
         attn_tensor *tensor = NULL;

@@ -36,6 +36,7 @@ typedef struct attn__array {
     int64_t shape[ATTN_MAX_RANK];
     int64_t stride[ATTN_MAX_RANK]; /* in elements */
     const uint8_t *data;
+    const char *origin; /* its name in the file, where a rule gave it another; NULL: none did */
 } attn__array;
 
 typedef struct attn__arrays {
@@ -64,6 +65,9 @@ attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_option
 /* "[2,3]" */
 void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 
+/* The array of a .npy file, without a name. */
+attn_status attn__npy_find(attn__array *array, const attn__input *input);
+
 bool attn__array_converts(const attn__array *array, attn_dtype dtype);
 /* Writes the elements, row-major, as `dtype`.  ATTN_UNSUPPORTED: reals as integers; ATTN_FORMAT: an integer
  * that does not fit.  The error names file and array. */
@@ -72,6 +76,8 @@ attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *arra
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 
+/* ATTN_FORMAT: as tensors they would take more memory than the file's size allows, or than the options'. */
+attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options);
 /* All arrays as new tensors at the end of `list`; on failure the list is as before. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
                                  const attn_weights_options *options);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Arrays of a file into the tensors of a model. */
-#include "io/array.h"
+#include "io/names.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,10 +37,11 @@ static bool same_shape(const attn__array *array, const attn_tensor *tensor)
 
 static void complain_shape(complaints *c, const attn__array *array, const attn_tensor *tensor)
 {
-    char expected[128], found[128], detail[300];
+    char expected[128], found[128], detail[600];
     attn__array_shape_text(expected, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     attn__array_shape_text(found, array->rank, array->shape);
-    snprintf(detail, sizeof detail, " expected %s, found %s", expected, found);
+    snprintf(detail, sizeof detail, " expected %s, found %s%s%.300s%s", expected, found, array->origin ? " (of " : "",
+             array->origin ? array->origin : "", array->origin ? ")" : "");
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
@@ -60,6 +61,12 @@ static bool is_tied(const attn__array *array, const attn__array **matched, int64
     return false;
 }
 
+/* A names file may say that a parameter is zeros where the file has none. */
+static bool stays_zero(const attn_weights_options *options, const char *name)
+{
+    return options->names && attn__names_default(options->names, name);
+}
+
 /* Matches parameters with arrays; `matched[i]` gets the array of parameter i or NULL. */
 static void match(complaints *c, const attn_named_list *parameters, const attn__array **sorted, bool *used,
                   const attn__array **matched, const attn_weights_options *options)
@@ -70,7 +77,7 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         matched[i] = found ? *found : NULL;
         if (found)
             used[found - sorted] = true;
-        if (!found && !options->allow_missing) {
+        if (!found && !options->allow_missing && !stays_zero(options, parameter->name)) {
             char shape[128], detail[140];
             attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
             snprintf(detail, sizeof detail, " %s", shape);
@@ -116,6 +123,9 @@ static attn_status load(complaints *c, attn_named_list *parameters, const attn_w
         attn_tensor *tensor = parameters->items[i].tensor;
         if (matched[i])
             status = attn__array_copy(arrays, matched[i], attn_tensor_dtype(tensor), attn_tensor_data(tensor));
+        else if (stays_zero(options, parameters->items[i].name))
+            memset(attn_tensor_data(tensor), 0,
+                   (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor)));
     }
     attn__free(arrays->context, sorted);
     attn__free(arrays->context, used);

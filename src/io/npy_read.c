@@ -217,20 +217,28 @@ static attn_status find_array(reader *r)
     return ATTN_OK;
 }
 
+attn_status attn__npy_find(attn__array *array, const attn__input *input)
+{
+    reader r = {.input = input};
+    attn_status status = find_array(&r);
+    *array = r.array;
+    return status;
+}
+
 attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size, const char *name)
 {
     static const attn_weights_options keep = {.keep_types = true};
     static char no_name[] = "array";
     attn__input input = {context, name, data, size};
     attn__arrays file = {.context = context, .file = name};
-    reader r = {.input = &input};
+    attn__array array;
     *tensor = NULL;
-    attn_status status = find_array(&r);
+    attn_status status = attn__npy_find(&array, &input);
     if (status != ATTN_OK)
         return status;
-    r.array.name = no_name;
-    attn_dtype dtype = attn__array_dtype(&r.array, &keep);
-    return attn__array_to_tensor(tensor, &file, &r.array, dtype == ATTN_F16 ? ATTN_F32 : dtype);
+    array.name = no_name;
+    attn_dtype dtype = attn__array_dtype(&array, &keep);
+    return attn__array_to_tensor(tensor, &file, &array, dtype == ATTN_F16 ? ATTN_F32 : dtype);
 }
 
 attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path)

@@ -10,36 +10,18 @@
 typedef struct archive {
     attn__findings *findings;
     const attn__input *input;
-    attn__zip zip;
+    const attn__zip *zip;
     const char *stem; /* with its slash */
     size_t stem_size;
     const uint8_t **seen; /* by entry: its bytes once read */
-    size_t inflated, limit;
 } archive;
 
-/* Deflated entries cost memory: what they may hold together is bounded by the file's size. */
 static attn_status read_entry(archive *a, const attn__zip_entry *entry, const uint8_t **bytes)
 {
-    size_t number = (size_t)(entry - a->zip.entries);
-    if (!a->seen[number]) {
-        bool packed = entry->method != 0;
-        uint8_t *out = NULL;
-        if (packed && entry->size > a->limit - a->inflated)
-            return attn__input_fail(a->input, ATTN_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
-                                    a->limit);
-        if (packed) {
-            out = attn__findings_memory(a->findings, entry->size);
-            if (!out)
-                return ATTN_MEMORY;
-            a->inflated += entry->size;
-        }
-        attn_status status = attn__zip_read(&a->zip, entry, out);
-        if (status != ATTN_OK)
-            return status;
-        a->seen[number] = packed ? out : a->input->data + entry->data;
-    }
-    *bytes = a->seen[number];
-    return ATTN_OK;
+    const uint8_t **seen = &a->seen[entry - a->zip->entries];
+    attn_status status = *seen ? ATTN_OK : attn__findings_entry(a->findings, a->zip, entry, seen);
+    *bytes = *seen;
+    return status;
 }
 
 /* The pickle's number of elements must fit the entry; each entry's checksum is taken once, when first used. */
@@ -49,7 +31,7 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     archive *a = user;
     char name[96];
     int n = snprintf(name, sizeof name, "data/%.*s", key_size < 80 ? (int)key_size : 80, key);
-    const attn__zip_entry *entry = attn__zip_find(&a->zip, a->stem, a->stem_size, name, (size_t)n);
+    const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, name, (size_t)n);
     if (!entry)
         return attn__fail(a->input->context, ATTN_FORMAT, "%s: no storage \"%s\" in it", a->input->name, name);
     if (numel > entry->size / element)
@@ -65,8 +47,8 @@ static const attn__zip_entry *find_pickle(archive *a)
 {
     static const char name[] = "/data.pkl";
     const size_t size = sizeof name - 1;
-    for (size_t i = 0; i < a->zip.n; i++) {
-        const attn__zip_entry *entry = &a->zip.entries[i];
+    for (size_t i = 0; i < a->zip->n; i++) {
+        const attn__zip_entry *entry = &a->zip->entries[i];
         const char *slash = memchr(entry->name, '/', entry->name_size);
         if (slash && (size_t)(entry->name + entry->name_size - slash) == size && memcmp(slash, name, size) == 0) {
             a->stem = entry->name;
@@ -79,7 +61,7 @@ static const attn__zip_entry *find_pickle(archive *a)
 
 static attn_status read_byte_order(archive *a, bool *swapped)
 {
-    const attn__zip_entry *entry = attn__zip_find(&a->zip, a->stem, a->stem_size, "byteorder", 9);
+    const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, "byteorder", 9);
     static const uint8_t nothing[8];
     const uint8_t *text = nothing;
     *swapped = false; /* older files say nothing and are little endian */
@@ -117,34 +99,36 @@ static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
     return status;
 }
 
-static attn_status walk_archive(archive *a)
+attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip)
 {
-    const attn__zip_entry *pickle = find_pickle(a);
+    archive a = {.findings = findings, .input = zip->input, .zip = zip};
+    const attn__zip_entry *pickle = find_pickle(&a);
     if (!pickle)
-        return attn__input_fail(a->input, ATTN_FORMAT, 0, "a zip, but not PyTorch's: no data.pkl in it");
-    a->seen = attn__alloc_zero(a->input->context, attn__size_mul(a->zip.n, sizeof *a->seen));
-    if (!a->seen)
+        return attn__input_fail(zip->input, ATTN_FORMAT, 0, "a zip, but neither PyTorch's (no data.pkl) nor NumPy's");
+    a.seen = attn__alloc_zero(zip->input->context, attn__size_mul(zip->n, sizeof *a.seen));
+    if (!a.seen)
         return ATTN_MEMORY;
-    attn_status status = walk_pickle(a, pickle);
-    attn__free(a->input->context, a->seen);
-    a->findings->arrays.backing += a->inflated;
+    attn_status status = walk_pickle(&a, pickle);
+    attn__free(zip->input->context, a.seen);
+    return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
+}
+
+static attn_status find_in_zip(attn__findings *findings, const attn__input *input)
+{
+    attn__zip zip = {0};
+    attn_status status = attn__zip_open(&zip, input);
+    if (status == ATTN_OK)
+        status = attn__pt_find_in(findings, &zip);
+    attn__zip_close(&zip);
     return status;
 }
 
 attn_status attn__pt_find(attn__findings *findings, const attn__input *input)
 {
-    attn_status status;
-    if (attn__pt_legacy_matches(input)) {
-        status = attn__pt_legacy_find(findings, input);
-    } else if (!attn__zip_matches(input)) {
+    if (attn__zip_matches(input))
+        return find_in_zip(findings, input);
+    if (!attn__pt_legacy_matches(input))
         return attn__input_fail(input, ATTN_FORMAT, 0, "not a PyTorch file: neither a zip nor the older form");
-    } else {
-        archive a = {.findings = findings, .input = input};
-        a.limit = attn__size_add(attn__size_mul(input->size, 64), (size_t)64 << 20);
-        status = attn__zip_open(&a.zip, input);
-        if (status == ATTN_OK)
-            status = walk_archive(&a);
-        attn__zip_close(&a.zip);
-    }
+    attn_status status = attn__pt_legacy_find(findings, input);
     return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
 }

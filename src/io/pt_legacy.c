@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * PyTorch's form before 1.6: pickles of a magic number, a protocol, the system, the object and the storages'
  * keys, then for each key an int64 number of elements and the elements. */
-#include "io/pt.h"
+#include "io/pt_tensor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return input->size >= sizeof magic && memcmp(input->data, magic, sizeof magic) == 0;
 }
 
-/* The tree comes before the storages' places and sizes are known, and sizes of elements stand in the tree: the
- * first walk only notes what each storage's element takes. */
+/* How many bytes an element of a storage takes stands in the persistent ids of the tree alone, which comes first: they are
+ * all looked at, also those in objects that nobody knows, for the next storage begins where one ends. */
 typedef struct storage {
     const char *key;
     size_t key_size;
@@ -29,7 +29,6 @@ typedef struct reader {
     storage *storages; /* in the file's order */
     storage **sorted;  /* by key */
     uint32_t n;
-    bool placed;
 } reader;
 
 static int by_key(const void *a, const void *b)
@@ -56,13 +55,9 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
         return attn__fail(r->input->context, ATTN_FORMAT, "%s: no storage \"%.*s\" in it", r->input->name,
                           key_size < 80 ? (int)key_size : 80, key);
     *bytes = (attn__storage_bytes){r->input->data + s->place, s->size};
-    if (!r->placed) {
-        s->element = element;
-        *bytes = (attn__storage_bytes){NULL, attn__size_mul(numel, element)};
-    } else if (numel > s->size / element) {
+    if (numel > s->size / element)
         return attn__fail(r->input->context, ATTN_FORMAT, "%s: storage \"%.*s\" should have %" PRIu64 " elements",
                           r->input->name, key_size < 80 ? (int)key_size : 80, key, numel);
-    }
     return ATTN_OK;
 }
 
@@ -86,7 +81,32 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
     return ATTN_OK;
 }
 
-/* Storages that no tensor of ours uses have elements of unknown size: nothing behind them can be found. */
+/* ('storage', class, key, ...): notes what an element of it takes. */
+static attn_status note_unit(reader *r, const attn__pickle *object, const attn__node *id)
+{
+    const attn__node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
+    const attn__node *key = attn__pickle_item(object, id, 2);
+    if (id->type != ATTN__NODE_TUPLE || !key || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT)
+        return ATTN_OK;
+    storage *s = find_key(r, key->text, key->size);
+    size_t unit = attn__pt_storage_unit(class);
+    if (s && s->element && unit && s->element != unit)
+        return attn__fail(r->input->context, ATTN_FORMAT, "%s: storage \"%.*s\" has elements of %zu and of %zu bytes",
+                          r->input->name, key->size < 80 ? (int)key->size : 80, key->text, s->element, unit);
+    if (s && unit)
+        s->element = unit;
+    return ATTN_OK;
+}
+
+static attn_status note_units(reader *r, const attn__pickle *object)
+{
+    attn_status status = ATTN_OK;
+    for (uint32_t i = 0; i < object->n_nodes && status == ATTN_OK; i++)
+        if (object->nodes[i].type == ATTN__NODE_PERSISTENT)
+            status = note_unit(r, object, &object->nodes[object->nodes[i].arguments]);
+    return status;
+}
+
 static attn_status place_storages(reader *r, size_t offset)
 {
     for (uint32_t i = 0; i < r->n; i++) {
@@ -96,7 +116,7 @@ static attn_status place_storages(reader *r, size_t offset)
         uint64_t numel = attn__read_u64(r->input->data + offset);
         offset += 8;
         if (s->element == 0)
-            return attn__input_fail(r->input, ATTN_UNSUPPORTED, offset, "a storage that no known tensor uses");
+            return attn__input_fail(r->input, ATTN_UNSUPPORTED, offset, "a storage of elements of unknown size");
         if (numel > (r->input->size - offset) / s->element)
             return attn__input_fail(r->input, ATTN_FORMAT, offset,
                                     "a storage of %" PRIu64 " elements of %zu bytes, the file ends after %zu", numel,
@@ -105,20 +125,15 @@ static attn_status place_storages(reader *r, size_t offset)
         s->size = (size_t)numel * s->element;
         offset += s->size;
     }
-    r->placed = true;
     return ATTN_OK;
 }
 
-static attn_status walk_twice(reader *r, attn__findings *findings, const attn__pickle *object, size_t offset)
+static attn_status walk(reader *r, attn__findings *findings, const attn__pickle *object, size_t offset)
 {
-    attn__findings first = {.arrays = {.context = r->input->context, .file = r->input->name}};
-    attn__pt pt = {.findings = &first, .input = r->input, .pickle = object, .find = find_storage, .user = r};
-    attn_status status = attn__pt_walk(&pt);
-    attn__arrays_clear(&first.arrays);
-    attn_bytes_free(r->input->context, &first.notes);
+    const attn__pt pt = {.findings = findings, .input = r->input, .pickle = object, .find = find_storage, .user = r};
+    attn_status status = note_units(r, object);
     if (status == ATTN_OK)
         status = place_storages(r, offset);
-    pt.findings = findings;
     return status == ATTN_OK ? attn__pt_walk(&pt) : status;
 }
 
@@ -147,7 +162,7 @@ attn_status attn__pt_legacy_find(attn__findings *findings, const attn__input *in
     if (status == ATTN_OK)
         status = read_keys(&r, &keys);
     if (status == ATTN_OK)
-        status = walk_twice(&r, findings, &object, offset);
+        status = walk(&r, findings, &object, offset);
     attn__pickle_clear(&object);
     attn__pickle_clear(&keys);
     attn__free(input->context, r.storages);

@@ -114,6 +114,40 @@ static bool dtype_element(const attn__node *dtype, attn__element *element)
     return false;
 }
 
+size_t attn__pt_storage_unit(const attn__node *class)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } others[] = {
+        {"ComplexFloatStorage", 8}, {"ComplexDoubleStorage", 16}, {"QInt8Storage", 1},
+        {"QUInt8Storage", 1},       {"QInt32Storage", 4},         {"UntypedStorage", 1},
+    };
+    attn__element element;
+    if (storage_element(class, &element))
+        return attn__element_size(element);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (attn__node_is_global(class, "torch", others[i].name))
+            return others[i].size;
+    return attn__node_is_global(class, "torch.storage", "UntypedStorage") ? 1 : 0;
+}
+
+/* A view: its own key, where in the storage it begins, and its elements. */
+static attn_status take_view(const attn__pt *pt, const attn__node *view, const char *name, size_t unit,
+                             attn__storage_bytes *bytes)
+{
+    const attn__node *offset = attn__pickle_item(pt->pickle, view, 1), *size = attn__pickle_item(pt->pickle, view, 2);
+    if (view->type != ATTN__NODE_TUPLE || !size || offset->type != ATTN__NODE_INT || size->type != ATTN__NODE_INT ||
+        offset->integer < 0 || size->integer < 0)
+        return fail(pt, name, "its view of a storage is not described as PyTorch does");
+    uint64_t held = bytes->size / unit, begin = (uint64_t)offset->integer;
+    if (begin > held || (uint64_t)size->integer > held - begin)
+        return fail(pt, name, "its view reaches past the end of its storage");
+    bytes->data += begin * unit;
+    bytes->size = (size_t)size->integer * unit;
+    return ATTN_OK;
+}
+
 /* The persistent id: ('storage', class, key, device, elements[, view]). */
 static attn_status find_storage(const attn__pt *pt, const attn__node *node, const attn__node *dtype, const char *name,
                                 attn__array *array, attn__storage_bytes *bytes)
@@ -128,9 +162,6 @@ static attn_status find_storage(const attn__pt *pt, const attn__node *node, cons
     if (!numel || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT ||
         numel->type != ATTN__NODE_INT || numel->integer < 0)
         return fail(pt, name, "its storage is not described as PyTorch does");
-    if (view && view->type != ATTN__NODE_NONE)
-        return attn__fail(pt->input->context, ATTN_UNSUPPORTED, "%s: tensor \"%.100s\": views of storages are not read",
-                          pt->input->name, name);
     size_t unit = 1; /* the elements of an untyped storage are bytes */
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
@@ -138,7 +169,10 @@ static attn_status find_storage(const attn__pt *pt, const attn__node *node, cons
         return attn__fail(pt->input->context, ATTN_UNSUPPORTED,
                           "%s: tensor \"%.100s\": elements of \"%.*s\" are not read", pt->input->name, name,
                           class->name_size < 64 ? (int)class->name_size : 64, class->name ? class->name : "");
-    return pt->find(pt->user, key->text, key->size, (uint64_t)numel->integer, unit, bytes);
+    attn_status status = pt->find(pt->user, key->text, key->size, (uint64_t)numel->integer, unit, bytes);
+    if (status != ATTN_OK || !view || view->type == ATTN__NODE_NONE)
+        return status;
+    return take_view(pt, view, name, unit, bytes);
 }
 
 /* ---------------------------------------------------------------------------------------------- tensors */

@@ -13,4 +13,7 @@ const attn__node *attn__pt_resolve(const attn__pt *pt, const attn__node *node, b
 /* The array that a tensor's call describes; array->name is left alone. */
 attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const char *name, attn__array *array);
 
+/* The bytes that an element of this class of storage takes; 0: the class is not known. */
+size_t attn__pt_storage_unit(const attn__node *class);
+
 #endif

@@ -2,7 +2,8 @@
  * Weights of any format: into new tensors, into a model's, by path or from memory. */
 #include "io/weights.h"
 
-#include "io/file.h"
+#include "io/names.h"
+#include "io/weights_files.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,28 @@ void *attn__findings_memory(attn__findings *findings, size_t size)
     return block + HEAD;
 }
 
-static void findings_clear(attn__findings *findings)
+attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry,
+                                 const uint8_t **bytes)
+{
+    const attn__input *input = zip->input;
+    size_t limit = attn__size_add(attn__size_mul(input->size, 64), (size_t)64 << 20);
+    uint8_t *out = NULL;
+    *bytes = input->data + entry->data;
+    if (entry->method != 0) {
+        if (entry->size > limit - findings->inflated)
+            return attn__input_fail(input, ATTN_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
+                                    limit);
+        out = attn__findings_memory(findings, entry->size);
+        if (!out)
+            return ATTN_MEMORY;
+        findings->inflated += entry->size;
+        findings->arrays.backing += entry->size;
+        *bytes = out;
+    }
+    return attn__zip_read(zip, entry, out);
+}
+
+void attn__findings_clear(attn__findings *findings)
 {
     attn_context *context = findings->arrays.context;
     attn__arrays_clear(&findings->arrays);
@@ -46,17 +68,47 @@ static void findings_clear(attn__findings *findings)
     }
 }
 
+void attn__findings_join_memory(attn__findings *findings, attn__findings *other)
+{
+    void *last = other->memory, *next = last;
+    while (next) {
+        last = next;
+        memcpy(&next, last, sizeof next);
+    }
+    if (last) {
+        memcpy(last, &findings->memory, sizeof findings->memory);
+        findings->memory = other->memory;
+        other->memory = NULL;
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- reading */
 
 typedef attn_status (*find_function)(attn__findings *findings, const attn__input *input);
+
+/* A zip is PyTorch's, or NumPy's where there are .npy files in it. */
+static attn_status find_in_zip(attn__findings *findings, const attn__input *input)
+{
+    attn__zip zip = {0};
+    attn_status status = attn__zip_open(&zip, input);
+    if (status == ATTN_OK)
+        status = attn__npz_matches(&zip) ? attn__npz_find_in(findings, &zip) : attn__pt_find_in(findings, &zip);
+    attn__zip_close(&zip);
+    return status;
+}
 
 /* A zip and the two older forms of PyTorch begin in ways that no header length of safetensors can. */
 static find_function finder_for(const attn__input *input)
 {
     if (input->size >= 2 && (memcmp(input->data, "PK", 2) == 0 || memcmp(input->data, "\x80\x02", 2) == 0))
         if (input->size < 9 || input->data[8] != '{')
-            return attn__pt_find;
+            return attn__zip_matches(input) ? find_in_zip : attn__pt_find;
     return attn__safetensors_find;
+}
+
+static attn_status find_any(attn__findings *findings, const attn__input *input)
+{
+    return finder_for(input)(findings, input);
 }
 
 /* Gives the arrays the names that the caller wants them to have; those without one are dropped. */
@@ -79,17 +131,39 @@ static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_option
     return status == ATTN_OK ? attn__arrays_check_names(arrays) : status;
 }
 
-static attn_status find(attn__findings *findings, find_function finder, const attn__input *input,
-                        const attn_weights_options *options, attn_config *metadata)
+static attn_status prepare(attn__findings *findings, attn_context *context, const char *file,
+                           const attn_weights_options *options, attn_config *metadata)
 {
-    *findings = (attn__findings){.arrays = {.context = input->context, .file = input->name, .backing = input->size},
-                                 .metadata = metadata,
-                                 .strict = options && options->strict};
+    *findings = (attn__findings){
+        .arrays = {.context = context, .file = file}, .metadata = metadata, .strict = options && options->strict};
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
-        return attn__fail(input->context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
+        return attn__fail(context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
-    attn_status status = finder(findings, input);
+    return ATTN_OK;
+}
+
+static attn_status rename_found(attn__findings *findings, const attn_weights_options *options)
+{
+    attn_status status =
+        options && options->names ? attn__names_apply(options->names, findings, options->allow_extra) : ATTN_OK;
     return status == ATTN_OK && options && options->rename ? rename_arrays(&findings->arrays, options) : status;
+}
+
+static void take_notes(attn__findings *findings, attn_bytes *report)
+{
+    if (report) {
+        *report = findings->notes;
+        findings->notes = (attn_bytes){0};
+    }
+}
+
+static attn_status list_found(attn__findings *findings, attn_named_list *list, const attn_weights_options *options,
+                              attn_bytes *report)
+{
+    attn_status status = attn__arrays_to_list(&findings->arrays, list, options);
+    if (status == ATTN_OK)
+        take_notes(findings, report);
+    return status;
 }
 
 static attn_status read_into_list(find_function finder, const attn__input *input, attn_named_list *list,
@@ -98,14 +172,15 @@ static attn_status read_into_list(find_function finder, const attn__input *input
     attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn_status status = find(&findings, finder, input, options, metadata);
+    attn_status status = prepare(&findings, input->context, input->name, options, metadata);
+    findings.arrays.backing = input->size;
     if (status == ATTN_OK)
-        status = attn__arrays_to_list(&findings.arrays, list, options);
-    if (status == ATTN_OK && report) {
-        *report = findings.notes;
-        findings.notes = (attn_bytes){0};
-    }
-    findings_clear(&findings);
+        status = finder(&findings, input);
+    if (status == ATTN_OK)
+        status = rename_found(&findings, options);
+    if (status == ATTN_OK)
+        status = list_found(&findings, list, options, report);
+    attn__findings_clear(&findings);
     return status;
 }
 
@@ -113,7 +188,7 @@ attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t s
                                const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
     attn__input input = {list->context, name, data, size};
-    return read_into_list(finder_for(&input), &input, list, options, metadata, report);
+    return read_into_list(find_any, &input, list, options, metadata, report);
 }
 
 attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
@@ -130,16 +205,38 @@ attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, 
     return read_into_list(attn__pt_find, &input, list, options, metadata, report);
 }
 
+attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                           const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
+{
+    attn__input input = {list->context, name, data, size};
+    return read_into_list(attn__npz_find, &input, list, options, metadata, report);
+}
+
+attn_status attn__weights_find(attn__findings *findings, attn__weights_files *files, attn_context *context,
+                               const char *path, const attn_weights_options *options, attn_config *metadata)
+{
+    *files = (attn__weights_files){.find = find_any};
+    *findings = (attn__findings){.arrays = {.context = context}};
+    attn_status status = attn__weights_files_open(files, context, path);
+    if (status == ATTN_OK)
+        status = prepare(findings, context, files->path, options, metadata);
+    if (status == ATTN_OK)
+        status = attn__weights_files_find(files, findings);
+    return status == ATTN_OK ? rename_found(findings, options) : status;
+}
+
 attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                               attn_config *metadata, attn_bytes *report)
 {
+    attn__weights_files files;
+    attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn__input input;
-    attn_status status = attn__file_map(&input, list->context, path);
+    attn_status status = attn__weights_find(&findings, &files, list->context, path, options, metadata);
     if (status == ATTN_OK)
-        status = read_into_list(finder_for(&input), &input, list, options, metadata, report);
-    attn__file_unmap(&input);
+        status = list_found(&findings, list, options, report);
+    attn__findings_clear(&findings);
+    attn__weights_files_close(&files);
     return status;
 }
 
@@ -148,22 +245,17 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
 attn_status attn_weights_load(attn_named_list *parameters, const char *path, const attn_weights_options *options,
                               attn_config *metadata, attn_bytes *report)
 {
+    attn__weights_files files;
+    attn__findings findings;
     if (report)
         *report = (attn_bytes){0};
-    attn__input input;
-    attn__findings findings = {0};
-    attn_status status = attn__file_map(&input, parameters->context, path);
-    if (status != ATTN_OK)
-        return status;
-    status = find(&findings, finder_for(&input), &input, options, metadata);
-    if (status == ATTN_OK && report) {
-        *report = findings.notes;
-        findings.notes = (attn_bytes){0};
-    }
-    if (status == ATTN_OK)
+    attn_status status = attn__weights_find(&findings, &files, parameters->context, path, options, metadata);
+    if (status == ATTN_OK) {
+        take_notes(&findings, report);
         status = attn__arrays_into(&findings.arrays, parameters, options, report);
-    findings_clear(&findings);
-    attn__file_unmap(&input);
+    }
+    attn__findings_clear(&findings);
+    attn__weights_files_close(&files);
     return status;
 }
 
@@ -188,12 +280,10 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
     return array.name ? attn__arrays_add(arrays, &array) : ATTN_MEMORY;
 }
 
-attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
-                                const attn_weights_options *options, attn_bytes *report)
+attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
+                                 const attn_weights_options *options, attn_bytes *report)
 {
-    if (report)
-        *report = (attn_bytes){0};
-    attn__arrays arrays = {.context = parameters->context, .file = "tensors"};
+    attn__arrays arrays = {.context = parameters->context, .file = file};
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < source->n && status == ATTN_OK; i++)
         status = add_tensor(&arrays, &source->items[i]);
@@ -201,4 +291,12 @@ attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_li
         status = attn__arrays_into(&arrays, parameters, options, report);
     attn__arrays_clear(&arrays);
     return status;
+}
+
+attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
+                                const attn_weights_options *options, attn_bytes *report)
+{
+    if (report)
+        *report = (attn_bytes){0};
+    return attn__weights_assign(parameters, source, "tensors", options, report);
 }

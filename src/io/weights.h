@@ -6,6 +6,7 @@
 #define ATTN_IO_WEIGHTS_H
 
 #include "io/array.h"
+#include "io/zip.h"
 
 /* Where a reader puts what it finds. */
 typedef struct attn__findings {
@@ -13,8 +14,10 @@ typedef struct attn__findings {
     attn_config *metadata; /* NULL: not wanted */
     attn_bytes notes;
     bool strict;
-    void *memory; /* decompressed data that arrays point to: a chain, each block begins with the next one's
+    void *memory;    /* decompressed data that arrays point to: a chain, each block begins with the next one's
                    * address */
+    size_t inflated; /* bytes of it that came out of deflated entries */
+    size_t made;     /* bytes of it that rules of a names file made */
 } attn__findings;
 
 /* Notes are for people: their number is bounded. */
@@ -23,7 +26,23 @@ attn_status attn__findings_note(attn__findings *findings, const char *format, ..
 /* Memory that lives as long as the findings. */
 void *attn__findings_memory(attn__findings *findings, size_t size);
 
+void attn__findings_clear(attn__findings *findings);
+/* Moves the memory of another to this one. */
+void attn__findings_join_memory(attn__findings *findings, attn__findings *other);
+/* The bytes of a zip's entry, its checksum taken: a stored one's where they lie, a deflated one's in the findings' memory.
+ * What deflated entries may hold together is bounded by the file's size. */
+attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry,
+                                 const uint8_t **bytes);
+
 attn_status attn__safetensors_find(attn__findings *findings, const attn__input *input);
 attn_status attn__pt_find(attn__findings *findings, const attn__input *input);
+attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip); /* of the zip form */
+attn_status attn__npz_find(attn__findings *findings, const attn__input *input);
+bool attn__npz_matches(const attn__zip *zip); /* whether there is a .npy file in it */
+attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip);
+
+/* attn_weights_assign with another name than "tensors" in messages. */
+attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
+                                 const attn_weights_options *options, attn_bytes *report);
 
 #endif

@@ -152,11 +152,50 @@ static uint64_t step_seed(const attn_training *training)
     return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
 }
 
+/* Losses that one step follows. */
+static int64_t parts_of(const attn_training *training)
+{
+    return training->options.accumulate > 1 ? training->options.accumulate : 1;
+}
+
+/* One of the losses of a step, on a tape of its own, its gradient added to those before. */
+static attn_status part_gradients(attn_training *training, const attn_job *job, attn_tape *tape, int64_t part,
+                                  int64_t parts, double *sum, double *tokens)
+{
+    const counters *at = &training->at;
+    int64_t counted = 0;
+    uint64_t seed = step_seed(training);
+    seed = part ? attn__mix64(seed + (uint64_t)part) : seed;
+    attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = seed});
+    attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step * parts_of(training) + part, &counted);
+    if (!loss)
+        return attn_context_status(training->context);
+    *sum += (double)*(const float *)attn_tensor_data(loss) * (double)counted;
+    *tokens += (double)counted;
+    loss = attn_affine(tape, loss, 1 / (double)parts, 0);
+    return loss ? attn_backward(tape, loss) : attn_context_status(training->context);
+}
+
+static attn_status accumulated_gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum,
+                                         double *tokens)
+{
+    int64_t most = parts_of(training), left = job->steps(job->user) - training->at.step * most;
+    int64_t parts = left < most ? left : most;
+    attn_status status = ATTN_OK;
+    for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
+        status = part_gradients(training, job, tape, part, parts, sum, tokens);
+    for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK; i++)
+        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* those of parts that were done */
+    return status;
+}
+
 /* Gradients of the loss, which is the mean of *sum over *tokens labels; of all ranks' together, where there are others. */
 static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     const counters *at = &training->at;
     int64_t counted = 0;
+    if (parts_of(training) > 1)
+        return accumulated_gradients(training, job, tape, sum, tokens);
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = step_seed(training)});
     if (training->exchange)
         attn__exchange_begin(training->exchange, tape);
@@ -302,7 +341,8 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     training->tokens = 0;
     training->steps_here = 0;
     training->unfinished = false;
-    attn_progress p = {.steps = job->steps(job->user)};
+    const int64_t parts = parts_of(training);
+    attn_progress p = {.steps = (job->steps(job->user) + parts - 1) / parts};
     while (status == ATTN_OK && training->at.epoch < training->options.epochs && !out_of_patience(training)) {
         status = run_steps(training, job, tape, &p);
         if (status == ATTN_OK)

@@ -20,6 +20,7 @@ struct attn_optimiser {
     const attn__rows_table *rows;
     attn_optimiser_options options;
     int64_t steps;
+    double *factors;       /* of the rate, by parameter */
     attn_named_list state; /* m.NAME (and v.NAME after it), in the parameters' order, trainable ones only */
 };
 
@@ -106,7 +107,10 @@ attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *cont
     made->rows = attn__rows_for(false, context->isa);
     made->options = o;
     made->state = (attn_named_list){.context = context, .owns = true};
-    status = add_state(made);
+    made->factors = attn__alloc(context, attn__size_mul((size_t)parameters->n + 1, sizeof *made->factors));
+    for (int64_t i = 0; made->factors && i < parameters->n; i++)
+        made->factors[i] = 1;
+    status = made->factors ? add_state(made) : ATTN_MEMORY;
     if (status != ATTN_OK) {
         attn_optimiser_destroy(made);
         return status;
@@ -120,7 +124,14 @@ void attn_optimiser_destroy(attn_optimiser *optimiser)
     if (!optimiser)
         return;
     attn_named_clear(&optimiser->state);
+    attn__free(optimiser->context, optimiser->factors);
     attn__free(optimiser->context, optimiser);
+}
+
+void attn_optimiser_set_factor(attn_optimiser *optimiser, int64_t i, double factor)
+{
+    if (i >= 0 && i < optimiser->parameters->n)
+        optimiser->factors[i] = factor;
 }
 
 int64_t attn_optimiser_steps(const attn_optimiser *optimiser)
@@ -252,7 +263,6 @@ static void step_piece(const attn_optimiser *optimiser, step_job *job, const att
 
 static void update(attn_optimiser *optimiser, double rate, double clip)
 {
-    step_job job = prepare(optimiser, rate, clip);
     for (int64_t i = 0, index = 0; i < optimiser->parameters->n; i++) {
         attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
         if (!trained(tensor))
@@ -261,6 +271,7 @@ static void update(attn_optimiser *optimiser, double rate, double clip)
             float *p = attn_tensor_data(tensor), *m = moment(optimiser, index, 0), *v = moment(optimiser, index, 1);
             attn__exchange_piece whole = {
                 .p = p, .s = {m, v}, .g = attn_tensor_data(grad), .p2 = p, .s2 = {m, v}, .n = attn_tensor_size(tensor)};
+            step_job job = prepare(optimiser, rate * optimiser->factors[i], clip);
             step_piece(optimiser, &job, &whole);
         }
         index++;

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ * attn info of a checkpoint: its tensors, whatever they belong to. */
+#include "checkpoint_info.h"
+#include "foreign.h"
+#include "model_config.h"
+#include "parameters.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------------------------------- values */
+
+static double number_at(const attn_tensor *t, int64_t i)
+{
+    const void *data = attn_tensor_data(t);
+    switch (attn_tensor_dtype(t)) {
+    case ATTN_F32:
+        return ((const float *)data)[i];
+    case ATTN_F64:
+        return ((const double *)data)[i];
+    case ATTN_I32:
+        return ((const int32_t *)data)[i];
+    case ATTN_I64:
+        return (double)((const int64_t *)data)[i];
+    default:
+        return ((const uint8_t *)data)[i];
+    }
+}
+
+cli_values cli_values_of(const attn_tensor *t)
+{
+    cli_values v = {.least = INFINITY, .most = -INFINITY};
+    for (int64_t i = 0; i < attn_tensor_size(t); i++) {
+        double x = number_at(t, i);
+        if (isnan(x)) {
+            v.nans++;
+            continue;
+        }
+        v.least = x < v.least ? x : v.least;
+        v.most = x > v.most ? x : v.most;
+        v.norm += x * x;
+    }
+    v.norm = sqrt(v.norm);
+    return v;
+}
+
+static attn_status values_at(const attn_weights *weights, int64_t i, cli_values *values)
+{
+    attn_tensor *tensor;
+    attn_status status = attn_weights_tensor(&tensor, weights, i);
+    if (status == ATTN_OK)
+        *values = cli_values_of(tensor);
+    attn_tensor_destroy(tensor);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- architectures */
+
+static bool has_kind(const attn_named_list *parameters, const char *kind)
+{
+    char own[300];
+    for (int64_t i = 0; i < parameters->n; i++)
+        if (strcmp(cli_name_kind(parameters->items[i].name, own, sizeof own), kind) == 0)
+            return true;
+    return false;
+}
+
+/* How many tensors go by names that parameters of an architecture have, their numbers left out. */
+static int64_t count_kinds(const cli_call *cli, const attn_weights *weights, const attn_architecture *architecture)
+{
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    attn_weights_entry e;
+    int64_t n = 0;
+    char kind[300];
+    attn_status status = cli_model_config_sample(cli, architecture, &config);
+    if (status == ATTN_OK)
+        status =
+            attn_model_create(&model, cli->context, architecture->name, config, &(attn_model_options){.blank = true});
+    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++)
+        n += has_kind(attn_model_parameters(model), cli_name_kind(e.name, kind, sizeof kind));
+    if (status != ATTN_OK)
+        cli_forgive(cli); /* no sample settings of it are known */
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    return n;
+}
+
+/* Those of whose names more than half are there, by the file's own names and by the carried names files'. */
+static attn_status print_fitting(const cli_call *cli, const attn_weights *weights, int64_t tensors)
+{
+    const char *carried;
+    int64_t known;
+    bool any = false;
+    attn_status status = attn_names_guess(&carried, weights, &known);
+    puts("\nWould fit by its names");
+    for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
+        const attn_architecture *architecture = attn_architecture_at(i);
+        int64_t n = count_kinds(cli, weights, architecture);
+        if (2 * n > tensors) {
+            printf("  %-28s %lld of %lld tensors\n", architecture->name, (long long)n, (long long)tensors);
+            any = true;
+        }
+    }
+    if (status == ATTN_OK && carried && 2 * known > tensors)
+        printf("  --names %-20s %lld of %lld tensors\n", carried, (long long)known, (long long)tensors);
+    else if (!any)
+        puts("  no architecture; attn convert --dry-run --arch NAME compares it with one");
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------- printing */
+
+static attn_status print_tensors(const cli_call *cli, const attn_weights *weights, int64_t *tensors)
+{
+    char shape[128], bytes[32], count[32];
+    double size = 0;
+    int64_t numbers = 0;
+    bool values = cli_flag(cli, "values");
+    attn_weights_entry e;
+    attn_status status = ATTN_OK;
+    printf("  %-52s %-20s %-5s %10s%s\n", "tensor", "shape", "type", "bytes",
+           values ? "          least           most           norm   NaN" : "");
+    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++) {
+        cli_values v;
+        printf("  %-52s %-20s %-5s %10s", e.name, cli_shape_text(e.rank, e.shape, shape), e.type,
+               cli_bytes((double)e.bytes, bytes));
+        if (values)
+            status = values_at(weights, i, &v);
+        if (values && status == ATTN_OK)
+            printf(" %14.6g %14.6g %14.6g %5lld", v.least, v.most, v.norm, (long long)v.nans);
+        putchar('\n');
+        size += (double)e.bytes;
+        numbers += e.count;
+        ++*tensors;
+    }
+    printf("\n%lld tensors, %s numbers, %s\n", (long long)*tensors, cli_count(numbers, count), cli_bytes(size, bytes));
+    return status;
+}
+
+static void print_metadata(const attn_config *metadata)
+{
+    char text[200];
+    if (attn_config_size(metadata) > 0)
+        puts("\nWith the weights stands");
+    for (int64_t i = 0; i < attn_config_size(metadata) && i < 60; i++) {
+        const char *key = attn_config_key(metadata, i);
+        printf("  %-40s %s\n", key, cli_value_text(attn_config_get(metadata, key), text, sizeof text));
+    }
+    if (attn_config_size(metadata) > 60)
+        printf("  and %lld more\n", (long long)attn_config_size(metadata) - 60);
+}
+
+static attn_status write_json(const cli_call *cli, const attn_weights *weights, attn_json *json)
+{
+    attn_weights_entry e;
+    attn_status status = ATTN_OK;
+    attn_json_begin(json, cli->context, true);
+    attn_json_object(json, NULL);
+    attn_json_text(json, "file", attn_weights_path(weights));
+    attn_json_array(json, "tensors");
+    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++) {
+        cli_values v;
+        attn_json_object(json, NULL);
+        attn_json_text(json, "name", e.name);
+        attn_json_text(json, "type", e.type);
+        attn_json_array(json, "shape");
+        for (int k = 0; k < e.rank; k++)
+            attn_json_int(json, NULL, e.shape[k]);
+        attn_json_end(json);
+        attn_json_int(json, "bytes", (int64_t)e.bytes);
+        if (cli_flag(cli, "values") && (status = values_at(weights, i, &v)) == ATTN_OK) {
+            attn_json_real(json, "least", v.least);
+            attn_json_real(json, "most", v.most);
+            attn_json_real(json, "norm", v.norm);
+            attn_json_int(json, "nans", v.nans);
+        }
+        attn_json_end(json);
+    }
+    attn_json_end(json);
+    attn_json_end(json);
+    return status;
+}
+
+int cli_checkpoint_info(const cli_call *cli, const char *path)
+{
+    attn_config *metadata = NULL;
+    attn_weights *weights = NULL;
+    attn_json json;
+    int64_t tensors = 0;
+    attn_status status = attn_config_create(&metadata, cli->context);
+    if (status == ATTN_OK)
+        status = attn_weights_open(&weights, cli->context, path, NULL, metadata);
+    int code = CLI_OK;
+    if (status == ATTN_OK && cli->json) {
+        status = write_json(cli, weights, &json);
+        if (status == ATTN_OK)
+            code = cli_print_json(cli, &json);
+        else
+            attn_json_free(&json);
+    } else if (status == ATTN_OK) {
+        printf("%s\n\n", attn_weights_path(weights));
+        status = print_tensors(cli, weights, &tensors);
+        print_metadata(metadata);
+        if (status == ATTN_OK)
+            status = print_fitting(cli, weights, tensors);
+    }
+    if (status != ATTN_OK)
+        code = cli_failed(cli, NULL);
+    attn_weights_close(weights);
+    attn_config_destroy(metadata);
+    return code;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ * Checkpoints of foreign names. */
+#include "foreign.h"
+#include "model_config.h"
+
+#include <string.h>
+
+attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)
+{
+    const char *names = cli_text(cli, "names"), *arch = cli_text(cli, "arch");
+    attn_config *given = NULL;
+    attn_status status = ATTN_OK;
+    *foreign = (cli_foreign){.arch = *arch ? arch : NULL};
+    if (*names)
+        status = attn_names_read(&foreign->names, cli->context, names);
+    if (status == ATTN_OK)
+        status = attn_config_create(&foreign->config, cli->context);
+    if (status == ATTN_OK)
+        status = cli_model_config_read(cli, &given);
+    const attn_config *from[] = {foreign->names ? attn_names_settings(foreign->names) : given, given};
+    for (int i = 0; i < 2 && status == ATTN_OK; i++)
+        for (int64_t k = 0; k < attn_config_size(from[i]) && status == ATTN_OK; k++) {
+            const char *key = attn_config_key(from[i], k);
+            status = attn_config_set(foreign->config, key, attn_config_get(from[i], key));
+        }
+    attn_config_destroy(given);
+    if (!foreign->arch && foreign->names)
+        foreign->arch = attn_names_architecture(foreign->names);
+    return status;
+}
+
+void cli_foreign_free(cli_foreign *foreign)
+{
+    attn_names_destroy(foreign->names);
+    attn_config_destroy(foreign->config);
+    *foreign = (cli_foreign){0};
+}
+
+const char *cli_name_kind(const char *name, char *out, size_t size)
+{
+    size_t n = 0;
+    while (*name && n + 1 < size) {
+        size_t digits = strspn(name, "0123456789");
+        out[n++] = digits ? '#' : *name;
+        name += digits ? digits : 1;
+    }
+    out[n] = '\0';
+    return out;
+}
+
+/* The longest common row of letters, gaps allowed, of both lengths together. */
+double cli_name_likeness(const char *a, const char *b)
+{
+    enum { MOST = 255 };
+    int row[MOST + 1] = {0}, n = (int)strnlen(a, MOST), m = (int)strnlen(b, MOST);
+    for (int i = 0; i < n; i++) {
+        int corner = 0;
+        for (int j = 1; j <= m; j++) {
+            int above = row[j];
+            row[j] = a[i] == b[j - 1] ? corner + 1 : row[j] > row[j - 1] ? row[j] : row[j - 1];
+            corner = above;
+        }
+    }
+    return n + m ? 2.0 * row[m] / (n + m) : 1;
+}
+
+const char *cli_shape_text(int rank, const int64_t *shape, char *out)
+{
+    size_t n = 1;
+    strcpy(out, "[");
+    for (int i = 0; i < rank && n < 100; i++)
+        n += (size_t)snprintf(out + n, 128 - n, "%s%lld", i ? "," : "", (long long)shape[i]);
+    snprintf(out + n, 128 - n, "]");
+    return out;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * foreign.h - checkpoints of foreign names: what --arch, --config and --names say together. */
+#ifndef CLI_FOREIGN_H
+#define CLI_FOREIGN_H
+
+#include "command.h"
+
+#include "attn/models.h"
+
+#define CLI_NAMES                                                                                                      \
+    CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or one that attn carries")
+
+typedef struct cli_foreign {
+    attn_names *names;   /* NULL: none given */
+    const char *arch;    /* --arch, or what the names file says; NULL: neither */
+    attn_config *config; /* of the names file, and --config over it */
+} cli_foreign;
+
+/* To be freed in any case. */
+attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
+void cli_foreign_free(cli_foreign *foreign);
+
+/* Lists what fits of the checkpoint, what is missing and what is left over; an exit code. */
+int cli_dry_run(const cli_call *cli, const cli_foreign *foreign, const char *path);
+
+/* "layers.12.weight" -> "layers.#.weight", in `out` of `size` bytes; returns `out`. */
+const char *cli_name_kind(const char *name, char *out, size_t size);
+/* How alike two names are, 0 to 1. */
+double cli_name_likeness(const char *a, const char *b);
+/* "[2,3]" in `out` of 128 bytes; returns `out`. */
+const char *cli_shape_text(int rank, const int64_t *shape, char *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * names.h - what a names file says: rules that bring the tensors of a checkpoint under a model's own names.
+ */
+#ifndef ATTN_IO_NAMES_H
+#define ATTN_IO_NAMES_H
+
+#include "io/pattern.h"
+#include "io/weights.h"
+
+enum { ATTN__OPERATIONS = 8 };
+
+typedef enum attn__operation_kind {
+    ATTN__TRANSPOSE,
+    ATTN__PART,    /* a of b, along axis c */
+    ATTN__ROWS,    /* a to b - 1; b = INT64_MAX: to the end */
+    ATTN__JOIN,    /* a of b, along axis c: always the last */
+    ATTN__RESHAPE, /* to `shape`; one length may be -1 */
+    ATTN__SQUEEZE,
+    ATTN__SCALE, /* by `factor` */
+    ATTN__ZERO_ROW
+} attn__operation_kind;
+
+typedef struct attn__operation {
+    attn__operation_kind kind;
+    int64_t a, b;
+    int axis, rank;
+    double factor;
+    int64_t shape[ATTN_MAX_RANK];
+} attn__operation;
+
+typedef struct attn__rule {
+    int line;
+    attn__pattern *pattern;
+    char *target;            /* NULL: known and not wanted */
+    attn__pattern *fallback; /* of the targets that may stay zeros; NULL: none */
+    attn__operation operations[ATTN__OPERATIONS];
+    int n;
+} attn__rule;
+
+struct attn_names {
+    attn_context *context;
+    char *file; /* its name, for messages */
+    char *architecture;
+    attn_config *settings;
+    attn__rule *rules;
+    int n;
+};
+
+/* Whether a rule brings a tensor of this name anywhere; the place of one that does is written to `target` of
+ * ATTN__NAME_MOST + 1 bytes (may be NULL). */
+bool attn__names_know(const attn_names *names, const char *name);
+/* Whether this parameter may stay zeros. */
+bool attn__names_default(const attn_names *names, const char *target);
+/* The name that a rule makes of a match; false: too long, or not a number where one is counted. */
+bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
+                       char target[ATTN__NAME_MOST + 1]);
+/* Does what the rule says to the array; made numbers live in the findings. */
+attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
+/* Row-major reals of `shape` with room for `count` numbers, in the findings. */
+attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
+/* Exchanges the arrays found for those that the rules make of them; `keep`: those that no rule takes keep their names, else
+ * they are an error. */
+attn_status attn__names_apply(const attn_names *names, attn__findings *findings, bool keep);
+/* The carried file of that name; false: there is none. */
+bool attn__names_carried_size(const char *name, const char **text, size_t *size);
+attn_context *attn__weights_context(const attn_weights *weights);
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT
+ * Names files: the tensors of a checkpoint under a model's own names. */
+#include "io/names.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A tensor that a rule made. */
+typedef struct made {
+    char *target;
+    attn__array array;
+    const attn__rule *rule;
+    const attn__operation *join; /* NULL: it is the whole target */
+} made;
+
+typedef struct work {
+    const attn_names *names;
+    attn__findings *findings;
+    made *items;
+    int64_t n, capacity;
+    int64_t steps; /* of patterns, yet to be spent */
+    bool keep;     /* what no rule takes */
+} work;
+
+/* Patterns are linear, but a million names and 4096 rules are too many of them: some minutes' worth. */
+static const int64_t STEPS = (int64_t)1 << 34;
+
+static attn_status fail(const work *w, int line, const char *format, const char *name)
+{
+    char what[400];
+    snprintf(what, sizeof what, format, name);
+    return attn__fail(w->names->context, ATTN_FORMAT, "%s: %s: line %d: %s", w->findings->arrays.file, w->names->file,
+                      line, what);
+}
+
+/* ---------------------------------------------------------------------------------------------- making */
+
+static attn_status add_made(work *w, const made *item)
+{
+    attn_context *context = w->names->context;
+    if (w->n == w->capacity) {
+        int64_t capacity = w->capacity ? 2 * w->capacity : 64;
+        made *items = attn__realloc(context, w->items, attn__size_mul((size_t)capacity, sizeof *items));
+        if (!items)
+            return ATTN_MEMORY;
+        w->items = items;
+        w->capacity = capacity;
+    }
+    w->items[w->n] = *item;
+    w->items[w->n].target = attn__strdup(context, item->target);
+    return w->items[w->n].target ? (w->n++, ATTN_OK) : ATTN_MEMORY;
+}
+
+static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *array, const attn__span *groups)
+{
+    char target[ATTN__NAME_MOST + 1];
+    const attn__operation *last = rule->n ? &rule->operations[rule->n - 1] : NULL;
+    made item = {.target = target, .array = *array, .rule = rule};
+    item.join = last && last->kind == ATTN__JOIN ? last : NULL;
+    if (!attn__rule_target(rule, array->name, groups, target))
+        return fail(w, rule->line, "no target can be made of \"%.200s\"", array->name);
+    attn_status status = attn__rule_operate(rule, w->findings, &item.array);
+    return status == ATTN_OK ? add_made(w, &item) : status;
+}
+
+static attn_status use_rules(work *w, attn__array *array)
+{
+    const attn_names *names = w->names;
+    size_t size = strlen(array->name);
+    bool known = false;
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < names->n && status == ATTN_OK; i++) {
+        attn__span groups[ATTN__GROUPS];
+        w->steps -= attn__pattern_steps(names->rules[i].pattern, size);
+        if (w->steps < 0)
+            return fail(w, names->rules[i].line, "too many rules for so many tensors%s", "");
+        if (!attn__pattern_matches(names->rules[i].pattern, array->name, size, groups))
+            continue;
+        known = true;
+        if (names->rules[i].target)
+            status = use_rule(w, &names->rules[i], array, groups);
+    }
+    if (status == ATTN_OK && !known && w->keep) {
+        static const attn__rule as_it_is = {.line = 0};
+        return add_made(w, &(made){.target = array->name, .array = *array, .rule = &as_it_is});
+    }
+    if (status == ATTN_OK && !known) {
+        char shape[128];
+        attn__array_shape_text(shape, array->rank, array->shape);
+        status = attn__fail(names->context, ATTN_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
+                            w->findings->arrays.file, names->file, array->name, shape);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ joins */
+
+static int by_target(const void *a, const void *b)
+{
+    const made *x = a, *y = b;
+    int names = strcmp(x->target, y->target);
+    int64_t i = x->join ? x->join->a : -1, k = y->join ? y->join->a : -1;
+    return names ? names : (i > k) - (i < k);
+}
+
+static attn_status check_slices(const work *w, const made *first, int64_t n)
+{
+    const attn__operation *join = first->join;
+    if (join->axis >= first->array.rank)
+        return fail(w, first->rule->line, "\"%.200s\" has no such axis to join along", first->target);
+    for (int64_t i = 0; i < n; i++) {
+        const made *slice = &first[i];
+        int64_t shape[ATTN_MAX_RANK];
+        memcpy(shape, slice->array.shape, sizeof shape);
+        if (slice->array.rank == first->array.rank)
+            shape[join->axis] = first->array.shape[join->axis];
+        if (slice->join->b != join->b || slice->join->axis != join->axis || slice->array.rank != first->array.rank ||
+            (first->array.rank > 0 &&
+             memcmp(shape, first->array.shape, (size_t)first->array.rank * sizeof *shape) != 0))
+            return fail(w, slice->rule->line, "\"%.200s\": its slices do not fit together", first->target);
+        if (slice->join->a != i)
+            return fail(w, slice->rule->line,
+                        slice->join->a < i ? "\"%.200s\" has a slice twice" : "\"%.200s\" has a slice missing",
+                        first->target);
+    }
+    return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
+}
+
+/* Copies each slice, row-major, into its place: rows of everything from the axis on. */
+static attn_status copy_slices(const work *w, const made *first, int64_t n, attn__array *whole)
+{
+    const int axis = first->join->axis;
+    size_t size = attn__element_size(whole->element), inner = size, place = 0;
+    for (int i = axis; i < whole->rank; i++)
+        inner *= (size_t)whole->shape[i];
+    uint8_t *out = (uint8_t *)(uintptr_t)whole->data;
+    for (int64_t s = 0; s < n; s++) {
+        const attn__array *slice = &first[s].array;
+        attn__array dense = *slice;
+        dense.element = whole->element;
+        attn_status status = attn__findings_reals(w->findings, &dense);
+        if (status == ATTN_OK)
+            status = attn__array_copy(&w->findings->arrays, slice, whole->element == ATTN__F64 ? ATTN_F64 : ATTN_F32,
+                                      (void *)(uintptr_t)dense.data);
+        if (status != ATTN_OK)
+            return status;
+        size_t bytes = size, count = (size_t)attn__array_count(slice);
+        for (int i = axis; i < slice->rank; i++)
+            bytes *= (size_t)slice->shape[i];
+        for (size_t row = 0; bytes && row < count * size / bytes; row++)
+            memcpy(out + row * inner + place, dense.data + row * bytes, bytes);
+        place += bytes;
+    }
+    return ATTN_OK;
+}
+
+static attn_status join(const work *w, made *first, int64_t n)
+{
+    attn__array whole = first->array;
+    attn_status status = check_slices(w, first, n);
+    if (status != ATTN_OK)
+        return status;
+    for (int64_t i = 1; i < n; i++)
+        whole.element = first[i].array.element == ATTN__F64 ? ATTN__F64 : whole.element;
+    for (int64_t i = 1; i < n; i++)
+        whole.shape[first->join->axis] += first[i].array.shape[first->join->axis];
+    status = attn__findings_reals(w->findings, &whole);
+    if (status == ATTN_OK)
+        status = copy_slices(w, first, n, &whole);
+    if (status == ATTN_OK)
+        first->array = whole;
+    return status;
+}
+
+static attn_status fail_twice(const work *w, const made *first)
+{
+    return attn__fail(w->names->context, ATTN_FORMAT,
+                      "%s: %s: \"%.150s\" is filled twice: by \"%.150s\" (line %d) and \"%.150s\" (line %d)",
+                      w->findings->arrays.file, w->names->file, first->target, first[0].array.origin,
+                      first[0].rule->line, first[1].array.origin, first[1].rule->line);
+}
+
+/* The made ones, sorted by target, into `arrays`. */
+static attn_status collect(work *w, attn__arrays *arrays)
+{
+    attn_status status = ATTN_OK;
+    if (w->n > 0)
+        qsort(w->items, (size_t)w->n, sizeof *w->items, by_target);
+    for (int64_t i = 0, end; i < w->n && status == ATTN_OK; i = end) {
+        made *first = &w->items[i];
+        for (end = i + 1; end < w->n && strcmp(w->items[end].target, first->target) == 0; end++) {
+        }
+        if (first->join)
+            status = join(w, first, end - i);
+        else if (end - i > 1)
+            status = fail_twice(w, first);
+        if (status != ATTN_OK)
+            break;
+        first->array.name = first->target;
+        first->target = NULL;
+        status = attn__arrays_add(arrays, &first->array);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ whole */
+
+/* Origins outlive the arrays that they were the names of. */
+static attn_status keep_name(work *w, attn__array *array)
+{
+    size_t size = strlen(array->name) + 1;
+    char *kept = attn__findings_memory(w->findings, size);
+    if (!kept)
+        return ATTN_MEMORY;
+    memcpy(kept, array->name, size);
+    array->origin = kept;
+    return ATTN_OK;
+}
+
+attn_status attn__names_apply(const attn_names *names, attn__findings *findings, bool keep)
+{
+    work w = {.names = names, .findings = findings, .keep = keep, .steps = STEPS};
+    attn__arrays arrays = {.context = names->context, .file = findings->arrays.file};
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < findings->arrays.n && status == ATTN_OK; i++) {
+        status = keep_name(&w, &findings->arrays.items[i]);
+        if (status == ATTN_OK)
+            status = use_rules(&w, &findings->arrays.items[i]);
+    }
+    if (status == ATTN_OK)
+        status = collect(&w, &arrays);
+    for (int64_t i = 0; i < w.n; i++)
+        attn__free(names->context, w.items[i].target);
+    attn__free(names->context, w.items);
+    if (status == ATTN_OK) {
+        arrays.backing = findings->arrays.backing;
+        attn__arrays_clear(&findings->arrays);
+        findings->arrays = arrays;
+    } else {
+        attn__arrays_clear(&arrays);
+    }
+    return status;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * The names files that the library carries: data/names/, made into arrays when the library is built (cmake/embed.cmake). */
+#include "io/names.h"
+
+#include <string.h>
+
+#define CARRIED(X)                                                                                                     \
+    X("vit-timm", vit_timm)                                                                                            \
+    X("vit-huggingface", vit_huggingface)                                                                              \
+    X("msa-esm", msa_esm)
+
+#define DECLARE(name, symbol)                                                                                          \
+    extern const unsigned char attn__names_##symbol[];                                                                 \
+    extern const size_t attn__names_##symbol##_size;
+CARRIED(DECLARE)
+#undef DECLARE
+
+static const struct {
+    const char *name;
+    const unsigned char *text;
+    const size_t *size;
+} carried[] = {
+#define LIST(name, symbol) {name, attn__names_##symbol, &attn__names_##symbol##_size},
+    CARRIED(LIST)
+#undef LIST
+};
+
+enum { COUNT = sizeof carried / sizeof *carried };
+
+const char *attn_names_carried(int i, const char **text)
+{
+    if (i < 0 || i >= COUNT)
+        return NULL;
+    if (text)
+        *text = (const char *)carried[i].text;
+    return carried[i].name;
+}
+
+bool attn__names_carried_size(const char *name, const char **text, size_t *size)
+{
+    for (int i = 0; i < COUNT; i++) {
+        if (strcmp(carried[i].name, name) == 0) {
+            *text = (const char *)carried[i].text;
+            *size = *carried[i].size;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many of the tensors a carried file would bring somewhere. */
+static attn_status count_known(const attn_weights *weights, const char *name, int64_t *known)
+{
+    attn_names *names;
+    attn_weights_entry entry;
+    attn_status status = attn_names_read(&names, attn__weights_context(weights), name);
+    *known = 0;
+    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &entry); i++)
+        *known += attn__names_know(names, entry.name);
+    attn_names_destroy(names);
+    return status;
+}
+
+attn_status attn_names_guess(const char **name, const attn_weights *weights, int64_t *known)
+{
+    int64_t most = 0;
+    attn_status status = ATTN_OK;
+    *name = NULL;
+    for (int i = 0; i < COUNT && status == ATTN_OK; i++) {
+        int64_t n;
+        status = count_known(weights, carried[i].name, &n);
+        if (status == ATTN_OK && n > most) {
+            *name = carried[i].name;
+            most = n;
+        }
+    }
+    if (known)
+        *known = most;
+    return status;
+}

@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Fine-tuning a classifier: from one of attn's own, with parts frozen or at rates of their own, and going on to the same bits.
+. tests/support/cli.sh
+
+# pictures FOLDER SEED CLASS...: black pictures of 8 x 8 with one white row, column or diagonal.
+pictures() {
+    folder=$1 seed=$2
+    shift 2
+    for class in "$@"; do
+        mkdir -p "$folder/$class"
+        awk -v folder="$folder/$class" -v class="$class" -v seed="$seed" 'BEGIN {
+            srand(seed)
+            for (i = 0; i < 60; i++) {
+                file = sprintf("%s/%03d.pgm", folder, i); at = int(rand() * 8)
+                printf "P2 8 8 255\n" > file
+                for (y = 0; y < 8; y++) for (x = 0; x < 8; x++) {
+                    lit = class == "lying" ? y == at : class == "standing" ? x == at : (x + y) % 8 == at
+                    printf "%d%s", lit ? 255 : int(rand() * 40), x < 7 ? " " : "\n" > file
+                }
+                close(file)
+            }
+        }'
+    done
+}
+pictures two 1 lying standing
+pictures three 2 lying standing slanting
+small="--batch 16 --warmup 4 --schedule constant --rate 0.003 --shift 0 --threads 1"
+# shellcheck disable=SC2086
+"$attn" train classify --data two --out base --width 16 --depth 2 --heads 2 --patch 2 --epochs 2 $small --quiet > /dev/null ||
+    fail "no classifier to begin with"
+
+# ---- other classes: all but the last layer is taken, and the table says so
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out tuned --from base --epochs 2 $small --freeze 'blks\.0\..*|cls_token' 2> said > /dev/null ||
+    fail "fine-tuning fails: $(cat said)"
+grep -q "head.1.weight  *\[3,16\] *anew: for other classes than \[2,16\]" said || fail "what began anew is not said: $(cat said)"
+grep -q "parameters are the checkpoint's" said || fail "what was taken is not counted"
+grep -q "^blks.0.ln1.weight	\[16\]	taken" tuned/fine-tuning.tsv || fail "fine-tuning.tsv does not list blks.0.ln1.weight"
+grep -q '"from": *"base"' tuned/training.json || fail "training.json does not say where it began"
+"$attn" diff base tuned > differences || true
+grep -q "^  blks.1.attention.W_q.weight" differences || fail "what is not frozen has not changed"
+grep -q "^  blks.0\.\|^  cls_token" differences && fail "what is frozen has changed: $(cat differences)"
+grep -q "m.blks.1.ln1.weight" tuned/checkpoint.safetensors || fail "no moments of what is trained"
+grep -q "m.blks.0.ln1.weight" tuned/checkpoint.safetensors && fail "moments are kept for what is frozen"
+expect 0 'slanting' "$attn" eval tuned
+
+# ---- stopped and gone on with: the same bits
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out again --from base --epochs 1 $small --freeze 'blks\.0\..*|cls_token' --quiet > /dev/null
+mv base elsewhere
+"$attn" train classify --out again --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "fine-tuning does not go on"
+mv elsewhere base
+for file in model.safetensors history.tsv config.json; do
+    cmp -s "tuned/$file" "again/$file" || fail "a resumed fine-tuning ends in another $file"
+done
+
+# ---- rates: of 0 times the rate nothing comes, of 1 what comes without
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out still --from base --epochs 1 $small --rates 'blks\.0\..*=0 head\..*=1' --quiet > /dev/null
+"$attn" diff base still > differences || true
+grep -q "^  blks.1.attention.W_q.weight" differences || fail "what has the whole rate has not changed"
+grep -q "^  blks.0\." differences && fail "what has no rate has changed"
+
+# ---- a published MSA Transformer: all of it is taken, its contact regression too
+mkdir families
+for i in 1 2 3; do printf '>q\nACDEFGHIKL\n>b\nACEEFGHIRL\n>c\nTCDEYGHVKL\n' > families/$i.a3m; done
+msa="--data families --batch 1 --steps 3 --schedule constant --warmup 0 --rate 0.01 --threads 1 --quiet"
+cp "$root/tests/data/pt/msa_tiny.pt" "$root/tests/data/pt/msa_tiny-contact-regression.pt" .
+# shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out family --epochs 2 --freeze 'embed_.*' > /dev/null || fail "train msa --from fails"
+"$attn" convert msa_tiny.pt -o published --quiet > /dev/null
+"$attn" diff published family > differences || true
+grep -q "row_self_attention.layer.q_proj.weight" differences || fail "fine-tuning changed no attention of the MSA Transformer"
+grep -q "^  embed_\|contact_head\|only in" differences && fail "fine-tuning changed what it should not: $(cat differences)"
+grep -q "^embed_tokens.weight	.*	taken" family/fine-tuning.tsv || fail "train msa does not list what was taken"
+expect 0 'contacts' "$attn" contacts families/1.a3m --model family -o out
+# shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out family2 --epochs 1 --freeze 'embed_.*' > /dev/null
+"$attn" train msa --out family2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "train msa does not go on"
+cmp -s family/model.safetensors family2/model.safetensors || fail "a resumed fine-tuning of an MSA Transformer ends elsewhere"
+
+# ---- a model that draws pictures
+draw="--data three --levels 2 --batch 16 --warmup 0 --threads 1 --quiet"
+# shellcheck disable=SC2086
+"$attn" train images $draw --out drawn --dim 8 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --epochs 1 > /dev/null
+# shellcheck disable=SC2086
+"$attn" train images $draw --out redrawn --from drawn --epochs 1 --freeze '.*embed.*|.*norm.*' > /dev/null ||
+    fail "train images --from fails"
+"$attn" diff drawn redrawn > differences || true
+grep -q "only in\|another shape" differences && fail "train images --from builds another model: $(cat differences)"
+# shellcheck disable=SC2086
+expect 2 "a model of pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
+
+# ---- two batches of 8 in a step are a batch of 16, but for rounding: the order of pictures is the same
+order="--data three --epochs 1 --warmup 0 --schedule constant --rate 0.003 --shift 0 --flip=false --threads 1 --valid 0 --keep last
+       --clip 0 --optimiser sgd --momentum 0 --quiet --from base"
+# shellcheck disable=SC2086
+"$attn" train classify $order --out sixteen --batch 16 > /dev/null
+# shellcheck disable=SC2086
+"$attn" train classify $order --out eights --batch 8 --accumulate 2 > /dev/null || fail "--accumulate fails"
+"$attn" diff sixteen eights > differences || true
+sed -n 's/.*relative \([0-9.e+-]*\)$/\1/p' differences | awk '$1 > 2e-5 { exit 1 }' || fail "accumulated gradients: $(cat differences)"
+"$attn" diff base eights > differences || true
+grep -q "blks.0.attention.W_q.weight" differences || fail "accumulated gradients change nothing"
+
+# ---- what cannot be is named, and no directory is begun
+for wrong in '--freeze blks(' '--freeze nothing' '--freeze .*' '--rates head' '--rates head=x' '--rates nothing=1' '--from three' \
+    '--from nowhere' '--size 16 --from base'; do
+    # shellcheck disable=SC2086
+    if "$attn" train classify --data three --out none --epochs 1 --quiet $wrong > out.txt 2> said; then fail "$wrong is taken"; fi
+    same "lines for $wrong" 1 "$(wc -l < said | tr -d ' ')"
+    [ ! -e none ] || fail "$wrong left a directory"
+done

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ * Names files: patterns, every operation, and what a file may not say. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/scratch.h"
+
+#include "attn/io.h"
+#include "io/pattern.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static char folder[64];
+
+/* ------------------------------------------------------------------------------------------- patterns */
+
+/* "no" where it does not match, else the groups with | between. */
+static const char *match(const char *pattern, const char *name)
+{
+    static char text[256];
+    attn_context *c = NULL;
+    attn__pattern *p;
+    const char *wrong;
+    attn__span groups[ATTN__GROUPS];
+    attn_context_create(&c, &(attn_context_options){.threads = 1});
+    if (attn__pattern_create(&p, c, pattern, strlen(pattern), &wrong) != ATTN_OK) {
+        attn_context_destroy(c);
+        return wrong;
+    }
+    strcpy(text, "no");
+    if (attn__pattern_matches(p, name, strlen(name), groups)) {
+        size_t n = 0;
+        text[0] = '\0';
+        for (int i = 1; i <= attn__pattern_groups(p); i++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%.*s", i > 1 ? "|" : "",
+                                  groups[i].begin <= groups[i].end ? groups[i].end - groups[i].begin : 0,
+                                  name + groups[i].begin);
+    }
+    attn__pattern_destroy(c, p);
+    attn_context_destroy(c);
+    return text;
+}
+
+static void patterns_match_whole_names(void **state)
+{
+    (void)state;
+    assert_string_equal(match("abc", "abc"), "");
+    assert_string_equal(match("abc", "abcd"), "no");
+    assert_string_equal(match("bc", "abc"), "no");
+    assert_string_equal(match("a.c", "axc"), "");
+    assert_string_equal(match("a\\.c", "axc"), "no");
+    assert_string_equal(match("blocks\\.(\\d+)\\.(weight|bias)", "blocks.12.bias"), "12|bias");
+    assert_string_equal(match("(.*)\\.(.*)", "a.b.c"), "a.b|c");
+    assert_string_equal(match("(a|ab)(c|bcd)", "abcd"), "a|bcd");
+    assert_string_equal(match("x(a+)?y", "xy"), "");
+    assert_string_equal(match("[a-c_]+", "ab_c"), "");
+    assert_string_equal(match("[^a-c]+", "xaz"), "no");
+    assert_string_equal(match("[]x]\\d?", "]7"), "");
+    assert_string_equal(match("(a*)*b", "aab"), "aa");
+    assert_string_equal(match("", ""), "");
+    assert_string_equal(match("a|b|", ""), "");
+}
+
+static void wrong_patterns_are_named(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"*a", "before a *"},
+        {"(a", "not closed"},
+        {"a)", "without its"},
+        {"[a", "not closed"},
+        {"^a", "whole name"},
+        {"a{2}", "whole name"},
+        {"\\w", "backslash"},
+        {"a\\", "backslash"},
+        {"[b-a]", "backwards"},
+        {"(?:a)", "no ?"},
+        {"((((((((((a))))))))))", "9 groups"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (!strstr(match(wrong[i][0], "a"), wrong[i][1]))
+            fail_msg("%s: %s", wrong[i][0], match(wrong[i][0], "a"));
+}
+
+/* What takes 2^1000 steps where ways are tried one after the other. */
+static void no_pattern_takes_long(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"(a*)*b",    "(a|a)*b",
+                                           "(a|aa)+b",  "(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)b",
+                                           "((a+)+)+b", "a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a*b"};
+    char name[ATTN__NAME_MOST + 1];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    clock_t begin = clock();
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        assert_string_equal(match(patterns[i], name), "no");
+    assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 5);
+}
+
+/* ---------------------------------------------------------------------------------------------- rules */
+
+static const char *checkpoint(void)
+{
+    static char path[128];
+    static const struct {
+        const char *name;
+        int rank;
+        int64_t shape[4];
+    } tensors[] = {
+        {"l1.qkv", 2, {6, 2}}, {"l1.W", 2, {2, 3}},  {"l1.b", 2, {1, 3}}, {"a.0", 2, {1, 2}},
+        {"a.1", 2, {2, 2}},    {"table", 2, {4, 2}}, {"counter", 0, {0}},
+    };
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        attn_tensor *t = NULL;
+        attn_tensor_create(&t, c, ATTN_F32, tensors[i].rank, tensors[i].shape);
+        for (int64_t k = 0; k < attn_tensor_size(t); k++)
+            ((float *)attn_tensor_data(t))[k] = (float)k;
+        attn_named_add(&list, tensors[i].name, t);
+    }
+    snprintf(path, sizeof path, "%s/rules.safetensors", folder);
+    assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
+    attn_named_clear(&list);
+    attn_context_destroy(c);
+    return path;
+}
+
+static attn_status read_by(attn_context *c, attn_named_list *list, const char *rules, const char *path)
+{
+    attn_names *names;
+    attn_status status = attn_names_parse(&names, c, rules, strlen(rules), "rules.names");
+    attn_weights_options how = {.names = names};
+    if (status == ATTN_OK)
+        status = attn_weights_read(list, path, &how, NULL, NULL);
+    attn_names_destroy(names);
+    return status;
+}
+
+static void check(const attn_named_list *list, const char *name, int rank, const int64_t *shape, const float *numbers)
+{
+    const attn_tensor *t = attn_named_find(list, name);
+    if (!t)
+        fail_msg("no tensor %s", name);
+    assert_int_equal(attn_tensor_rank(t), rank);
+    assert_memory_equal(attn_tensor_shape(t), shape, (size_t)rank * sizeof *shape);
+    assert_memory_equal(attn_tensor_data(t), numbers, (size_t)attn_tensor_size(t) * sizeof *numbers);
+}
+
+#define HEAD "attn names 1\n"
+static const char every[] =
+    "# what each operation does\n" HEAD "arch vit\nset heads=4 eps=1e-6 tied=true kind=pre # not x=1\n"
+    "l(\\d+)\\.qkv   blk{\\1-1}.q  part 0/3\n"
+    "l(\\d+)\\.qkv   blk{\\1-1}.v  part 2/3 scale 2\n"
+    "l(\\d+)\\.W     blk\\1.w  transpose\n"
+    "l\\d\\.W        flat  transpose reshape -1\n"
+    "l(\\d+)\\.b     blk\\1.b  squeeze\n"
+    "a\\.0 whole join 0/2\na\\.1 whole join 1/2\n"
+    "a\\.0 across transpose join 0/2 1\na\\.1 across transpose join 1/2 1\n"
+    "table rows rows 1:3\ntable longer rows 3: append-zero-row\n"
+    "nothing\\.(.*)  bias.\\1 default\n"
+    ".* -\n";
+
+static void every_operation_does_what_it_says(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    if (read_by(c, &list, every, checkpoint()) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(list.n, 9);
+    check(&list, "blk0.q", 2, (const int64_t[]){2, 2}, (const float[]){0, 1, 2, 3});
+    check(&list, "blk0.v", 2, (const int64_t[]){2, 2}, (const float[]){16, 18, 20, 22});
+    check(&list, "blk1.w", 2, (const int64_t[]){3, 2}, (const float[]){0, 3, 1, 4, 2, 5});
+    check(&list, "flat", 1, (const int64_t[]){6}, (const float[]){0, 3, 1, 4, 2, 5});
+    check(&list, "blk1.b", 1, (const int64_t[]){3}, (const float[]){0, 1, 2});
+    check(&list, "whole", 2, (const int64_t[]){3, 2}, (const float[]){0, 1, 0, 1, 2, 3});
+    check(&list, "across", 2, (const int64_t[]){2, 3}, (const float[]){0, 0, 2, 1, 1, 3});
+    check(&list, "rows", 2, (const int64_t[]){2, 2}, (const float[]){2, 3, 4, 5});
+    check(&list, "longer", 2, (const int64_t[]){2, 2}, (const float[]){6, 7, 0, 0});
+    attn_named_clear(&list);
+    attn_context_destroy(c);
+}
+
+static void a_file_says_what_the_model_is(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_names *names;
+    attn_context_create(&c, NULL);
+    assert_int_equal(attn_names_parse(&names, c, every, strlen(every), "n"), ATTN_OK);
+    const attn_config *settings = attn_names_settings(names);
+    assert_string_equal(attn_names_architecture(names), "vit");
+    assert_int_equal(attn_config_int(settings, "heads", 0), 4);
+    assert_true(attn_config_real(settings, "eps", 0) == 1e-6);
+    assert_true(attn_config_bool(settings, "tied", false));
+    assert_string_equal(attn_config_text(settings, "kind", ""), "pre");
+    assert_int_equal(attn_config_size(settings), 4);
+    attn_names_destroy(names);
+    attn_context_destroy(c);
+}
+
+/* A parameter that no tensor fills stays at zeros where a rule says so, and is missing elsewhere. */
+static void defaults_become_zeros(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list model = {.context = c, .owns = true};
+    attn_names *names;
+    static const char *const parameters[] = {"rows", "bias.x"};
+    for (int i = 0; i < 2; i++) {
+        attn_tensor *t = NULL;
+        attn_tensor_create(&t, c, ATTN_F32, 2, (const int64_t[]){2, 2});
+        ((float *)attn_tensor_data(t))[0] = 9;
+        attn_named_add(&model, parameters[i], t);
+    }
+    assert_int_equal(attn_names_parse(&names, c, every, strlen(every), "n"), ATTN_OK);
+    attn_weights_options how = {.names = names, .allow_extra = true};
+    assert_int_equal(attn_weights_load(&model, checkpoint(), &how, NULL, NULL), ATTN_OK);
+    check(&model, "bias.x", 2, (const int64_t[]){2, 2}, (const float[]){0, 0, 0, 0});
+    check(&model, "rows", 2, (const int64_t[]){2, 2}, (const float[]){2, 3, 4, 5});
+    attn_names_destroy(names);
+    attn_named_clear(&model);
+    attn_context_destroy(c);
+}
+
+static void refuse_as(attn_status status, const char *rules, const char *words)
+{
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    assert_int_equal(read_by(c, &list, rules, checkpoint()), status);
+    if (!strstr(attn_context_error(c), words))
+        fail_msg("no \"%s\" in \"%s\"", words, attn_context_error(c));
+    assert_int_equal(list.n, 0);
+    attn_context_destroy(c);
+}
+
+static void refuse(const char *rules, const char *words)
+{
+    refuse_as(ATTN_FORMAT, rules, words);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    refuse_as(ATTN_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
+    refuse(HEAD ".* x\n", "\"x\" is filled twice: by \"");
+    refuse(HEAD "a\\.0 w join 0/2\n.* -\n", "\"w\" has a slice missing");
+    refuse(HEAD "a\\.1 w join 1/2\n.* -\n", "\"w\" has a slice missing");
+    refuse(HEAD "a\\.0 w join 0/2\na\\.1 w join 0/2\n.* -\n", "\"w\" has a slice twice");
+    refuse(HEAD "a\\.0 w join 0/2\na\\.1 w\n.* -\n", "twice");
+    refuse(HEAD "a\\.0 w join 0/2\nl1\\.b w join 1/2\n.* -\n", "slices do not fit together");
+    refuse(HEAD "a\\.0 w join 0/2 3\na\\.1 w join 1/2 3\n.* -\n", "no such axis");
+    refuse(HEAD "l1\\.qkv w part 0/4\n.* -\n", "not made of so many equal parts");
+    refuse(HEAD "l1\\.qkv w part 0/2 2\n.* -\n", "no such axis");
+    refuse(HEAD "counter w transpose\n.* -\n", "only a matrix");
+    refuse(HEAD "table w rows 3:9\n.* -\n", "not so many rows");
+    refuse(HEAD "table w reshape 3,-1\n.* -\n", "another number of elements");
+    refuse(HEAD "(.*) {\\1-1}\n", "no target can be made");
+}
+
+static void wrong_files_are_refused(void **state)
+{
+    (void)state;
+    refuse("", "begins with \"attn names 1\"");
+    refuse("a b\n", "line 1: a names file begins with");
+    refuse("attn names 2\n", "of a version that is not read: \"2\"");
+    refuse(HEAD "# c\nx\n", "line 3: a rule is a pattern");
+    refuse(HEAD "(a b\n", "line 2: a ( is not closed: \"(a\"");
+    refuse(HEAD "a \\1\n", "no group of that number");
+    refuse(HEAD "a b{\n", "more than text");
+    refuse(HEAD "a b turn\n", "no such operation: \"turn\"");
+    refuse(HEAD "a b part 3/3\n", "counted from 0");
+    refuse(HEAD "a b part x\n", "counted from 0");
+    refuse(HEAD "a b rows 3:3\n", "rows must be a:b");
+    refuse(HEAD "a b reshape 2,-1,-1\n", "must follow reshape");
+    refuse(HEAD "a b scale inf\n", "finite number");
+    refuse(HEAD "a b join 0/2 transpose\n", "nothing may follow a join");
+    refuse(HEAD "a - transpose\n", "nothing may follow a -");
+    refuse(HEAD "arch a\narch b\n", "once: \"b\"");
+    refuse(HEAD "set x\n", "KEY=VALUE");
+}
+
+static attn_status read_all(attn_context *c, void *user)
+{
+    attn_named_list list = {.context = c, .owns = true};
+    attn_status status = read_by(c, &list, every, user);
+    attn_named_clear(&list);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(read_all, (void *)(uintptr_t)checkpoint()) > 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_match_whole_names),    cmocka_unit_test(wrong_patterns_are_named),
+        cmocka_unit_test(no_pattern_takes_long),         cmocka_unit_test(every_operation_does_what_it_says),
+        cmocka_unit_test(a_file_says_what_the_model_is), cmocka_unit_test(defaults_become_zeros),
+        cmocka_unit_test(what_does_not_fit_is_refused),  cmocka_unit_test(wrong_files_are_refused),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    scratch_open(folder);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    scratch_close(folder);
+    return failed;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * .npz files: those of tests/data/npz, damaged ones, and what no archive may do. */
+#include "support/cmocka.h"
+#include "support/faults.h"
+#include "support/guard.h"
+
+#include "attn/io.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char stored[] = "tests/data/npz/stored.npz", deflated[] = "tests/data/npz/deflated.npz";
+
+static void check_file(const char *path)
+{
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    if (attn_weights_read(&list, path, NULL, NULL, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(list.n, 4);
+    const attn_tensor *w = attn_named_find(&list, "encoder_l1_self_Wq"), *half = attn_named_find(&list, "half");
+    const attn_tensor *columns = attn_named_find(&list, "columns"), *text = attn_named_find(&list, "special:model.yml");
+    assert_true(w && half && columns && text);
+    assert_int_equal(attn_tensor_dim(w, 0), 2);
+    assert_int_equal(attn_tensor_dim(w, 1), 3);
+    for (int i = 0; i < 6; i++)
+        assert_true(((const float *)attn_tensor_data(w))[i] == (float)i);
+    assert_memory_equal(attn_tensor_data(half), ((const float[]){1.5f, -2}), 8);
+    assert_memory_equal(attn_tensor_data(columns), ((const float[]){0, 1, 2, 3, 4, 5}), 24);
+    assert_int_equal(attn_tensor_size(text), 11);
+    assert_int_equal(((const int32_t *)attn_tensor_data(text))[0], 't');
+    attn_named_clear(&list);
+    attn_context_destroy(c);
+}
+
+static void both_kinds_are_read(void **state)
+{
+    (void)state;
+    check_file(stored);
+    check_file(deflated);
+}
+
+static size_t read_bytes(const char *path, uint8_t *bytes, size_t size)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t n = fread(bytes, 1, size, file);
+    fclose(file);
+    return n;
+}
+
+static attn_status parse(const uint8_t *data, size_t size, char error[512])
+{
+    attn_context *c = NULL;
+    attn_context_create(&c, &(attn_context_options){.threads = 1});
+    attn_named_list list = {.context = c, .owns = true};
+    attn_status status = attn_npz_parse(&list, data, size, "f.npz", NULL, NULL, NULL);
+    if (error)
+        snprintf(error, 512, "%s", attn_context_error(c));
+    if (status != ATTN_OK)
+        assert_int_equal(list.n, 0);
+    attn_named_clear(&list);
+    attn_context_destroy(c);
+    return status;
+}
+
+/* Cut off anywhere, or one byte changed: refused or read, never past the end. */
+static void damage_never_harms(void **state)
+{
+    (void)state;
+    uint8_t bytes[4096];
+    size_t size = read_bytes(deflated, bytes, sizeof bytes);
+    for (size_t n = 0; n < size; n++) {
+        uint8_t *part = guard_alloc(n);
+        memcpy(part, bytes, n);
+        assert_int_not_equal(parse(part, n, NULL), ATTN_OK);
+        guard_free(part, n);
+    }
+    uint8_t *all = guard_alloc(size);
+    for (size_t i = 0; i < size; i++) {
+        memcpy(all, bytes, size);
+        all[i] ^= 0x41;
+        (void)parse(all, size, NULL);
+    }
+    guard_free(all, size);
+}
+
+/* A member's error names the member; a .npz with what is no array says what was passed over. */
+static void errors_name_the_member(void **state)
+{
+    (void)state;
+    uint8_t bytes[4096];
+    char error[512];
+    size_t size = read_bytes("tests/data/npz/objects.npz", bytes, sizeof bytes);
+    assert_int_equal(parse(bytes, size, error), ATTN_UNSUPPORTED);
+    assert_non_null(strstr(error, "f.npz(objects.npy)"));
+    assert_non_null(strstr(error, "\"|O\" are not read"));
+    size = read_bytes("tests/data/npz/huge.npz", bytes, sizeof bytes);
+    assert_int_equal(parse(bytes, size, error), ATTN_FORMAT);
+    assert_non_null(strstr(error, "f.npz(huge.npy)"));
+    assert_int_equal(parse((const uint8_t *)"nothing of a zip", 16, error), ATTN_FORMAT);
+    assert_non_null(strstr(error, "not a .npz file"));
+}
+
+static attn_status read_file(attn_context *c, void *user)
+{
+    attn_named_list list = {.context = c, .owns = true};
+    attn_status status = attn_weights_read(&list, user, NULL, NULL, NULL);
+    attn_named_clear(&list);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(read_file, (void *)(uintptr_t)deflated) > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_kinds_are_read),
+        cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(errors_name_the_member),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
