@@ -156,12 +156,6 @@ static void add_value(work *w, const attn__spot *spot, int64_t key, float kept)
                         w->dout);
 }
 
-/* A rounded log-sum-exp may be below the score; NaN stays. */
-static double at_most_0(double power)
-{
-    return power > 0 ? 0 : power;
-}
-
 static void run_key(work *w, int64_t key)
 {
     attn__rows *r = &w->r;
