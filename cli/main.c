@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +136,8 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     setlocale(LC_NUMERIC, "C"); /* as at every start, unless a library has chosen otherwise before */
+    signal(SIGXFSZ,
+           SIG_IGN); /* a file that may not grow is an error of its write, with words and nothing left behind */
     hold_descriptors();
     return close_output(dispatch(argc, argv));
 }

@@ -54,6 +54,28 @@ for file in config.json model.safetensors source.vocab target.vocab; do
     rm -r missing cut noise
 done
 
+# Pipes and devices are refused by every reader, not waited for; they may be anything that a path leads to.
+mkfifo pipe
+for file in config.json model.safetensors source.vocab; do
+    cp -r good piped && rm "piped/$file" && mkfifo "piped/$file"
+    expect 2 "piped/$file: is a pipe; only regular files" timeout 20 "$attn" translate piped hello
+    rm -r piped
+done
+ln -s pipe link.png
+expect 2 'pipe: is a pipe' timeout 20 "$attn" train translate --data pipe --out new
+expect 2 'link.png: is a pipe' timeout 20 "$attn" run --arch vit --input x=link.png -o new
+expect 2 '/dev/zero: is a device' timeout 20 "$attn" train translate --data /dev/zero --out new
+expect 2 'pipe: is a pipe' timeout 20 "$attn" train contacts pipe=pipe --model good -o new
+expect 2 'good: is a directory' "$attn" train contacts good=good --model good -o new
+rm pipe link.png
+
+# A config.json that asks for more memory than its weights have numbers for is refused before any is taken.
+cp -r good greedy
+sed 's/"max_len": *[0-9]*/"max_len": 20000000/' good/config.json > greedy/config.json
+expect 2 'more than the [0-9]* bytes that fit to the file of weights; .*P alone has' "$attn" info greedy
+expect 2 'more than the [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
+rm -r greedy
+
 # Settings that a config.json may have from anywhere are held to the table of settings.
 # odd KEY VALUE MESSAGE
 odd() {

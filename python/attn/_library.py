@@ -103,7 +103,7 @@ class Bytes(c.Structure):
 
 
 class WeightsOptions(c.Structure):
-    _fields_ = [("strict", c.c_bool), ("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
+    _fields_ = [("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
                 ("allow_extra", c.c_bool), ("limit", c.c_size_t), ("rename", c.c_void_p),
                 ("rename_user", c.c_void_p)]
 
@@ -125,7 +125,7 @@ class Architecture(c.Structure):
 
 
 class ModelOptions(c.Structure):
-    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool)]
+    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool), ("limit", c.c_size_t)]
 
 
 # The C name of each struct above.

@@ -104,13 +104,13 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
 }
 
 /* The architecture with the settings that config.json has for it. */
-static attn_status make_model(attn_classifier *c, const char *path)
+static attn_status make_model(attn_classifier *c, const char *path, const char *weights)
 {
     const char *name = attn_config_text(c->config, "architecture", "");
     const attn_architecture *architecture = attn_architecture_find(name);
     if (!architecture)
         return attn__fail(c->context, ATTN_FORMAT, "%s: there is no architecture \"%.80s\"", path, name);
-    return attn__model_of_config(&c->model, c->context, architecture, c->config, NULL);
+    return attn__model_of_config(&c->model, c->context, architecture, c->config, weights);
 }
 
 static attn_status load_parts(attn_classifier *c, const char *directory)
@@ -124,9 +124,8 @@ static attn_status load_parts(attn_classifier *c, const char *directory)
     if (status == ATTN_OK)
         status = read_inputs(c, config);
     if (status == ATTN_OK)
-        status = make_model(c, config);
-    attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
-    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, &whole, NULL, NULL) : status;
+        status = make_model(c, config, weights);
+    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, NULL, NULL, NULL) : status;
 }
 
 attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory)

@@ -197,6 +197,7 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options)
 {
+    attn__call_begin(context);
     static const attn_alignment_options defaults;
     const attn_alignment_options *o = options ? options : &defaults;
     *alignment = NULL;

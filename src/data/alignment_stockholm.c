@@ -4,6 +4,7 @@
 #include "data/lines.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 static const char begin[] = "# STOCKHOLM", marks[] = "#=GC RF";
 
@@ -87,6 +88,55 @@ static attn_status take_line(reading *r, const char *line, size_t length)
     return marked ? take_marks(r, line, length) : ATTN_OK;
 }
 
+/* Nothing but white space may follow the end of the alignment. */
+static attn_status check_end(reading *r, const char *text, size_t size, size_t at)
+{
+    const char *line;
+    size_t length;
+    while (attn__next_line(text, size, &at, &line, &length)) {
+        r->line++;
+        if (attn__is_stockholm(line, length))
+            return attn__fail(r->records->context, ATTN_FORMAT,
+                              "%s:%" PRId64
+                              ": a second alignment begins; a file holds one here: divide it at the lines //",
+                              r->records->source, r->line);
+        for (size_t i = 0; i < length; i++) {
+            if (line[i] != ' ' && line[i] != '\t')
+                return attn__fail(r->records->context, ATTN_FORMAT,
+                                  "%s:%" PRId64 ": text behind the alignment's end //", r->records->source, r->line);
+        }
+    }
+    return ATTN_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const attn__record *x = *(const attn__record *const *)a, *y = *(const attn__record *const *)b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->line > y->line) - (x->line < y->line);
+}
+
+/* A name stands for one sequence in all blocks, so that two of one name cannot be told apart. */
+static attn_status check_names(const attn__records *records)
+{
+    const attn__record **sorted = attn__alloc(records->context, attn__size_mul((size_t)records->n, sizeof *sorted));
+    if (!sorted)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < records->n; i++)
+        sorted[i] = &records->items[i];
+    if (records->n > 0)
+        qsort(sorted, (size_t)records->n, sizeof *sorted, by_name);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 1; i < records->n && status == ATTN_OK; i++) {
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
+            status = attn__fail(records->context, ATTN_FORMAT,
+                                "%s:%" PRId64 ": a second sequence of the name '%.60s'; the first is in line %" PRId64,
+                                records->source, sorted[i]->line, sorted[i]->name, sorted[i - 1]->line);
+    }
+    attn__free(records->context, sorted);
+    return status;
+}
+
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most)
 {
     reading r = {.records = records, .most = most, .first = true};
@@ -96,8 +146,10 @@ attn_status attn__records_read_stockholm(attn__records *records, const char *tex
     while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
         r.line++;
         if (length >= 2 && line[0] == '/' && line[1] == '/')
-            break; /* a second alignment may follow; the first is taken */
+            break;
         status = take_line(&r, line, length);
     }
-    return status;
+    if (status == ATTN_OK)
+        status = check_end(&r, text, size, at);
+    return status == ATTN_OK ? check_names(records) : status;
 }

@@ -136,6 +136,7 @@ static attn_status finish(const attn__structure_reading *r)
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain)
 {
+    attn__call_begin(context);
     *structure = NULL;
     if (chain && strlen(chain) >= ATTN__CHAIN_NAME)
         return attn__fail(context, ATTN_ARGUMENT, "chain '%.40s': a name of at most %d letters is wanted", chain,

@@ -126,6 +126,7 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
                              const attn_image_options *options)
 {
+    attn__call_begin(context);
     attn_image_options o = options ? *options : (attn_image_options){0};
     attn__input input = {.context = context, .name = name, .data = data, .size = size};
     attn__raster raster = {0};

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------- findings */
 
@@ -83,8 +84,7 @@ static attn_status find(attn__findings *findings, find_function finder, const at
                         const attn_weights_options *options, attn_config *metadata)
 {
     *findings = (attn__findings){.arrays = {.context = input->context, .file = input->name, .backing = input->size},
-                                 .metadata = metadata,
-                                 .strict = options && options->strict};
+                                 .metadata = metadata};
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
         return attn__fail(input->context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
@@ -112,6 +112,7 @@ static attn_status read_into_list(find_function finder, const attn__input *input
 attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(finder_for(&input), &input, list, options, metadata, report);
 }
@@ -119,6 +120,7 @@ attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t s
 attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(attn__safetensors_find, &input, list, options, metadata, report);
 }
@@ -126,6 +128,7 @@ attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size
 attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                           const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(attn__pt_find, &input, list, options, metadata, report);
 }
@@ -133,6 +136,7 @@ attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, 
 attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                               attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     if (report)
         *report = (attn_bytes){0};
     attn__input input;
@@ -148,6 +152,7 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
 attn_status attn_weights_load(attn_named_list *parameters, const char *path, const attn_weights_options *options,
                               attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(parameters->context);
     if (report)
         *report = (attn_bytes){0};
     attn__input input;
@@ -164,6 +169,18 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
         status = attn__arrays_into(&findings.arrays, parameters, options, report);
     findings_clear(&findings);
     attn__file_unmap(&input);
+    return status;
+}
+
+attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes)
+{
+    attn__call_begin(context);
+    int descriptor;
+    size_t size = 0;
+    attn_status status = attn__file_open(context, path, &descriptor, &size);
+    if (status == ATTN_OK)
+        close(descriptor);
+    *bytes = attn__size_add(attn__size_mul(size, 16), (size_t)64 << 20);
     return status;
 }
 
@@ -191,6 +208,7 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
 attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                 const attn_weights_options *options, attn_bytes *report)
 {
+    attn__call_begin(parameters->context);
     if (report)
         *report = (attn_bytes){0};
     attn__arrays arrays = {.context = parameters->context, .file = "tensors"};

@@ -12,7 +12,6 @@ typedef struct attn__findings {
     attn__arrays arrays;
     attn_config *metadata; /* NULL: not wanted */
     attn_bytes notes;
-    bool strict;
     void *memory; /* decompressed data that arrays point to: a chain, each block begins with the next one's
                    * address */
 } attn__findings;

@@ -20,6 +20,7 @@ static void build(attn_model *model, const attn_model_options *options)
         .dtype = model->dtype,
         .seed = options->seed,
         .blank = options->blank,
+        .limit = options->limit,
         .policy = strcmp(init, "torch") == 0 ? ATTN_POLICY_TORCH : ATTN_POLICY_XAVIER,
     };
     if (model->kind->build) {
@@ -48,16 +49,14 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
     return model;
 }
 
-/* Errors stick, so that a context with an old one builds nothing. */
+/* Layers note what is wrong in the context, which therefore begins without an error. */
 attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                               const attn_config *config, const attn_model_options *options)
 {
     attn_model_options o = options ? *options : (attn_model_options){0};
     const attn__kind *kind = attn__kind_find(architecture);
     *model = NULL;
-    if (attn_context_status(context) != ATTN_OK) {
-        return attn_context_status(context);
-    }
+    attn_context_clear(context);
     if (!kind) {
         return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"",
                           architecture ? architecture : "");
