@@ -42,13 +42,13 @@ static int refuse_command(const char *word)
     char members[256];
     if (is_family(word, members, sizeof members))
         return cli_fail(CLI_BAD, "%s what? there is: %s", word, members);
-    cli_nearest nearest = {.word = word};
+    attn_nearest nearest = {.word = word};
     for (int i = 0; cli_commands[i]; i++) {
         char first[64];
         snprintf(first, sizeof first, "%.*s", (int)strcspn(cli_commands[i]->name, " "), cli_commands[i]->name);
-        cli_nearest_offer(&nearest, first);
+        attn_nearest_offer(&nearest, first);
     }
-    if (cli_nearest_found(&nearest))
+    if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "there is no command \"%.60s\"; did you mean \"%s\"?", word, nearest.best);
     return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
 }

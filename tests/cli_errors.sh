@@ -22,6 +22,9 @@ expect 2 'did you mean --num-heads' "$attn" train translate --out new --num-head
 expect 2 '--kinds: "middle"' "$attn" show dir hello --kinds encoder,middle
 expect 2 'has not the form NAME=FILE' "$attn" run --arch transformer --config '{"vocab_size": 9}' --input src
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list tranformer
+expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run --arch tranformer --config '{}' -o new
+expect 2 'no key "dimm"; did you mean "dim"' "$attn" run --arch self-attention --config '{"dimm": 64}' -o new
+expect 2 'dim must be an integer, not a number: 64.5' "$attn" run --arch self-attention --config '{"dim": 64.5}' -o new
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data
@@ -41,7 +44,8 @@ expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads
 # ---- a model's directory
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out good --epochs 1 --quiet > /dev/null 2>&1 || fail "the tiny training failed"
-expect 2 'there already' "$attn" train translate --data phrasebook --out good
+expect 2 '"transformer" is no classifier; it translates: attn translate' "$attn" classify good x.png
+expect 2 'there already: go on with that training (--resume)' "$attn" train translate --data phrasebook --out good
 expect 2 'keeps its settings' "$attn" train translate --out good --resume --num-hiddens 64
 expect 2 'nodir/config.json' "$attn" translate nodir hello
 for file in config.json model.safetensors source.vocab target.vocab; do

@@ -86,6 +86,15 @@ static void stockholm_blocks_are_joined(void **state)
                ATTN_ALIGNMENT_STOCKHOLM, "ACD");
 }
 
+static void clustal_blocks_are_joined(void **state)
+{
+    (void)state;
+    const char *text = "CLUSTAL W (1.83) multiple sequence alignment\n\n\nq/1-4  AC-D 3\nb      A-kE 3\n       *  .\n\n"
+                       "q/1-4  EF 5\r\nb      e- 4\n       : \n";
+    check_rows(text, "x.aln", NONE, ATTN_ALIGNMENT_CLUSTAL, "AC-DEF A-KEE-");
+    check_rows("MUSCLE (3.8)\n\nq AC\n \nq D\n", "x", NONE, ATTN_ALIGNMENT_CLUSTAL, "ACD");
+}
+
 static void check_error(const char *text, attn_alignment_format format, const char *message)
 {
     attn_context *c = new_context();
@@ -116,6 +125,9 @@ static void errors_say_where(void **state)
     check_error("# STOCKHOLM 1.0\nq A\n//\nz A\n", ATTN_ALIGNMENT_ANY, "f:4: text behind the alignment's end");
     check_error("# STOCKHOLM 1.0\nq A\nb C\nq D\n//\n", ATTN_ALIGNMENT_ANY,
                 "f:4: a second sequence of the name 'q'; the first is in line 2");
+    check_error("CLUSTAL W\n\nq AC\nb AC\n\nz AC\n", ATTN_ALIGNMENT_ANY, "f:6: 'z' is not in the first block");
+    check_error("CLUSTAL W\n\nq AC\nq AC\n", ATTN_ALIGNMENT_ANY, "f:4: a second sequence of the name 'q'");
+    check_error("CLUSTAL W\n\nq AC 2 x\n", ATTN_ALIGNMENT_ANY, "f:3: '2' at column");
     check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: a name without a sequence");
     check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY, "#=GC RF has 1 columns, the sequences 2");
 }
@@ -406,6 +418,7 @@ int main(void)
         cmocka_unit_test(fasta_keeps_every_column),
         cmocka_unit_test(a2m_keeps_the_querys_columns),
         cmocka_unit_test(stockholm_blocks_are_joined),
+        cmocka_unit_test(clustal_blocks_are_joined),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(diverse_rows_are_the_notebooks),
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),

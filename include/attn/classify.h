@@ -90,6 +90,17 @@ typedef struct attn_guess {
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_guess *guesses);
 
+/* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
+ * (mean of all) and "contrast" (standard deviation) that lies outside of all of theirs. */
+typedef struct attn_likeness {
+    const char *unlike;        /* NULL: within all three, or the classifier does not know (made elsewhere) */
+    double found, least, most; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
+    bool inverted;             /* the picture's negative would lie within */
+} attn_likeness;
+/* ATTN_MEMORY. */
+ATTN_API attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
+                                             attn_likeness *likeness);
+
 typedef struct attn_classifier_score {
     int64_t images, right;
     double loss; /* nats an image */

@@ -49,6 +49,17 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
     return model;
 }
 
+static attn_status fail_architecture(attn_context *context, const char *name)
+{
+    attn_nearest nearest = {.word = name};
+    for (int i = 0; i < attn_architecture_count(); i++) {
+        attn_nearest_offer(&nearest, attn_architecture_at(i)->name);
+    }
+    bool near = attn_nearest_found(&nearest);
+    return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"%s%s%s", name,
+                      near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
+}
+
 /* Layers note what is wrong in the context, which therefore begins without an error. */
 attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                               const attn_config *config, const attn_model_options *options)
@@ -58,8 +69,7 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     *model = NULL;
     attn_context_clear(context);
     if (!kind) {
-        return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"",
-                          architecture ? architecture : "");
+        return fail_architecture(context, architecture ? architecture : "");
     }
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
         return attn__fail(context, ATTN_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,

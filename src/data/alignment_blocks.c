@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Stockholm files: blocks of "name sequence", in which a sequence may go on from block to block. */
+ * Stockholm and Clustal files: blocks of "name sequence", in which a sequence may go on from block to block. */
 #include "data/alignment.h"
 #include "data/lines.h"
 
@@ -11,6 +11,17 @@ static const char begin[] = "# STOCKHOLM", marks[] = "#=GC RF";
 bool attn__is_stockholm(const char *text, size_t size)
 {
     return size >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
+}
+
+bool attn__is_clustal(const char *text, size_t size)
+{
+    static const char *const programs[] = {"CLUSTAL", "MUSCLE", "PROBCONS"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        size_t n = strlen(programs[i]);
+        if (size > n && memcmp(text, programs[i], n) == 0 && strchr(" \t\r\n", text[n]))
+            return true;
+    }
+    return false;
 }
 
 typedef struct reading {
@@ -135,6 +146,36 @@ static attn_status check_names(const attn__records *records)
     }
     attn__free(records->context, sorted);
     return status;
+}
+
+/* A Clustal line may end with the number of residues so far. */
+static attn_status take_clustal_line(reading *r, const char *line, size_t length)
+{
+    while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))
+        length--;
+    if (length == 0)
+        return take_line(r, line, 0);
+    if (line[0] == ' ' || line[0] == '\t')
+        return ATTN_OK; /* how well the columns agree */
+    size_t digits = length;
+    while (digits > 0 && line[digits - 1] >= '0' && line[digits - 1] <= '9')
+        digits--;
+    if (digits < length && digits > 0 && (line[digits - 1] == ' ' || line[digits - 1] == '\t'))
+        length = digits - 1;
+    return take_sequence(r, line, length);
+}
+
+attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most)
+{
+    reading r = {.records = records, .most = most, .first = true};
+    const char *line;
+    size_t length, at = 0;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+        if (++r.line > 1) /* the first names the program */
+            status = take_clustal_line(&r, line, length);
+    }
+    return status == ATTN_OK ? check_names(records) : status;
 }
 
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most)
