@@ -14,7 +14,7 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR IMAGE -o FILE [--rows N] [--temperature T] [--seed S]", NULL};
 
 static const char description[] =
-    "Brings IMAGE (PNG, JPEG or PNM, of any size) to the size of the model that attn train images made, keeps its first "
+    "Brings IMAGE (PNG, JPEG, WebP, BMP or PNM, of any size) to the size of the model that attn train images made, keeps its first "
     "rows, and draws those below from the model's distribution given them. What IMAGE has there does not matter.";
 
 static const char *const examples[] = {"attn complete clothes half.png -o whole.png",

@@ -12,7 +12,7 @@
  *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST, Fashion-MNIST); of only
  *     one such pair a part is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
- *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG and PNM files, or CLASS/ alone, of which a part is
+ *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
  *     kept for testing.  Classes are sorted by name; other files and names that begin with a dot are passed over.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
  *
