@@ -69,7 +69,8 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
         status = add_file(w, path, names.names[i], class_name, label);
     }
     if (status == ATTN_OK && count == 0)
-        status = attn__fail(context, ATTN_FORMAT, "%s: no .png, .jpg, .jpeg, .webp, .bmp, .ppm, .pgm or .pnm files", path);
+        status =
+            attn__fail(context, ATTN_FORMAT, "%s: no .png, .jpg, .jpeg, .webp, .bmp, .ppm, .pgm or .pnm files", path);
     attn__names_free(&names, context);
     attn__free(context, path);
     return status;

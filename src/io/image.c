@@ -124,7 +124,8 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
     if (attn__bmp_matches(input))
         return attn__bmp_read(raster, input, limit);
     return attn__fail(input->context, ATTN_FORMAT, "%s: %s", input->name,
-                      input->size ? "no image that is read: not PNG, JPEG, WebP, BMP or PNM" : "an empty file, not an image");
+                      input->size ? "no image that is read: not PNG, JPEG, WebP, BMP or PNM"
+                                  : "an empty file, not an image");
 }
 
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
