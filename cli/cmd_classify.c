@@ -9,15 +9,19 @@
 
 static const cli_option options[] = {
     CLI_INT("top", 't', "5", 1, 1e6, "so many classes, the likeliest first"),
+    CLI_FLAG("invert", 0,
+             "take the negative of each picture, for dark on bright where the training had bright on dark"),
     CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are"),
 };
 
 static const char *const usage[] = {"DIR IMAGE...", NULL};
 
 static const char description[] =
-    "Reads PNG, JPEG and PNM pictures of any size, cuts out the middle in the proportions that the classifier was trained "
+    "Reads PNG, JPEG, WebP, BMP and PNM pictures of any size, cuts out the middle in the proportions that the classifier was trained "
     "with, resizes it (bicubic, anti-aliased), and prints the classes that it finds likeliest with their "
-    "probabilities: one line a picture, tabs between. Started by mpirun, the pictures are spread over its processes.";
+    "probabilities: one line a picture, tabs between. A picture unlike all of the training (its border, brightness or "
+    "contrast lies outside of all of theirs) gets a warning: what the model says of it is a guess. MNIST's and "
+    "Fashion-MNIST's items are bright on black; --invert helps with an item on white. Started by mpirun, the pictures are spread over its processes.";
 
 static const char *const examples[] = {"attn classify clothes shirt.png", "attn classify clothes *.png --top 1 --json",
                                        NULL};
@@ -55,6 +59,24 @@ typedef struct question {
     attn_json *json; /* NULL: for people */
 } question;
 
+static void invert(attn_image *image)
+{
+    int64_t n = image->width * image->height * image->channels;
+    for (int64_t i = 0; i < n; i++)
+        image->pixels[i] = (unsigned char)(255 - image->pixels[i]);
+}
+
+static attn_status compare(const question *q, const char *path, const attn_image *image)
+{
+    attn_likeness l;
+    attn_status status = attn_classifier_compare(q->classifier, image, &l);
+    if (status == ATTN_OK && l.unlike)
+        cli_note(q->cli, "warning: %s is unlike every picture of the training: its %s is %.2f, theirs %.2f to %.2f%s",
+                 path, l.unlike, l.found, l.least, l.most,
+                 l.inverted && !cli_flag(q->cli, "invert") ? "; its negative would fit: try --invert" : "");
+    return status;
+}
+
 /* One picture after the other, so that those before a bad one are answered. */
 static int classify(void *user, int i)
 {
@@ -64,6 +86,10 @@ static int classify(void *user, int i)
     attn_image_options how = {.channels = (int)cli_int(cli, "channels")};
     attn_image image = {0};
     attn_status status = attn_image_read(&image, cli->context, path, &how);
+    if (status == ATTN_OK && cli_flag(cli, "invert"))
+        invert(&image);
+    if (status == ATTN_OK)
+        status = compare(q, path, &image);
     if (status == ATTN_OK)
         status = attn_classifier_classify(q->classifier, &image, 1, q->top, q->guesses);
     attn_image_free(cli->context, &image);

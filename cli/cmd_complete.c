@@ -7,13 +7,14 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the whole image: .png, .ppm or .pgm"),
     CLI_INT("rows", 'r', "-1", -1, 4096, "so many rows at the top stay, of the model's; -1: half of them"),
     CLI_DRAWING_OPTIONS,
-    CLI_INT("zoom", 0, "1", 1, 64, "how much larger each pixel is drawn"),
+    CLI_INT("zoom", 0, "0", 0, 64,
+            "how much larger each pixel is drawn; 0: an image of about 96 pixels; 1: as the model has it"),
 };
 
 static const char *const usage[] = {"DIR IMAGE -o FILE [--rows N] [--temperature T] [--seed S]", NULL};
 
 static const char description[] =
-    "Brings IMAGE (PNG, JPEG or PNM, of any size) to the size of the model that attn train images made, keeps its first "
+    "Brings IMAGE (PNG, JPEG, WebP, BMP or PNM, of any size) to the size of the model that attn train images made, keeps its first "
     "rows, and draws those below from the model's distribution given them. What IMAGE has there does not matter.";
 
 static const char *const examples[] = {"attn complete clothes half.png -o whole.png",
@@ -51,7 +52,7 @@ static int complete(const cli_call *cli, attn_generator *generator, const attn_i
     double seconds = cli_drawing_end(&drawing);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = cli_drawing_write(cli, &whole, 1, 1, 0, cli_int(cli, "zoom"), path);
+    int code = cli_drawing_write(cli, &whole, 1, 1, 0, cli_drawing_zoom(cli, height), path);
     attn_image_free(cli->context, &whole);
     return code == CLI_OK ? tell(cli, path, rows, height, seconds) : code;
 }

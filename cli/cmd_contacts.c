@@ -24,7 +24,7 @@ static const cli_option options[] = {
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
 
 static const char description[] =
-    "FILE is an alignment whose first sequence is the protein asked about: a3m, FASTA, a2m or Stockholm, plain or gzip. "
+    "FILE is an alignment whose first sequence is the protein asked about: a3m, FASTA, a2m, Stockholm or Clustal, plain or gzip. "
     "For each one DIR gets\n"
     "\n"
     "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"
@@ -94,8 +94,10 @@ static attn_status measure(contacts *c, const attn_structure *structure, int64_t
                              c->distances);
     for (int64_t i = 0; i < c->n; i++)
         c->resolved += !isnan(c->distances[i * c->n + i]);
-    cli_note(cli, "chain %s: %lld of %lld residues have places, %.0f %% the same as the query's",
-             attn_structure_chain(structure), (long long)c->resolved, (long long)c->n, 100 * identity);
+    const char *chain = attn_structure_chain(structure);
+    cli_note(cli, "%s%s: %lld of %lld residues have places, %.0f %% the same as the query's",
+             chain[0] ? "chain " : "the chain without a name", chain, (long long)c->resolved, (long long)c->n,
+             100 * identity);
     for (int r = 0; r < 3 && status == ATTN_OK; r++) {
         for (int d = 0; d < 3 && status == ATTN_OK; d++) {
             int64_t count = c->resolved / divisors[d] > 1 ? c->resolved / divisors[d] : 1;
@@ -289,6 +291,27 @@ static int print_json(const contacts *c, char paths[3][4096])
     return cli_print_json(c->family.cli, &json);
 }
 
+/* Equal probabilities rank pairs by nothing. */
+static int check_signal(const contacts *c)
+{
+    float least = 1, most = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        for (int64_t j = i + 6; j < c->n; j++) {
+            float p = c->p[i * c->n + j];
+            least = p < least ? p : least;
+            most = p > most ? p : most;
+        }
+    }
+    if (c->n <= 7 || most - least > 1e-6f * most)
+        return CLI_OK;
+    return cli_fail(
+        CLI_BAD,
+        "%s: every pair has the same probability, %.4g: the model's contact regression uses no attention map "
+        "(fit it again: attn train contacts with a larger --strength or more structures) or the alignment "
+        "says nothing",
+        c->family.path, (double)most);
+}
+
 static int report(const contacts *c)
 {
     char paths[3][4096];
@@ -317,6 +340,8 @@ static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *h
         c.p = attn_tensor_data(result.contacts);
         code = compare_with_structure(&c);
     }
+    if (code == CLI_OK)
+        code = check_signal(&c);
     if (code == CLI_OK)
         code = report(&c);
     free(c.distances);

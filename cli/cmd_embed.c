@@ -87,11 +87,14 @@ static attn_status write_names(const cli_family *f, const char *path)
     return status;
 }
 
-static int print_result(const cli_family *f, const char *path, const attn_tensor *array)
+/* `names`: the file with the sequences' names, or NULL. */
+static int print_result(const cli_family *f, const char *path, const char *names, const attn_tensor *array)
 {
     const int64_t *shape = attn_tensor_shape(array);
     if (!f->cli->json) {
         puts(path);
+        if (names)
+            puts(names);
         return CLI_OK;
     }
     attn_value value = {.type = ATTN_VALUE_INTS, .n = attn_tensor_rank(array), .integers = shape};
@@ -100,6 +103,8 @@ static int print_result(const cli_family *f, const char *path, const attn_tensor
     attn_json_object(&json, NULL);
     attn_json_text(&json, "alignment", f->path);
     attn_json_text(&json, "array", path);
+    if (names)
+        attn_json_text(&json, "names", names);
     attn_json_value(&json, "shape", &value);
     attn_json_end(&json);
     return cli_print_json(f->cli, &json);
@@ -122,9 +127,10 @@ static int write_result(const cli_family *f, const attn_tensor *hidden)
         status = fill(f, what, attn_tensor_data(hidden), attn_tensor_dim(hidden, 3), &array);
     if (status == ATTN_OK)
         status = attn_npy_write(cli->context, array, path);
-    if (status == ATTN_OK && strcmp(what, "residues") != 0)
+    bool named = strcmp(what, "residues") != 0;
+    if (status == ATTN_OK && named)
         status = write_names(f, names);
-    code = status == ATTN_OK ? print_result(f, path, array) : cli_failed(cli, NULL);
+    code = status == ATTN_OK ? print_result(f, path, named ? names : NULL, array) : cli_failed(cli, NULL);
     attn_tensor_destroy(array);
     return code;
 }

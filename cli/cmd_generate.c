@@ -47,7 +47,6 @@ static int tell(const cli_call *cli, const char *path, int64_t n, double seconds
 static int draw(const cli_call *cli, attn_generator *generator, attn_image *images, int64_t n)
 {
     const char *path = cli_text(cli, "out");
-    int64_t zoom = cli_int(cli, "zoom"), height = attn_generator_shape(generator).height;
     cli_drawing drawing;
     attn_generator_options how = cli_drawing_begin(&drawing, cli);
     attn_status status = attn_generator_draw(generator, images, n, &how);
@@ -55,10 +54,7 @@ static int draw(const cli_call *cli, attn_generator *generator, attn_image *imag
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = cli_drawing_write(cli, images, n, cli_int(cli, "columns"), cli_int(cli, "gap"),
-                                 zoom          ? zoom
-                                 : height < 96 ? 96 / height
-                                               : 1,
-                                 path);
+                                 cli_drawing_zoom(cli, attn_generator_shape(generator).height), path);
     for (int64_t i = 0; i < n; i++)
         attn_image_free(cli->context, &images[i]);
     return code == CLI_OK ? tell(cli, path, n, seconds) : code;

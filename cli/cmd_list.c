@@ -213,10 +213,10 @@ static int list_everything(const cli_call *cli)
 
 static int refuse(const char *name)
 {
-    cli_nearest nearest = {.word = name};
+    attn_nearest nearest = {.word = name};
     for (int i = 0; i < attn_architecture_count(); i++)
-        cli_nearest_offer(&nearest, attn_architecture_at(i)->name);
-    if (cli_nearest_found(&nearest))
+        attn_nearest_offer(&nearest, attn_architecture_at(i)->name);
+    if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "there is no architecture \"%.60s\"; did you mean \"%s\"?", name, nearest.best);
     return cli_fail(CLI_BAD, "there is no architecture \"%.60s\"; attn list names them", name);
 }

@@ -2,7 +2,9 @@
  * attn score: how a language model of alignments judges mutations. */
 #include "commands.h"
 #include "family.h"
+#include "progress.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -47,6 +49,7 @@ typedef struct scoring {
     FILE *out; /* standard output, or `text` as it grows */
     char *text;
     size_t size;
+    double told; /* when the time left was last said */
 } scoring;
 
 /* One part of a mutation. */
@@ -61,8 +64,12 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     const char *text = *at;
     c->from = text[0];
     int64_t number = text[0] ? strtoll(text + 1, &end, 10) : 0;
-    bool formed = end && end != text + 1 && strchr(amino_acids, text[0]) && *end && strchr(amino_acids, *end) &&
+    bool formed = end && end != text + 1 && isalpha((unsigned char)text[0]) && isalpha((unsigned char)*end) &&
                   (end[1] == 0 || end[1] == ':');
+    char odd = !formed || !strchr(amino_acids, text[0]) ? text[0] : *end;
+    if (formed && !strchr(amino_acids, odd))
+        return cli_fail(CLI_BAD, "\"%.60s\": %c is none of the 20 amino acids, %s%s", whole, odd, amino_acids,
+                        islower((unsigned char)odd) ? "; write capitals" : "");
     if (!formed)
         return cli_fail(CLI_BAD, "\"%.60s\" is no mutation; A42G is, and A42G:L50P", whole);
     c->to = *end;
@@ -128,16 +135,29 @@ static int score_mutation(scoring *s, const char *mutation)
     return CLI_OK;
 }
 
+/* After the first residue, then every ten seconds. */
+static void tell_time(scoring *s, int64_t done, double start)
+{
+    char left[32];
+    double now = cli_seconds();
+    if (done > 1 && now - s->told < 10)
+        return;
+    s->told = now;
+    cli_time_text((now - start) / (double)done * (double)(s->n - done), left, sizeof left);
+    cli_note(s->family.cli, "%lld of %lld residues, %s left", (long long)done, (long long)s->n, left);
+}
+
 static int score_every(scoring *s)
 {
     int64_t offset = cli_int(s->family.cli, "offset");
+    double start = cli_seconds();
+    s->told = start;
     for (int64_t r = 0; r < s->n; r++) {
         char from = s->query[s->column[r]];
         int code = look(s, r);
         if (code != CLI_OK)
             return code;
-        if (r % 20 == 19)
-            cli_note(s->family.cli, "%lld of %lld residues", (long long)r + 1, (long long)s->n);
+        tell_time(s, r + 1, start);
         for (const char *to = amino_acids; *to; to++) {
             change c = {from, *to, r};
             if (from != *to)

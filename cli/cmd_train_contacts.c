@@ -86,6 +86,31 @@ static int read_example(const fitting *f, int i, const char *word)
     return code;
 }
 
+/* A regression without maps, or without contacts to learn from, gives every pair the same probability. */
+static int refuse(const cli_call *cli, const attn_contact_fitted *fitted)
+{
+    if (fitted->contacts == 0)
+        return cli_fail(CLI_BAD,
+                        "none of the %lld pairs touches (8 angstrom): there is nothing to learn; give larger "
+                        "structures or more of them",
+                        (long long)fitted->pairs);
+    if (fitted->used == 0)
+        return cli_fail(CLI_BAD,
+                        "the fit uses none of the %lld attention maps: it would give every pair the same probability; "
+                        "nothing was written. Weaken the penalty with --strength %g, or give more structures; a model "
+                        "that has learnt little has no contacts in its maps",
+                        (long long)fitted->features, 10 * cli_real(cli, "strength"));
+    return CLI_OK;
+}
+
+static void warn(const cli_call *cli, const attn_contact_fitted *fitted)
+{
+    if (fitted->used * 20 < fitted->features)
+        cli_note(cli,
+                 "warning: only %lld of %lld attention maps are used; a weaker penalty (--strength %g) may find more",
+                 (long long)fitted->used, (long long)fitted->features, 10 * cli_real(cli, "strength"));
+}
+
 static int fit(const fitting *f, attn_msa *msa)
 {
     const cli_call *cli = f->cli;
@@ -96,8 +121,14 @@ static int fit(const fitting *f, attn_msa *msa)
     if (code != CLI_OK)
         return code;
     attn_contact_fit how = {.c = cli_real(cli, "strength"), .memory = bounds.memory};
-    if (attn_contacts_fit(msa, f->examples, f->n, &how, &fitted) != ATTN_OK || attn_msa_save(msa, directory) != ATTN_OK)
+    if (attn_contacts_fit(msa, f->examples, f->n, &how, &fitted) != ATTN_OK)
         return cli_failed(cli, NULL);
+    code = refuse(cli, &fitted);
+    if (code != CLI_OK)
+        return code;
+    if (attn_msa_save(msa, directory) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    warn(cli, &fitted);
     if (!cli->json) {
         printf("%lld pairs, %lld contacts; %lld of %lld attention maps are used; the model is in %s\n",
                (long long)fitted.pairs, (long long)fitted.contacts, (long long)fitted.used, (long long)fitted.features,

@@ -6,7 +6,7 @@
 #include "attn/msa_training.h"
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "DIR", "", "a folder of alignments: a3m, FASTA, a2m or Stockholm, plain or gzip"),
+    CLI_TEXT("data", 0, "DIR", "", "a folder of alignments: a3m, FASTA, a2m, Stockholm or Clustal, plain or gzip"),
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the model"),
     CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off"),
 };

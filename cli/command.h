@@ -96,17 +96,6 @@ const char *cli_text(const cli_call *cli, const char *name);
 /* All values of an option that may be given several times; NULL if there are none. */
 const attn_value *cli_many(const cli_call *cli, const char *name);
 
-/* ------------------------------------------------------------------------------------------- nearest.c */
-
-/* Of `candidates`, offered one after the other, the one most like `word`.  Start with .word set. */
-typedef struct cli_nearest {
-    const char *word;
-    char best[64];
-    int distance;
-} cli_nearest;
-void cli_nearest_offer(cli_nearest *nearest, const char *candidate);
-bool cli_nearest_found(const cli_nearest *nearest); /* near enough to be worth a question */
-
 /* ---------------------------------------------------------------------------------------------- say.c */
 
 /* "attn: ..." as one line on stderr; returns `code`. */

@@ -36,6 +36,12 @@ double cli_drawing_end(cli_drawing *drawing)
     return cli_seconds() - drawing->start;
 }
 
+int64_t cli_drawing_zoom(const cli_call *cli, int64_t height)
+{
+    int64_t zoom = cli_int(cli, "zoom");
+    return zoom ? zoom : height < 96 ? 96 / height : 1;
+}
+
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t columns, int64_t gap,
                       int64_t zoom, const char *path)
 {

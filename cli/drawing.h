@@ -22,6 +22,8 @@ typedef struct cli_drawing {
 
 attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli);
 double cli_drawing_end(cli_drawing *drawing); /* leaves the bar; seconds since the beginning */
+/* --zoom, or what makes an image of that height about 96 pixels high. */
+int64_t cli_drawing_zoom(const cli_call *cli, int64_t height);
 /* Writes a sheet (attn_image_sheet) of them; an exit code. */
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t columns, int64_t gap,
                       int64_t zoom, const char *path);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 const char *const cli_family_selects[] = {"diverse", "first", "random", "weighted", NULL};
-const char *const cli_family_formats[] = {"auto", "a3m", "fasta", "a2m", "stockholm", NULL};
+const char *const cli_family_formats[] = {"auto", "a3m", "fasta", "a2m", "stockholm", "clustal", NULL};
 
 static int index_of(const char *const *choices, const char *value)
 {
@@ -76,15 +76,45 @@ static bool looks_like_bases(const char *query)
     return bases == letters && letters - gaps >= 10;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Two rows of one name are allowed (parts of one protein may match twice), but a table cannot tell them apart. */
+static void warn_of_names(const cli_family *family)
+{
+    int64_t rows = attn_alignment_rows(family->all), same = 0;
+    const char **names = malloc((size_t)rows * sizeof *names), *first = NULL;
+    for (int64_t i = 0; names && i < rows; i++)
+        names[i] = attn_alignment_name(family->all, i);
+    if (names)
+        qsort(names, (size_t)rows, sizeof *names, by_name);
+    for (int64_t i = 1; names && i < rows; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            same++;
+            first = first ? first : names[i];
+        }
+    }
+    if (same > 0)
+        cli_note(family->cli, "warning: %lld of the sequences have a name that another has too, such as '%.60s'",
+                 (long long)same, first);
+    free(names);
+}
+
 static void tell(const cli_family *family)
 {
-    static const char *const formats[] = {"", "a3m", "FASTA", "a2m", "Stockholm"};
+    static const char *const formats[] = {"", "a3m", "FASTA", "a2m", "Stockholm", "Clustal"};
     char all[32], chosen[32], effective[64] = "";
     if (family->effective > 0)
         snprintf(effective, sizeof effective, ", Neff %.0f", family->effective);
-    cli_note(family->cli, "%s: %s, %s sequences of %lld columns%s; %s used", family->path,
-             formats[attn_alignment_origin(family->all)], cli_count(attn_alignment_rows(family->all), all),
-             (long long)attn_alignment_columns(family->all), effective, cli_count(family->rows, chosen));
+    else
+        snprintf(effective, sizeof effective, ", Neff not counted (attn weights counts it)");
+    int64_t rows = attn_alignment_rows(family->all), columns = attn_alignment_columns(family->all);
+    cli_note(family->cli, "%s: %s, %s sequence%s of %lld column%s%s; %s used", family->path,
+             formats[attn_alignment_origin(family->all)], cli_count(rows, all), rows == 1 ? "" : "s",
+             (long long)columns, columns == 1 ? "" : "s", effective, cli_count(family->rows, chosen));
+    warn_of_names(family);
     if (looks_like_bases(attn_alignment_row(family->chosen, 0)))
         cli_note(family->cli,
                  "warning: the first sequence looks like DNA or RNA; the model knows proteins: translate it");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,13 +42,13 @@ static int refuse_command(const char *word)
     char members[256];
     if (is_family(word, members, sizeof members))
         return cli_fail(CLI_BAD, "%s what? there is: %s", word, members);
-    cli_nearest nearest = {.word = word};
+    attn_nearest nearest = {.word = word};
     for (int i = 0; cli_commands[i]; i++) {
         char first[64];
         snprintf(first, sizeof first, "%.*s", (int)strcspn(cli_commands[i]->name, " "), cli_commands[i]->name);
-        cli_nearest_offer(&nearest, first);
+        attn_nearest_offer(&nearest, first);
     }
-    if (cli_nearest_found(&nearest))
+    if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "there is no command \"%.60s\"; did you mean \"%s\"?", word, nearest.best);
     return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
 }
@@ -135,6 +136,8 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     setlocale(LC_NUMERIC, "C"); /* as at every start, unless a library has chosen otherwise before */
+    signal(SIGXFSZ,
+           SIG_IGN); /* a file that may not grow is an error of its write, with words and nothing left behind */
     hold_descriptors();
     return close_output(dispatch(argc, argv));
 }

@@ -136,11 +136,11 @@ static int refuse_unknown(const cli_command *command, const char *typed, size_t 
 {
     char word[64], spelled[64];
     snprintf(word, sizeof word, "%.*s", (int)(length < 63 ? length : 63), typed);
-    cli_nearest nearest = {.word = word};
+    attn_nearest nearest = {.word = word};
     cli_option option;
     for (int i = 0; cli_option_at(command, i, &option); i++)
-        cli_nearest_offer(&nearest, cli_option_spell(&option, spelled));
-    if (cli_nearest_found(&nearest))
+        attn_nearest_offer(&nearest, cli_option_spell(&option, spelled));
+    if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "%s has no option --%s; did you mean --%s?", command->name, word, nearest.best);
     return cli_fail(CLI_BAD, "%s has no option --%s; attn %s --help lists them", command->name, word, command->name);
 }

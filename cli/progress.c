@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Seldom enough that drawing costs nothing beside the steps. */
-static const double EVERY_SECONDS = 0.1;
+static const double EVERY_SECONDS = 0.1, SILENCE = 30;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
 {
@@ -28,7 +28,7 @@ static int columns(void)
 }
 
 /* "1:02:03", "2:03"; "" if it is not known. */
-static void time_text(double seconds, char *out, size_t size)
+void cli_time_text(double seconds, char *out, size_t size)
 {
     out[0] = '\0';
     if (!isfinite(seconds) || seconds < 0 || seconds > 1e8)
@@ -54,7 +54,7 @@ static void rate_text(double rate, const char *things, char *out, size_t size)
 static void figures(const cli_progress *progress, const attn_progress *at, char *out, size_t size)
 {
     char left[32], rate[48], valid[32] = "", measure[64] = "";
-    time_text(at->seconds_left, left, sizeof left);
+    cli_time_text(at->seconds_left, left, sizeof left);
     rate_text(at->tokens_per_second, progress->things, rate, sizeof rate);
     if (!isnan(at->valid_loss))
         snprintf(valid, sizeof valid, ", valid %.3f", at->valid_loss);
@@ -97,12 +97,22 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-static void print_epoch(const cli_progress *progress, const attn_progress *at)
+/* Without a terminal a line for each epoch, and one when nothing has been said for half a minute. */
+static void print_line(cli_progress *progress, const attn_progress *at)
 {
+    double now = cli_seconds();
+    if (progress->last < 0)
+        progress->last = now;
+    if (!at->epoch_ends && now - progress->last < SILENCE)
+        return;
+    progress->last = now;
     char text[240];
     figures(progress, at, text, sizeof text);
-    fprintf(stderr, "epoch %lld/%lld: %s%s\n", (long long)at->epoch, (long long)at->epochs, text,
-            at->improved && !isnan(at->valid_loss) ? ", best yet" : "");
+    fprintf(stderr, "epoch %lld/%lld", (long long)at->epoch, (long long)at->epochs);
+    if (at->epoch_ends)
+        fprintf(stderr, ": %s%s\n", text, at->improved && !isnan(at->valid_loss) ? ", best yet" : "");
+    else
+        fprintf(stderr, ", %.0f %% of all: %s\n", 100 * share_done(at), text);
 }
 
 void cli_progress_show(cli_progress *progress, const attn_progress *at)
@@ -110,8 +120,7 @@ void cli_progress_show(cli_progress *progress, const attn_progress *at)
     if (progress->quiet)
         return;
     if (!progress->terminal) {
-        if (at->epoch_ends)
-            print_epoch(progress, at);
+        print_line(progress, at);
         return;
     }
     if (at->epoch_ends || progress->last < 0 || cli_seconds() - progress->last >= EVERY_SECONDS)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * progress.h - how far a training is, on stderr: one bar redrawn in place on a terminal, else a line an epoch. */
+ * progress.h - how far a training is, on stderr: one bar redrawn in place on a terminal, else a line an
+ * epoch and at least every half a minute. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 
@@ -10,11 +11,13 @@ typedef struct cli_progress {
     const char *things;  /* what speed is counted in: "tokens" */
     const char *measure; /* what a validation gives beside the loss; NULL: nothing */
     bool drawn;          /* a bar stands on the current line */
-    double last;         /* seconds of the run when it was drawn */
+    double last;         /* seconds of the run when something was shown */
 } cli_progress;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure);
 void cli_progress_show(cli_progress *progress, const attn_progress *at);
+/* "1:02:03", "2:03"; "" if it is not known. */
+void cli_time_text(double seconds, char *out, size_t size);
 void cli_progress_end(cli_progress *progress); /* leaves the bar and goes to a new line */
 
 #endif

@@ -57,8 +57,8 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
     *row = (attn_panel_row){.title = s->titles[s->n],
                             .n = s->heads,
                             .panels = s->panels + s->used,
-                            .row_name = "Asking",
-                            .col_name = "Asked"};
+                            .row_name = "Queries",
+                            .col_name = "Keys"};
     /* A panel with a label at each of some hundred places would not fit a page, with one at every tenth it does; a page
      * to explore has room for all. */
     if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {

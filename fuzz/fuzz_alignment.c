@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     attn_context *context = fuzz_context();
     attn_alignment *all = NULL, *some = NULL;
-    attn_alignment_options options = {.format = (attn_alignment_format)(size % 5), .query_columns = size & 8};
+    attn_alignment_options options = {.format = (attn_alignment_format)(size % 6), .query_columns = size & 8};
     if (attn_alignment_parse(&all, context, (const char *)data, size, "fuzz", &options) == ATTN_OK) {
         int64_t columns = attn_alignment_columns(all);
         if (attn_alignment_select(&some, all, &(attn_selection){.depth = 3}) != ATTN_OK)

@@ -43,6 +43,18 @@ done
 expect 0 '"class": "lying"' "$attn" classify whole data/test/lying/003.pgm --json
 same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json --top 9 | grep -c '"class"')"
 expect 0 'vit: ' "$attn" info whole
+
+# ---- a picture unlike all of the training is said to be that; its negative may fit
+awk 'NR == 1 { print; next } { for (i = 1; i <= NF; i++) printf "%s%d", (i > 1 ? " " : ""), 255 - $i; print "" }' \
+    data/test/lying/003.pgm > negative.pgm
+expect 0 'negative.pgm is unlike every picture of the training: its border is 0\.[0-9]*, theirs .*try --invert' \
+    "$attn" classify whole negative.pgm
+same "the negative's negative" "$("$attn" classify whole data/test/lying/003.pgm | cut -f 2-)" \
+    "$("$attn" classify whole negative.pgm --invert 2> err.txt | cut -f 2-)"
+[ ! -s err.txt ] || fail "the negative's negative is unlike the training: $(cat err.txt)"
+{ echo 'P2 8 8 255'; for i in 1 2 3 4 5 6 7 8; do echo '120 120 120 120 120 120 120 120'; done; } > flat.pgm
+expect 0 'flat.pgm is unlike every picture of the training' "$attn" classify whole flat.pgm
+same "warnings of a picture that is like them" 0 "$("$attn" classify whole data/test/blob/001.pgm 2>&1 | grep -c unlike)"
 expect 0 '"classes": 3' "$attn" info whole --json
 
 # ---- what it attends to: a blob's own patch, in the end

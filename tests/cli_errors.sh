@@ -22,6 +22,9 @@ expect 2 'did you mean --num-heads' "$attn" train translate --out new --num-head
 expect 2 '--kinds: "middle"' "$attn" show dir hello --kinds encoder,middle
 expect 2 'has not the form NAME=FILE' "$attn" run --arch transformer --config '{"vocab_size": 9}' --input src
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list tranformer
+expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run --arch tranformer --config '{}' -o new
+expect 2 'no key "dimm"; did you mean "dim"' "$attn" run --arch self-attention --config '{"dimm": 64}' -o new
+expect 2 'dim must be an integer, not a number: 64.5' "$attn" run --arch self-attention --config '{"dim": 64.5}' -o new
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data
@@ -41,7 +44,8 @@ expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads
 # ---- a model's directory
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out good --epochs 1 --quiet > /dev/null 2>&1 || fail "the tiny training failed"
-expect 2 'there already' "$attn" train translate --data phrasebook --out good
+expect 2 '"transformer" is no classifier; it translates: attn translate' "$attn" classify good x.png
+expect 2 'there already: go on with that training (--resume)' "$attn" train translate --data phrasebook --out good
 expect 2 'keeps its settings' "$attn" train translate --out good --resume --num-hiddens 64
 expect 2 'nodir/config.json' "$attn" translate nodir hello
 for file in config.json model.safetensors source.vocab target.vocab; do
@@ -53,6 +57,28 @@ for file in config.json model.safetensors source.vocab target.vocab; do
     expect 2 'noise' "$attn" info noise
     rm -r missing cut noise
 done
+
+# Pipes and devices are refused by every reader, not waited for; they may be anything that a path leads to.
+mkfifo pipe
+for file in config.json model.safetensors source.vocab; do
+    cp -r good piped && rm "piped/$file" && mkfifo "piped/$file"
+    expect 2 "piped/$file: is a pipe; only regular files" timeout 20 "$attn" translate piped hello
+    rm -r piped
+done
+ln -s pipe link.png
+expect 2 'pipe: is a pipe' timeout 20 "$attn" train translate --data pipe --out new
+expect 2 'link.png: is a pipe' timeout 20 "$attn" run --arch vit --input x=link.png -o new
+expect 2 '/dev/zero: is a device' timeout 20 "$attn" train translate --data /dev/zero --out new
+expect 2 'pipe: is a pipe' timeout 20 "$attn" train contacts pipe=pipe --model good -o new
+expect 2 'good: is a directory' "$attn" train contacts good=good --model good -o new
+rm pipe link.png
+
+# A config.json that asks for more memory than its weights have numbers for is refused before any is taken.
+cp -r good greedy
+sed 's/"max_len": *[0-9]*/"max_len": 20000000/' good/config.json > greedy/config.json
+expect 2 'more than the [0-9]* bytes that fit to the file of weights; .*P alone has' "$attn" info greedy
+expect 2 'more than the [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
+rm -r greedy
 
 # Settings that a config.json may have from anywhere are held to the table of settings.
 # odd KEY VALUE MESSAGE

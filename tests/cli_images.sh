@@ -51,12 +51,12 @@ head -c 8 sheet.png | grep -q PNG || fail "sheet.png is no PNG"
 # ---- what is given stays, whatever stands below: rows 0 to 2 with a standing bar in column 2
 half=$(printf '0 0 255 0 0 0 %.0s' 1 2 3)
 printf 'P2 6 6 255\n%s\n%s\n' "$half" "$(printf '9 %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)" > half.pgm
-expect 0 '3 rows kept, 3 drawn' "$attn" complete whole half.pgm -o done.pgm
-expect 0 '"rows_kept": 3' "$attn" complete whole half.pgm -o again.pgm --rows 3 --json
+expect 0 '3 rows kept, 3 drawn' "$attn" complete whole half.pgm -o done.pgm --zoom 1
+expect 0 '"rows_kept": 3' "$attn" complete whole half.pgm -o again.pgm --rows 3 --zoom 1 --json
 cmp -s done.pgm again.pgm || fail "completing is not the same twice"
 tail -c 36 done.pgm | od -An -v -tu1 -w6 | awk '{ $1 = $1; print }' > rows.txt
 same "the given rows" "0 0 255 0 0 0 0 0 255 0 0 0 0 0 255 0 0 0" "$(sed -n 1,3p rows.txt | tr '\n' ' ' | sed 's/ $//')"
-same "the bar goes on, at a low temperature" "3" "$("$attn" complete whole half.pgm -o cold.pgm --temperature 0.1 -q \
+same "the bar goes on, at a low temperature" "3" "$("$attn" complete whole half.pgm -o cold.pgm --zoom 1 --temperature 0.1 -q \
     > /dev/null && tail -c 18 cold.pgm | od -An -v -tu1 -w6 | grep -c '0   0 255   0   0   0')"
 
 # ---- a training that was killed ends in the same bits
@@ -95,7 +95,7 @@ expect 2 'damaged/train/\.*/*007.pgm: .*cut off' "$attn" train images --data dam
 expect 2 'nothing/config.json' "$attn" generate nothing -o x.png
 expect 2 '"out"\|--out\|-o' "$attn" generate whole
 expect 2 'x.gif' "$attn" generate whole -o x.gif
-expect 2 '7 rows are to stay; an image has 6' "$attn" complete whole half.pgm -o x.png --rows 7
+expect 2 '--rows 7: images have only 6 rows' "$attn" complete whole half.pgm -o x.png --rows 7
 expect 2 'nothere.png' "$attn" complete whole nothere.png -o x.png
 sed 's|"architecture": "[^"]*"|"architecture": "vit"|' whole/config.json > config.tmp
 mkdir odd && cp whole/model.safetensors odd && mv config.tmp odd/config.json

@@ -48,6 +48,9 @@ expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --dat
 expect 2 "contact regression" "$attn" contacts families/f1.a3m --model whole --quiet
 expect 2 "is not ALIGNMENT=STRUCTURE" "$attn" train contacts families/f1.a3m --model whole --out fitted --quiet
 expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet
+expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" train contacts families/f1.a3m=f1.pdb \
+    --model whole --out fitted --strength 1e-6 --quiet
+[ ! -e fitted ] || fail "a fit without a map was written"
 "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
 grep -q '"contacts": 3' fitted.json || grep -q '"contacts": [1-9]' fitted.json || fail "no contacts: $(cat fitted.json)"
 
@@ -102,8 +105,14 @@ expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6: not align
 printf '>a\nacdefg\n>b\nacdefh\n' > lower.a3m
 expect 2 "lower.a3m:1: sequence 'a' has lower case alone, which a3m takes for insertions" "$attn" contacts lower.a3m --model fitted
 expect 0 "lower.contacts.tsv" "$attn" contacts lower.a3m --model fitted --format fasta -o out
-printf 'CLUSTAL W\n\na ACDEF\n' > clustal.aln
-expect 2 "a3m, FASTA, a2m and Stockholm are read" "$attn" contacts clustal.aln --model fitted
+printf 'CLUSTAL W\n\na ACDEFGHIK\nb ACDEFGHIR\n  ********.\n' > clustal.aln
+expect 0 "clustal.aln: Clustal, 2 sequences of 9 columns" "$attn" contacts clustal.aln --model fitted -o out
+printf 'a ACDEF\n' > none.aln
+expect 2 "a3m, FASTA, a2m, Stockholm and Clustal are read" "$attn" contacts none.aln --model fitted
+cat f1.a3m f1.a3m > named.a3m
+expect 0 "warning: [0-9]* of the sequences have a name that another has too, such as" "$attn" contacts named.a3m --model fitted -o out
+expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
+expect 0 'out/f1.names.txt' "$attn" embed f1.a3m --model fitted --what all -o out --quiet
 printf '>a\r\nACDEFGHIKLMNPQRSTVWY\r\n>b\r\nACDEFGHIKLMNPQRSTVWF\r\n' > windows.fasta
 expect 0 "2 sequences of 20 columns" "$attn" contacts windows.fasta --model fitted -o out
 printf '>a\nACGTACGTAACCGGTTNACG\n>b\nACGTACGTAACCGGTTACGA\n' > dna.fasta
@@ -134,6 +143,8 @@ other=A
 [ "$residue" = A ] && other=G
 "$attn" score f1.a3m "${residue}3$other" "${residue}3$other:${residue}3$other" --model fitted --quiet > scores
 awk -F'\t' 'NR == 2 { one = $2 } NR == 3 { d = $2 - 2 * one; exit !(d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+expect 2 '"S1Z": Z is none of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
+expect 2 'write capitals' "$attn" score f1.a3m a1S --model fitted --quiet
 expect 2 "is no mutation" "$attn" score f1.a3m A3 --model fitted --quiet
 expect 2 "the query has residues 1 to 30" "$attn" score f1.a3m A31G --model fitted --quiet
 expect 2 "residue 3 of the query is $residue" "$attn" score f1.a3m "${other}3$residue" --model fitted --quiet

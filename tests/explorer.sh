@@ -40,6 +40,13 @@ cat > "$dir/user.js" <<'JS'
   press("]"); await wait();
   for (let i = 0; i < 4; i++) press("ArrowDown");
   seen.push("head " + (document.getElementById("head").selectedIndex + 1) + ": " + told() + ": " + best()[0] + ", " + best()[1]);
+  seen.push("scale: " + document.getElementById("peak").textContent);
+  document.getElementById("head").selectedIndex = document.getElementById("head").length - 1;
+  document.getElementById("head").dispatchEvent(new Event("change")); await wait();
+  press("t"); await wait();
+  seen.push("stretched: " + document.getElementById("peak").textContent);
+  press("t"); await wait();
+  seen.push("words: " + [...document.querySelectorAll("#stage svg text")].slice(0, 2).map(t => t.textContent).join(", "));
   press("v"); await wait();
   seen.push("matrix: " + document.querySelectorAll("#stage canvas").length);
   press("d");
@@ -55,12 +62,15 @@ cat > "$dir/user.js" <<'JS'
 })();
 JS
 drive "$dir/maps.html" "$dir/user.js"
-# At the start 36 lines less the three whose mean weight is below 0.4 %: queries 1 and 2 to the last keys.
+# At the start 36 lines less the six whose mean weight is below 0.4 % of the scale: queries 1 to 3 to the last keys.
 # Head 1 of the first map has weight exp(-(q - k - 3)^2 / 2): query 4 of 1 looks at key 1 with 1, at key 2 with 0.607.
 # Head 4 of the causal map, exp(-(q - k + 4)^2 / 2): query 1 sees key 1 alone.
 cat > "$dir/expected" <<'TEXT'
-start: 33 lines
-head 1: moi attends to: i'm 100 %, home 61 %
+start: 30 lines
+head 1: Query moi attends to: i'm 100 %, home 61 %
+scale: 100 %, the largest of all heads
+stretched: 59 %, the largest of this map
+words: Queries, Keys
 matrix: 1
 dark: true
 causal: 1 keys: je 0.0 %
@@ -102,11 +112,11 @@ drive "$dir/picture.html" "$dir/user.js"
 # Window 3 x 3, tap k with weight k / 36: from (1,1) of 3 x 4 cells taps 4, 5, 7, 8 are inside.  Cross from (2,3): second
 # cell of the row, third of the column.
 cat > "$dir/expected" <<'TEXT'
-start: 2,3 attends to: 3,4 22 %, layer 3
-corner: 1,1 attends to: 2,2 22 %, outside 17 %
+start: Query row 2, col 3 attends to: row 3, col 4 22 %, layer 3
+corner: Query row 1, col 1 attends to: row 2, col 2 22 %, outside 17 %
 redder: true, outside: true
-chip: class token attends to: class token 60 %, class token
-tap: 2,1 attends to: 2,1 60 %
-cross: 2,3 attends to: 2,2 ↔ 90 %, 3,3 ↕ 80 %
+chip: Query class token attends to: class token 60 %, class token
+tap: Query row 2, col 1 attends to: row 2, col 1 60 %
+cross: Query row 2, col 3 attends to: row 2, col 2 ↔ 90 %, row 3, col 3 ↕ 80 %
 TEXT
 diff "$dir/expected" "$dir/seen" || fail "the page over a picture told something else"

@@ -11,7 +11,7 @@ python3 scripts/make-phrasebook > "$made"
 cmp "$made" "$book" || { echo "$book is not what scripts/make-phrasebook writes"; exit 1; }
 
 python3 - "$book" <<'END'
-import collections, random, re, sys, unicodedata
+import collections, hashlib, re, sys, unicodedata
 
 text = open(sys.argv[1], encoding="utf-8", newline="").read()
 assert text.endswith("\n") and "\r" not in text, "lines end with one newline"
@@ -37,7 +37,7 @@ assert len({english for english, _ in pairs}) == len(pairs), "an English sentenc
 words = [set("1" + w for w in re.sub("[.,!?]", " ", e.lower()).split()) |
          set("2" + w for w in re.sub("[.,!?]", " ", f.lower()).split()) for e, f in pairs]
 for seed in range(20):
-    random.Random(seed).shuffle(words)
+    words.sort(key=lambda both: hashlib.sha256(f"{seed} {sorted(both)}".encode()).digest())  # the same in every Python
     held, rest = words[:len(words) // 20], words[len(words) // 20:]
     met = collections.Counter(w for sentence in rest for w in sentence)
     known = sum(all(met[w] >= 2 for w in sentence) for sentence in held)

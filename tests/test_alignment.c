@@ -79,11 +79,20 @@ static void stockholm_blocks_are_joined(void **state)
 {
     (void)state;
     const char *text = "# STOCKHOLM 1.0\n#=GF ID X\n\nq/1-4  ACg.D\nb      A-k.-\n#=GC RF xx..x\n\n"
-                       "q/1-4  E\nb      e\n#=GC RF x\n//\n# STOCKHOLM 1.0\nz A\n//\n";
+                       "q/1-4  E\nb      e\n#=GC RF x\n//\n\n";
     check_rows(text, "x.sto", NONE, ATTN_ALIGNMENT_STOCKHOLM, "ACDE A--E");
     check_rows("# STOCKHOLM 1.0\nq AC.D\nb ACeD\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "ACD ACD");
     check_rows("# STOCKHOLM 1.0\nq AC\nb AD\n\nq D\nb E\n//\n", "x", (attn_alignment_options){.max_rows = 1},
                ATTN_ALIGNMENT_STOCKHOLM, "ACD");
+}
+
+static void clustal_blocks_are_joined(void **state)
+{
+    (void)state;
+    const char *text = "CLUSTAL W (1.83) multiple sequence alignment\n\n\nq/1-4  AC-D 3\nb      A-kE 3\n       *  .\n\n"
+                       "q/1-4  EF 5\r\nb      e- 4\n       : \n";
+    check_rows(text, "x.aln", NONE, ATTN_ALIGNMENT_CLUSTAL, "AC-DEF A-KEE-");
+    check_rows("MUSCLE (3.8)\n\nq AC\n \nq D\n", "x", NONE, ATTN_ALIGNMENT_CLUSTAL, "ACD");
 }
 
 static void check_error(const char *text, attn_alignment_format format, const char *message)
@@ -111,6 +120,14 @@ static void errors_say_where(void **state)
     check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");
     check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' has lower case alone");
     check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY, "f:4: 'z' is not in the first block");
+    check_error("# STOCKHOLM 1.0\nq A\n//\n\n# STOCKHOLM 1.0\nz A\n//\n", ATTN_ALIGNMENT_ANY,
+                "f:5: a second alignment begins");
+    check_error("# STOCKHOLM 1.0\nq A\n//\nz A\n", ATTN_ALIGNMENT_ANY, "f:4: text behind the alignment's end");
+    check_error("# STOCKHOLM 1.0\nq A\nb C\nq D\n//\n", ATTN_ALIGNMENT_ANY,
+                "f:4: a second sequence of the name 'q'; the first is in line 2");
+    check_error("CLUSTAL W\n\nq AC\nb AC\n\nz AC\n", ATTN_ALIGNMENT_ANY, "f:6: 'z' is not in the first block");
+    check_error("CLUSTAL W\n\nq AC\nq AC\n", ATTN_ALIGNMENT_ANY, "f:4: a second sequence of the name 'q'");
+    check_error("CLUSTAL W\n\nq AC 2 x\n", ATTN_ALIGNMENT_ANY, "f:3: '2' at column");
     check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: a name without a sequence");
     check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY, "#=GC RF has 1 columns, the sequences 2");
 }
@@ -401,6 +418,7 @@ int main(void)
         cmocka_unit_test(fasta_keeps_every_column),
         cmocka_unit_test(a2m_keeps_the_querys_columns),
         cmocka_unit_test(stockholm_blocks_are_joined),
+        cmocka_unit_test(clustal_blocks_are_joined),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(diverse_rows_are_the_notebooks),
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),

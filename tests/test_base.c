@@ -27,7 +27,7 @@ static void a_named_instruction_set_asks_for_no_other(void **state)
     attn_context_destroy(c);
 }
 
-static void first_error_stands_until_cleared(void **state)
+static void first_error_of_the_last_failing_call_is_told(void **state)
 {
     (void)state;
     attn_context *c = NULL;
@@ -36,6 +36,11 @@ static void first_error_stands_until_cleared(void **state)
     assert_int_equal(attn__fail(c, ATTN_IO, "later"), ATTN_IO);
     assert_string_equal(attn_context_error(c), "row 3");
     assert_int_equal(attn_context_status(c), ATTN_SHAPE);
+    attn__call_begin(c);
+    assert_string_equal(attn_context_error(c), "row 3");
+    assert_int_equal(attn__fail(c, ATTN_IO, "another call"), ATTN_IO);
+    assert_string_equal(attn_context_error(c), "another call");
+    assert_int_equal(attn_context_status(c), ATTN_IO);
     attn_context_clear(c);
     assert_string_equal(attn_context_error(c), "");
     assert_int_equal(attn_context_status(c), ATTN_OK);
@@ -207,7 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_named_instruction_set_asks_for_no_other),
-        cmocka_unit_test(first_error_stands_until_cleared),
+        cmocka_unit_test(first_error_of_the_last_failing_call_is_told),
         cmocka_unit_test(bad_options_make_no_context),
         cmocka_unit_test(memory_is_aligned_counted_and_checked),
         cmocka_unit_test(every_item_runs_once),

@@ -231,7 +231,7 @@ static void test_complete(void **state)
     assert_int_equal(apart(&same, &given), 0);
     attn_image_free(w.context, &same);
     assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT + 1, NULL), ATTN_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(w.context), "7 rows are to stay; an image has 6"));
+    assert_non_null(strstr(attn_context_error(w.context), "--rows 7: images have only 6 rows"));
     attn_context_clear(w.context);
     attn_image_free(w.context, &given);
     attn_image_free(w.context, &whole);

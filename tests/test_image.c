@@ -296,7 +296,7 @@ static void a_damaged_jpeg_is_refused(void **state)
     memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500, libjpeg's most */
     check_refused(&wide, ATTN_UNSUPPORTED, "65500 x 65500 pixels");
     file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
-    check_refused(&none, ATTN_FORMAT, "not PNG, JPEG or PNM");
+    check_refused(&none, ATTN_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
     check_refused(&empty, ATTN_FORMAT, "empty file");
 }
 
@@ -325,6 +325,67 @@ static void pnm_is_read(void **state)
     check_refused(PNM("P5 1 1 9\n\x0a"), ATTN_FORMAT, "a sample of 10");
     check_refused(PNM("P5 99999 99999 255\n"), ATTN_UNSUPPORTED, "99999 x 99999");
     check_refused(PNM("P5 99999999999 1 255\n"), ATTN_FORMAT, "a number of more than");
+}
+
+/* --------------------------------------------------------------------------------------- bmp and webp */
+
+static file file_at(const char *path)
+{
+    file f = {.size = 0};
+    FILE *from = fopen(path, "rb");
+    assert_non_null(from);
+    f.size = fread(f.bytes, 1, sizeof f.bytes, from);
+    fclose(from);
+    return f;
+}
+
+static void check_cut(const file *whole, const char *message)
+{
+    for (size_t size = 14; size < whole->size; size++) {
+        file cut = *whole;
+        cut.size = size;
+        check_refused(&cut, ATTN_FORMAT, message);
+    }
+}
+
+static const uint8_t six_colours[] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30, 255, 255, 255, 0, 0, 0};
+
+static void bmp_is_read(void **state)
+{
+    (void)state;
+    file f = file_at("fuzz/corpus/bmp/24.bmp"), bits = file_at("fuzz/corpus/bmp/1.bmp");
+    check_pixels(&f, 0, 3, 2, six_colours);
+    check_cut(&f, "bmp: ");
+    f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff; /* height -2: the first row is the top one */
+    check_pixels(&f, 0, 3, 2, (uint8_t[]){10, 20, 30, 255, 255, 255, 0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
+    f.bytes[30] = 1;
+    check_refused(&f, ATTN_UNSUPPORTED, "bmp: compression 1 is not read");
+    check_pixels(&bits, 1, 3, 2, (uint8_t[]){255, 0, 255, 0, 255, 0});
+    bits.bytes[46] = 1; /* a palette of one colour, of which the second is used */
+    check_refused(&bits, ATTN_FORMAT, "bmp: colour 1 of a palette of 1");
+    bits.bytes[28] = 5;
+    check_refused(&bits, ATTN_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
+}
+
+static void webp_is_read(void **state)
+{
+    (void)state;
+    file f = file_at("fuzz/corpus/webp/lossless.webp"), clear = file_at("fuzz/corpus/webp/alpha.webp");
+    attn_context *c = NULL;
+    attn_image image;
+    attn_context_create(&c, NULL);
+    attn_status status = attn_image_parse(&image, c, f.bytes, f.size, "f", NULL);
+    if (status == ATTN_UNSUPPORTED && strstr(attn_context_error(c), "no libwebp")) {
+        attn_context_destroy(c);
+        skip();
+    }
+    attn_image_free(c, &image);
+    attn_context_destroy(c);
+    check_pixels(&f, 0, 3, 2, six_colours);
+    check_cut(&f, "webp: ");
+    /* Alpha 255, 128 and 0 in each row, over white. */
+    check_pixels(&clear, 0, 3, 2,
+                 (uint8_t[]){255, 0, 0, 127, 255, 127, 255, 255, 255, 10, 20, 30, 255, 255, 255, 255, 255, 255});
 }
 
 /* ------------------------------------------------------------------------------------------- geometry */
@@ -499,6 +560,8 @@ int main(void)
         cmocka_unit_test(exif_turns_a_jpeg),
         cmocka_unit_test(a_damaged_jpeg_is_refused),
         cmocka_unit_test(pnm_is_read),
+        cmocka_unit_test(bmp_is_read),
+        cmocka_unit_test(webp_is_read),
         cmocka_unit_test(resizing_is_the_filter_written_out),
         cmocka_unit_test(bicubic_is_exact_where_nothing_is_cut),
         cmocka_unit_test(the_middle_is_cut_out),

@@ -88,6 +88,10 @@ static void cifar_records_are_read(void **state)
     attn_context_clear(c);
     assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 9), ATTN_FORMAT);
     assert_string_equal(attn_context_error(c), "f: byte 3073: label 9; there are 9 classes, from 0");
+    attn_context_clear(c);
+    file[0] = 255;
+    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 0), ATTN_FORMAT);
+    assert_string_equal(attn_context_error(c), "f: byte 0: label 255; there are 10 classes, from 0");
     attn_image_set_destroy(set);
     attn_context_destroy(c);
 }

@@ -133,6 +133,22 @@ static void pairs_are_read(void **state)
     attn_context_destroy(c);
 }
 
+/* As old spreadsheets write them; LF, CR LF and CR may be mixed. */
+static void lines_may_end_with_cr_alone(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    attn_pairs *pairs;
+    assert_int_equal(parse(&pairs, c, "one\tun\rtwo\tdeux\r\rthree\ttrois\r\nfour\tquatre", NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_size(pairs), 4);
+    assert_string_equal(attn_pairs_get(pairs, 1).source, "two");
+    assert_string_equal(attn_pairs_get(pairs, 2).target, "trois");
+    attn_pairs_destroy(pairs);
+    assert_int_equal(parse(&pairs, c, "a\tb\rno tab\r", NULL), ATTN_FORMAT);
+    assert_string_equal(attn_context_error(c), "f.txt:2: no tab between two sentences");
+    attn_context_destroy(c);
+}
+
 static void bad_lines_are_named(void **state)
 {
     (void)state;
@@ -145,7 +161,7 @@ static void bad_lines_are_named(void **state)
         {"a\tb\n\tc\n", "f.txt:2: nothing before the tab"},
         {"a\tb\nc\t \n", "f.txt:2: nothing after the tab"},
         {"a\tb\nc\td\xff\n", "f.txt:2: invalid UTF-8 at byte 3 of the line"},
-        {"\rabc", "f.txt:1: no tab between two sentences"},
+        {"\rabc", "f.txt:2: no tab between two sentences"},
         {"a\tb\n123456789\n", "f.txt:2: a line of 9 bytes, more than 8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -263,6 +279,7 @@ int main(void)
         cmocka_unit_test(invalid_utf8_is_told),
         cmocka_unit_test(tokens_are_joined_for_reading),
         cmocka_unit_test(pairs_are_read),
+        cmocka_unit_test(lines_may_end_with_cr_alone),
         cmocka_unit_test(bad_lines_are_named),
         cmocka_unit_test(a_line_of_a_megabyte_is_refused),
         cmocka_unit_test(translations_of_a_sentence_stay_together),

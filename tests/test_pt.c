@@ -266,6 +266,30 @@ static void hostile_pickles_are_refused(void **state)
     }
 }
 
+/* Shape [2^62, 2^62, 0]: no element, but the strides of such a tensor overflow. */
+static void shapes_that_overflow_are_refused(void **state)
+{
+    (void)state;
+    static const char object[] =
+        "\x80\x02"
+        "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+        "0X\x03\x00\x00\x00"
+        "cpuK\x00tQK\x00(\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40"
+        "K\x00t(K\x00K\x00K\x01t\x89NtR.";
+    static const char storages[] = "\x80\x02]X\x01\x00\x00\x00"
+                                   "0a.\0\0\0\0\0\0\0"; /* one, of no element */
+    uint8_t file[512];
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    size_t size = wrap(file, object, sizeof object - 1) - 4; /* without its empty list of storages */
+    memcpy(file + size, storages, sizeof storages);
+    assert_int_equal(attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_FORMAT);
+    if (!strstr(attn_context_error(c), "its size overflows"))
+        fail_msg("\"%s\"", attn_context_error(c));
+    attn_context_destroy(c);
+}
+
 /* A call of os.system stays a note. */
 static void nothing_is_ever_called(void **state)
 {
@@ -336,7 +360,7 @@ int main(void)
         cmocka_unit_test(an_old_checkpoint_is_read), cmocka_unit_test(a_state_dict_fills_a_model),
         cmocka_unit_test(damage_never_harms),        cmocka_unit_test(hostile_pickles_are_refused),
         cmocka_unit_test(nothing_is_ever_called),    cmocka_unit_test(shared_lists_do_not_explode),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(shapes_that_overflow_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,13 +32,15 @@ extern "C" {
  *              is upper case there.  So insertions relative to the query go (SAM, HH-suite), and EVcouplings' columns
  *              of low coverage, in lower case, stay.
  *   STOCKHOLM  blocks of "name sequence"; the columns are those that the line "#=GC RF" marks (HMMER), without one
- *              those in which the query has a residue. */
+ *              those in which the query has a residue.  A second alignment, or a name twice in a block, is an error.
+ *   CLUSTAL    a line that begins with CLUSTAL, MUSCLE or PROBCONS, then blocks of "name sequence"; columns as in FASTA. */
 typedef enum attn_alignment_format {
     ATTN_ALIGNMENT_ANY = 0, /* by the content, and by .a3m and .a2m in the name where that leaves a choice */
     ATTN_ALIGNMENT_A3M,
     ATTN_ALIGNMENT_FASTA,
     ATTN_ALIGNMENT_A2M,
-    ATTN_ALIGNMENT_STOCKHOLM
+    ATTN_ALIGNMENT_STOCKHOLM,
+    ATTN_ALIGNMENT_CLUSTAL
 } attn_alignment_format;
 
 /* Zero means the default in each field. */

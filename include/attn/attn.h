@@ -99,8 +99,9 @@ typedef struct attn_context attn_context;
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
-/* The first error since the last attn_context_clear: its status, and a line that says what was wrong and
- * where ("" if none).  The text lives as long as the context and changes with the next error.  They cannot fail. */
+/* What the last failing call was refused for: its status, and a line that says what was wrong and where ("" if none
+ * failed since the last attn_context_clear).  The text lives as long as the context and changes with the next call that
+ * fails.  Of operations on a tape the first that fails stays (tensor.h).  They cannot fail. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear(attn_context *context);

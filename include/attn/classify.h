@@ -12,7 +12,7 @@
  *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST, Fashion-MNIST); of only
  *     one such pair a part is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
- *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG and PNM files, or CLASS/ alone, of which a part is
+ *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
  *     kept for testing.  Classes are sorted by name; other files and names that begin with a dot are passed over.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
  *
@@ -90,6 +90,17 @@ typedef struct attn_guess {
  * channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ARGUMENT: top not in 1 to the number of classes. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_guess *guesses);
+
+/* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
+ * (mean of all) and "contrast" (standard deviation) that lies outside of all of theirs. */
+typedef struct attn_likeness {
+    const char *unlike;        /* NULL: within all three, or the classifier does not know (made elsewhere) */
+    double found, least, most; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
+    bool inverted;             /* the picture's negative would lie within */
+} attn_likeness;
+/* ATTN_MEMORY. */
+ATTN_API attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
+                                             attn_likeness *likeness);
 
 typedef struct attn_classifier_score {
     int64_t images, right;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - pictures as pixels: PNG, JPEG and PNM files, resizing, and the planes of numbers that a model takes.
+ * image.h - pictures as pixels: PNG, JPEG, WebP, BMP and PNM files, resizing, and the planes of numbers that a model takes.
  *
  *     attn_image image = {0}, small = {0};
  *     attn_image_read(&image, context, "cat.jpg", &(attn_image_options){.channels = 3});
@@ -41,12 +41,14 @@ typedef struct attn_image_options {
     int64_t limit; /* most pixels; 0: 67,108,864 */
 } attn_image_options;
 
-/* Reads a PNG, a JPEG or a PNM file (P2, P3, P5, P6); which one is told by its first bytes.
+/* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6); which one is told by its first bytes.
  *   - More than 8 bits a sample become 8, rounded to the nearest; palettes and fewer bits become full samples.
  *   - Transparent pixels are laid over white.
  *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.
  *   - JPEG in CMYK or YCCK (as Adobe writes it, inverted, or not) becomes RGB: R = C K / 255 of the inverted values.
- *   - JPEG is turned as its EXIF orientation says.
+ *   - JPEG and WebP are turned as their EXIF orientation says.
+ *   - BMP is read with 1, 4, 8, 24 and 32 bits a pixel, not compressed.  WebP needs libwebp in the build; an animation is
+ *     refused.
  *   - Colour profiles and gamma are passed over: samples are taken as sRGB.
  * `options` may be NULL; `name` stands in messages.  ATTN_FORMAT: none of these, damaged, cut off; ATTN_UNSUPPORTED:
  * more pixels than the limit; ATTN_MEMORY. */

@@ -39,8 +39,8 @@ typedef struct attn_bytes {
 ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes); /* empties it; an empty one is allowed */
 
 /* Reads a whole file, decompressed if it is gzip (by its first bytes, whatever its name).  `limit`: most bytes
- * to hold, after decompression; 0 means 1 GiB.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT (damaged or cut gzip,
- * larger than `limit`), ATTN_MEMORY. */
+ * to hold, after decompression; 0 means 1 GiB.  ATTN_NOT_FOUND, ATTN_IO (pipes, devices and directories too, which are
+ * never waited for), ATTN_FORMAT (damaged or cut gzip, larger than `limit`), ATTN_MEMORY. */
 ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit);
 /* Replaces or makes a file.  On failure the old file stays and no temporary one is left.  ATTN_IO with the system's
  * reason; ATTN_MEMORY. */
@@ -138,7 +138,6 @@ ATTN_API const attn_config *attn_names_settings(const attn_names *names);
 
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
-    bool strict;        /* bytes after the last tensor are an error; default: a note in the report */
     bool keep_types;    /* tensors keep the file's type; default: reals become `reals`, integers I32, U8 and
                         * BOOL stay (an integer that does not fit is an error) */
     attn_dtype reals;   /* ATTN_F32 (the default) or ATTN_F64 */
@@ -170,6 +169,9 @@ ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, 
  * ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                         const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
+/* How many bytes a model may take whose weights are in that file, as `limit` of attn_model_options: 16 times the file's
+ * size and 64 MiB, since weights may be stored in smaller types and tables are computed.  ATTN_NOT_FOUND, ATTN_IO. */
+ATTN_API attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes);
 /* Fills the tensors that are in `parameters` already (a model's) from a file, without a second copy of them in
  * memory.  ATTN_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
  * and names the first ones, and `report` (may be NULL) lists all with expected and found shapes, one a line.

@@ -60,11 +60,12 @@ typedef struct attn_model_options {
     uint64_t seed;    /* of the parameters */
     attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
     bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
+    size_t limit;     /* most bytes of parameters and tables together, for settings from a file; 0: no limit */
 } attn_model_options;
 
 /* Builds `architecture` with the settings in `config` (may be NULL; a key "architecture" in it is ignored).
  * `options` may be NULL.  ATTN_NOT_FOUND: no such architecture; ATTN_ARGUMENT: a key unknown, missing, of the
- * wrong type or out of range (the message says what is allowed); ATTN_MEMORY.  *model is NULL on failure. */
+ * wrong type or out of range (the message says what is allowed), or more than options->limit; ATTN_MEMORY.  *model is NULL on failure. */
 ATTN_API attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                                        const attn_config *config, const attn_model_options *options);
 ATTN_API void attn_model_destroy(attn_model *model); /* NULL is allowed */

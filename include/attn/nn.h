@@ -69,7 +69,8 @@ typedef struct attn_nn_builder {
     attn_dtype dtype;            /* ATTN_F32 or ATTN_F64 */
     uint64_t seed;
     attn_nn_policy policy;
-    bool blank; /* everything starts at zero */
+    bool blank;         /* everything starts at zero */
+    size_t limit, held; /* bytes that tensors may take together (0: any number), and that they take so far */
     int depth;
     int ends[ATTN_NN_MAX_DEPTH];
     char prefix[ATTN_NN_MAX_NAME];

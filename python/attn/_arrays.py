@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any, Optional
 
 import numpy as np
 
 from . import _library as c
+from ._errors import ArgumentError
 from ._library import Context, lib
 
 _DTYPES = {c.F32: "<f4", c.F64: "<f8", c.F16: "<f2", c.I32: "<i4", c.I64: "<i8", c.U8: "|u1", c.BOOL: "|b1"}
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 
 
-def as_array(x: Any) -> np.ndarray:
+def as_array(x: Any, name: str = "an array") -> np.ndarray:
     """`x` as an array, without a copy where it is one or speaks DLPack (PyTorch's CPU tensors do)."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentError(f"{name} is a masked array, and its mask would be lost: give its data, and mask= where a "
+                            "mask is meant")
     if isinstance(x, np.ndarray):
         return x
     if hasattr(x, "__dlpack__"):
+        return _of_dlpack(x, name)
+    array = np.asarray(x)
+    if array.dtype.kind not in "biufV":
+        raise ArgumentError(f"{name} holds {_shown(x)}, which is of {array.dtype}: numbers are wanted")
+    return array
+
+
+def _shown(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _of_dlpack(x: Any, name: str) -> np.ndarray:
+    if getattr(x, "requires_grad", False):
+        raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is no part of its graph: give "
+                            f"{name}.detach(), and take gradients with attend_backward or Model.backward")
+    if str(getattr(x, "dtype", "")) == "torch.bfloat16":
+        return _of_bfloat16(x, name)
+    try:
         return np.from_dlpack(x)
-    return np.asarray(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{name}, of {type(x).__name__}, cannot be read as an array (tensors on the CPU can): "
+                            f"{error}") from None
+
+
+def _of_bfloat16(x: Any, name: str) -> np.ndarray:
+    """A bfloat16 tensor of PyTorch: NumPy's own DLPack knows no such type, so it goes through as 16-bit integers."""
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        raise ArgumentError(f"{name} is a bfloat16 tensor: NumPy gets that type from the package ml_dtypes, which is "
+                            f"not installed (pip install ml_dtypes); or give {name}.float()") from None
+    return np.from_dlpack(x.view(sys.modules["torch"].int16)).view(bfloat16)
 
 
 def fits(x: np.ndarray) -> np.ndarray:
@@ -32,9 +68,9 @@ def fits(x: np.ndarray) -> np.ndarray:
     return x.astype(x.dtype.newbyteorder("="))
 
 
-def dense(x: Any) -> np.ndarray:
+def dense(x: Any, name: str = "an array") -> np.ndarray:
     """`x` C-contiguous and in a type that the library has; itself if it is so already."""
-    array = fits(as_array(x))
+    array = fits(as_array(x, name))
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import threading
+import warnings
 from collections import OrderedDict
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Literal, Optional, Sequence, Union, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _library as c
 from ._arrays import as_array
@@ -17,7 +20,9 @@ from ._library import Context, lib
 _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
+_SLOW = 2**26  # multiply-adds of the scores from which float64 keeps one waiting
 
+Array = npt.NDArray[Any]
 Window = Union[int, Sequence[Optional[int]]]
 
 
@@ -79,9 +84,11 @@ def _four_axes(x: np.ndarray, name: str, layout: str) -> np.ndarray:
 
 def _operand(x: Any, name: str, dtype: Optional[np.dtype] = None) -> np.ndarray:
     """An array that the engine can read where it lies: whole steps between elements, the machine's byte order."""
-    array = as_array(x)
+    array = as_array(x, name)
     if dtype is None and array.dtype.name not in _DTYPES:
         raise ArgumentError(f"{name} is of {array.dtype}; float32, float64 and bfloat16 are taken")
+    if array.dtype.kind not in "biuf" and array.dtype.name not in _DTYPES:
+        raise ArgumentError(f"{name} is of {array.dtype}; real numbers are wanted")
     if dtype is not None and array.dtype != dtype:
         array = array.astype(dtype)
     whole = all(stride % array.itemsize == 0 for stride in array.strides) and array.dtype.isnative
@@ -185,7 +192,7 @@ class _Call:
                              f"{list(wanted)}") from None
 
     def mask(self, mask: Any) -> None:
-        array = as_array(mask)
+        array = as_array(mask, "mask")
         if array.dtype not in (np.bool_, np.uint8):
             raise ArgumentError(f"mask is of {array.dtype}: bool is wanted, True where a query attends a key")
         self.place_pairs("mask", self.pairs(array, "mask"))
@@ -197,15 +204,30 @@ class _Call:
         self.problem.with_ |= c.WITH_BIAS
 
     def valid_lens(self, lens: Any) -> None:
-        array = np.asarray(as_array(lens))
+        array = np.asarray(as_array(lens, "valid_lens"))
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
             raise ShapeError(f"valid_lens is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
                              f"{self.batch} and Tq {self.queries}")
-        array = np.clip(array, -1, self.keys).astype(np.int32)  # so that no length leaves int32
+        array = np.maximum(np.minimum(array, self.keys).astype(np.int64), -1).astype(np.int32)  # none leaves int32
         steps = _steps(array)
         self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
         self._point("lens", array)
         self.problem.with_ |= c.WITH_LENS
+
+    def _sides(self, window: Window) -> tuple[Optional[int], Optional[int]]:
+        """Left and right; what reaches beyond all keys is brought down to what fits the library's integers."""
+        pair = (window, window) if isinstance(window, (int, np.integer)) else window
+        try:
+            left, right = pair
+            sides = [side if side is None else operator.index(side) for side in (left, right)]
+        except (TypeError, ValueError):
+            sides = [-1]
+        if any(side is not None and side < 0 for side in sides):
+            raise ArgumentError("window is a whole number or (left, right), each at least 0 or None for no limit, not "
+                                f"{window!r}")
+        most = self.queries + self.keys
+        left, right = (side if side is None else min(side, most) for side in sides)
+        return left, right
 
     def band(self, causal: Union[bool, str, None], window: Optional[Window]) -> None:
         """Key j is attended by query i if -left <= j - i - shift <= right."""
@@ -213,9 +235,7 @@ class _Call:
             raise ArgumentError(f"causal is True, \"top-left\" or \"bottom-right\", not {causal!r}")
         left = right = None
         if window is not None:
-            left, right = (window, window) if isinstance(window, (int, np.integer)) else tuple(window)
-            if any(side is not None and side < 0 for side in (left, right)):
-                raise ArgumentError(f"window is (left, right), each at least 0 or None for no limit, not {window!r}")
+            left, right = self._sides(window)
         if causal:
             right = 0
         if left is None and right is None:
@@ -234,6 +254,10 @@ class _Call:
             self.bias(bias)
         if valid_lens is not None:
             self.valid_lens(valid_lens)
+        most = float(np.finfo(self.sums).max)
+        for name, value in (("scale", scale), ("mask_fill", mask_fill)):
+            if value is not None and not abs(value) <= most:
+                raise ArgumentError(f"{name} is {value!r}, which is no finite {self.sums}")
         if scale is not None and not scale:
             raise ArgumentError("scale is 0: all scores would be equal")
         self.problem.scale = scale or 0
@@ -259,21 +283,69 @@ class _Call:
         """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands have not."""
         return x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
 
+    def warn(self) -> None:
+        pairs = self.batch * self.heads * self.queries * self.keys * self.q.shape[3]
+        if self.dtype == np.float64 and pairs > _SLOW:
+            warnings.warn("float64 is for checking and runs many times slower than float32: x.astype(numpy.float32)",
+                          stacklevel=4)
+
     def execute(self, threads: int) -> None:
+        self.warn()
         planner = _planner(threads)
         plan = planner.plan(self.problem)
         planner.context.check(lib.plan_execute(plan, ctypes.byref(self.arrays), None))
 
 
+@overload
+def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
+           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[False] = ...,
+           return_weights: Literal[False] = ...,
+           threads: int = ...) -> Array: ...
+
+
+@overload
+def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
+           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[True],
+           return_weights: Literal[False] = ...,
+           threads: int = ...) -> tuple[Array, Array]: ...
+
+
+@overload
+def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
+           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[False] = ...,
+           return_weights: Literal[True],
+           threads: int = ...) -> tuple[Array, Array]: ...
+
+
+@overload
+def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
+           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[True],
+           return_weights: Literal[True],
+           threads: int = ...) -> tuple[Array, Array, Array]: ...
+
+
+@overload
+def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
+           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: bool = ...,
+           return_weights: bool = ...,
+           threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
+
+
 def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, str, None] = None, mask: Any = None,
            bias: Any = None, scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, return_lse: bool = False,
-           return_weights: bool = False, threads: int = 0) -> Union[np.ndarray, tuple[np.ndarray, ...]]:
+           return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
     with one head.  Hkv divides H (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks
-    DLPack; any strides, also negative and 0, are read where they lie.
+    DLPack; any strides, also negative and 0, are read where they lie.  float64 is for checking: it takes many times as
+    long as float32, which a large call warns of.
 
     causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
     mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.

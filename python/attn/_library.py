@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The shared library: where it is, its structs and its functions.
 
-The structs repeat include/attn/*.h; tests/test_structs.py compares every offset with what a C compiler says.
+The structs repeat include/attn/*.h; tests/test_library.py compares every offset with what a C compiler says.
 ctypes releases the interpreter's lock during each call.
 """
 from __future__ import annotations
 
 import ctypes as c
 import ctypes.util
+import operator
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from collections import deque
 from ._errors import error_of
 
 MAX_RANK, MAX_DIMS, MAX_BANDS, MAX_WINDOWS, MAX_RELATIVE, MAX_PICKS = 8, 16, 3, 3, 6, 4
+MAX_THREADS = 1024  # of a context
 
 F32, BF16, F64, F16, I32, I64, U8, BOOL = range(8)
 BATCH, QUERY, KEY, CONTRACT, VALUE = range(5)
@@ -103,7 +105,7 @@ class Bytes(c.Structure):
 
 
 class WeightsOptions(c.Structure):
-    _fields_ = [("strict", c.c_bool), ("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
+    _fields_ = [("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
                 ("allow_extra", c.c_bool), ("limit", c.c_size_t), ("rename", c.c_void_p),
                 ("rename_user", c.c_void_p), ("names", c.c_void_p)]
 
@@ -125,7 +127,7 @@ class Architecture(c.Structure):
 
 
 class ModelOptions(c.Structure):
-    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool)]
+    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool), ("limit", c.c_size_t)]
 
 
 # The C name of each struct above.
@@ -189,6 +191,7 @@ _FUNCTIONS = {
     "names_destroy": (None, [_P]),
     "names_architecture": (_S, [_P]),
     "names_settings": (_P, [_P]),
+    "weights_bound": (_I, [_P, _S, c.POINTER(c.c_size_t)]),
     "weights_load": (_I, [_LIST, _S, c.POINTER(WeightsOptions), _P, c.POINTER(Bytes)]),
     "weights_assign": (_I, [_LIST, _LIST, c.POINTER(WeightsOptions), c.POINTER(Bytes)]),
     "safetensors_write": (_I, [_LIST, _S, _P]),
@@ -244,6 +247,8 @@ class Context:
     """
 
     def __init__(self, threads: int = 0) -> None:
+        if not 0 <= operator.index(threads) <= MAX_THREADS:
+            raise error_of(1, f"threads={threads}: 0 (the default) to {MAX_THREADS} are allowed")
         self.pointer = c.c_void_p()
         self.lock = threading.RLock()
         self._gone: deque = deque()

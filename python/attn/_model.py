@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
-from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Iterator, Mapping, NoReturn, Optional, Sequence, Union
 
 import numpy as np
 
@@ -17,13 +17,16 @@ from ._arrays import NamedList, as_array, dense, share, view, wrap
 from ._errors import ArgumentError, NotFoundError
 from ._library import Context, lib
 
-Outputs = Union[np.ndarray, tuple]
+Outputs = Any  # an array, or a tuple of them: `outputs` and the architecture say which
 Config = Optional[Mapping[str, Any]]
 Path = Union[str, "os.PathLike[str]"]
 
 
 def _path(path: Path) -> bytes:
-    return os.fsencode(path)
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ArgumentError(f"a path with a zero byte in it: {path!r}")
+    return name
 
 
 def _encode(value: Any) -> Any:
@@ -87,7 +90,8 @@ class Model:
     `backward` belongs to the latest call of any thread).  Different models run side by side.
     """
 
-    def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any) -> None:
+    def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
+                 limit: int = 0) -> None:
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
@@ -97,7 +101,7 @@ class Model:
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
             raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
-        options = c.ModelOptions(seed=seed % 2**64, dtype=kind)
+        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit)
         context.check(lib.model_create(ctypes.byref(self._model), context.pointer, architecture.encode(), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
@@ -112,6 +116,13 @@ class Model:
             lib.tape_destroy(self._tape)
             lib.model_destroy(self._model)
         self._context.drop(id(self))
+
+    # A copy would be a second owner of the library's memory.
+    def _refuse_copy(self, *_: Any) -> NoReturn:
+        raise TypeError("an attn.Model is neither copied nor pickled: save(directory) it and attn.load it again, or "
+                        "attn.build another and load_state_dict(model.state_dict())")
+
+    __copy__ = __deepcopy__ = __reduce__ = _refuse_copy
 
     def __repr__(self) -> str:
         return f"attn.Model({self.architecture.name!r}, {self.config!r})"
@@ -162,7 +173,7 @@ class Model:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Copies arrays into the parameters.  What is missing, extra or misshapen raises ShapeError, which lists all
         of it, and changes nothing; strict=False lets missing and extra ones pass."""
-        arrays = {name: dense(x) for name, x in state.items()}
+        arrays = {name: dense(x, name) for name, x in state.items()}
         report = c.Bytes()
         options = c.WeightsOptions(allow_missing=not strict, allow_extra=not strict)
         with self._context.lock, NamedList(self._context) as source:
@@ -240,7 +251,7 @@ class Model:
         every output that is not optional.  One name gives an array, several a tuple in that order.
         """
         wanted = self._wanted(outputs)
-        given = {name: dense(x) for name, x in self._by_name(inputs, named).items()}
+        given = {name: dense(x, name) for name, x in self._by_name(inputs, named).items()}
         with self._context.lock:
             self._forget()
             self._calls += 1
@@ -345,7 +356,7 @@ class Model:
             if int(np.prod(shape)) != 1:
                 raise ArgumentError(f"backward: the output {name!r} has the shape {shape}: its gradient must be given")
             grad = np.ones(shape)
-        array = np.ascontiguousarray(as_array(grad), dtype=self._dtype)
+        array = np.ascontiguousarray(as_array(grad, "grad"), dtype=self._dtype)
         if array.shape != shape:
             array = array.reshape(shape) if array.size == 1 == int(np.prod(shape)) else array
         if array.shape != shape:
@@ -432,6 +443,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
     as `build`, and FileError, FormatError, NotFoundError.
     """
     folder = os.fspath(path)
+    _path(folder)
     if not os.path.exists(folder):
         raise NotFoundError(f"{folder}: there is no such file or directory")
     if os.path.isdir(folder) and names is None:
@@ -448,6 +460,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
                 pointer = lib.architecture_find(name.encode())
                 if pointer and from_file:
                     context.check(lib.architecture_select(pointer, given, own))
-                model = Model(name, own if from_file else given, context, 0, dtype)
+                limit = ctypes.c_size_t()
+                context.check(lib.weights_bound(context.pointer, _path(folder), ctypes.byref(limit)))
+                model = Model(name, own if from_file else given, context, 0, dtype, limit.value)
         model._load_file(path, rules.pointer)
     return model

@@ -205,7 +205,7 @@ class Building(unittest.TestCase):
     def test_wrong_configs_say_what_is_allowed(self):
         for error, text, name, config in (
                 (attn.NotFoundError, "no architecture \"selfattention\"", "selfattention", {}),
-                (attn.ArgumentError, "no key \"dims\"; the keys are: dim, heads", "self-attention", {"dims": 3}),
+                (attn.ArgumentError, "no key \"dims\"; did you mean \"dim\".; the keys are: dim, heads", "self-attention", {"dims": 3}),
                 (attn.ArgumentError, "must be an integer, not a text", "self-attention", {"dim": "3"}),
                 (attn.ArgumentError, "must be an integer, not a number", "self-attention", {"dim": 3.5}),
                 (attn.ArgumentError, "allowed: gaussian", "nadaraya-watson", {"kernel": "epanechnikow"}),

@@ -116,7 +116,7 @@ class Run(unittest.TestCase):
             return ["run", "--arch", arch, "--config", config, *given, "--output", output]
         for pattern, arguments in (
                 ('no architecture "selfattention"', run(arch="selfattention")),
-                ('no key "dims"; the keys are: dim, heads', run('{"dims": 6}')),
+                ('no key "dims"; did you mean "dim".; the keys are: dim, heads', run('{"dims": 6}')),
                 ('must be an integer, not a text', run('{"dim": "6", "heads": 2}')),
                 ('"heads" is needed', run('{"dim": 6}')),
                 ('is 0; allowed: 1 to', run('{"dim": 6, "heads": 0}')),

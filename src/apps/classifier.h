@@ -7,6 +7,13 @@
 #include "apps/image_source.h"
 #include "base/keys.h"
 
+/* The least and the most of each statistic among the training's pictures. */
+enum { ATTN__SEEN = 3 };
+typedef struct attn__seen {
+    bool known;
+    double least[ATTN__SEEN], most[ATTN__SEEN];
+} attn__seen;
+
 struct attn_classifier {
     attn_context *context;
     attn_model *model;
@@ -15,6 +22,7 @@ struct attn_classifier {
     int64_t nclasses;
     const char *const *classes; /* in config */
     float mean[3], std[3];
+    attn__seen seen;
 };
 
 extern const attn__keys attn__classifier_keys;
@@ -29,8 +37,13 @@ attn_status attn__classifier_from(attn_model **model, attn_context *context, con
                                   attn_image_shape shape, int64_t classes, attn_bytes *table);
 /* The share of a model's config that says how images are divided and prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
-                                   const float *mean, const float *std, char *const *classes, int64_t nclasses,
-                                   const char *directory);
+                                   const float *mean, const float *std, const attn__seen *seen, char *const *classes,
+                                   int64_t nclasses, const char *directory);
+void attn__classifier_see(attn__seen *seen, const attn_image_set *set);
+attn_status attn__seen_write(attn_config *config, const attn__seen *seen);
+void attn__seen_read(attn__seen *seen, const attn_config *config);
+/* A picture in the size and the channels of the model; the caller frees it, on failure too. */
+attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *image, attn_image *fitted);
 
 /* Logits [B,classes] of a batch x [B,channels,height,width]; NULL on error. */
 attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_image_shape shape, const float *x,

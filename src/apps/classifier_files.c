@@ -37,8 +37,8 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
 }
 
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
-                                   const float *mean, const float *std, char *const *classes, int64_t nclasses,
-                                   const char *directory)
+                                   const float *mean, const float *std, const attn__seen *seen, char *const *classes,
+                                   int64_t nclasses, const char *directory)
 {
     attn_context *context = attn_model_context(model);
     attn_config *config = NULL;
@@ -49,6 +49,8 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
         status = set_numbers(config, "mean", mean, shape.channels);
     if (status == ATTN_OK)
         status = set_numbers(config, "std", std, shape.channels);
+    if (status == ATTN_OK)
+        status = attn__seen_write(config, seen);
     if (status == ATTN_OK)
         status = attn__model_config_write(config, context, directory);
     attn_config_destroy(config);
@@ -75,6 +77,24 @@ static const attn_key input_keys[] = {
     {"std.2", ATTN_VALUE_REAL, "1", 1e-9, 1, NULL, "of the third channel"},
 };
 
+/* A directory of another kind is said to be that, not to lack keys. */
+static attn_status check_kind(const attn_classifier *c, const char *path)
+{
+    static const struct {
+        const char *architecture, *what;
+    } others[] = {{"axial-transformer", "draws images: attn generate and attn complete use it"},
+                  {"msa-transformer", "reads alignments: attn contacts, embed and score use it"},
+                  {"transformer", "translates: attn translate uses it"},
+                  {"seq2seq-attention", "translates: attn translate uses it"}};
+    const char *name = attn_config_text(c->config, "architecture", "");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(name, others[i].architecture) == 0)
+            return attn__fail(c->context, ATTN_UNSUPPORTED, "%s: \"%s\" is no classifier; it %s", path, name,
+                              others[i].what);
+    }
+    return ATTN_OK;
+}
+
 static attn_status read_inputs(attn_classifier *c, const char *path)
 {
     static const attn__keys table = {.keys = input_keys, .n = sizeof input_keys / sizeof *input_keys};
@@ -90,6 +110,7 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
         c->mean[i] = (float)attn_config_real(checked, mean, 0);
         c->std[i] = (float)attn_config_real(checked, std, 1);
     }
+    attn__seen_read(&c->seen, c->config);
     c->shape =
         (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
                            attn_config_int(checked, "input.channels", 1)};
@@ -104,13 +125,13 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
 }
 
 /* The architecture with the settings that config.json has for it. */
-static attn_status make_model(attn_classifier *c, const char *path)
+static attn_status make_model(attn_classifier *c, const char *path, const char *weights)
 {
     const char *name = attn_config_text(c->config, "architecture", "");
     const attn_architecture *architecture = attn_architecture_find(name);
     if (!architecture)
         return attn__fail(c->context, ATTN_FORMAT, "%s: there is no architecture \"%.80s\"", path, name);
-    return attn__model_of_config(&c->model, c->context, architecture, c->config, NULL);
+    return attn__model_of_config(&c->model, c->context, architecture, c->config, weights);
 }
 
 static attn_status load_parts(attn_classifier *c, const char *directory)
@@ -122,11 +143,12 @@ static attn_status load_parts(attn_classifier *c, const char *directory)
     if (status == ATTN_OK)
         status = attn_config_read(&c->config, c->context, config);
     if (status == ATTN_OK)
+        status = check_kind(c, config);
+    if (status == ATTN_OK)
         status = read_inputs(c, config);
     if (status == ATTN_OK)
-        status = make_model(c, config);
-    attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
-    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, &whole, NULL, NULL) : status;
+        status = make_model(c, config, weights);
+    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, NULL, NULL, NULL) : status;
 }
 
 attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory)

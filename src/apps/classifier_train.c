@@ -11,6 +11,7 @@ typedef struct training {
     const attn_classifier_job *job;
     attn__image_training data;
     float mean[3], std[3];
+    attn__seen seen;
 } training;
 
 static attn_status prepare_data(training *t)
@@ -21,6 +22,7 @@ static attn_status prepare_data(training *t)
     if (status != ATTN_OK)
         return status;
     attn_image_set_statistics(t->data.train, t->mean, t->std);
+    attn__classifier_see(&t->seen, t->data.train);
     return attn__image_training_batches(&t->data, &t->run, t->mean, t->std);
 }
 
@@ -73,8 +75,8 @@ static attn_status run_prepare(attn__run *run)
 static attn_status run_write(const attn__run *run)
 {
     const training *t = run->self;
-    return attn__classifier_write(run->model, run->settings, t->data.shape, t->mean, t->std, t->data.source.classes,
-                                  t->data.source.nclasses, run->directory);
+    return attn__classifier_write(run->model, run->settings, t->data.shape, t->mean, t->std, &t->seen,
+                                  t->data.source.classes, t->data.source.nclasses, run->directory);
 }
 
 static void run_announce(const attn__run *run)

@@ -141,15 +141,22 @@ void attn_classifier_score_free(attn_context *context, attn_classifier_score *sc
 
 /* -------------------------------------------------------------------------------------------- classifying */
 
-static attn_status prepare(const attn_classifier *c, const attn_image *image, float *x)
+attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *image, attn_image *fitted)
 {
-    attn_image coloured = {0}, fitted = {0};
+    attn_image coloured = {0};
     attn_status status = attn_image_convert(&coloured, c->context, image, (int)c->shape.channels);
     if (status == ATTN_OK)
-        status = attn_image_fit(&fitted, c->context, &coloured, c->shape.width, c->shape.height, ATTN_BICUBIC);
+        status = attn_image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, ATTN_BICUBIC);
+    attn_image_free(c->context, &coloured);
+    return status;
+}
+
+static attn_status prepare(const attn_classifier *c, const attn_image *image, float *x)
+{
+    attn_image fitted = {0};
+    attn_status status = attn__classifier_fit(c, image, &fitted);
     if (status == ATTN_OK)
         attn_image_planes(&fitted, c->mean, c->std, x);
-    attn_image_free(c->context, &coloured);
     attn_image_free(c->context, &fitted);
     return status;
 }

@@ -89,7 +89,8 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     }
     attn_image_shape shape = {side, side, attn_config_int(own, "in_channels", 3)};
     if (status == ATTN_OK)
-        status = attn__classifier_write(model, settings, shape, scale->mean, scale->std, names, n, directory);
+        status = attn__classifier_write(model, settings, shape, scale->mean, scale->std, &(attn__seen){0}, names, n,
+                                        directory);
     attn_config_destroy(settings);
     attn__free(context, text);
     attn__free(context, names);

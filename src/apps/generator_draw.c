@@ -135,7 +135,7 @@ attn_status attn_generator_complete(attn_generator *g, attn_image *done, const a
     attn_image coloured = {0};
     *done = (attn_image){0};
     if (rows < 0 || rows > g->shape.height)
-        return attn__fail(g->context, ATTN_ARGUMENT, "%lld rows are to stay; an image has %lld", (long long)rows,
+        return attn__fail(g->context, ATTN_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
                           (long long)g->shape.height);
     attn_status status = attn_image_convert(&coloured, g->context, given, (int)g->shape.channels);
     if (status == ATTN_OK)

@@ -70,9 +70,8 @@ static attn_status load_parts(attn_generator *g, const char *directory)
         status = read_inputs(g, config);
     if (status == ATTN_OK)
         status = attn__model_of_config(&g->model, g->context, attn_architecture_find("axial-transformer"), g->config,
-                                       &(attn_model_options){.blank = true});
-    attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
-    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(g->model), weights, &whole, NULL, NULL) : status;
+                                       weights);
+    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(g->model), weights, NULL, NULL, NULL) : status;
 }
 
 attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory)

@@ -12,7 +12,7 @@
 
 static bool is_image(const char *name)
 {
-    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pnm"};
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pnm", ".webp", ".bmp"};
     const char *ending = strrchr(name, '.');
     for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++) {
         if (strcasecmp(ending, endings[i]) == 0)
@@ -69,7 +69,8 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
         status = add_file(w, path, names.names[i], class_name, label);
     }
     if (status == ATTN_OK && count == 0)
-        status = attn__fail(context, ATTN_FORMAT, "%s: no .png, .jpg, .jpeg, .ppm, .pgm or .pnm files", path);
+        status =
+            attn__fail(context, ATTN_FORMAT, "%s: no .png, .jpg, .jpeg, .webp, .bmp, .ppm, .pgm or .pnm files", path);
     attn__names_free(&names, context);
     attn__free(context, path);
     return status;

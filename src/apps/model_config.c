@@ -31,14 +31,17 @@ attn_status attn__model_config_write(const attn_config *config, attn_context *co
 }
 
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
-                                  const attn_config *file, const attn_model_options *options)
+                                  const attn_config *file, const char *weights)
 {
     attn_config *config = NULL;
-    attn_status status = attn_config_create(&config, context);
+    attn_model_options options = {.blank = true};
+    attn_status status = attn_weights_bound(context, weights, &options.limit);
+    if (status == ATTN_OK)
+        status = attn_config_create(&config, context);
     if (status == ATTN_OK)
         status = attn_architecture_select(architecture, file, config);
     if (status == ATTN_OK)
-        status = attn_model_create(model, context, architecture->name, config, options);
+        status = attn_model_create(model, context, architecture->name, config, &options);
     attn_config_destroy(config);
     return status;
 }

@@ -154,7 +154,8 @@ static attn_status find_files(attn_context *context, const char *path, char *wei
                              : status;
 }
 
-static attn_status build_from(attn_msa *msa, const attn_config *file, const attn_msa_load_options *options)
+static attn_status build_from(attn_msa *msa, const attn_config *file, const char *weights,
+                              const attn_msa_load_options *options)
 {
     attn_config *config = NULL;
     attn_status status = attn_config_create(&config, msa->context);
@@ -163,7 +164,8 @@ static attn_status build_from(attn_msa *msa, const attn_config *file, const attn
     if (status == ATTN_OK && options->compat)
         status = attn_config_set_text(config, "compat", "esm");
     if (status == ATTN_OK)
-        status = attn__msa_build(msa, config, &(attn_model_options){.blank = true});
+        status = attn__model_of_config(&msa->model, msa->context, attn_architecture_find("msa-transformer"), config,
+                                       weights);
     attn_config_destroy(config);
     return status;
 }
@@ -185,7 +187,7 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
         status = attn__fail(msa->context, ATTN_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",
                             config, attn_config_text(file, "architecture", ""));
     if (status == ATTN_OK)
-        status = build_from(msa, file, options);
+        status = build_from(msa, file, weights, options);
     const char *regression = file ? attn_config_text(file, "contact_regression", "none") : "none";
     bool stored = strcmp(regression, "none") != 0;
     msa->has_regression = strcmp(regression, "fitted") == 0;

@@ -35,7 +35,8 @@ attn_status attn__run_check_directory(const attn__run *run)
             return status;
         if (attn_file_exists(path))
             return attn__fail(run->context, ATTN_ARGUMENT,
-                              "%s is there already: go on with it (resume) or choose another directory", path);
+                              "%s is there already: go on with that training (--resume) or choose another directory",
+                              path);
     }
     return ATTN_OK;
 }

@@ -93,14 +93,14 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
 }
 
 /* The architecture with the settings that config.json has for it. */
-static attn_status model_of_config(attn_translator *t, const char *path)
+static attn_status model_of_config(attn_translator *t, const char *path, const char *weights)
 {
     const char *name = attn_config_text(t->config, "architecture", "");
     const attn_architecture *architecture = attn_architecture_find(name);
     if (!architecture || !architecture->seq2seq)
         return attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator", path,
                           name);
-    return attn__model_of_config(&t->model, t->context, architecture, t->config, NULL);
+    return attn__model_of_config(&t->model, t->context, architecture, t->config, weights);
 }
 
 static attn_status check_vocabularies(const attn_translator *t, const char *directory)
@@ -153,13 +153,12 @@ static attn_status load_parts(attn_translator *t, const char *directory)
     if (status == ATTN_OK)
         status = check_vocabularies(t, directory);
     if (status == ATTN_OK)
-        status = model_of_config(t, config);
+        status = model_of_config(t, config, weights);
     if (status != ATTN_OK)
         return status;
     t->compat = attn__setting_compat(t->config);
     t->max_tokens = attn_config_int(t->config, "max_tokens", 64);
-    attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
-    return attn_weights_load(attn_model_parameters(t->model), weights, &whole, NULL, NULL);
+    return attn_weights_load(attn_model_parameters(t->model), weights, NULL, NULL, NULL);
 }
 
 attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory)

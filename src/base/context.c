@@ -116,16 +116,35 @@ char *attn__strdup(attn_context *context, const char *text)
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
+/* Threads that share a plan may fail at once. */
+static void hold_error(attn_context *context)
+{
+    while (atomic_flag_test_and_set(&context->noting)) {
+    }
+}
+
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
 {
-    if (!context || atomic_flag_test_and_set(&context->noted))
+    if (!context)
         return status;
-    context->status = status;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(context->error, sizeof context->error, format, arguments);
-    va_end(arguments);
+    hold_error(context);
+    if (!context->noted) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(context->error, sizeof context->error, format, arguments);
+        va_end(arguments);
+        context->status = status;
+        context->noted = true;
+    }
+    atomic_flag_clear(&context->noting);
     return status;
+}
+
+void attn__call_begin(attn_context *context)
+{
+    hold_error(context);
+    context->noted = false;
+    atomic_flag_clear(&context->noting);
 }
 
 attn_status attn__fail_memory(attn_context *context, size_t size)
@@ -149,7 +168,7 @@ void attn_context_clear(attn_context *context)
 {
     context->status = ATTN_OK;
     context->error[0] = '\0';
-    atomic_flag_clear(&context->noted);
+    context->noted = false;
 }
 
 /* --------------------------------------------------------------------------------------------- context */
@@ -206,7 +225,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     if (!made)
         return ATTN_MEMORY;
     memset(made, 0, sizeof *made);
-    atomic_flag_clear(&made->noted);
+    atomic_flag_clear(&made->noting);
     made->allocator = allocator;
     made->threads = o->threads ? o->threads : default_threads();
     made->isa = isa;

@@ -16,8 +16,9 @@ struct attn_context {
     int threads;
     attn__isa isa;
     attn__caches caches;
-    atomic_flag noted;  /* taken by the first error; threads that share a plan may fail at once */
-    attn_status status; /* of the first error since the last clear */
+    atomic_flag noting; /* held while what follows is written */
+    bool noted;         /* the call that runs has failed already: its first error stays */
+    attn_status status; /* of the last call that failed since the last clear */
     char error[512];
     void (*log)(void *user, const char *line);
     void *log_user;
@@ -31,10 +32,13 @@ struct attn_context {
     void (*leave_ranks)(attn_context *context);
 };
 
-/* Notes an error, unless an earlier one stands, and returns `status`.  `context` may be NULL.  May be called
+/* Notes an error, unless the same call has noted one before, and returns `status`.  `context` may be NULL.  May be called
  * from several threads at once; reading the error while others still fail may not. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* At the beginning of a public function that returns a status: its error takes the place of an earlier call's.
+ * Operations on a tape and layers do not call it, so that the first of them that fails is the one that is told. */
+void attn__call_begin(attn_context *context);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
 /* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_MEMORY noted, if there is none or size overflowed

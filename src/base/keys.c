@@ -51,9 +51,14 @@ static attn_status check_names(const work *w)
         if (w->options.select || attn__key_find(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
-        for (int j = 0; j < w->keys->n; j++)
+        attn_nearest nearest = {.word = name};
+        for (int j = 0; j < w->keys->n; j++) {
             append(&allowed, ", ", w->keys->keys[j].name);
-        return attn__fail(w->context, w->options.refusal, "%sthere is no key \"%s\"; the keys are: %s", w->prefix, name,
+            attn_nearest_offer(&nearest, w->keys->keys[j].name);
+        }
+        bool near = attn_nearest_found(&nearest);
+        return attn__fail(w->context, w->options.refusal, "%sthere is no key \"%s\"%s%s%s; the keys are: %s", w->prefix,
+                          name, near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "",
                           w->keys->n ? allowed.text : "none");
     }
     return ATTN_OK;
@@ -86,8 +91,17 @@ static attn_status check_type(const work *w, const attn_key *key, const attn_val
     /* Numbers with a list of choices were once written as strings ("26"); such files are still read. */
     if (key->type == ATTN_VALUE_INT && key->choices && value->type == ATTN_VALUE_TEXT)
         return ATTN_OK;
-    return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s", w->prefix, key->name, names[key->type],
-                      names[value->type]);
+    char found[48] = "";
+    if (value->type == ATTN_VALUE_INT)
+        snprintf(found, sizeof found, ": %lld", (long long)value->integer);
+    else if (value->type == ATTN_VALUE_REAL)
+        snprintf(found, sizeof found, ": %.9g", value->real);
+    else if (value->type == ATTN_VALUE_TEXT)
+        snprintf(found, sizeof found, ": \"%.40s\"", value->text);
+    else if (value->type == ATTN_VALUE_BOOL)
+        snprintf(found, sizeof found, ": %s", value->boolean ? "true" : "false");
+    return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s%s", w->prefix, key->name,
+                      names[key->type], names[value->type], found);
 }
 
 static attn_status check_value(const work *w, const attn_key *key, const attn_value *value)

@@ -38,9 +38,11 @@ attn_status attn__record_extend(attn__records *records, attn__record *record, co
                                 int64_t line);
 void attn__records_clear(attn__records *records);
 
-/* The two kinds of file: records that begin with '>', and Stockholm's blocks. */
+/* The kinds of file: records that begin with '>', and the blocks of Stockholm and Clustal. */
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
+attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most);
+bool attn__is_clustal(const char *text, size_t size);
 bool attn__is_stockholm(const char *text, size_t size);
 
 /* Which of the '>' formats the records are in. */

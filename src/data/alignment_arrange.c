@@ -197,6 +197,7 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options)
 {
+    attn__call_begin(context);
     static const attn_alignment_options defaults;
     const attn_alignment_options *o = options ? options : &defaults;
     *alignment = NULL;
@@ -206,10 +207,13 @@ attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *conte
     int64_t most = o->max_rows ? o->max_rows : INT64_MAX;
     if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3, size -= 3;
-    bool blocks = o->format == ATTN_ALIGNMENT_STOCKHOLM || (!o->format && attn__is_stockholm(text, size));
-    attn_status status = blocks ? attn__records_read_stockholm(&records, text, size, most)
-                                : attn__records_read(&records, text, size, most);
-    attn_alignment_format format = blocks ? ATTN_ALIGNMENT_STOCKHOLM : o->format;
+    attn_alignment_format format = o->format                        ? o->format
+                                   : attn__is_stockholm(text, size) ? ATTN_ALIGNMENT_STOCKHOLM
+                                   : attn__is_clustal(text, size)   ? ATTN_ALIGNMENT_CLUSTAL
+                                                                    : ATTN_ALIGNMENT_ANY;
+    attn_status status = format == ATTN_ALIGNMENT_STOCKHOLM ? attn__records_read_stockholm(&records, text, size, most)
+                         : format == ATTN_ALIGNMENT_CLUSTAL ? attn__records_read_clustal(&records, text, size, most)
+                                                            : attn__records_read(&records, text, size, most);
     if (status == ATTN_OK && format == ATTN_ALIGNMENT_ANY && records.n > 0)
         format = attn__records_format(&records);
     if (status == ATTN_OK)

@@ -143,11 +143,12 @@ static attn_status take_line(reading *r, const char *line, size_t length)
     if (line[0] == '>')
         return take_header(r, line, length);
     if (!r->began)
-        return attn__fail(r->records->context, ATTN_FORMAT,
-                          "%s:%" PRId64
-                          ": neither '>' nor \"# STOCKHOLM\" before the first sequence; a3m, FASTA, a2m and "
-                          "Stockholm are read",
-                          r->records->source, r->line);
+        return attn__fail(
+            r->records->context, ATTN_FORMAT,
+            "%s:%" PRId64
+            ": neither '>' nor \"# STOCKHOLM\" nor \"CLUSTAL\" before the first sequence; a3m, FASTA, a2m, "
+            "Stockholm and Clustal are read",
+            r->records->source, r->line);
     return r->record ? attn__record_extend(r->records, r->record, line, length, r->line) : ATTN_OK;
 }
 

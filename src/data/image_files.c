@@ -35,6 +35,7 @@ static attn_status check_head(attn_context *context, const attn_named_bytes *fil
 
 attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file)
 {
+    attn__call_begin(context);
     const unsigned char *p = file->data;
     *idx = (attn_idx){0};
     attn_status status = check_head(context, file, p);
@@ -107,7 +108,7 @@ attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, c
 
 /* ---------------------------------------------------------------------------------------------- CIFAR */
 
-enum { PLANE = 32 * 32, RECORD = 1 + 3 * PLANE };
+enum { PLANE = 32 * 32, RECORD = 1 + 3 * PLANE, CIFAR_CLASSES = 10 };
 
 attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
                                      int64_t classes)
@@ -127,7 +128,7 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
             for (int c = 0; c < 3; c++)
                 pixels[3 * i + c] = record[1 + c * PLANE + i];
         }
-        status = check_label(context, file, at, record[0], classes);
+        status = check_label(context, file, at, record[0], classes > 0 ? classes : CIFAR_CLASSES);
         if (status == ATTN_OK)
             status = attn_image_set_add(set, pixels, record[0], (uint64_t)attn_image_set_size(set));
     }

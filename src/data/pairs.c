@@ -142,6 +142,7 @@ static attn_status read_lines(reader *r)
 attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
                              const attn_pairs_options *options)
 {
+    attn__call_begin(context);
     static const attn_pairs_options defaults;
     const attn_pairs_options *o = options ? options : &defaults;
     *pairs = NULL;

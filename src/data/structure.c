@@ -127,6 +127,9 @@ static attn_status finish(const attn__structure_reading *r)
     attn_context *context = r->structure->context;
     if (r->structure->n > 0)
         return ATTN_OK;
+    if (r->wanted && !r->wanted[0])
+        return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain without a name; there are%.*s", r->source,
+                          r->seen[0] ? (int)strlen(r->seen) - 1 : 4, r->seen[0] ? r->seen : " none");
     if (r->wanted && r->seen[0])
         return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain '%s'; there are%.*s", r->source, r->wanted,
                           (int)strlen(r->seen) - 1, r->seen);
@@ -136,6 +139,7 @@ static attn_status finish(const attn__structure_reading *r)
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain)
 {
+    attn__call_begin(context);
     *structure = NULL;
     if (chain && strlen(chain) >= ATTN__CHAIN_NAME)
         return attn__fail(context, ATTN_ARGUMENT, "chain '%.40s': a name of at most %d letters is wanted", chain,

@@ -93,8 +93,9 @@ attn_status attn_structure_map(const attn_structure *structure, const char *quer
         int64_t shorter = t.n < structure->n ? t.n : structure->n;
         if (2 * equal < shorter)
             status = attn__fail(context, ATTN_FORMAT,
-                                "chain '%s' is another protein: only %.0f %% of its residues agree with the query",
-                                structure->chain, 100 * (double)equal / (double)shorter);
+                                "%s%s is another protein: only %.0f %% of its residues agree with the query",
+                                structure->chain[0] ? "chain " : "the chain without a name", structure->chain,
+                                100 * (double)equal / (double)shorter);
     }
     attn__free(context, t.score);
     attn__free(context, t.step);

@@ -15,31 +15,55 @@ static attn_status fail_errno(attn_context *context, const char *path, const cha
     return attn__fail(context, status, "%s: cannot be %s: %s", path, doing, strerror(errno));
 }
 
-static attn_status map_descriptor(attn__input *input, int descriptor)
+static const char *kind_of(mode_t mode)
 {
+    return S_ISDIR(mode)                    ? "a directory"
+           : S_ISFIFO(mode)                 ? "a pipe"
+           : S_ISSOCK(mode)                 ? "a socket"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "something unknown";
+}
+
+attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size)
+{
+    /* Not blocking: opening a pipe without a writer would wait for one. */
+    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat about;
-    if (fstat(descriptor, &about) != 0)
-        return fail_errno(input->context, input->name, "read");
-    if (!S_ISREG(about.st_mode))
-        return attn__fail(input->context, ATTN_IO, "%s: is not a file", input->name);
-    if (about.st_size == 0)
-        return ATTN_OK;
-    void *map = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (map == MAP_FAILED)
-        return fail_errno(input->context, input->name, "mapped");
-    input->data = map;
-    input->size = (size_t)about.st_size;
+    *descriptor = -1;
+    if (opened < 0)
+        return fail_errno(context, path, "opened");
+    attn_status status = ATTN_OK;
+    if (fstat(opened, &about) != 0)
+        status = fail_errno(context, path, "read");
+    else if (!S_ISREG(about.st_mode))
+        status = attn__fail(context, ATTN_IO, "%s: is %s; only regular files are read", path, kind_of(about.st_mode));
+    if (status != ATTN_OK) {
+        close(opened);
+        return status;
+    }
+    *descriptor = opened;
+    *size = (size_t)about.st_size;
     return ATTN_OK;
 }
 
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path)
 {
+    int descriptor;
+    size_t size;
     *input = (attn__input){.context = context, .name = path};
-    /* Not blocking: a pipe without a writer must give an error, not wait. */
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0)
-        return fail_errno(context, path, "opened");
-    attn_status status = map_descriptor(input, descriptor);
+    attn_status status = attn__file_open(context, path, &descriptor, &size);
+    if (status != ATTN_OK || size == 0) {
+        if (status == ATTN_OK)
+            close(descriptor);
+        return status;
+    }
+    void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (map == MAP_FAILED) {
+        status = fail_errno(context, path, "mapped");
+    } else {
+        input->data = map;
+        input->size = size;
+    }
     close(descriptor);
     return status;
 }

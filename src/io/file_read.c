@@ -6,13 +6,11 @@
 #include "io/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
-/* Bytes held while their number is not known: pipes and compressed data. */
+/* Bytes held while their number is not known, as in compressed data. */
 typedef struct sink {
     attn_context *context;
     const char *name;
@@ -64,17 +62,13 @@ static attn_status read_descriptor(sink *s, int descriptor)
 
 static attn_status read_raw(sink *s)
 {
-    int descriptor = open(s->name, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) {
-        attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_NOT_FOUND : ATTN_IO;
-        return attn__fail(s->context, status, "%s: cannot be opened: %s", s->name, strerror(errno));
-    }
-    struct stat about;
-    /* The size is only a hint; an endless device still meets the limit. */
-    if (fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
-        (uint64_t)about.st_size <= s->limit)
-        s->hint = (size_t)about.st_size;
-    attn_status status = read_descriptor(s, descriptor);
+    int descriptor;
+    size_t size;
+    attn_status status = attn__file_open(s->context, s->name, &descriptor, &size);
+    if (status != ATTN_OK)
+        return status;
+    s->hint = size <= s->limit ? size : 0; /* files under /proc tell a size of 0 */
+    status = read_descriptor(s, descriptor);
     close(descriptor);
     return status;
 }
@@ -129,6 +123,7 @@ static attn_status decompress(sink *s)
 
 attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit)
 {
+    attn__call_begin(context);
     *bytes = (attn_bytes){0};
     sink s = {.context = context, .name = path, .limit = limit ? limit : (size_t)1 << 30, .bytes = bytes};
     attn_status status = read_raw(&s);

@@ -119,13 +119,19 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
         return attn__jpeg_read(raster, input, limit);
     if (attn__pnm_matches(input))
         return attn__pnm_read(raster, input, limit);
+    if (attn__webp_matches(input))
+        return attn__webp_read(raster, input, limit);
+    if (attn__bmp_matches(input))
+        return attn__bmp_read(raster, input, limit);
     return attn__fail(input->context, ATTN_FORMAT, "%s: %s", input->name,
-                      input->size ? "no image that is read: not PNG, JPEG or PNM" : "an empty file, not an image");
+                      input->size ? "no image that is read: not PNG, JPEG, WebP, BMP or PNM"
+                                  : "an empty file, not an image");
 }
 
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
                              const attn_image_options *options)
 {
+    attn__call_begin(context);
     attn_image_options o = options ? *options : (attn_image_options){0};
     attn__input input = {.context = context, .name = name, .data = data, .size = size};
     attn__raster raster = {0};

@@ -26,6 +26,10 @@ bool attn__png_matches(const attn__input *input);
 attn_status attn__png_read(attn__raster *raster, const attn__input *input, int64_t limit);
 bool attn__jpeg_matches(const attn__input *input);
 attn_status attn__jpeg_read(attn__raster *raster, const attn__input *input, int64_t limit);
+bool attn__bmp_matches(const attn__input *input);
+attn_status attn__bmp_read(attn__raster *raster, const attn__input *input, int64_t limit);
+bool attn__webp_matches(const attn__input *input);
+attn_status attn__webp_read(attn__raster *raster, const attn__input *input, int64_t limit);
 bool attn__pnm_matches(const attn__input *input);
 attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64_t limit);
 

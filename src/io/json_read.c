@@ -202,6 +202,7 @@ attn_status attn__json_to_config(const attn__input *text, const json_t *object, 
 attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                               const char *name)
 {
+    attn__call_begin(context);
     enum { MAX_VALUES = 1000000 };
     *config = NULL;
     attn__input input = {context, name, (const uint8_t *)text, size};
@@ -221,6 +222,7 @@ attn_status attn_config_parse(attn_config **config, attn_context *context, const
 
 attn_status attn_config_read(attn_config **config, attn_context *context, const char *path)
 {
+    attn__call_begin(context);
     enum { MAX_BYTES = 64 << 20 };
     *config = NULL;
     attn_bytes file;

@@ -203,14 +203,17 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
                                const char *name)
 {
     size_t reach = (size_t)offset, count = 1, element = attn__element_size(array->element);
+    bool empty = false;
     for (int i = 0; i < array->rank; i++) {
-        count = attn__size_mul(count, (size_t)array->shape[i]);
+        count =
+            attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1); /* no stride may overflow either */
+        empty |= array->shape[i] == 0;
         if (array->shape[i] > 0)
             reach = attn__size_add(reach, attn__size_mul((size_t)array->shape[i] - 1, (size_t)array->stride[i]));
     }
     if (count > INT64_MAX / 16)
         return fail(pt, name, "its size overflows");
-    if (count > 0 && reach >= size / element)
+    if (!empty && reach >= size / element)
         return attn__fail(pt->input->context, ATTN_FORMAT,
                           "%s: tensor \"%.100s\": offset, shape and strides reach element %zu of a storage of %zu",
                           pt->input->name, name, reach, size / element);

@@ -174,12 +174,9 @@ static attn_status check_places(reader *r)
         r->next += array_bytes(&arrays->items[i]);
     }
     size_t left = r->input->size - r->begin - r->next;
-    if (left == 0)
-        return ATTN_OK;
-    if (r->findings->strict)
-        return attn__input_fail(r->input, ATTN_FORMAT, r->begin + r->next, "%zu bytes after the last tensor", left);
-    return attn__findings_note(r->findings, "%s: %zu bytes after the last tensor were passed over", r->input->name,
-                               left);
+    return left == 0 ? ATTN_OK
+                     : attn__input_fail(r->input, ATTN_FORMAT, r->begin + r->next,
+                                        "%zu bytes more than the tensors of the header need", left);
 }
 
 attn_status attn__safetensors_find(attn__findings *findings, const attn__input *input)

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------- findings */
 
@@ -134,8 +135,7 @@ static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_option
 static attn_status prepare(attn__findings *findings, attn_context *context, const char *file,
                            const attn_weights_options *options, attn_config *metadata)
 {
-    *findings = (attn__findings){
-        .arrays = {.context = context, .file = file}, .metadata = metadata, .strict = options && options->strict};
+    *findings = (attn__findings){.arrays = {.context = context, .file = file}, .metadata = metadata};
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
         return attn__fail(context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
@@ -187,6 +187,7 @@ static attn_status read_into_list(find_function finder, const attn__input *input
 attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(find_any, &input, list, options, metadata, report);
 }
@@ -194,6 +195,7 @@ attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t s
 attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(attn__safetensors_find, &input, list, options, metadata, report);
 }
@@ -201,6 +203,7 @@ attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size
 attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                           const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(attn__pt_find, &input, list, options, metadata, report);
 }
@@ -208,6 +211,7 @@ attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, 
 attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                            const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
+    attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(attn__npz_find, &input, list, options, metadata, report);
 }
@@ -230,6 +234,7 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
 {
     attn__weights_files files;
     attn__findings findings;
+    attn__call_begin(list->context);
     if (report)
         *report = (attn_bytes){0};
     attn_status status = attn__weights_find(&findings, &files, list->context, path, options, metadata);
@@ -247,6 +252,7 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
 {
     attn__weights_files files;
     attn__findings findings;
+    attn__call_begin(parameters->context);
     if (report)
         *report = (attn_bytes){0};
     attn_status status = attn__weights_find(&findings, &files, parameters->context, path, options, metadata);
@@ -254,6 +260,22 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
         take_notes(&findings, report);
         status = attn__arrays_into(&findings.arrays, parameters, options, report);
     }
+    attn__findings_clear(&findings);
+    attn__weights_files_close(&files);
+    return status;
+}
+
+attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes)
+{
+    attn__call_begin(context);
+    attn__weights_files files = {.find = find_any};
+    attn__findings findings = {.arrays = {.context = context}};
+    attn_status status = attn__weights_files_open(&files, context, path);
+    if (status == ATTN_OK && files.n == 1) /* one file: its size will do */
+        findings.arrays.backing = files.parts->input.size;
+    else if (status == ATTN_OK)
+        status = attn__weights_files_find(&files, &findings);
+    *bytes = attn__size_add(attn__size_mul(findings.arrays.backing, 16), (size_t)64 << 20);
     attn__findings_clear(&findings);
     attn__weights_files_close(&files);
     return status;
@@ -283,6 +305,9 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
                                  const attn_weights_options *options, attn_bytes *report)
 {
+    attn__call_begin(parameters->context);
+    if (report)
+        *report = (attn_bytes){0};
     attn__arrays arrays = {.context = parameters->context, .file = file};
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < source->n && status == ATTN_OK; i++)

@@ -13,7 +13,6 @@ typedef struct attn__findings {
     attn__arrays arrays;
     attn_config *metadata; /* NULL: not wanted */
     attn_bytes notes;
-    bool strict;
     void *memory;    /* decompressed data that arrays point to: a chain, each block begins with the next one's
                    * address */
     size_t inflated; /* bytes of it that came out of deflated entries */

@@ -177,8 +177,7 @@ static attn_status find_part(index_reader *r, attn__weights_part *part, const pl
     if (status != ATTN_OK)
         return status;
     attn__findings found = {.arrays = {.context = context, .file = part->path, .backing = part->input.size},
-                            .metadata = r->findings->metadata,
-                            .strict = r->findings->strict};
+                            .metadata = r->findings->metadata};
     status = r->files->find(&found, &part->input);
     if (status == ATTN_OK)
         status = compare_names(r, &found.arrays, places, n);

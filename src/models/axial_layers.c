@@ -83,8 +83,9 @@ static void axial_forward(const void *self, const attn__call *call)
     }
     if (attn_tensor_rank(x) != a->axes + 2 || attn_tensor_dim(x, a->channel) != a->dim) {
         attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
-                   "axial-attention: %d axes wanted, axis %d being %lld channels; found %d axes", a->axes + 2,
-                   a->channel, (long long)a->dim, attn_tensor_rank(x));
+                   "axial-attention: %d axes with %lld channels in axis %d are wanted; found %d axes with %lld there",
+                   a->axes + 2, (long long)a->dim, a->channel, attn_tensor_rank(x),
+                   (long long)(attn_tensor_rank(x) > a->channel ? attn_tensor_dim(x, a->channel) : 0));
         return;
     }
     for (int i = 0; i < a->axes; i++) { /* the axes but batch and channels, in order */

@@ -20,6 +20,7 @@ static void build(attn_model *model, const attn_model_options *options)
         .dtype = model->dtype,
         .seed = options->seed,
         .blank = options->blank,
+        .limit = options->limit,
         .policy = strcmp(init, "torch") == 0 ? ATTN_POLICY_TORCH : ATTN_POLICY_XAVIER,
     };
     if (model->kind->build) {
@@ -48,19 +49,27 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
     return model;
 }
 
-/* Errors stick, so that a context with an old one builds nothing. */
+static attn_status fail_architecture(attn_context *context, const char *name)
+{
+    attn_nearest nearest = {.word = name};
+    for (int i = 0; i < attn_architecture_count(); i++) {
+        attn_nearest_offer(&nearest, attn_architecture_at(i)->name);
+    }
+    bool near = attn_nearest_found(&nearest);
+    return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"%s%s%s", name,
+                      near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
+}
+
+/* Layers note what is wrong in the context, which therefore begins without an error. */
 attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                               const attn_config *config, const attn_model_options *options)
 {
     attn_model_options o = options ? *options : (attn_model_options){0};
     const attn__kind *kind = attn__kind_find(architecture);
     *model = NULL;
-    if (attn_context_status(context) != ATTN_OK) {
-        return attn_context_status(context);
-    }
+    attn_context_clear(context);
     if (!kind) {
-        return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"",
-                          architecture ? architecture : "");
+        return fail_architecture(context, architecture ? architecture : "");
     }
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
         return attn__fail(context, ATTN_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,

@@ -76,8 +76,10 @@ attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *laye
     int64_t dim = attn_tensor_dim(layer->param[0], layer->channel);
     if (attn_tensor_rank(x) != layer->axes + 2 || attn_tensor_dim(x, layer->channel) != dim) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE,
-                   "axial positions: %d axes wanted, axis %d being %" PRId64 " channels; found %d axes",
-                   layer->axes + 2, layer->channel, dim, attn_tensor_rank(x));
+                   "axial positions: %d axes with %" PRId64
+                   " channels in axis %d are wanted; found %d axes with %" PRId64 " there",
+                   layer->axes + 2, dim, layer->channel, attn_tensor_rank(x),
+                   attn_tensor_rank(x) > layer->channel ? attn_tensor_dim(x, layer->channel) : 0);
         return NULL;
     }
     for (int i = 0; x && i < layer->axes; i++) {

@@ -100,6 +100,23 @@ static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, co
     }
 }
 
+/* Counts a tensor before its memory is taken. */
+static bool within_limit(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
+{
+    size_t bytes = attn_dtype_size(builder->dtype);
+    for (int i = 0; i < rank; i++) {
+        bytes = attn__size_mul(bytes, shape[i] > 0 ? (size_t)shape[i] : 0);
+    }
+    builder->held = attn__size_add(builder->held, bytes);
+    if (builder->limit == 0 || builder->held <= builder->limit) {
+        return true;
+    }
+    attn__fail(builder->context, ATTN_ARGUMENT,
+               "the settings ask for more than the %zu bytes that fit to the file of weights; %s alone has %zu",
+               builder->limit, name, bytes);
+    return false;
+}
+
 /* A new tensor under its full name in `list`; NULL on failure. */
 static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, const char *name, int rank,
                                const int64_t *shape, const attn_nn_fill *fill)
@@ -112,6 +129,9 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     snprintf(full, sizeof full, "%s%s", builder->prefix, name);
     if (attn_named_find(list, full)) {
         attn__fail(builder->context, ATTN_ARGUMENT, "parameter %s is registered twice", full);
+        return NULL;
+    }
+    if (!within_limit(builder, full, rank, shape)) {
         return NULL;
     }
     if (attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape) != ATTN_OK) {

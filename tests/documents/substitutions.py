@@ -28,6 +28,8 @@ RULES = [
     Rule(r"--rows 7", r"--rows 4", "half of 8 rows instead of half of 14"),
     Rule(r"build/attn train msa" + REST, r"build/attn train msa\1" + SMALL_MSA,
          "training on alignments: 2 layers, 16 wide, 8 steps"),
+    Rule(r"build/attn train contacts(?![^#\n]*--strength)" + REST, r"build/attn train contacts\1 --strength 1000",
+         "fitting contacts to a model that has hardly learnt: a weak penalty, without which no map would be used"),
     Rule(r"build/attn demo" + REST, r"timeout --preserve-status -s INT 4 build/attn demo\1 || [ $? -eq 130 ]",
          "the demo: begun and interrupted after 4 s; make run, the first command of the README, runs it whole"),
     Rule(r"build/attn bench attend(?![^#\n]*b\dh)" + REST, r"build/attn bench attend\1 --quick --seconds 0.001",
@@ -67,6 +69,7 @@ NOT_RUN = [
 
 # Names that snippets of C speak of without declaring them.
 C_BEFORE = """
+#include <attn/attn.h>
 #include <stdbool.h>
 static float q[1 << 19], k[1 << 19], v[1 << 19], o[1 << 19];
 """

@@ -134,6 +134,7 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     attn_arrays mine = *arrays;
     char *scratch = workspace ? workspace : plan->workspace;
     atomic_flag *busy = (atomic_flag *)&plan->busy; /* the plan itself was never const */
+    attn__call_begin(plan->context);
     if (plan->own_lse)
         mine.lse = scratch + plan->lse_at;
     const char *missing = attn__missing_array(&plan->task, &mine);

@@ -201,6 +201,7 @@ attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn
 {
     static const attn_plan_options defaults;
     *plan = NULL;
+    attn__call_begin(context);
     options = options ? options : &defaults;
     if (options->threads < 0 || options->threads > ATTN__MAX_THREADS)
         return attn__fail(context, ATTN_ARGUMENT, "%d threads: it must be 0 to %d", options->threads,

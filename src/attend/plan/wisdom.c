@@ -110,6 +110,7 @@ static attn_status read_line(attn_context *context, const char *line, size_t len
 
 attn_status attn_wisdom_import(attn_context *context, const char *text)
 {
+    attn__call_begin(context);
     size_t head = sizeof header - 1;
     if (strncmp(text, header, head) != 0)
         return attn__fail(context, ATTN_FORMAT, "wisdom line 1 is not 'attn-wisdom 1'");

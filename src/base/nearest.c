@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * What the user may have meant: the known word with the fewest edits. */
-#include "command.h"
+#include "attn/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { LONGEST = 63 };
@@ -36,7 +37,7 @@ static int edits(const char *a, const char *b)
     return above[m];
 }
 
-void cli_nearest_offer(cli_nearest *nearest, const char *candidate)
+void attn_nearest_offer(attn_nearest *nearest, const char *candidate)
 {
     int distance = edits(nearest->word, candidate);
     /* What was typed may be the beginning of a longer name. */
@@ -48,7 +49,7 @@ void cli_nearest_offer(cli_nearest *nearest, const char *candidate)
     snprintf(nearest->best, sizeof nearest->best, "%s", candidate);
 }
 
-bool cli_nearest_found(const cli_nearest *nearest)
+bool attn_nearest_found(const attn_nearest *nearest)
 {
     int length = (int)strlen(nearest->word);
     return nearest->best[0] && nearest->distance <= (length < 4 ? 1 : length / 2);

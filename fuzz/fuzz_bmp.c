@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * The BMP reader. */
+#include "fuzz_image.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return fuzz_image("BM", 2, data, size);
+}

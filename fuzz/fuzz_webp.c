@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT
+ * The WebP reader. */
+#include "fuzz_image.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    return fuzz_image("RIFF", 4, data, size);
+}

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""What would be wrong in silence is refused in words: copies of models, numbers that would wrap, masks that would be lost."""
+import copy
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import warnings
+
+import attn
+import numpy as np
+
+X = np.ones((2, 3, 2, 4), np.float32)
+
+
+class Copies(unittest.TestCase):
+    def test_models_are_neither_copied_nor_pickled(self):
+        model = attn.build("detr-ffn", {"d": 4})
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "save.directory"):
+                way(model)
+        self.assertEqual(model(X[:, :, 0]).shape, (2, 3, 4))  # the library's memory is still the model's
+
+
+class Numbers(unittest.TestCase):
+    def test_wide_windows_mean_no_limit(self):
+        q = np.random.default_rng(1).standard_normal(X.shape).astype(np.float32)
+        for window in (2**62, 2**63, 2**70, (2**62, 2**63), (None, 2**70), np.uint64(2**63)):
+            np.testing.assert_array_equal(attn.attend(q, q, q, window=window), attn.attend(q, q, q))
+        causal = attn.attend(q, q, q, causal=True)
+        np.testing.assert_array_equal(attn.attend(q, q, q, window=(2**63, 5), causal=True), causal)
+
+    def test_windows_that_are_none(self):
+        for window in (-1, (1, -2), 1.5, (0.5, 1), (1, 2, 3), "ab"):
+            with self.assertRaisesRegex(attn.ArgumentError, "window is"):
+                attn.attend(X, X, X, window=window)
+
+    def test_threads(self):
+        for threads in (-1, 1025, 2**31, 2**32 + 1, 2**40):
+            with self.assertRaisesRegex(attn.ArgumentError, str(threads)):
+                attn.attend(X, X, X, threads=threads)
+            with self.assertRaisesRegex(attn.ArgumentError, str(threads)):
+                attn.build("detr-ffn", {"d": 4}, threads=threads)
+
+    def test_scale_and_fill_are_finite(self):
+        for value in (1e39, -1e39, float("inf"), float("nan")):
+            with self.assertRaisesRegex(attn.ArgumentError, "scale is"):
+                attn.attend(X, X, X, scale=value)
+            with self.assertRaisesRegex(attn.ArgumentError, "mask_fill is"):
+                attn.attend(X, X, X, mask_fill=value)
+        double = X.astype(np.float64)
+        self.assertTrue(np.isfinite(attn.attend(double, double, double, scale=1e39)).all())
+
+    def test_lens_of_every_integer(self):
+        for lens in (np.array([2**63, 1], np.uint64), np.array([2**62, 1]), [99, 1]):
+            np.testing.assert_array_equal(attn.attend(X, X, X, valid_lens=lens), attn.attend(X, X, X, valid_lens=[3, 1]))
+
+
+class Arrays(unittest.TestCase):
+    def test_what_is_no_number(self):
+        for bias in ([None], ["x"], [1j], [object()]):
+            with self.assertRaisesRegex(attn.ArgumentError, "bias"):
+                attn.attend(X, X, X, bias=bias)
+            with self.assertRaisesRegex(attn.ArgumentError, "bias"):
+                attn.attend(X, X, X, bias=np.array(bias))
+
+    def test_masked_arrays(self):
+        masked = np.ma.masked_array(X, X > 0)
+        with self.assertRaisesRegex(attn.ArgumentError, "k is a masked array"):
+            attn.attend(X, masked, X)
+        with self.assertRaisesRegex(attn.ArgumentError, "mask is a masked array"):
+            attn.attend(X, X, X, mask=np.ma.masked_array(np.ones((3, 3), bool)))
+        with self.assertRaisesRegex(attn.ArgumentError, "x is a masked array"):
+            attn.build("detr-ffn", {"d": 4})(masked[:, :, 0])
+
+    def test_tensors_that_numpy_does_not_take(self):
+        class Tensor:
+            requires_grad, dtype = True, "torch.float32"
+
+            def __dlpack__(self, **_):
+                raise BufferError("on another device")
+
+        tensor = Tensor()
+        with self.assertRaisesRegex(attn.ArgumentError, r"q is a tensor that needs a gradient.*q\.detach"):
+            attn.attend(tensor, X, X)
+        tensor.requires_grad = False
+        with self.assertRaisesRegex(attn.ArgumentError, "k, of Tensor, cannot be read as an array"):
+            attn.attend(X, tensor, X)
+
+    def test_tensors_of_pytorch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed")
+        q = torch.randn(2, 5, 2, 8)
+        with self.assertRaisesRegex(attn.ArgumentError, "detach"):
+            attn.attend(q.clone().requires_grad_(), q, q)
+        brain = q.bfloat16()
+        try:
+            import ml_dtypes
+        except ImportError:
+            with self.assertRaisesRegex(attn.ArgumentError, "ml_dtypes"):
+                attn.attend(brain, brain, brain)
+            return
+        o = attn.attend(brain, brain, brain)
+        self.assertEqual(o.dtype, ml_dtypes.bfloat16)
+        close = attn.attend(*[brain.float().numpy()] * 3)
+        self.assertLess(abs(o.astype(np.float32) - close).max(), 0.02)
+
+
+class Paths(unittest.TestCase):
+    def test_zero_bytes(self):
+        model = attn.build("detr-ffn", {"d": 4})
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(os.path.join(folder, "m"))
+            for use in (lambda p: attn.load(p), lambda p: model.save(p), lambda p: attn.build("detr-ffn", {"d": 4}, p)):
+                with self.assertRaisesRegex(attn.ArgumentError, "zero byte"):
+                    use(os.path.join(folder, "m\0.x"))
+            self.assertEqual(os.listdir(folder), ["m"])
+
+    def test_settings_larger_than_the_weights(self):
+        model = attn.build("positional-encoding", {"num_hiddens": 8})
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(folder)
+            path = os.path.join(folder, "config.json")
+            with open(path) as file:
+                text = file.read().replace("1000", "900000000")
+            with open(path, "w") as file:
+                file.write(text)
+            with self.assertRaisesRegex(attn.ArgumentError, "more than the [0-9]+ bytes"):
+                attn.load(folder)
+
+
+class Words(unittest.TestCase):
+    def test_float64_is_said_to_be_slow(self):
+        x = np.zeros((1, 2048, 1, 64))
+        with self.assertWarnsRegex(UserWarning, "float64 .* slower than float32"):
+            attn.attend(x, x[:, :1024], x[:, :1024])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            attn.attend(*[X.astype(np.float64)] * 3)
+
+    def test_types_of_results(self):
+        """mypy --strict knows that attend gives one array unless more is asked for."""
+        command = [sys.executable, "-m", "mypy"]
+        if not shutil.which("mypy") and subprocess.run(command + ["--version"], capture_output=True).returncode:
+            self.skipTest("mypy is not installed")
+        program = textwrap.dedent("""
+            import attn
+            import numpy as np
+            x = np.ones((1, 2, 1, 4), np.float32)
+            print(attn.attend(x, x, x).shape)
+            o, lse = attn.attend(x, x, x, return_lse=True)
+            o, lse, w = attn.attend(x, x, x, return_lse=True, return_weights=True)
+            print(o.dtype, lse.shape, w.shape)
+            """)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "use.py")
+            with open(path, "w") as file:
+                file.write(program)
+            where = {**os.environ, "MYPYPATH": os.path.dirname(os.path.dirname(attn.__file__))}
+            run = subprocess.run(command + ["--strict", "--follow-imports=silent", "--cache-dir", folder, path], env=where,
+                                 capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ * Stockholm and Clustal files: blocks of "name sequence", in which a sequence may go on from block to block. */
+#include "data/alignment.h"
+#include "data/lines.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const char begin[] = "# STOCKHOLM", marks[] = "#=GC RF";
+
+bool attn__is_stockholm(const char *text, size_t size)
+{
+    return size >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
+}
+
+bool attn__is_clustal(const char *text, size_t size)
+{
+    static const char *const programs[] = {"CLUSTAL", "MUSCLE", "PROBCONS"};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        size_t n = strlen(programs[i]);
+        if (size > n && memcmp(text, programs[i], n) == 0 && strchr(" \t\r\n", text[n]))
+            return true;
+    }
+    return false;
+}
+
+typedef struct reading {
+    attn__records *records;
+    int64_t line, most;
+    int64_t at;         /* which sequence of the block comes next */
+    bool first, inside; /* in the first block; behind a sequence of this block */
+} reading;
+
+/* Blocks keep their order in every known writer, so that the sequence sought is nearly always the next. */
+static attn__record *find(reading *r, const char *name, size_t length)
+{
+    attn__records *all = r->records;
+    for (int64_t tried = 0; tried < all->n; tried++) {
+        attn__record *record = &all->items[(r->at + tried) % all->n];
+        if (strlen(record->name) == length && memcmp(record->name, name, length) == 0) {
+            r->at = record - all->items + 1;
+            return record;
+        }
+    }
+    return NULL;
+}
+
+/* Once `most` sequences are there, the others are passed over in every block. */
+static attn_status take_sequence(reading *r, const char *line, size_t length)
+{
+    size_t name = 0;
+    while (name < length && line[name] != ' ' && line[name] != '\t')
+        name++;
+    size_t rest = name;
+    while (rest < length && (line[rest] == ' ' || line[rest] == '\t'))
+        rest++;
+    r->inside = true;
+    if (rest >= length)
+        return attn__fail(r->records->context, ATTN_FORMAT, "%s:%" PRId64 ": a name without a sequence",
+                          r->records->source, r->line);
+    attn__record *record = NULL;
+    if (r->first && r->records->n < r->most) {
+        record = attn__record_add(r->records, line, name, r->line);
+        if (!record)
+            return ATTN_MEMORY;
+    } else if (!r->first) {
+        record = find(r, line, name);
+        if (!record && r->records->n < r->most)
+            return attn__fail(r->records->context, ATTN_FORMAT, "%s:%" PRId64 ": '%.*s' is not in the first block",
+                              r->records->source, r->line, (int)(name < 60 ? name : 60), line);
+    }
+    return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
+}
+
+/* RF may hold any mark; what matters is whether it is a gap, so marks are kept as 'X' and '.'. */
+static attn_status take_marks(reading *r, const char *line, size_t length)
+{
+    attn_status status = ATTN_OK;
+    for (size_t i = sizeof marks - 1; i < length && status == ATTN_OK; i++) {
+        if (line[i] != ' ' && line[i] != '\t') {
+            char mark = strchr(".-_~", line[i]) ? '.' : 'X';
+            status = attn__record_extend(r->records, &r->records->marks, &mark, 1, r->line);
+        }
+    }
+    return status;
+}
+
+static attn_status take_line(reading *r, const char *line, size_t length)
+{
+    if (length == 0) {
+        r->first = r->first && !r->inside;
+        r->inside = false;
+        r->at = 0;
+        return ATTN_OK;
+    }
+    if (line[0] != '#')
+        return take_sequence(r, line, length);
+    bool marked = length > sizeof marks - 1 && memcmp(line, marks, sizeof marks - 1) == 0;
+    return marked ? take_marks(r, line, length) : ATTN_OK;
+}
+
+/* Nothing but white space may follow the end of the alignment. */
+static attn_status check_end(reading *r, const char *text, size_t size, size_t at)
+{
+    const char *line;
+    size_t length;
+    while (attn__next_line(text, size, &at, &line, &length)) {
+        r->line++;
+        if (attn__is_stockholm(line, length))
+            return attn__fail(r->records->context, ATTN_FORMAT,
+                              "%s:%" PRId64
+                              ": a second alignment begins; a file holds one here: divide it at the lines //",
+                              r->records->source, r->line);
+        for (size_t i = 0; i < length; i++) {
+            if (line[i] != ' ' && line[i] != '\t')
+                return attn__fail(r->records->context, ATTN_FORMAT,
+                                  "%s:%" PRId64 ": text behind the alignment's end //", r->records->source, r->line);
+        }
+    }
+    return ATTN_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const attn__record *x = *(const attn__record *const *)a, *y = *(const attn__record *const *)b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x->line > y->line) - (x->line < y->line);
+}
+
+/* A name stands for one sequence in all blocks, so that two of one name cannot be told apart. */
+static attn_status check_names(const attn__records *records)
+{
+    const attn__record **sorted = attn__alloc(records->context, attn__size_mul((size_t)records->n, sizeof *sorted));
+    if (!sorted)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < records->n; i++)
+        sorted[i] = &records->items[i];
+    if (records->n > 0)
+        qsort(sorted, (size_t)records->n, sizeof *sorted, by_name);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 1; i < records->n && status == ATTN_OK; i++) {
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
+            status = attn__fail(records->context, ATTN_FORMAT,
+                                "%s:%" PRId64 ": a second sequence of the name '%.60s'; the first is in line %" PRId64,
+                                records->source, sorted[i]->line, sorted[i]->name, sorted[i - 1]->line);
+    }
+    attn__free(records->context, sorted);
+    return status;
+}
+
+/* A Clustal line may end with the number of residues so far. */
+static attn_status take_clustal_line(reading *r, const char *line, size_t length)
+{
+    while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))
+        length--;
+    if (length == 0)
+        return take_line(r, line, 0);
+    if (line[0] == ' ' || line[0] == '\t')
+        return ATTN_OK; /* how well the columns agree */
+    size_t digits = length;
+    while (digits > 0 && line[digits - 1] >= '0' && line[digits - 1] <= '9')
+        digits--;
+    if (digits < length && digits > 0 && (line[digits - 1] == ' ' || line[digits - 1] == '\t'))
+        length = digits - 1;
+    return take_sequence(r, line, length);
+}
+
+attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most)
+{
+    reading r = {.records = records, .most = most, .first = true};
+    const char *line;
+    size_t length, at = 0;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+        if (++r.line > 1) /* the first names the program */
+            status = take_clustal_line(&r, line, length);
+    }
+    return status == ATTN_OK ? check_names(records) : status;
+}
+
+attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most)
+{
+    reading r = {.records = records, .most = most, .first = true};
+    const char *line;
+    size_t length, at = 0;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+        r.line++;
+        if (length >= 2 && line[0] == '/' && line[1] == '/')
+            break;
+        status = take_line(&r, line, length);
+    }
+    if (status == ATTN_OK)
+        status = check_end(&r, text, size, at);
+    return status == ATTN_OK ? check_names(records) : status;
+}
