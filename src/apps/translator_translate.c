@@ -6,6 +6,7 @@
 #include "apps/translator.h"
 
 #include "base/context.h"
+#include "data/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,21 +40,28 @@ static attn_status append_word(attn_context *context, char **list, const char *w
     return ATTN_OK;
 }
 
-/* Counts the words and notes those that the vocabulary lacks. */
+typedef struct notes {
+    const attn_translator *t;
+    attn_translation *result;
+    attn_status status;
+} notes;
+
+static void note_token(void *user, const char *token, size_t length)
+{
+    notes *n = user;
+    n->result->words++;
+    if (n->status != ATTN_OK || attn_vocab_find(n->t->source, token, length) >= 0)
+        return;
+    n->result->unknown++;
+    n->status = append_word(n->t->context, &n->result->unknown_words, token, length);
+}
+
+/* Counts the tokens and notes those that the vocabulary lacks. */
 static attn_status note_unknown(const attn_translator *t, const char *text, attn_translation *result)
 {
-    const char *word;
-    size_t length;
-    while (attn_text_word(&text, &word, &length)) {
-        result->words++;
-        if (attn_vocab_find(t->source, word, length) >= 0)
-            continue;
-        result->unknown++;
-        attn_status status = append_word(t->context, &result->unknown_words, word, length);
-        if (status != ATTN_OK)
-            return status;
-    }
-    return ATTN_OK;
+    notes n = {.t = t, .result = result};
+    attn_status status = attn__vocab_split(t->source, text, note_token, &n);
+    return status != ATTN_OK ? status : n.status;
 }
 
 static attn_status encode(const attn_translator *t, const char *text, sentence *s, attn_translation *result)
@@ -89,9 +97,8 @@ static attn_status finish(const attn_translator *t, const attn_hypothesis *hypot
     if (!result->tokens)
         return ATTN_MEMORY;
     attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, result->tokens, size);
-    result->text = attn__detokenised(t, result->tokens);
     result->score = hypothesis->score;
-    return result->text ? ATTN_OK : ATTN_MEMORY;
+    return attn__detokenised(t, result->tokens, &result->text);
 }
 
 static attn_status finish_empty(const attn_translator *t, attn_translation *result)
