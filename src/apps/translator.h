@@ -10,7 +10,16 @@ struct attn_translator {
     attn_model *model;
     attn_vocab *source, *target;
     attn_compat compat;
-    int64_t max_tokens;  /* of a sentence, <eos> included */
+    int64_t max_tokens; /* of a sentence, <eos> included */
+    int64_t max_output; /* of a translation, the same */
+    struct {            /* what a published model says of searching; zero: attn's own way */
+        attn_length_rule rule;
+        attn_stopping stopping;
+        bool force_end;
+        double length_penalty; /* where the caller says nothing */
+        int64_t nbanned;
+        int32_t *banned;
+    } search;
     attn_config *config; /* config.json as it is */
 };
 

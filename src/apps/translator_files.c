@@ -3,6 +3,7 @@
 #include "apps/translator.h"
 
 #include "apps/directory.h"
+#include "apps/marian.h"
 #include "apps/model_config.h"
 #include "apps/settings.h"
 #include "base/context.h"
@@ -154,6 +155,8 @@ static attn_status load_parts(attn_translator *t, const char *directory)
         status = attn__path(t->context, weights, directory, "model.safetensors");
     if (status == ATTN_OK)
         status = attn_config_read(&t->config, t->context, config);
+    if (status == ATTN_OK && attn__marian_is(t->config))
+        return attn__marian_load(t, directory);
     if (status == ATTN_OK)
         status = read_kept(t, config);
     if (status == ATTN_OK)
@@ -167,7 +170,7 @@ static attn_status load_parts(attn_translator *t, const char *directory)
     if (status != ATTN_OK)
         return status;
     t->compat = attn__setting_compat(t->config);
-    t->max_tokens = attn_config_int(t->config, "max_tokens", 64);
+    t->max_tokens = t->max_output = attn_config_int(t->config, "max_tokens", 64);
     attn_weights_options whole = {.strict = true}; /* a file of our own: bytes too many are damage */
     return attn_weights_load(attn_model_parameters(t->model), weights, &whole, NULL, NULL);
 }
@@ -196,6 +199,7 @@ void attn_translator_destroy(attn_translator *t)
     attn_vocab_destroy(t->source);
     attn_vocab_destroy(t->target);
     attn_config_destroy(t->config);
+    attn__free(t->context, t->search.banned);
     attn__free(t->context, t);
 }
 

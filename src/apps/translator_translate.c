@@ -50,7 +50,7 @@ static void note_token(void *user, const char *token, size_t length)
 {
     notes *n = user;
     n->result->words++;
-    if (n->status != ATTN_OK || attn_vocab_find(n->t->source, token, length) >= 0)
+    if (n->status != ATTN_OK || attn__vocab_id(n->t->source, token, length) >= 0)
         return;
     n->result->unknown++;
     n->status = append_word(n->t->context, &n->result->unknown_words, token, length);
@@ -113,10 +113,15 @@ static attn_translate_options decoding_options(const attn_translator *t, const a
     return (attn_translate_options){
         .bos = attn_vocab_special(t->target, ATTN_BOS),
         .eos = attn_vocab_special(t->target, ATTN_EOS),
-        .max_len = t->max_tokens,
+        .max_len = t->max_output,
         .beam = options ? options->beam : 0,
-        .length_penalty = options ? options->length_penalty : 0,
+        .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
         .first_position = t->compat == ATTN_COMPAT_D2L,
+        .rule = t->search.rule,
+        .stopping = t->search.stopping,
+        .force_end = t->search.force_end,
+        .nbanned = t->search.nbanned,
+        .banned = t->search.banned,
     };
 }
 

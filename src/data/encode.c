@@ -19,10 +19,17 @@ static void sink_put(sink *s, int32_t id)
     s->n++;
 }
 
+int32_t attn__vocab_id(const attn_vocab *vocab, const char *token, size_t length)
+{
+    return vocab->marian ? attn__words_find(&vocab->words, token, length) : attn_vocab_find(vocab, token, length);
+}
+
 attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user)
 {
     const char *word;
     size_t length;
+    if (vocab->marian)
+        return attn__marian_split(vocab, text, take, user);
     if (vocab->subword)
         return attn__subword_encode(vocab->subword, text, strlen(text), take, user);
     while (attn_text_word(&text, &word, &length))
@@ -42,7 +49,7 @@ static void take_token(void *user, const char *token, size_t length)
     encoding *e = user;
     if (e->sink->n >= e->most)
         return;
-    int32_t id = attn_vocab_find(e->vocab, token, length);
+    int32_t id = attn__vocab_id(e->vocab, token, length);
     e->unknown += id < 0;
     sink_put(e->sink, id < 0 ? e->vocab->special[ATTN_UNK] : id);
 }

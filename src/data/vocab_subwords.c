@@ -73,6 +73,23 @@ bool attn_vocab_has_subwords(const attn_vocab *vocab)
     return vocab->subword != NULL;
 }
 
+/* Pieces of the other side's model keep their mark of a space; the ends lose theirs. */
+static void write_spaces(char *text)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    char *out = text;
+    for (const char *at = text; *at;) {
+        bool is_mark = strncmp(at, mark, 3) == 0;
+        bool space = is_mark || *at == ' ';
+        if (!space || out > text)
+            *out++ = space ? ' ' : *at;
+        at += is_mark ? 3 : 1;
+    }
+    while (out > text && out[-1] == ' ')
+        out--;
+    *out = '\0';
+}
+
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text)
 {
     attn_context *context = vocab->context;
@@ -88,6 +105,8 @@ attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char *
     }
     if (status == ATTN_OK)
         status = attn__subword_decode(vocab->subword, pieces, lengths, n, text);
+    if (status == ATTN_OK && vocab->marian)
+        write_spaces(*text);
     attn__free(context, pieces);
     attn__free(context, lengths);
     return status;
