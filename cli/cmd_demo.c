@@ -48,9 +48,9 @@ static bool is_ours(const cli_call *cli, const char *directory)
 
 static int clear_directory(const cli_call *cli, const char *directory)
 {
-    static const char *const names[] = {"config.json",  "model.safetensors", "source.vocab",
-                                        "target.vocab", "training.json",     "checkpoint.safetensors",
-                                        "history.tsv",  "attention.png",     "attention.svg"};
+    static const char *const names[] = {"config.json", "model.safetensors", "source.vocab",  "target.vocab",
+                                        "source.spm",  "target.spm",        "training.json", "checkpoint.safetensors",
+                                        "history.tsv", "attention.png",     "attention.svg"};
     char path[4096];
     if (strlen(directory) > sizeof path - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
@@ -73,8 +73,9 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
     static const struct whole {
         const char *key;
         int64_t value;
-    } wholes[] = {{"num_hiddens", 128}, {"ffn_num_hiddens", 256}, {"num_heads", 4}, {"num_blks", 2}, {"epochs", 40},
-                  {"batch", 64},        {"warmup", 100}};
+    } wholes[] = {{"num_hiddens", 128}, {"ffn_num_hiddens", 256}, {"num_heads", 4},
+                  {"num_blks", 2},      {"epochs", 28},           {"batch", 64},
+                  {"warmup", 100},      {"vocabulary_size", 1000}};
     attn_status status = attn_config_create(settings, cli->context);
     for (size_t i = 0; status == ATTN_OK && i < sizeof wholes / sizeof *wholes; i++)
         status = attn_config_set_int(*settings, wholes[i].key, wholes[i].value);
@@ -84,6 +85,8 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
         status = attn_config_set_real(*settings, "rate", 0.0015);
     if (status == ATTN_OK)
         status = attn_config_set_text(*settings, "schedule", "cosine");
+    if (status == ATTN_OK && attn_subwords_available()) /* else words will do */
+        status = attn_config_set_text(*settings, "vocabulary", "unigram");
     return status;
 }
 
@@ -119,7 +122,7 @@ static char *readable(const char *tokens)
     size_t size = strlen(tokens) + 1;
     char *text = malloc(size);
     if (text)
-        attn_text_detokenise(tokens, false, text, size);
+        attn_text_detokenise(tokens, false, text, size); /* a text of its own stays as it is */
     return text;
 }
 

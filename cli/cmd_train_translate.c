@@ -16,11 +16,12 @@ static const char *const usage[] = {"--data FILE --out DIR [SETTING...]", "--out
 
 static const char description[] =
     "FILE holds one pair a line: the sentence, a tab, its translation; whatever follows a second tab is ignored. "
-    "Sentences are put into lower case and split into words. Part of the pairs is kept for validation (the parameters "
+    "From 4,000 pairs on sentences are split into pieces of words, with case and punctuation kept (--vocabulary); with "
+    "fewer they are put into lower case and split into words. Part of the pairs is kept for validation (the parameters "
     "that do best on it are the ones kept) and part for testing (attn eval); all translations of one sentence stay on "
     "one side.\n"
     "\n"
-    "DIR gets config.json, model.safetensors, source.vocab and target.vocab, which are the translator, and "
+    "DIR gets config.json, model.safetensors, source.spm and target.spm (of words: source.vocab and target.vocab), which are the translator, and "
     "training.json, checkpoint.safetensors and history.tsv, which a training needs to go on. Ctrl-C finishes the step, "
     "saves and stops; --resume then ends in the same bits as a training that was not stopped, with the same number of "
     "threads. A resumed training keeps its data and settings: they need not be given again; --epochs, --patience and "

@@ -45,6 +45,22 @@ expect 0 '"unknown_words":"zyzzyva"' "$attn" translate model --json 'The zyzzyva
 same "objects on lines of their own" 2 "$("$attn" translate model --json 'Go.' '' 2> /dev/null | wc -l)"
 expect 0 '' "$attn" translate model --beam 3 --length-penalty=0.6 --tokens -- 'Is the door open?'
 
+# ---- a vocabulary of pieces: nothing is unknown, case is kept, a model goes on from its checkpoint
+# shellcheck disable=SC2086
+"$attn" train translate $tiny --out pieces --epochs 1 --vocabulary unigram --vocabulary-size 400 > out.txt 2> err.txt
+if grep -q 'no SentencePiece' err.txt; then
+    echo "built without SentencePiece: pieces are left out"
+else
+    [ -s pieces/source.spm ] && [ -s pieces/target.spm ] || fail "no pieces: $(cat err.txt)"
+    [ ! -e pieces/source.vocab ] || fail "a model of pieces has words too"
+    expect 0 '"unknown":0' "$attn" translate pieces --json 'The ZYZZYVA is here \342\230\203.'
+    expect 0 'BLEU' "$attn" eval pieces
+    expect 0 'attention.svg' "$attn" show pieces 'Is the door open?' -o attention.svg --kinds cross
+    expect 0 . "$attn" train translate --out pieces --resume --epochs 2
+    head -c 1000 pieces/source.spm > half.spm && mv half.spm pieces/source.spm
+    expect 2 'pieces/source.spm' "$attn" translate pieces 'Go.'
+fi
+
 # ---- eval
 expect 0 'BLEU (d2l)' "$attn" eval model --samples 2
 same "samples" 2 "$(grep -c '^reference' out.txt)"

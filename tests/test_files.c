@@ -313,6 +313,8 @@ static void bad_json_is_placed(void **state)
         {"{\"a\": 1", "c.json:1:7: '}' expected", ATTN_FORMAT},
         {"[1]", "c.json:1:1: must be an object", ATTN_FORMAT},
         {"", "c.json:1:0: '[' or '{' expected", ATTN_FORMAT},
+        {"{\"a\": [[1], [\"x\"]]}", "c.json: key \"a.1\": lists in lists must be of integers", ATTN_UNSUPPORTED},
+        {"{\"a\": [[1]], \"a.0\": 2}", "c.json: key \"a.0\": given twice", ATTN_FORMAT},
         {"{\"a\": [1, \"x\"]}", "c.json: key \"a\": lists must be of integers or of texts", ATTN_UNSUPPORTED},
         {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\": given twice", ATTN_FORMAT},
         {"{\"a\": \"\xff\"}", "c.json:1:7: unable to decode byte 0xff", ATTN_FORMAT},

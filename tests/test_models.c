@@ -367,11 +367,33 @@ static attn_tensor *column(fixture *f, const attn_tensor *tgt, int64_t t, int64_
     return x;
 }
 
+/* The Transformer as Marian and others have it. */
+static attn_model *optional_model(fixture *f)
+{
+    static const char *const texts[][2] = {
+        {"norm", "pre"}, {"activation", "silu"}, {"positions", "learned"}, {"tie", "decoder"}};
+    static const char *const flags[] = {"decoder_bias", "encoder_norm", "decoder_norm", "embedding_norm"};
+    attn_config *config = small_config(f, "transformer");
+    attn_model *model = NULL;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        attn_config_set_text(config, texts[i][0], texts[i][1]);
+    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        attn_config_set_bool(config, flags[i], true);
+    }
+    attn_config_set_int(config, "position_offset", 2);
+    attn_config_set_int(config, "dec_num_blks", 3);
+    assert_int_equal(attn_model_create(&model, f->context, "transformer", config, &(attn_model_options){.seed = 5}),
+                     ATTN_OK);
+    attn_config_destroy(config);
+    return model;
+}
+
 static void steps_give_the_logits_of_the_whole(void **state)
 {
     fixture *f = *state;
-    for (int m = 0; m < 2; m++) {
-        attn_model *model = small_model(f, both[m], ATTN_F32);
+    for (int m = 0; m < 3; m++) {
+        attn_model *model = m < 2 ? small_model(f, both[m], ATTN_F32) : optional_model(f);
         batch b = make_batch(f);
         attn_tensor *whole = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
         for (int64_t width = 1; width <= 3; width += 2) {
@@ -394,6 +416,24 @@ static void steps_give_the_logits_of_the_whole(void **state)
         }
         attn_model_destroy(model);
     }
+}
+
+static void one_table_needs_one_vocabulary(void **state)
+{
+    fixture *f = *state;
+    attn_config *config = small_config(f, "transformer");
+    attn_config_set_text(config, "tie", "all");
+    attn_config_set_int(config, "src_vocab_size", 9);
+    attn_config_set_int(config, "tgt_vocab_size", 9);
+    attn_model *model = NULL;
+    assert_int_equal(attn_model_create(&model, f->context, "transformer", config, NULL), ATTN_OK);
+    assert_null(attn_named_find(attn_model_parameters(model), "decoder.embedding.weight"));
+    assert_null(attn_named_find(attn_model_parameters(model), "decoder.dense.weight"));
+    assert_non_null(attn_named_find(attn_model_parameters(model), "decoder.dense.bias"));
+    attn_model_destroy(model);
+    attn_config_set_int(config, "tgt_vocab_size", 10);
+    expect_error(f, "transformer", config, ATTN_ARGUMENT, "9 source and 10 target tokens");
+    attn_config_destroy(config);
 }
 
 /* Two hypotheses of a sentence change places after the first token. */
@@ -594,6 +634,7 @@ int main(void)
         TEST(weights_come_on_demand_and_sum_to_one),
         TEST(named_inputs_give_named_outputs),
         TEST(gradients_are_the_slopes),
+        TEST(one_table_needs_one_vocabulary),
         TEST(steps_give_the_logits_of_the_whole),
         TEST(reordered_rows_go_on_as_the_others),
         TEST(greedy_translation_takes_the_likeliest_tokens),

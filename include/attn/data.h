@@ -61,7 +61,7 @@ ATTN_API size_t attn_text_detokenise(const char *text, bool space_before_high_ma
 /* ----------------------------------------------------------------------------------------------- pairs */
 
 typedef struct attn_pair {
-    const char *source, *target; /* normalised */
+    const char *source, *target; /* normalised, unless the text was to be kept */
 } attn_pair;
 typedef struct attn_pairs attn_pairs;
 
@@ -70,6 +70,7 @@ typedef struct attn_pairs_options {
     attn_compat compat;
     int64_t max_examples; /* 0: all.  In d2l's way one more is taken */
     size_t max_line;      /* bytes; 0: 65536 */
+    bool keep_text;       /* sentences stay as they are but for spaces at their ends: for vocabularies of pieces */
 } attn_pairs_options;
 
 /* Reads lines `source<TAB>target[<TAB>anything]`; empty lines are passed over, a carriage return at the end of
@@ -88,8 +89,8 @@ typedef struct attn_split_options {
     double valid, test;     /* shares; 0: 0.05 each, negative: none */
     int64_t train_examples; /* d2l's way: the first ones; 0: 512 */
 } attn_split_options;
-/* Divides pairs by a hash of the seed and the source sentence, so that all translations of one sentence stand
- * on one side, whatever else the file holds.  The parts (each NULL-able: not wanted) keep the order and borrow
+/* Divides pairs by a hash of the seed and the normalised source sentence (also where the text was kept), so that all
+ * translations of one sentence stand on one side, whatever else the file holds.  The parts (each NULL-able: not wanted) keep the order and borrow
  * the texts: they must be destroyed before `all`.  A part may be empty.  ATTN_ARGUMENT: shares sum to 1 or
  * more.  ATTN_MEMORY. */
 ATTN_API attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
@@ -104,25 +105,43 @@ typedef enum attn_side { ATTN_SOURCE = 0, ATTN_TARGET } attn_side;
 typedef enum attn_special { ATTN_PAD = 0, ATTN_BOS, ATTN_EOS, ATTN_UNK } attn_special;
 typedef struct attn_vocab attn_vocab;
 
+/* What a vocabulary holds: words, or pieces of words as SentencePiece learns them (Kudo and Richardson 2018,
+ * arXiv:1808.06226) by a unigram model (Kudo 2018, arXiv:1804.10959) or by merging pairs (Sennrich et al. 2016,
+ * arXiv:1508.07909).  Pieces keep case and punctuation, and what no piece covers becomes bytes: nothing is unknown. */
+typedef enum attn_vocab_kind { ATTN_VOCAB_WORDS = 0, ATTN_VOCAB_UNIGRAM, ATTN_VOCAB_BPE } attn_vocab_kind;
+
 typedef struct attn_vocab_options {
     attn_compat compat;
     int64_t min_frequency; /* words seen less often are left out; 0: 2 */
-    int64_t max_size;      /* specials included; 0: no limit */
+    int64_t max_size;      /* specials included; 0: no limit; of pieces: 8000, fewer where texts give no more */
     int64_t steps;         /* d2l's way only, the length that sentences are cut or padded to first; 0: 9 */
+    attn_vocab_kind kind;
+    bool joint; /* pieces: learned from both sides, whichever is asked for */
 } attn_vocab_options;
 
 /* The words of one side.  Order: <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling
- * frequency, equal ones by code point; d2l's way: all by code point.  ATTN_MEMORY. */
+ * frequency, equal ones by code point; d2l's way: all by code point.  Pieces: the same four, then in SentencePiece's
+ * order; the pairs should have been read with keep_text.  ATTN_ARGUMENT: a size too small for the bytes and letters of
+ * the texts; ATTN_UNSUPPORTED: pieces, and the library was built without SentencePiece; ATTN_MEMORY. */
 ATTN_API attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                       const attn_vocab_options *options);
 ATTN_API void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
-/* As a text file: one token a line, the line number (from 0) is the id.  `text` lives as long as the
- * vocabulary.  ATTN_MEMORY. */
+/* As a text file: one token a line, the line number (from 0) is the id; pieces as a file of SentencePiece (.spm).  `text`
+ * lives as long as the vocabulary.  ATTN_MEMORY. */
 ATTN_API attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size);
 /* ATTN_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
  * cut off), <pad>, <eos> or <unk> missing; the error says `name:line:`. */
 ATTN_API attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                                       const char *name);
+
+/* From the bytes of a SentencePiece model, whose own ids count.  ATTN_FORMAT: damaged, or without a <pad>, <eos> or <unk>;
+ * the error begins with `name`.  ATTN_UNSUPPORTED: the library was built without SentencePiece; ATTN_MEMORY. */
+ATTN_API attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes,
+                                               size_t size, const char *name);
+/* Whether the library was built with SentencePiece. */
+ATTN_API bool attn_subwords_available(void);
+/* Whether its tokens are pieces of words. */
+ATTN_API bool attn_vocab_has_subwords(const attn_vocab *vocab);
 
 /* How many tokens it has, the special ones among them. */
 ATTN_API int64_t attn_vocab_size(const attn_vocab *vocab);
@@ -135,10 +154,10 @@ typedef struct attn_encode_options {
     attn_compat compat;
     int64_t steps; /* most tokens with <eos>; 0: 128 (d2l's way: 9) */
 } attn_encode_options;
-/* A normalised sentence as ids, <eos> at the end (kept by truncation; d2l's way cuts it off and pads to
+/* A normalised sentence (for pieces: any) as ids, <eos> at the end (kept by truncation; d2l's way cuts it off and pads to
  * `steps`).  Writes at most `capacity` ids; *n (may be NULL) gets how many there are with <eos> but without
  * padding, which is the valid length; *unknown (may be NULL) how many of them are <unk>.  ATTN_ARGUMENT: more
- * ids than `capacity`. */
+ * ids than `capacity`; ATTN_FORMAT: pieces, and the text is not UTF-8. */
 ATTN_API attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
                                        int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
 /* Ids as words joined by spaces, up to the first <eos>; <pad> and <bos> are passed over, ids out of range give

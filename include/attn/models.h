@@ -128,14 +128,29 @@ ATTN_API attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tap
 ATTN_API attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows);
 ATTN_API int64_t attn_decoding_rows(const attn_decoding *decoding);
 
+/* How the score of a hypothesis depends on its length, and when a search ends. */
+typedef enum attn_length_rule {
+    ATTN_LENGTH_WU = 0, /* log_prob / ((5 + length) / 6)^alpha (Wu et al. 2016, arXiv:1609.08144); ends when no living
+                         * hypothesis can overtake the best that ended, or as many as the beam have ended */
+    ATTN_LENGTH_POWER   /* log_prob / length^alpha, as Marian and Hugging Face transformers have it; keeps as many ended
+                         * ones as the beam is wide and ends when the best living one, at its present length, is not
+                         * above the worst of these */
+} attn_length_rule;
+typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEVER } attn_stopping;
+
 /* Zero means the default, except for the ids, which are taken as they are. */
 typedef struct attn_translate_options {
     int32_t bos, eos;      /* what a sentence starts and ends with */
     int64_t max_len;       /* most tokens of the result; 0: 64 */
     int64_t beam;          /* 0 or 1: greedy */
-    double length_penalty; /* alpha: scores are divided by ((5 + length) / 6)^alpha (Wu et al. 2016,
-                            * arXiv:1609.08144); length counts the end.  0: none */
+    double length_penalty; /* alpha of the rule; length counts the end.  0: none */
     bool first_position;   /* as in attn_decoding_options */
+    attn_length_rule rule;
+    attn_stopping stopping; /* ATTN_LENGTH_POWER: as above; as soon as the beam is full of ended ones; or when the best
+                             * living one could not be above them at any length */
+    bool force_end;         /* nothing but the end may be the last of max_len tokens; it costs nothing there */
+    int64_t nbanned;        /* tokens that never follow; their share of the probability is not given to others */
+    const int32_t *banned;
 } attn_translate_options;
 
 typedef struct attn_hypothesis {

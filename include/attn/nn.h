@@ -126,18 +126,32 @@ ATTN_API attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer
 typedef struct attn_nn_add_norm {
     attn_nn_layer_norm ln;
     double dropout;
+    bool before; /* set by blocks whose norms stand before their layers: there x + dropout(layer(norm(x))) */
 } attn_nn_add_norm;
 ATTN_API void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
 /* x and y [...,D] -> the same. */
 ATTN_API attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x,
                                                attn_tensor *y);
 
-/* Sines and cosines interleaved: P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same (Vaswani et al.
- * 2017, arXiv:1706.03762).  The table [max_len,D] is a constant. */
+/* How positions are written. */
+typedef enum attn_nn_positions {
+    ATTN_NN_INTERLEAVED = 0, /* P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same (Vaswani et al. 2017,
+                              * arXiv:1706.03762) */
+    ATTN_NN_HALVES,          /* the same sines in the first ceil(D/2) channels, the cosines behind them: Marian */
+    ATTN_NN_HALVES_T2T,      /* halves with t / 10000^(j/(D/2-1)): tensor2tensor, fairseq */
+    ATTN_NN_LEARNED,         /* a parameter "weight" [max_len,D] */
+    ATTN_NN_NO_POSITIONS
+} attn_nn_positions;
+/* The table [max_len,D], a constant unless it is learned; `offset` is the first position's row. */
 typedef struct attn_nn_positional {
-    attn_tensor *table;
+    attn_tensor *table; /* NULL: no positions */
     double dropout;
+    int64_t offset;
+    bool none;
 } attn_nn_positional;
+/* attn_nn_positional_init is this with ATTN_NN_INTERLEAVED.  ATTN_ARGUMENT: halves of an odd number of channels. */
+ATTN_API void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_positions kind,
+                                           int64_t dim, int64_t max_len, double dropout);
 ATTN_API void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
                                       double dropout);
 /* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_SHAPE: more positions than the table has. */
@@ -147,9 +161,17 @@ ATTN_API attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer
 ATTN_API attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                                attn_tape *tape, const attn_tensor *ids, int64_t first);
 
-/* dense2(relu(dense1(x))), position by position. */
+typedef enum attn_nn_ffn_activation {
+    ATTN_NN_RELU = 0,
+    ATTN_NN_GELU,         /* x times the normal distribution's integral */
+    ATTN_NN_GELU_TANH,    /* its approximation by tanh */
+    ATTN_NN_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
+    ATTN_NN_SILU          /* x * sigmoid(x), also called swish */
+} attn_nn_ffn_activation;
+/* dense2(activation(dense1(x))), position by position. */
 typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
+    attn_nn_ffn_activation activation; /* attn_nn_ffn_init leaves it at ReLU */
 } attn_nn_ffn;
 ATTN_API void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
 /* x [...,D] -> [...,out]. */
@@ -292,10 +314,14 @@ ATTN_API attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attentio
 typedef struct attn_nn_block_options {
     int64_t hidden, ffn_hidden, heads;
     double dropout;
-    bool bias; /* of the attention's projections */
+    bool bias;     /* of the attention's projections */
+    bool pre_norm; /* norms before the layers, not behind the residual connections */
+    attn_nn_ffn_activation activation;
+    double eps; /* of the norms; 0: 1e-5 */
 } attn_nn_block_options;
 
-/* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). */
+/* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)); with pre_norm y + ffn(norm2(y)) with y = x +
+ * attention(norm1(x)), under the same names. */
 typedef struct attn_nn_encoder_block {
     attn_nn_multi_head attention;
     attn_nn_add_norm addnorm1, addnorm2;

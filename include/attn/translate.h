@@ -6,7 +6,7 @@
  * A translator's directory holds
  *     config.json          the architecture, its settings and how text is prepared
  *     model.safetensors    the parameters that were best on the validation part
- *     source.vocab, target.vocab
+ *     source.vocab, target.vocab   or, with a vocabulary of pieces, source.spm, target.spm
  * and, while it is being trained or may be trained further,
  *     training.json        the settings of the training, every one
  *     checkpoint.safetensors  parameters, optimiser and counters, one file so that they always belong together
@@ -91,7 +91,7 @@ typedef struct attn_translation {
     char *text;             /* as a reader wants it; "" for an empty line */
     char *tokens;           /* as the model said it: words joined by spaces */
     double score;           /* log-probability after the length penalty */
-    int64_t words, unknown; /* of the source sentence, and those of them that the vocabulary lacks */
+    int64_t words, unknown; /* tokens of the source sentence, and those of them that the vocabulary lacks */
     char *unknown_words;    /* these, joined by ", "; "" if there are none */
     bool truncated;         /* the sentence was longer than the model takes */
 } attn_translation;

@@ -26,7 +26,7 @@ typedef struct attn__run_kind {
     const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
     const char *no_path;    /* what training.json calls data that came without a path; NULL: there is no such data */
     const char *measure;    /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
-    const char *const *own_files; /* names of files that `write` writes; NULL-terminated; may be NULL */
+    const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
     /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
      * then asks attn__run_check_data whether it is the data to go on with. */
     attn_status (*prepare)(attn__run *run);

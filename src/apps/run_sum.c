@@ -84,6 +84,14 @@ static attn_status sum_file(const attn__run *run, const char *name, uint64_t *su
     return status;
 }
 
+/* An application writes those of its files that its settings ask for. */
+static attn_status sum_own_file(const attn__run *run, const char *name, uint64_t *sum)
+{
+    char path[ATTN__PATH];
+    attn_status status = attn__path(run->context, path, run->directory, name);
+    return status == ATTN_OK && attn_file_exists(path) ? sum_file(run, name, sum) : status;
+}
+
 attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list, uint64_t *sum)
 {
     static const char *const texts[] = {"settings", "training"};
@@ -95,7 +103,7 @@ attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, con
     }
     attn_status status = sum_file(run, "config.json", sum);
     for (int i = 0; own && own[i] && status == ATTN_OK; i++)
-        status = sum_file(run, own[i], sum);
+        status = sum_own_file(run, own[i], sum);
     *sum = sum_tensors(*sum, list);
     return status;
 }

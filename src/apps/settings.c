@@ -6,12 +6,12 @@
 #include "apps/settings.h"
 
 #include "apps/run.h"
-#include "apps/run.h"
 
 #include <string.h>
 
 static const char *const models[] = {"transformer", "bahdanau", NULL};
 static const char *const compats[] = {"none", "d2l", NULL};
+static const char *const vocabularies[] = {"auto", "unigram", "bpe", "word", NULL};
 static const attn_key keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
     ATTN__TEXT("compat", "none", compats,
@@ -19,12 +19,18 @@ static const attn_key keys[] = {
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),
     /* data */
     ATTN__INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),
-    ATTN__INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown"),
-    ATTN__INT("max_words", "0", 0, 1e9, "most words in each vocabulary; 0: no limit"),
+    ATTN__TEXT("vocabulary", "auto", vocabularies,
+               "pieces of words, by a unigram model or by merged pairs, or whole words; auto: unigram from 4,000 pairs "
+               "on, else word"),
+    ATTN__INT("vocabulary_size", "8000", 300, 1e6, "most pieces in a vocabulary of pieces"),
+    ATTN__BOOL("joint_vocabulary", "true", "one vocabulary of pieces for both sides"),
+    ATTN__INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown (vocabulary of words)"),
+    ATTN__INT("max_words", "0", 0, 1e9, "most words in each vocabulary of words; 0: no limit"),
     ATTN__INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     ATTN__REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
-    ATTN__BOOL("space_before_marks", "true", "translations keep the space before ! ? ; :, as French has it"),
+    ATTN__BOOL("space_before_marks", "true",
+               "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
     /* model */
     ATTN__INT("num_hiddens", "256", 1, 65536, "width of the model"),
     ATTN__INT("ffn_num_hiddens", "1024", 1, 1048576, "width of the feed-forward layers (transformer)"),
@@ -39,14 +45,15 @@ static const attn_key keys[] = {
 };
 /* What a model or a compat mode changes of the defaults. */
 static const attn__preset presets[] = {
-    {{"bahdanau", NULL}, "dropout", "0.2"}, {{"bahdanau", NULL}, "rate", "0.001"},
-    {{"bahdanau", NULL}, "warmup", "200"},  {{NULL, "d2l"}, "max_examples", "640"},
-    {{NULL, "d2l"}, "max_tokens", "9"},     {{NULL, "d2l"}, "ffn_num_hiddens", "64"},
-    {{NULL, "d2l"}, "num_blks", "2"},       {{NULL, "d2l"}, "dropout", "0.2"},
-    {{NULL, "d2l"}, "epochs", "30"},        {{NULL, "d2l"}, "batch", "128"},
-    {{NULL, "d2l"}, "rate", "0.0015"},      {{NULL, "d2l"}, "schedule", "constant"},
-    {{NULL, "d2l"}, "warmup", "0"},         {{NULL, "d2l"}, "label_smoothing", "0"},
-    {{NULL, "d2l"}, "keep", "last"},        {{"bahdanau", "d2l"}, "rate", "0.005"},
+    {{"bahdanau", NULL}, "dropout", "0.2"},   {{"bahdanau", NULL}, "rate", "0.001"},
+    {{"bahdanau", NULL}, "warmup", "200"},    {{NULL, "d2l"}, "vocabulary", "word"},
+    {{NULL, "d2l"}, "max_examples", "640"},   {{NULL, "d2l"}, "max_tokens", "9"},
+    {{NULL, "d2l"}, "ffn_num_hiddens", "64"}, {{NULL, "d2l"}, "num_blks", "2"},
+    {{NULL, "d2l"}, "dropout", "0.2"},        {{NULL, "d2l"}, "epochs", "30"},
+    {{NULL, "d2l"}, "batch", "128"},          {{NULL, "d2l"}, "rate", "0.0015"},
+    {{NULL, "d2l"}, "schedule", "constant"},  {{NULL, "d2l"}, "warmup", "0"},
+    {{NULL, "d2l"}, "label_smoothing", "0"},  {{NULL, "d2l"}, "keep", "last"},
+    {{"bahdanau", "d2l"}, "rate", "0.005"},
 };
 
 const attn__keys attn__translator_keys = {.keys = keys,
@@ -71,6 +78,14 @@ attn_status attn_translator_settings(attn_config **settings, attn_context *conte
 attn_compat attn__setting_compat(const attn_config *settings)
 {
     return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0 ? ATTN_COMPAT_D2L : ATTN_COMPAT_NONE;
+}
+
+attn_vocab_kind attn__setting_vocabulary(const attn_config *settings)
+{
+    const char *name = attn_config_text(settings, "vocabulary", "word");
+    return strcmp(name, "unigram") == 0 ? ATTN_VOCAB_UNIGRAM
+           : strcmp(name, "bpe") == 0   ? ATTN_VOCAB_BPE
+                                        : ATTN_VOCAB_WORDS;
 }
 
 /* A share of 0 means none here, and the default there. */

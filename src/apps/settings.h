@@ -9,6 +9,8 @@
 extern const attn__keys attn__translator_keys;
 
 attn_compat attn__setting_compat(const attn_config *settings);
+/* ATTN_VOCAB_WORDS where it is "auto": directories from before there was a choice have words. */
+attn_vocab_kind attn__setting_vocabulary(const attn_config *settings);
 /* How the pairs are divided, in training and ever after. */
 attn_split_options attn__setting_split(const attn_config *settings);
 

@@ -10,15 +10,26 @@ struct attn_translator {
     attn_model *model;
     attn_vocab *source, *target;
     attn_compat compat;
-    int64_t max_tokens;  /* of a sentence, <eos> included */
+    int64_t max_tokens; /* of a sentence, <eos> included */
+    int64_t max_output; /* of a translation, the same */
+    struct {            /* what a published model says of searching; zero: attn's own way */
+        attn_length_rule rule;
+        attn_stopping stopping;
+        bool force_end;
+        double length_penalty; /* where the caller says nothing */
+        int64_t nbanned;
+        int32_t *banned;
+    } search;
     attn_config *config; /* config.json as it is */
 };
 
 /* config.json of a new model trained with `settings`, and both vocabularies. */
 attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,
                                    attn_vocab *target, const char *directory);
-attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, const char *name);
-attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, const char *name);
+/* source.vocab or target.vocab; of pieces source.spm or target.spm. */
+attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, attn_side side);
+attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, attn_side side,
+                             attn_vocab_kind kind);
 /* The model that `settings` describe, for these vocabularies, with fresh parameters. */
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
@@ -28,8 +39,12 @@ attn_encode_options attn__encoding(const attn_translator *translator);
 attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
 /* A line prepared as the training data was; freed by attn__free, on error too. */
 attn_status attn__normalised(const attn_translator *translator, const char *line, char **text);
-/* Tokens as a reader of the target language wants them; NULL without memory; freed by attn__free. */
-char *attn__detokenised(const attn_translator *translator, const char *tokens);
+/* The words of a line as vocabularies of words have them; freed by attn__free, on error too. */
+attn_status attn__normalised_words(attn_context *context, const char *line, attn_compat compat, char **text);
+/* Tokens as a reader of the target language wants them; freed by attn__free. */
+attn_status attn__detokenised(const attn_translator *translator, const char *tokens, char **text);
+/* The target side of a pair of the data, likewise. */
+attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
 /* All pairs of a file (or of `text` where `path` is NULL). */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text, size_t size,

@@ -69,14 +69,36 @@ static void release(attn_context *context, results *r)
     attn__free(context, r->translations);
 }
 
+/* The book counts words in lower case; pieces come from texts that were kept as they are. */
+static attn_status bleu_d2l(const attn_translator *t, const attn_translation *said, const char *target, double *bleu)
+{
+    const char *texts[2] = {said->text, target};
+    char *words[2] = {NULL, NULL};
+    attn_status status = ATTN_OK;
+    *bleu = 0;
+    if (!attn_vocab_has_subwords(t->target)) {
+        *bleu = attn_bleu_d2l(said->tokens, target, 2);
+        return ATTN_OK;
+    }
+    for (int i = 0; i < 2 && status == ATTN_OK; i++)
+        status = attn__normalised_words(t->context, texts[i], ATTN_COMPAT_NONE, &words[i]);
+    if (status == ATTN_OK)
+        *bleu = attn_bleu_d2l(words[0], words[1], 2);
+    attn__free(t->context, words[0]);
+    attn__free(t->context, words[1]);
+    return status;
+}
+
 static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
                                  results *r, attn_translator_score *score)
 {
     for (int64_t i = 0; i < r->n; i++) {
         r->sources[i] = attn_pairs_get(pairs, i).source;
-        r->references[i] = attn__detokenised(t, attn_pairs_get(pairs, i).target);
-        if (!r->references[i])
-            return ATTN_MEMORY;
+        char *reference = NULL;
+        attn_status status = attn__reference(t, attn_pairs_get(pairs, i).target, &reference);
+        r->references[i] = reference;
+        if (status != ATTN_OK)
+            return status;
     }
     double from = attn__now();
     attn_status status = attn_translator_translate(t, r->sources, r->n, options, r->translations);
@@ -87,7 +109,11 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
         const char *said = r->translations[i].tokens, *word;
         size_t length;
         r->predictions[i] = r->translations[i].text;
-        score->bleu_d2l += attn_bleu_d2l(said, attn_pairs_get(pairs, i).target, 2) / (double)r->n;
+        double bleu;
+        status = bleu_d2l(t, &r->translations[i], attn_pairs_get(pairs, i).target, &bleu);
+        if (status != ATTN_OK)
+            return status;
+        score->bleu_d2l += bleu / (double)r->n;
         for (tokens++; attn_text_word(&said, &word, &length);)
             tokens++;
     }
@@ -123,7 +149,9 @@ attn_status attn_translator_evaluate(attn_translator *t, const char *data, const
 {
     *score = (attn_translator_score){0};
     attn_pairs *all, *chosen = NULL;
-    attn_pairs_options reading = {.compat = t->compat, .max_examples = attn_config_int(t->config, "max_examples", 0)};
+    attn_pairs_options reading = {.compat = t->compat,
+                                  .max_examples = attn_config_int(t->config, "max_examples", 0),
+                                  .keep_text = attn_vocab_has_subwords(t->source)};
     attn_status status = attn__pairs_read(&all, t->context, data, text, text_size, &reading, NULL);
     if (status == ATTN_OK)
         status = choose_part(t, all, part, &chosen);

@@ -3,30 +3,38 @@
 #include "apps/translator.h"
 
 #include "apps/directory.h"
+#include "apps/marian.h"
 #include "apps/model_config.h"
 #include "apps/settings.h"
 #include "base/context.h"
 #include "base/rng.h"
+#include "data/vocab.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* --------------------------------------------------------------------------------------------- writing */
 
-attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, const char *name)
+static const char *vocab_file(attn_side side, bool subwords)
+{
+    static const char *const names[2][2] = {{"source.vocab", "source.spm"}, {"target.vocab", "target.spm"}};
+    return names[side == ATTN_TARGET][subwords];
+}
+
+attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, attn_side side)
 {
     char path[ATTN__PATH];
     const char *text;
     size_t size;
-    attn_status status = attn__path(context, path, directory, name);
+    attn_status status = attn__path(context, path, directory, vocab_file(side, attn_vocab_has_subwords(vocab)));
     if (status == ATTN_OK)
         status = attn_vocab_format(vocab, &text, &size);
     return status == ATTN_OK ? attn_file_write(context, path, text, size) : status;
 }
 
 /* Settings of the training that the translator needs ever after: how text is prepared and how pairs were divided. */
-static const char *const kept[] = {"compat", "max_tokens", "space_before_marks", "seed",
-                                   "valid",  "test",       "max_examples",       NULL};
+static const char *const kept[] = {"compat", "vocabulary",   "max_tokens", "space_before_marks", "seed", "valid",
+                                   "test",   "max_examples", NULL};
 
 static attn_status write_config(const attn_model *model, const attn_config *settings, const char *directory)
 {
@@ -42,24 +50,27 @@ attn_status attn__translator_write(const attn_model *model, const attn_config *s
                                    attn_vocab *target, const char *directory)
 {
     attn_context *context = attn_model_context(model);
-    attn_status status = attn__vocab_write(context, source, directory, "source.vocab");
+    attn_status status = attn__vocab_write(context, source, directory, ATTN_SOURCE);
     if (status == ATTN_OK)
-        status = attn__vocab_write(context, target, directory, "target.vocab");
+        status = attn__vocab_write(context, target, directory, ATTN_TARGET);
     return status == ATTN_OK ? write_config(model, settings, directory) : status;
 }
 
 /* --------------------------------------------------------------------------------------------- loading */
 
-attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, const char *name)
+attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, attn_side side,
+                             attn_vocab_kind kind)
 {
+    bool subwords = kind != ATTN_VOCAB_WORDS;
     char path[ATTN__PATH];
     attn_bytes bytes = {0};
     *vocab = NULL;
-    attn_status status = attn__path(context, path, directory, name);
+    attn_status status = attn__path(context, path, directory, vocab_file(side, subwords));
     if (status == ATTN_OK)
         status = attn_file_read(&bytes, context, path, 0);
     if (status == ATTN_OK)
-        status = attn_vocab_parse(vocab, context, bytes.data, bytes.size, path);
+        status = subwords ? attn_vocab_parse_subwords(vocab, context, bytes.data, bytes.size, path)
+                          : attn_vocab_parse(vocab, context, bytes.data, bytes.size, path);
     attn_bytes_free(context, &bytes);
     return status;
 }
@@ -109,11 +120,11 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     int64_t target = attn_config_int(t->config, "tgt_vocab_size", -1);
     if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
         return attn__fail(t->context, ATTN_FORMAT,
-                          "%s: source.vocab and target.vocab have %lld and %lld words, config.json says %lld and %lld",
-                          directory, (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
+                          "%s: its vocabularies have %lld and %lld words, config.json says %lld and %lld", directory,
+                          (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
                           (long long)source, (long long)target);
     if (attn_vocab_special(t->target, ATTN_BOS) < 0)
-        return attn__fail(t->context, ATTN_FORMAT, "%s/target.vocab: <bos> is missing", directory);
+        return attn__fail(t->context, ATTN_FORMAT, "%s: the target vocabulary has no <bos>", directory);
     return ATTN_OK;
 }
 
@@ -144,12 +155,14 @@ static attn_status load_parts(attn_translator *t, const char *directory)
         status = attn__path(t->context, weights, directory, "model.safetensors");
     if (status == ATTN_OK)
         status = attn_config_read(&t->config, t->context, config);
+    if (status == ATTN_OK && attn__marian_is(t->config))
+        return attn__marian_load(t, directory);
     if (status == ATTN_OK)
         status = read_kept(t, config);
     if (status == ATTN_OK)
-        status = attn__vocab_read(&t->source, t->context, directory, "source.vocab");
+        status = attn__vocab_read(&t->source, t->context, directory, ATTN_SOURCE, attn__setting_vocabulary(t->config));
     if (status == ATTN_OK)
-        status = attn__vocab_read(&t->target, t->context, directory, "target.vocab");
+        status = attn__vocab_read(&t->target, t->context, directory, ATTN_TARGET, attn__setting_vocabulary(t->config));
     if (status == ATTN_OK)
         status = check_vocabularies(t, directory);
     if (status == ATTN_OK)
@@ -157,7 +170,7 @@ static attn_status load_parts(attn_translator *t, const char *directory)
     if (status != ATTN_OK)
         return status;
     t->compat = attn__setting_compat(t->config);
-    t->max_tokens = attn_config_int(t->config, "max_tokens", 64);
+    t->max_tokens = t->max_output = attn_config_int(t->config, "max_tokens", 64);
     return attn_weights_load(attn_model_parameters(t->model), weights, NULL, NULL, NULL);
 }
 
@@ -185,6 +198,7 @@ void attn_translator_destroy(attn_translator *t)
     attn_vocab_destroy(t->source);
     attn_vocab_destroy(t->target);
     attn_config_destroy(t->config);
+    attn__free(t->context, t->search.banned);
     attn__free(t->context, t);
 }
 
@@ -203,21 +217,38 @@ attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, cons
     return attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, cols}, ids);
 }
 
-attn_status attn__normalised(const attn_translator *t, const char *line, char **text)
+attn_status attn__normalised_words(attn_context *context, const char *line, attn_compat compat, char **text)
 {
     size_t length = strlen(line), size = attn__size_add(attn__size_mul(length, 2), 1);
-    *text = attn__alloc(t->context, size);
-    return *text ? attn_text_normalise(t->context, line, length, t->compat, *text, size, NULL) : ATTN_MEMORY;
+    *text = attn__alloc(context, size);
+    return *text ? attn_text_normalise(context, line, length, compat, *text, size, NULL) : ATTN_MEMORY;
 }
 
-char *attn__detokenised(const attn_translator *t, const char *tokens)
+attn_status attn__normalised(const attn_translator *t, const char *line, char **text)
 {
+    if (attn_vocab_has_subwords(t->source))
+        return (*text = attn__strdup(t->context, line)) ? ATTN_OK : ATTN_MEMORY;
+    return attn__normalised_words(t->context, line, t->compat, text);
+}
+
+attn_status attn__detokenised(const attn_translator *t, const char *tokens, char **text)
+{
+    if (attn_vocab_has_subwords(t->target))
+        return attn__vocab_join(t->target, tokens, text);
     bool french = attn_config_bool(t->config, "space_before_marks", true);
     size_t size = attn_text_detokenise(tokens, french, NULL, 0) + 1;
-    char *text = attn__alloc(t->context, size);
-    if (text)
-        attn_text_detokenise(tokens, french, text, size);
-    return text;
+    *text = attn__alloc(t->context, size);
+    if (!*text)
+        return ATTN_MEMORY;
+    attn_text_detokenise(tokens, french, *text, size);
+    return ATTN_OK;
+}
+
+attn_status attn__reference(const attn_translator *t, const char *target, char **text)
+{
+    if (!attn_vocab_has_subwords(t->target))
+        return attn__detokenised(t, target, text);
+    return (*text = attn__strdup(t->context, target)) ? ATTN_OK : ATTN_MEMORY;
 }
 
 attn_encode_options attn__encoding(const attn_translator *t)

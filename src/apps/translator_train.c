@@ -42,16 +42,19 @@ static attn_status split_pairs(training *t)
 /* A resumed run reads the vocabularies that it wrote. */
 static attn_status make_vocabularies(training *t)
 {
+    attn_vocab_kind kind = attn__setting_vocabulary(t->run.settings);
     if (t->run.resume) {
-        attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, "source.vocab");
+        attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, ATTN_SOURCE, kind);
         return status != ATTN_OK ? status
-                                 : attn__vocab_read(&t->target, t->run.context, t->run.directory, "target.vocab");
+                                 : attn__vocab_read(&t->target, t->run.context, t->run.directory, ATTN_TARGET, kind);
     }
     attn_vocab_options options = {
         .compat = t->compat,
         .min_frequency = attn_config_int(t->run.settings, "min_frequency", 2),
-        .max_size = attn_config_int(t->run.settings, "max_words", 0),
+        .max_size = attn_config_int(t->run.settings, kind ? "vocabulary_size" : "max_words", 0),
         .steps = t->max_tokens,
+        .kind = kind,
+        .joint = attn_config_bool(t->run.settings, "joint_vocabulary", true),
     };
     const attn_pairs *from = t->compat == ATTN_COMPAT_D2L ? t->all : t->train;
     attn_status status = attn_vocab_build(&t->source, from, ATTN_SOURCE, &options);
@@ -79,12 +82,31 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
     return status;
 }
 
-static attn_status prepare_data(training *t)
+static attn_status read_pairs(training *t)
 {
     attn_pairs_options options = {.compat = t->compat,
-                                  .max_examples = attn_config_int(t->run.settings, "max_examples", 0)};
-    attn_status status =
-        attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options, &t->run.fingerprint);
+                                  .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
+                                  .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
+    attn_pairs_destroy(t->all);
+    return attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options, &t->run.fingerprint);
+}
+
+/* With few pairs, pieces are learned no better than words; what "auto" comes to stands in training.json. */
+static attn_status choose_vocabulary(training *t)
+{
+    enum { ENOUGH = 4000 };
+    if (strcmp(attn_config_text(t->run.settings, "vocabulary", "word"), "auto") != 0)
+        return ATTN_OK;
+    bool many = attn_subwords_available() && attn_pairs_size(t->all) >= ENOUGH;
+    attn_status status = attn_config_set_text(t->run.settings, "vocabulary", many ? "unigram" : "word");
+    return status == ATTN_OK && many ? read_pairs(t) : status;
+}
+
+static attn_status prepare_data(training *t)
+{
+    attn_status status = read_pairs(t);
+    if (status == ATTN_OK)
+        status = choose_vocabulary(t);
     if (status == ATTN_OK)
         status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
     if (status == ATTN_OK)
@@ -219,7 +241,7 @@ static void run_announce(const attn__run *run)
     t->job->begin(t->job->user, &plan);
 }
 
-static const char *const own_files[] = {"source.vocab", "target.vocab", NULL};
+static const char *const own_files[] = {"source.vocab", "target.vocab", "source.spm", "target.spm", NULL};
 
 static const attn__run_kind kind = {
     .keys = &attn__translator_keys,

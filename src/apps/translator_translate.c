@@ -6,6 +6,7 @@
 #include "apps/translator.h"
 
 #include "base/context.h"
+#include "data/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,21 +40,28 @@ static attn_status append_word(attn_context *context, char **list, const char *w
     return ATTN_OK;
 }
 
-/* Counts the words and notes those that the vocabulary lacks. */
+typedef struct notes {
+    const attn_translator *t;
+    attn_translation *result;
+    attn_status status;
+} notes;
+
+static void note_token(void *user, const char *token, size_t length)
+{
+    notes *n = user;
+    n->result->words++;
+    if (n->status != ATTN_OK || attn__vocab_id(n->t->source, token, length) >= 0)
+        return;
+    n->result->unknown++;
+    n->status = append_word(n->t->context, &n->result->unknown_words, token, length);
+}
+
+/* Counts the tokens and notes those that the vocabulary lacks. */
 static attn_status note_unknown(const attn_translator *t, const char *text, attn_translation *result)
 {
-    const char *word;
-    size_t length;
-    while (attn_text_word(&text, &word, &length)) {
-        result->words++;
-        if (attn_vocab_find(t->source, word, length) >= 0)
-            continue;
-        result->unknown++;
-        attn_status status = append_word(t->context, &result->unknown_words, word, length);
-        if (status != ATTN_OK)
-            return status;
-    }
-    return ATTN_OK;
+    notes n = {.t = t, .result = result};
+    attn_status status = attn__vocab_split(t->source, text, note_token, &n);
+    return status != ATTN_OK ? status : n.status;
 }
 
 static attn_status encode(const attn_translator *t, const char *text, sentence *s, attn_translation *result)
@@ -89,9 +97,8 @@ static attn_status finish(const attn_translator *t, const attn_hypothesis *hypot
     if (!result->tokens)
         return ATTN_MEMORY;
     attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, result->tokens, size);
-    result->text = attn__detokenised(t, result->tokens);
     result->score = hypothesis->score;
-    return result->text ? ATTN_OK : ATTN_MEMORY;
+    return attn__detokenised(t, result->tokens, &result->text);
 }
 
 static attn_status finish_empty(const attn_translator *t, attn_translation *result)
@@ -106,10 +113,15 @@ static attn_translate_options decoding_options(const attn_translator *t, const a
     return (attn_translate_options){
         .bos = attn_vocab_special(t->target, ATTN_BOS),
         .eos = attn_vocab_special(t->target, ATTN_EOS),
-        .max_len = t->max_tokens,
+        .max_len = t->max_output,
         .beam = options ? options->beam : 0,
-        .length_penalty = options ? options->length_penalty : 0,
+        .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
         .first_position = t->compat == ATTN_COMPAT_D2L,
+        .rule = t->search.rule,
+        .stopping = t->search.stopping,
+        .force_end = t->search.force_end,
+        .nbanned = t->search.nbanned,
+        .banned = t->search.banned,
     };
 }
 

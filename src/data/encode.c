@@ -19,20 +19,39 @@ static void sink_put(sink *s, int32_t id)
     s->n++;
 }
 
-/* Truncation keeps the end mark, so that a cut sentence still ends; the book lets it be cut off. */
-static int64_t encode_words(const attn_vocab *vocab, const char *text, int64_t steps, bool keep_end, sink *s)
+int32_t attn__vocab_id(const attn_vocab *vocab, const char *token, size_t length)
+{
+    return vocab->marian ? attn__words_find(&vocab->words, token, length) : attn_vocab_find(vocab, token, length);
+}
+
+attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user)
 {
     const char *word;
     size_t length;
-    int64_t unknown = 0, words = keep_end ? steps - 1 : steps;
-    while (s->n < words && attn_text_word(&text, &word, &length)) {
-        int32_t id = attn_vocab_find(vocab, word, length);
-        unknown += id < 0;
-        sink_put(s, id < 0 ? vocab->special[ATTN_UNK] : id);
-    }
-    if (s->n < steps)
-        sink_put(s, vocab->special[ATTN_EOS]);
-    return unknown;
+    if (vocab->marian)
+        return attn__marian_split(vocab, text, take, user);
+    if (vocab->subword)
+        return attn__subword_encode(vocab->subword, text, strlen(text), take, user);
+    while (attn_text_word(&text, &word, &length))
+        take(user, word, length);
+    return ATTN_OK;
+}
+
+/* A sentence on its way to ids: of its tokens `most` are taken. */
+typedef struct encoding {
+    const attn_vocab *vocab;
+    sink *sink;
+    int64_t most, unknown;
+} encoding;
+
+static void take_token(void *user, const char *token, size_t length)
+{
+    encoding *e = user;
+    if (e->sink->n >= e->most)
+        return;
+    int32_t id = attn__vocab_id(e->vocab, token, length);
+    e->unknown += id < 0;
+    sink_put(e->sink, id < 0 ? e->vocab->special[ATTN_UNK] : id);
 }
 
 attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
@@ -43,14 +62,20 @@ attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const a
     sink s = {ids, capacity, 0};
     if (steps < 1)
         return attn__fail(vocab->context, ATTN_ARGUMENT, "encoding into %" PRId64 " steps", steps);
-    int64_t unknown_words = encode_words(vocab, text, steps, !d2l, &s);
+    /* Truncation keeps the end mark, so that a cut sentence still ends; the book lets it be cut off. */
+    encoding e = {.vocab = vocab, .sink = &s, .most = d2l ? steps : steps - 1};
+    attn_status status = attn__vocab_split(vocab, text, take_token, &e);
+    if (status != ATTN_OK)
+        return status;
+    if (s.n < steps)
+        sink_put(&s, vocab->special[ATTN_EOS]);
     int64_t valid = s.n;
     while (d2l && s.n < steps)
         sink_put(&s, vocab->special[ATTN_PAD]);
     if (n)
         *n = valid;
     if (unknown)
-        *unknown = unknown_words;
+        *unknown = e.unknown;
     if (s.n > capacity)
         return attn__fail(vocab->context, ATTN_ARGUMENT, "a sentence of %" PRId64 " ids for a buffer of %" PRId64, s.n,
                           capacity);

@@ -2,6 +2,7 @@
  * Sentence pairs from tab-separated text. */
 #include "data/pairs.h"
 
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "data/lines.h"
 
@@ -17,8 +18,9 @@ attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_
     p->context = context;
     p->capacity = capacity;
     p->items = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->items));
-    if (!p->items) {
-        attn__free(context, p);
+    p->hashes = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->hashes));
+    if (!p->items || !p->hashes) {
+        attn_pairs_destroy(p);
         return ATTN_MEMORY;
     }
     *pairs = p;
@@ -31,7 +33,14 @@ void attn_pairs_destroy(attn_pairs *pairs)
         return;
     attn__free(pairs->context, pairs->text);
     attn__free(pairs->context, pairs->items);
+    attn__free(pairs->context, pairs->hashes);
     attn__free(pairs->context, pairs);
+}
+
+void attn__pairs_copy(attn_pairs *part, const attn_pairs *all, int64_t i)
+{
+    part->items[part->n] = all->items[i];
+    part->hashes[part->n++] = all->hashes[i];
 }
 
 int64_t attn_pairs_size(const attn_pairs *pairs)
@@ -59,6 +68,7 @@ typedef struct reader {
     int64_t most;    /* lines with text that are taken */
     attn_compat compat;
     size_t max_line;
+    bool keep;
     char *out; /* where the next sentence is written */
 } reader;
 
@@ -67,12 +77,23 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
 }
 
-/* Writes one side behind the sentences so far; *text is NULL if nothing is left of it. */
-static attn_status take_side(reader *r, const char *from, size_t length, const char **text)
+/* Writes one side behind the sentences so far; *text is NULL if nothing is left of it.  What `hash` gets is that of the
+ * normalised text, which a text that is kept as it is replaces. */
+static attn_status take_side(reader *r, const char *from, size_t length, const char **text, uint64_t *hash)
 {
     size_t used = 0;
     attn_status status = attn_text_normalise(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
     *text = used ? r->out : NULL;
+    *hash = used ? attn__hash_text(ATTN__HASH_BEGIN, r->out) : 0;
+    if (r->keep && used) {
+        while (*from == ' ')
+            from++, length--;
+        while (from[length - 1] == ' ')
+            length--;
+        memcpy(r->out, from, length);
+        r->out[length] = '\0';
+        used = length;
+    }
     r->out += used + 1;
     return status;
 }
@@ -101,9 +122,10 @@ static attn_status take_line(reader *r, const char *line, size_t length)
         return fail_line(r, "no tab between two sentences");
     const char *second = tab + 1, *third = memchr(second, '\t', (size_t)(end - second));
     attn_pair *pair = &r->pairs->items[r->pairs->n];
-    status = take_side(r, line, (size_t)(tab - line), &pair->source);
+    uint64_t unused;
+    status = take_side(r, line, (size_t)(tab - line), &pair->source, &r->pairs->hashes[r->pairs->n]);
     if (status == ATTN_OK)
-        status = take_side(r, second, (size_t)((third ? third : end) - second), &pair->target);
+        status = take_side(r, second, (size_t)((third ? third : end) - second), &pair->target, &unused);
     if (status != ATTN_OK)
         return status;
     if (!pair->source || !pair->target)
@@ -159,6 +181,7 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
                 .size = size,
                 .most = most,
                 .compat = o->compat,
+                .keep = o->keep_text,
                 .max_line = o->max_line ? o->max_line : 65536};
     attn_status status = attn__pairs_create(&r.pairs, context, lines + 1);
     if (status != ATTN_OK)

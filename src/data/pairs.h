@@ -12,11 +12,14 @@ struct attn_pairs {
     attn_context *context;
     char *text; /* all sentences, each ended by 0; NULL in a part, which borrows them */
     attn_pair *items;
+    uint64_t *hashes; /* of the normalised sources, by which parts are made */
     int64_t n, capacity;
 };
 
 /* An empty list with room for `capacity` pairs. */
 attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_t capacity);
+/* Pair i of `all` behind those of `part`, which has room for it. */
+void attn__pairs_copy(attn_pairs *part, const attn_pairs *all, int64_t i);
 const char *attn__pairs_side(const attn_pairs *pairs, int64_t i, attn_side side);
 
 #endif

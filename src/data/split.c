@@ -2,15 +2,9 @@
  * Training, validation and test parts of sentence pairs. */
 #include "data/pairs.h"
 
-#include "base/hash.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
-
-static uint64_t hash_text(uint64_t seed, const char *text)
-{
-    return attn__mix64(attn__hash_text(ATTN__HASH_BEGIN, text) ^ attn__mix64(seed));
-}
 
 enum { TRAIN, VALID, TEST, PARTS };
 
@@ -24,7 +18,8 @@ static int part_of(const rule *by, const attn_pairs *all, int64_t i)
 {
     if (by->options->compat == ATTN_COMPAT_D2L)
         return i < by->train_examples ? TRAIN : VALID;
-    double u = (double)(hash_text(by->options->seed, all->items[i].source) >> 11) * 0x1p-53;
+    uint64_t hash = attn__mix64(all->hashes[i] ^ attn__mix64(by->options->seed));
+    double u = (double)(hash >> 11) * 0x1p-53;
     return u < by->test ? TEST : u < by->test + by->valid ? VALID : TRAIN;
 }
 
@@ -59,7 +54,7 @@ attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *op
     for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
         attn_pairs **part = wanted[part_of(&by, all, i)];
         if (part)
-            (*part)->items[(*part)->n++] = all->items[i];
+            attn__pairs_copy(*part, all, i);
     }
     for (int p = 0; p < PARTS && status != ATTN_OK; p++) {
         if (wanted[p]) {
@@ -80,6 +75,6 @@ attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, 
     if (status != ATTN_OK)
         return status;
     for (int64_t i = begin; i < end; i++)
-        (*part)->items[(*part)->n++] = all->items[i];
+        attn__pairs_copy(*part, all, i);
     return ATTN_OK;
 }

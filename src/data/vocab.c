@@ -55,6 +55,7 @@ void attn_vocab_destroy(attn_vocab *vocab)
     attn__words_destroy(&vocab->words);
     attn__free(vocab->context, vocab->text);
     attn__free(vocab->context, vocab->file);
+    attn__subword_destroy(vocab->subword);
     attn__free(vocab->context, vocab);
 }
 
@@ -65,6 +66,10 @@ attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size
     size_t bytes = 0;
     *text = NULL;
     *size = 0;
+    if (vocab->subword) {
+        *text = attn__subword_bytes(vocab->subword, size);
+        return ATTN_OK;
+    }
     for (int64_t i = 0; i < vocab->words.n; i++)
         bytes += (size_t)vocab->words.items[i].length + 1;
     char *file = attn__alloc(vocab->context, bytes + 1), *at = file;

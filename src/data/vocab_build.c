@@ -107,6 +107,30 @@ static attn_status finish(attn_vocab **vocab, attn__words *words, int64_t min_fr
     return status;
 }
 
+/* The sentences of one side, or of both, as texts to learn pieces from. */
+static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
+                                  const attn_vocab_options *o)
+{
+    int64_t n = 0, size = o->max_size ? o->max_size : 8000;
+    const char **texts =
+        attn__alloc(pairs->context, attn__size_mul(attn__size_mul((size_t)pairs->n, 2), sizeof *texts));
+    attn__subword *subword = NULL;
+    if (!texts)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < pairs->n; i++) {
+        if (o->joint || side == ATTN_SOURCE)
+            texts[n++] = pairs->items[i].source;
+        if (o->joint || side == ATTN_TARGET)
+            texts[n++] = pairs->items[i].target;
+    }
+    attn_status status =
+        attn__subword_train(&subword, pairs->context, texts, n, o->kind == ATTN_VOCAB_BPE ? "bpe" : "unigram", size);
+    if (status == ATTN_OK)
+        status = attn__vocab_of_subwords(vocab, pairs->context, subword, "vocabulary");
+    attn__free(pairs->context, texts);
+    return status;
+}
+
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options)
 {
@@ -119,6 +143,8 @@ attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_s
         return attn__fail(pairs->context, ATTN_ARGUMENT,
                           "vocabulary: min_frequency and steps must not be negative, max_size 0 or at least %d",
                           ATTN__SPECIALS);
+    if (o->kind != ATTN_VOCAB_WORDS)
+        return build_subwords(vocab, pairs, side, o);
     attn__words words;
     attn_status status = attn__words_create(&words, pairs->context);
     for (int64_t i = 0; i < pairs->n && status == ATTN_OK; i++)

@@ -2,6 +2,7 @@
  * JSON text into a config. */
 #include "io/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,12 +110,32 @@ static attn_status set_texts(const attn__input *text, const json_t *list, const 
     return status;
 }
 
+/* A list of lists of integers: each under "key.0", "key.1", ... */
+static attn_status set_lists(const attn__input *text, const json_t *lists, const char *key, attn_config *config)
+{
+    char name[MAX_KEY + 24];
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < json_array_size(lists) && status == ATTN_OK; i++) {
+        const json_t *list = json_array_get(lists, i);
+        snprintf(name, sizeof name, "%s.%zu", key, i);
+        if (!all_of(list, JSON_INTEGER))
+            return attn__fail(text->context, ATTN_UNSUPPORTED, "%s: key \"%s\": lists in lists must be of integers",
+                              text->name, name);
+        status = attn_config_get(config, name)
+                     ? attn__fail(text->context, ATTN_FORMAT, "%s: key \"%.100s\": given twice", text->name, name)
+                     : set_integers(text, list, name, config);
+    }
+    return status;
+}
+
 static attn_status set_list(const attn__input *text, const json_t *list, const char *key, attn_config *config)
 {
     if (all_of(list, JSON_INTEGER))
         return set_integers(text, list, key, config);
     if (all_of(list, JSON_STRING))
         return set_texts(text, list, key, config);
+    if (all_of(list, JSON_ARRAY))
+        return set_lists(text, list, key, config);
     return attn__fail(text->context, ATTN_UNSUPPORTED, "%s: key \"%s\": lists must be of integers or of texts",
                       text->name, key);
 }

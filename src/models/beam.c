@@ -40,15 +40,16 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     beam->rows = zeros(context, batch, width, sizeof(int64_t));
     beam->tokens = zeros(context, batch, width, sizeof(int32_t));
     beam->candidates = zeros(context, batch, 2 * width, sizeof(candidate));
-    beam->best_score = zeros(context, batch, 1, sizeof(double));
-    beam->best_log_prob = zeros(context, batch, 1, sizeof(double));
-    beam->best_n = zeros(context, batch, 1, sizeof(int64_t));
+    beam->best_score = zeros(context, batch, width, sizeof(double));
+    beam->best_log_prob = zeros(context, batch, width, sizeof(double));
+    beam->best_n = zeros(context, batch, width, sizeof(int64_t));
+    beam->kept = zeros(context, batch, 1, sizeof(int64_t));
     beam->finished = zeros(context, batch, 1, sizeof(int64_t));
-    beam->best_ids = zeros(context, batch, n, sizeof(int32_t));
+    beam->best_ids = zeros(context, hypotheses, n, sizeof(int32_t));
     beam->done = zeros(context, batch, 1, sizeof(bool));
     if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->candidates ||
-        !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->finished || !beam->best_ids ||
-        !beam->done) {
+        !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->kept || !beam->finished ||
+        !beam->best_ids || !beam->done) {
         return ATTN_MEMORY;
     }
     for (int64_t i = 0; i < hypotheses; i++) {
@@ -60,9 +61,9 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 
 void attn__beam_destroy(attn__beam *beam)
 {
-    void *all[] = {beam->log_prob, beam->ids,        beam->old_ids,    beam->rows,
-                   beam->tokens,   beam->candidates, beam->best_score, beam->best_log_prob,
-                   beam->best_n,   beam->finished,   beam->best_ids,   beam->done};
+    void *all[] = {beam->log_prob,   beam->ids,        beam->old_ids,       beam->rows,   beam->tokens,
+                   beam->candidates, beam->best_score, beam->best_log_prob, beam->best_n, beam->finished,
+                   beam->best_ids,   beam->done,       beam->kept};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         attn__free(beam->context, all[i]);
     }
@@ -95,6 +96,16 @@ static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
     return n < room ? n + 1 : n;
 }
 
+static bool is_banned(const attn_translate_options *options, int32_t token)
+{
+    for (int64_t i = 0; i < options->nbanned; i++) {
+        if (options->banned[i] == token) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The likeliest continuations of the sentence's live hypotheses, best first. */
 static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t sentence, candidate *list)
 {
@@ -104,9 +115,17 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
             continue;
         }
         double base = beam->log_prob[row] - log_sum_exp(logits, row * vocabulary, vocabulary);
+        if (beam->options.force_end && beam->step + 1 == beam->max_len) {
+            /* An end without a choice costs nothing: so transformers' scores have it. */
+            n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
+            continue;
+        }
         for (int64_t token = 0; token < vocabulary; token++) {
-            candidate c = {base + attn__number(logits, row * vocabulary + token), row, (int32_t)token};
-            n = insert(list, n, room, c);
+            double log_prob = base + attn__number(logits, row * vocabulary + token);
+            if ((n == room && !(log_prob > list[n - 1].log_prob)) || is_banned(&beam->options, (int32_t)token)) {
+                continue;
+            }
+            n = insert(list, n, room, (candidate){log_prob, row, (int32_t)token});
         }
     }
     return n;
@@ -115,20 +134,45 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
 /* `length` counts the end token. */
 static double penalised(const attn__beam *beam, double log_prob, int64_t length)
 {
+    if (beam->options.rule == ATTN_LENGTH_POWER) {
+        return log_prob / pow((double)length, beam->options.length_penalty);
+    }
     return log_prob / pow((5 + (double)length) / 6, beam->options.length_penalty);
 }
 
+static void move_finished(attn__beam *beam, int64_t to, int64_t from)
+{
+    beam->best_score[to] = beam->best_score[from];
+    beam->best_log_prob[to] = beam->best_log_prob[from];
+    beam->best_n[to] = beam->best_n[from];
+    memcpy(beam->best_ids + to * beam->max_len, beam->best_ids + from * beam->max_len,
+           (size_t)beam->best_n[to] * sizeof *beam->ids);
+}
+
+/* Puts a hypothesis among the finished ones, if it is good enough; the earlier of equals stays first.  One that was cut
+ * off keeps its last token. */
 static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
 {
     double score = penalised(beam, c->log_prob, beam->step + 1);
-    if (beam->finished[sentence]++ > 0 && score <= beam->best_score[sentence]) {
+    int64_t first = sentence * beam->width, n = beam->kept[sentence];
+    bool cut = c->token != beam->options.eos;
+    beam->finished[sentence]++;
+    if (n == beam->width && !(score > beam->best_score[first + n - 1])) {
         return;
     }
-    beam->best_score[sentence] = score;
-    beam->best_log_prob[sentence] = c->log_prob;
-    beam->best_n[sentence] = beam->step;
-    memcpy(beam->best_ids + sentence * beam->max_len, beam->old_ids + c->row * beam->max_len,
-           (size_t)beam->step * sizeof *beam->ids);
+    int64_t at = n < beam->width ? n : n - 1;
+    for (; at > 0 && score > beam->best_score[first + at - 1]; at--) {
+        move_finished(beam, first + at, first + at - 1);
+    }
+    int32_t *ids = beam->best_ids + (first + at) * beam->max_len;
+    beam->best_score[first + at] = score;
+    beam->best_log_prob[first + at] = c->log_prob;
+    beam->best_n[first + at] = beam->step + cut;
+    memcpy(ids, beam->old_ids + c->row * beam->max_len, (size_t)beam->step * sizeof *ids);
+    if (cut) {
+        ids[beam->step] = c->token;
+    }
+    beam->kept[sentence] = n < beam->width ? n + 1 : n;
 }
 
 static void live_on(attn__beam *beam, int64_t row, const candidate *c)
@@ -143,14 +187,28 @@ static void live_on(attn__beam *beam, int64_t row, const candidate *c)
 
 /* No live hypothesis can overtake the best finished one: its probability only falls, and a penalty helps most at
  * the greatest length. */
+static bool power_is_done(const attn__beam *beam, int64_t sentence)
+{
+    if (beam->kept[sentence] < beam->width) {
+        return false;
+    }
+    bool longest = beam->options.stopping == ATTN_STOP_NEVER && beam->options.length_penalty > 0;
+    double live = beam->log_prob[sentence * beam->width];
+    double best = penalised(beam, live, longest ? beam->max_len : beam->step + 1);
+    return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
+}
+
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
+    if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1) {
+        return power_is_done(beam, sentence);
+    }
     double live = beam->log_prob[sentence * beam->width];
     if (live == -INFINITY || beam->finished[sentence] >= beam->width) {
         return true;
     }
     int64_t length = beam->options.length_penalty > 0 ? beam->max_len : beam->step + 2;
-    return beam->finished[sentence] > 0 && penalised(beam, live, length) <= beam->best_score[sentence];
+    return beam->finished[sentence] > 0 && penalised(beam, live, length) <= beam->best_score[sentence * beam->width];
 }
 
 typedef struct advance {
@@ -165,10 +223,11 @@ static void advance_sentence(void *user, int64_t sentence, int thread)
     candidate *list = (candidate *)beam->candidates + 2 * first;
     (void)thread;
     int64_t n = beam->done[sentence] ? 0 : find_candidates(beam, ((advance *)user)->logits, sentence, list);
+    bool last = beam->options.rule == ATTN_LENGTH_POWER && beam->step + 1 == beam->max_len;
     for (int64_t i = 0; i < n; i++) {
-        if (list[i].token == beam->options.eos && i < width) {
+        if ((list[i].token == beam->options.eos || last) && i < width) {
             finish(beam, sentence, &list[i]);
-        } else if (list[i].token != beam->options.eos && alive < width) {
+        } else if (list[i].token != beam->options.eos && alive < width && !last) {
             live_on(beam, first + alive++, &list[i]);
         }
     }
@@ -201,16 +260,16 @@ bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits)
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results)
 {
     for (int64_t i = 0; i < beam->batch; i++) {
-        bool finished = beam->finished[i] > 0;
+        bool finished = beam->kept[i] > 0;
+        int64_t first = i * beam->width;
         double live = beam->log_prob[i * beam->width];
         results[i] = (attn_hypothesis){
-            .n = finished ? beam->best_n[i] : beam->step,
-            .log_prob = finished ? beam->best_log_prob[i] : live,
-            .score = finished ? beam->best_score[i] : penalised(beam, live, beam->step),
+            .n = finished ? beam->best_n[first] : beam->step,
+            .log_prob = finished ? beam->best_log_prob[first] : live,
+            .score = finished ? beam->best_score[first] : penalised(beam, live, beam->step),
             .finished = finished,
         };
-        const int32_t *ids = finished ? beam->best_ids : beam->ids + i * (beam->width - 1) * beam->max_len;
-        ids += i * beam->max_len;
+        const int32_t *ids = (finished ? beam->best_ids : beam->ids) + first * beam->max_len;
         results[i].ids = attn__alloc(beam->context, (size_t)results[i].n * sizeof *ids);
         if (!results[i].ids) {
             attn_hypotheses_free(beam->context, results, i);

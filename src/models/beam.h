@@ -16,10 +16,11 @@ typedef struct attn__beam {
     int64_t *rows;          /* [batch,width]: which row each hypothesis goes on from */
     int32_t *tokens;        /* [batch,width]: its newest token */
     void *candidates;       /* scratch, [batch] heaps */
-    /* The best finished hypothesis of each sentence. */
-    double *best_score, *best_log_prob;
-    int64_t *best_n, *finished; /* finished: how many so far */
-    int32_t *best_ids;          /* [batch,max_len] */
+    /* The finished hypotheses of each sentence, best first, as many as the beam is wide. */
+    double *best_score, *best_log_prob; /* [batch,width] */
+    int64_t *best_n;                    /* [batch,width] */
+    int32_t *best_ids;                  /* [batch,width,max_len] */
+    int64_t *kept, *finished;           /* [batch]: how many there are, and how many ever ended */
     bool *done;
 } attn__beam;
 

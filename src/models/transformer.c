@@ -4,6 +4,10 @@
 #include "models/seq2seq.h"
 #include "models/transformer_parts.h"
 
+#include "base/context.h"
+
+#include <string.h>
+
 typedef struct transformer {
     attn__transformer_encoder encoder;
     attn__transformer_decoder decoder;
@@ -14,11 +18,24 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     transformer *t = self;
     int64_t src = attn__vocabulary_size(builder->context, config, "src_vocab_size");
     int64_t tgt = attn__vocabulary_size(builder->context, config, "tgt_vocab_size");
+    const char *tie = attn_config_text(config, "tie", "none");
+    bool all = strcmp(tie, "all") == 0;
+    if (all && src != tgt) {
+        attn__fail(builder->context, ATTN_ARGUMENT,
+                   "transformer: tie=all needs one vocabulary, but there are %lld source and %lld target tokens",
+                   (long long)src, (long long)tgt);
+        return;
+    }
     attn_nn_push(builder, "encoder");
     attn__transformer_encoder_build(&t->encoder, builder, config, src, attn_config_bool(config, "use_bias", false));
     attn_nn_pop(builder);
+    attn__decoder_options options = {.vocabulary = tgt,
+                                     .bias = attn_config_bool(config, "decoder_bias", false),
+                                     .tied = all || strcmp(tie, "decoder") == 0,
+                                     .output_bias = attn_config_bool(config, "output_bias", true),
+                                     .shared = all ? t->encoder.front.embedding.weight : NULL};
     attn_nn_push(builder, "decoder");
-    attn__transformer_decoder_build(&t->decoder, builder, config, tgt, false);
+    attn__transformer_decoder_build(&t->decoder, builder, config, &options);
     attn_nn_pop(builder);
 }
 
@@ -78,7 +95,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     for (int i = 0; i < d->blocks; i++) {
         x = attn_nn_decoder_block_step(&d->block[i], tape, x, &s->own[i], &s->cross[i], &cross);
     }
-    x = attn_nn_linear_forward(&d->dense, tape, x);
+    x = attn_nn_linear_forward(&d->dense, tape, attn__transformer_norm(&d->norm, tape, x));
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
@@ -113,15 +130,30 @@ static void end(attn_decoding *decoding)
 static const attn__seq2seq seq2seq = {
     .forward = forward, .state_size = sizeof(state), .begin = begin, .step = step, .reorder = reorder, .end = end};
 
+/* clang-format off */
+#define HALF_KEY(name, most, doc) {name, ATTN_VALUE_INT, "", 0, most, NULL, doc}
+/* clang-format on */
 static const attn_key keys[] = {
     ATTN__KEYS_VOCABULARIES,
     ATTN__KEYS_TRANSFORMER,
-    ATTN__KEY_FLAG("use_bias", "false", "biases of the encoder's projections; the decoder has none, as in the book"),
+    ATTN__KEY_FLAG("use_bias", "false", "biases of the encoder's projections"),
+    ATTN__KEY_FLAG("decoder_bias", "false", "biases of the decoder's projections; the book has none"),
+    ATTN__KEY_FLAG("output_bias", "true", "a bias of the output layer"),
+    ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the encoder's last block"),
+    ATTN__KEY_FLAG("decoder_norm", "false", "a norm behind the decoder's last block"),
+    {"tie", ATTN_VALUE_TEXT, "none", 0, 0, attn__tie_choices,
+     "which share one table: none; decoder: its embedding and the output layer; all: the encoder's embedding too"},
+    HALF_KEY("enc_num_blks", ATTN__MAX_BLOCKS, "blocks of the encoder; default num_blks"),
+    HALF_KEY("dec_num_blks", ATTN__MAX_BLOCKS, "blocks of the decoder; default num_blks"),
+    HALF_KEY("enc_num_heads", 1 << 30, "heads of the encoder; default num_heads"),
+    HALF_KEY("dec_num_heads", 1 << 30, "heads of the decoder; default num_heads"),
+    HALF_KEY("enc_ffn_num_hiddens", 1 << 30, "width of the encoder's feed-forward networks; default ffn_num_hiddens"),
+    HALF_KEY("dec_ffn_num_hiddens", 1 << 30, "width of the decoder's feed-forward networks; default ffn_num_hiddens"),
 };
 
 const attn__kind attn__kind_transformer = {
     .about = {.name = "transformer",
-              .summary = "encoder and causal decoder, norms behind the residual connections",
+              .summary = "encoder and causal decoder; by its settings the book's, Marian's, fairseq's or PyTorch's",
               .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
               .seq2seq = true,
               ATTN__PORTS(keys, attn__seq2seq_inputs, attn__seq2seq_outputs)},

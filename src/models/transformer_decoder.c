@@ -4,19 +4,28 @@
 #include "models/transformer_parts.h"
 
 void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,
-                                     const attn_config *config, int64_t vocabulary, bool bias)
+                                     const attn_config *config, const attn__decoder_options *o)
 {
-    attn_nn_block_options options = attn__transformer_block_options(config, bias);
-    decoder->blocks = (int)attn_config_int(config, "num_blks", 0);
+    attn_nn_block_options options = attn__transformer_block_options(config, ATTN__DECODER, o->bias);
+    decoder->blocks = (int)attn__transformer_size(config, ATTN__DECODER, "num_blks");
     decoder->fill = attn_config_real(config, "mask_fill", 0);
-    attn__transformer_front_build(&decoder->front, builder, config, vocabulary);
+    attn__transformer_front_build(&decoder->front, builder, config, o->vocabulary, o->shared);
     for (int i = 0; i < decoder->blocks; i++) {
         attn_nn_push(builder, "blks.block%d", i);
         attn_nn_decoder_block_init(&decoder->block[i], builder, &options);
         attn_nn_pop(builder);
     }
+    attn__transformer_norm_build(&decoder->norm, builder, config, "decoder_norm", "norm");
     attn_nn_push(builder, "dense");
-    attn_nn_linear_init(&decoder->dense, builder, options.hidden, vocabulary, true);
+    if (o->tied) {
+        attn_nn_fill zeros = {.start = ATTN_START_ZEROS};
+        decoder->dense = (attn_nn_linear){.weight = decoder->front.embedding.weight};
+        if (o->output_bias) {
+            decoder->dense.bias = attn_nn_parameter(builder, "bias", 1, &o->vocabulary, zeros);
+        }
+    } else {
+        attn_nn_linear_init(&decoder->dense, builder, options.hidden, o->vocabulary, o->output_bias);
+    }
     attn_nn_pop(builder);
 }
 
@@ -40,7 +49,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
         x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, NULL, NULL);
         x = attn_scope_end(tape, x);
     }
-    return attn_nn_linear_forward(&decoder->dense, tape, x);
+    return attn_nn_linear_forward(&decoder->dense, tape, attn__transformer_norm(&decoder->norm, tape, x));
 }
 
 /* ------------------------------------------------------------------------------------------ by itself */
@@ -49,6 +58,9 @@ static const attn_key keys[] = {
     ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
+    ATTN__KEY_FLAG("decoder_norm", "false", "a norm behind the last block"),
+    ATTN__KEY_FLAG("output_bias", "true", "a bias of the output layer"),
+    ATTN__KEY_FLAG("tied", "false", "the output layer has the embedding's weights"),
 };
 static const attn_port inputs[] = {
     ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
@@ -63,8 +75,11 @@ static const attn_port outputs[] = {
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    attn__transformer_decoder_build(self, builder, config, attn_config_int(config, "vocab_size", 0),
-                                    attn_config_bool(config, "use_bias", false));
+    attn__decoder_options options = {.vocabulary = attn_config_int(config, "vocab_size", 0),
+                                     .bias = attn_config_bool(config, "use_bias", false),
+                                     .tied = attn_config_bool(config, "tied", false),
+                                     .output_bias = attn_config_bool(config, "output_bias", true)};
+    attn__transformer_decoder_build(self, builder, config, &options);
 }
 
 static void forward(const void *self, const attn__call *call)

@@ -6,15 +6,16 @@
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias)
 {
-    attn_nn_block_options options = attn__transformer_block_options(config, bias);
-    encoder->blocks = (int)attn_config_int(config, "num_blks", 0);
+    attn_nn_block_options options = attn__transformer_block_options(config, ATTN__ENCODER, bias);
+    encoder->blocks = (int)attn__transformer_size(config, ATTN__ENCODER, "num_blks");
     encoder->fill = attn_config_real(config, "mask_fill", 0);
-    attn__transformer_front_build(&encoder->front, builder, config, vocabulary);
+    attn__transformer_front_build(&encoder->front, builder, config, vocabulary, NULL);
     for (int i = 0; i < encoder->blocks; i++) {
         attn_nn_push(builder, "blks.block%d", i);
         attn_nn_encoder_block_init(&encoder->block[i], builder, &options);
         attn_nn_pop(builder);
     }
+    attn__transformer_norm_build(&encoder->norm, builder, config, "encoder_norm", "norm");
 }
 
 attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, attn_tape *tape,
@@ -32,7 +33,7 @@ attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, 
         attn_scope_begin(tape); /* which would free the maps too, where they are wanted */
         x = attn_scope_end(tape, attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, NULL));
     }
-    return x;
+    return attn__transformer_norm(&encoder->norm, tape, x);
 }
 
 /* ------------------------------------------------------------------------------------------ by itself */
@@ -41,6 +42,7 @@ static const attn_key keys[] = {
     ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
+    ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the last block"),
 };
 static const attn_port inputs[] = {ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
                                    ATTN__PORT_LENS("(b) or (b,t)")};

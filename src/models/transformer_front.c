@@ -4,31 +4,88 @@
 #include "models/transformer_parts.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *const attn__norm_choices[] = {"post", "pre", NULL};
+const char *const attn__activation_choices[] = {"relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", NULL};
+const char *const attn__position_choices[] = {"interleaved", "halves", "halves-t2t", "learned", "none", NULL};
+const char *const attn__scale_choices[] = {"sqrt", "one", NULL};
+const char *const attn__tie_choices[] = {"none", "decoder", "all", NULL};
+
+/* The place of a key's value among its choices, which the table of keys has checked. */
+static int choice(const attn_config *config, const char *key, const char *const *choices)
+{
+    const char *value = attn_config_text(config, key, choices[0]);
+    int i = 0;
+    while (choices[i + 1] && strcmp(choices[i], value) != 0) {
+        i++;
+    }
+    return i;
+}
+
+int64_t attn__transformer_size(const attn_config *config, attn__half half, const char *key)
+{
+    char own[64];
+    snprintf(own, sizeof own, "%s_%s", half == ATTN__ENCODER ? "enc" : "dec", key);
+    return attn_config_int(config, own, attn_config_int(config, key, 0));
+}
+
+attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x)
+{
+    return norm->weight ? attn_nn_layer_norm_forward(norm, tape, x) : x;
+}
+
+void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
+                                  const char *key, const char *name)
+{
+    *norm = (attn_nn_layer_norm){0};
+    if (!attn_config_bool(config, key, false)) {
+        return;
+    }
+    attn_nn_push(builder, "%s", name);
+    attn_nn_layer_norm_init(norm, builder, attn_config_int(config, "num_hiddens", 0),
+                            attn_config_real(config, "eps", 0));
+    attn_nn_pop(builder);
+}
 
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
-                                   int64_t vocabulary)
+                                   int64_t vocabulary, attn_tensor *shared)
 {
     int64_t hidden = attn_config_int(config, "num_hiddens", 0);
-    attn_nn_push(builder, "embedding");
-    attn_nn_embedding_init(&front->embedding, builder, vocabulary, hidden, sqrt((double)hidden));
+    double scale = choice(config, "embedding_scale", attn__scale_choices) == 0 ? sqrt((double)hidden) : 1;
+    attn_nn_positions kind = (attn_nn_positions)choice(config, "positions", attn__position_choices);
+    if (shared) {
+        front->embedding = (attn_nn_embedding){.weight = shared, .scale = scale};
+    } else {
+        attn_nn_push(builder, "embedding");
+        attn_nn_embedding_init(&front->embedding, builder, vocabulary, hidden, scale);
+        attn_nn_pop(builder);
+    }
+    attn_nn_push(builder, kind == ATTN_NN_LEARNED ? "pos_embedding" : "pos_encoding");
+    attn_nn_positional_init_kind(&front->positions, builder, kind, hidden, attn_config_int(config, "max_len", 0),
+                                 attn_config_real(config, "dropout", 0));
     attn_nn_pop(builder);
-    attn_nn_push(builder, "pos_encoding");
-    attn_nn_positional_init(&front->positions, builder, hidden, attn_config_int(config, "max_len", 0),
-                            attn_config_real(config, "dropout", 0));
-    attn_nn_pop(builder);
+    front->positions.offset = attn_config_int(config, "position_offset", 0);
+    attn__transformer_norm_build(&front->norm, builder, config, "embedding_norm", "embedding_norm");
 }
 
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first)
 {
-    return attn_nn_positional_embed(&front->positions, &front->embedding, tape, tokens, first);
+    attn_tensor *x = attn_nn_positional_embed(&front->positions, &front->embedding, tape, tokens, first);
+    return attn__transformer_norm(&front->norm, tape, x);
 }
 
-attn_nn_block_options attn__transformer_block_options(const attn_config *config, bool bias)
+attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias)
 {
     return (attn_nn_block_options){.hidden = attn_config_int(config, "num_hiddens", 0),
-                                   .ffn_hidden = attn_config_int(config, "ffn_num_hiddens", 0),
-                                   .heads = attn_config_int(config, "num_heads", 0),
+                                   .ffn_hidden = attn__transformer_size(config, half, "ffn_num_hiddens"),
+                                   .heads = attn__transformer_size(config, half, "num_heads"),
                                    .dropout = attn_config_real(config, "dropout", 0),
-                                   .bias = bias};
+                                   .bias = bias,
+                                   .pre_norm = choice(config, "norm", attn__norm_choices) == 1,
+                                   .activation =
+                                       (attn_nn_ffn_activation)choice(config, "activation", attn__activation_choices),
+                                   .eps = attn_config_real(config, "eps", 0)};
 }

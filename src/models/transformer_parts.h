@@ -13,12 +13,53 @@
         ATTN__KEY_COUNT("ffn_num_hiddens", "64", "channels inside the feed-forward network"),                          \
         ATTN__KEY_COUNT("num_heads", "4", "attention heads"),                                                          \
         {"num_blks", ATTN_VALUE_INT, "2", 0, ATTN__MAX_BLOCKS, NULL, "blocks"}, ATTN__KEY_DROPOUT,                     \
-        ATTN__KEY_COUNT("max_len", "1000", "the longest sequence"), ATTN__KEY_FILL, ATTN__KEY_INIT
+        ATTN__KEY_COUNT("max_len", "1000", "the longest sequence"), ATTN__KEY_FILL, ATTN__KEY_INIT,                    \
+        {"norm",                                                                                                       \
+         ATTN_VALUE_TEXT,                                                                                              \
+         "post",                                                                                                       \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         attn__norm_choices,                                                                                           \
+         "where norms stand: post, behind the residual connections, or pre, before the layers"},                       \
+        {"activation",                                                                                                 \
+         ATTN_VALUE_TEXT,                                                                                              \
+         "relu",                                                                                                       \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         attn__activation_choices,                                                                                     \
+         "of the feed-forward network: relu, gelu, gelu_tanh, gelu_sigmoid, silu (x sigmoid(x))"},                     \
+        {"positions",                                                                                                  \
+         ATTN_VALUE_TEXT,                                                                                              \
+         "interleaved",                                                                                                \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         attn__position_choices,                                                                                       \
+         "sines and cosines interleaved, in halves (Marian), in halves as tensor2tensor has them; learned; none"},     \
+        {"position_offset", ATTN_VALUE_INT, "0", 0, 1 << 20, NULL, "row of the first position"},                       \
+        {"embedding_scale",                                                                                            \
+         ATTN_VALUE_TEXT,                                                                                              \
+         "sqrt",                                                                                                       \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         attn__scale_choices,                                                                                          \
+         "embeddings are multiplied by the root of num_hiddens, or by one"},                                           \
+        ATTN__KEY_FLAG("embedding_norm", "false", "a norm behind embedding and positions"),                            \
+    {                                                                                                                  \
+        "eps", ATTN_VALUE_REAL, "1e-5", 1e-12, 1, NULL, "of the norms"                                                 \
+    }
+
+extern const char *const attn__norm_choices[], *const attn__activation_choices[], *const attn__position_choices[],
+                                                                                      *const attn__scale_choices[],
+                                                                                          *const attn__tie_choices[];
+
+/* Which half of the Transformer: its keys "enc_num_heads" or "dec_num_heads", and so on, come before "num_heads". */
+typedef enum attn__half { ATTN__ENCODER, ATTN__DECODER } attn__half;
 
 /* What both begin with: embeddings times sqrt(D), plus positions. */
 typedef struct attn__transformer_front {
     attn_nn_embedding embedding;
     attn_nn_positional positions;
+    attn_nn_layer_norm norm; /* where it has a weight */
 } attn__transformer_front;
 
 typedef struct attn__transformer_encoder {
@@ -26,6 +67,7 @@ typedef struct attn__transformer_encoder {
     int blocks;
     double fill;
     attn_nn_encoder_block block[ATTN__MAX_BLOCKS];
+    attn_nn_layer_norm norm; /* of the last block's output, where it has a weight */
 } attn__transformer_encoder;
 
 typedef struct attn__transformer_decoder {
@@ -33,21 +75,36 @@ typedef struct attn__transformer_decoder {
     int blocks;
     double fill;
     attn_nn_decoder_block block[ATTN__MAX_BLOCKS];
+    attn_nn_layer_norm norm;
     attn_nn_linear dense;
 } attn__transformer_decoder;
 
+/* `shared` (may be NULL): a table of embeddings to use instead of an own one. */
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
-                                   int64_t vocabulary);
+                                   int64_t vocabulary, attn_tensor *shared);
 /* tokens [B,T] at positions first, first+1, ... -> [B,T,D] */
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first);
-attn_nn_block_options attn__transformer_block_options(const attn_config *config, bool bias);
+attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias);
+/* Where a norm has parameters at all: else x. */
+attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x);
+void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
+                                  const char *key, const char *name);
+/* The key of a half ("enc_KEY", "dec_KEY") or, where it is not set, KEY. */
+int64_t attn__transformer_size(const attn_config *config, attn__half half, const char *key);
 
 /* Register the parameters in the builder's present place; `bias` is that of the attention's projections. */
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias);
+/* `shared` (may be NULL) is the encoder's table of embeddings, for the decoder too; the output layer has the decoder's
+ * where `tied`. */
+typedef struct attn__decoder_options {
+    int64_t vocabulary;
+    bool bias, tied, output_bias;
+    attn_tensor *shared;
+} attn__decoder_options;
 void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,
-                                     const attn_config *config, int64_t vocabulary, bool bias);
+                                     const attn_config *config, const attn__decoder_options *options);
 
 /* tokens [B,T] -> [B,T,D]; `weights` (may be NULL) gets "encoder.i". */
 attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, attn_tape *tape,

@@ -16,7 +16,8 @@ void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *b
 
 static attn_tensor *feed_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *z)
 {
-    return attn_nn_add_norm_forward(&block->addnorm3, tape, z, attn_nn_ffn_forward(&block->ffn, tape, z));
+    attn_tensor *read = attn__nn_before(&block->addnorm3, tape, z);
+    return attn__nn_behind(&block->addnorm3, tape, z, attn_nn_ffn_forward(&block->ffn, tape, read));
 }
 
 attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
@@ -24,26 +25,30 @@ attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, a
                                            const attn_nn_mask *cross_mask, attn_tensor **self_weights,
                                            attn_tensor **cross_weights)
 {
-    attn_tensor *own = attn_nn_multi_head_forward(&block->attention1, tape, x, x, x, self_mask, self_weights);
-    attn_tensor *y = attn_nn_add_norm_forward(&block->addnorm1, tape, x, own);
+    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
+    attn_tensor *own = attn_nn_multi_head_forward(&block->attention1, tape, read, read, read, self_mask, self_weights);
+    attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
+    read = attn__nn_before(&block->addnorm2, tape, y);
     attn_tensor *seen =
-        attn_nn_multi_head_forward(&block->attention2, tape, y, encoded, encoded, cross_mask, cross_weights);
-    return feed_forward(block, tape, attn_nn_add_norm_forward(&block->addnorm2, tape, y, seen));
+        attn_nn_multi_head_forward(&block->attention2, tape, read, encoded, encoded, cross_mask, cross_weights);
+    return feed_forward(block, tape, attn__nn_behind(&block->addnorm2, tape, y, seen));
 }
 
 attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
                                         attn_nn_kv_cache *self, const attn_nn_kv_cache *cross,
                                         const attn_nn_mask *cross_mask)
 {
-    if (attn_nn_multi_head_append(&block->attention1, tape, x, self) != ATTN_OK) {
+    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
+    if (!read || attn_nn_multi_head_append(&block->attention1, tape, read, self) != ATTN_OK) {
         return NULL;
     }
     /* No mask is needed: the cache holds this token and what came before it. */
-    attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, x, self, NULL);
-    attn_tensor *y = attn_nn_add_norm_forward(&block->addnorm1, tape, x, own);
+    attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, read, self, NULL);
+    attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
     int64_t sentences = attn_tensor_dim(cross->k, 0), rows = attn_tensor_dim(x, 0), dim = attn_tensor_dim(x, 2);
-    attn_tensor *queries = attn_reshape(tape, y, 3, (int64_t[]){sentences, -1, dim});
+    attn_tensor *queries =
+        attn_reshape(tape, attn__nn_before(&block->addnorm2, tape, y), 3, (int64_t[]){sentences, -1, dim});
     attn_tensor *seen = attn_nn_multi_head_cached(&block->attention2, tape, queries, cross, cross_mask);
     seen = attn_reshape(tape, seen, 3, (int64_t[]){rows, 1, dim});
-    return feed_forward(block, tape, attn_nn_add_norm_forward(&block->addnorm2, tape, y, seen));
+    return feed_forward(block, tape, attn__nn_behind(&block->addnorm2, tape, y, seen));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A block of the Transformer's encoder, norms behind the residual connections. */
+ * A block of the Transformer's encoder, norms behind the residual connections or before the layers. */
 #include "nn/block.h"
 
 void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
@@ -20,6 +20,19 @@ void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const
     attn_nn_push(builder, "%s", name);
     attn_nn_add_norm_init(layer, builder, options->hidden, options->dropout);
     attn_nn_pop(builder);
+    layer->before = options->pre_norm;
+    layer->ln.eps = options->eps > 0 ? options->eps : layer->ln.eps;
+}
+
+attn_tensor *attn__nn_before(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x)
+{
+    return layer->before ? attn_nn_layer_norm_forward(&layer->ln, tape, x) : x;
+}
+
+attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
+{
+    return layer->before ? attn_add(tape, x, attn_dropout(tape, y, layer->dropout))
+                         : attn_nn_add_norm_forward(layer, tape, x, y);
 }
 
 void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options)
@@ -27,6 +40,7 @@ void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_
     attn_nn_push(builder, "ffn");
     attn_nn_ffn_init(layer, builder, options->hidden, options->ffn_hidden, options->hidden);
     attn_nn_pop(builder);
+    layer->activation = options->activation;
 }
 
 void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
@@ -41,7 +55,9 @@ void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *b
 attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
                                            const attn_nn_mask *mask, attn_tensor **weights)
 {
-    attn_tensor *attended = attn_nn_multi_head_forward(&block->attention, tape, x, x, x, mask, weights);
-    attn_tensor *y = attn_nn_add_norm_forward(&block->addnorm1, tape, x, attended);
-    return attn_nn_add_norm_forward(&block->addnorm2, tape, y, attn_nn_ffn_forward(&block->ffn, tape, y));
+    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
+    attn_tensor *attended = attn_nn_multi_head_forward(&block->attention, tape, read, read, read, mask, weights);
+    attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, attended);
+    read = attn__nn_before(&block->addnorm2, tape, y);
+    return attn__nn_behind(&block->addnorm2, tape, y, attn_nn_ffn_forward(&block->ffn, tape, read));
 }

@@ -18,6 +18,7 @@ attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_ta
 void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout)
 {
     layer->dropout = dropout;
+    layer->before = false;
     attn_nn_push(builder, "ln");
     attn_nn_layer_norm_init(&layer->ln, builder, dim, 0);
     attn_nn_pop(builder);

@@ -9,31 +9,49 @@
 #include <inttypes.h>
 #include <math.h>
 
-static double encode(int64_t position, int64_t channel, int64_t dim)
+static double encode(attn_nn_positions kind, int64_t position, int64_t channel, int64_t dim)
 {
-    double angle = (double)position / pow(10000, (double)(channel - channel % 2) / (double)dim);
-    return channel % 2 == 0 ? sin(angle) : cos(angle);
+    int64_t half = dim / 2, j = kind == ATTN_NN_INTERLEAVED ? channel / 2 : channel % half;
+    bool cosine = kind == ATTN_NN_INTERLEAVED ? channel % 2 : channel >= half;
+    double share = kind != ATTN_NN_HALVES_T2T ? 2 * (double)j / (double)dim
+                   : half > 1                 ? (double)j / (double)(half - 1)
+                                              : 0;
+    double angle = (double)position / pow(10000, share);
+    return cosine ? cos(angle) : sin(angle);
+}
+
+void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_positions kind,
+                                  int64_t dim, int64_t max_len, double dropout)
+{
+    int64_t shape[2] = {max_len, dim};
+    *layer = (attn_nn_positional){.dropout = dropout, .none = kind == ATTN_NN_NO_POSITIONS};
+    if ((kind == ATTN_NN_HALVES || kind == ATTN_NN_HALVES_T2T) && dim % 2 != 0) {
+        attn__fail(builder->context, ATTN_ARGUMENT, "positions in halves of %" PRId64 " channels: an odd number", dim);
+        return;
+    }
+    if (kind == ATTN_NN_LEARNED) {
+        attn_nn_fill fill = {.start = ATTN_START_NORMAL, .scale = 0.02};
+        layer->table = attn_nn_parameter(builder, "weight", 2, shape, fill);
+    } else if (!layer->none) {
+        layer->table = attn_nn_constant(builder, "P", 2, shape);
+        for (int64_t i = 0; layer->table && i < max_len * dim; i++) {
+            attn__set_number(layer->table, i, encode(kind, i / dim, i % dim, dim));
+        }
+    }
 }
 
 void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
                              double dropout)
 {
-    layer->dropout = dropout;
-    layer->table = attn_nn_constant(builder, "P", 2, (int64_t[]){max_len, dim});
-    if (!layer->table) {
-        return;
-    }
-    for (int64_t i = 0; i < max_len * dim; i++) {
-        attn__set_number(layer->table, i, encode(i / dim, i % dim, dim));
-    }
+    attn_nn_positional_init_kind(layer, builder, ATTN_NN_INTERLEAVED, dim, max_len, dropout);
 }
 
 static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int64_t first, int64_t n)
 {
     if (!layer->table) {
-        return false;
+        return layer->none;
     }
-    int64_t most = attn_tensor_dim(layer->table, 0);
+    int64_t most = attn_tensor_dim(layer->table, 0) - layer->offset;
     if (first < 0 || n > most - first) {
         attn__fail(attn_tape_context(tape), ATTN_SHAPE,
                    "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, first,
@@ -49,6 +67,10 @@ attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_ta
         !positions_fit(layer, tape, first, attn_tensor_dim(x, 1))) {
         return NULL;
     }
+    if (layer->none) {
+        return attn_dropout(tape, x, layer->dropout);
+    }
+    first += layer->offset;
     attn_tensor *rows = attn_slice(tape, layer->table, 0, first, first + attn_tensor_dim(x, 1));
     return attn_dropout(tape, attn_add(tape, x, rows), layer->dropout);
 }
@@ -59,6 +81,7 @@ attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const att
     if (!attn__nn_has_rank(tape, ids, 2, "tokens") || !positions_fit(layer, tape, first, attn_tensor_dim(ids, 1))) {
         return NULL;
     }
-    attn_tensor *x = attn_embedding(tape, embedding->weight, ids, embedding->scale, layer->table, first);
+    attn_tensor *x = attn_embedding(tape, embedding->weight, ids, embedding->scale, layer->table,
+                                    layer->table ? first + layer->offset : 0);
     return attn_dropout(tape, x, layer->dropout);
 }

@@ -25,13 +25,14 @@ import layers_axial
 import layers_book
 import layers_msa
 import layers_spatial
+import layers_transformer
 import models_vision
 import safetensors_file
 from compare import TOLERANCE, compare_grads, distance, peak
 from draw import normal
 
 LAYERS = {**layers_book.LAYERS, **layers_axial.LAYERS, **layers_msa.LAYERS, **layers_spatial.LAYERS,
-          **models_vision.LAYERS}
+          **layers_transformer.LAYERS, **models_vision.LAYERS}
 EXACT = 1e-9  # of the largest element, in float64; a wrong epsilon or a forgotten factor is far above
 TRIALS = 4
 DRAWS = 12

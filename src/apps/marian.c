@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * MarianMT as Hugging Face keeps it: its settings as those of the transformer, its parameters under the transformer's
+ * names, its way of searching. */
+#include "apps/marian.h"
+
+#include "apps/directory.h"
+#include "base/context.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool attn__marian_is(const attn_config *config)
+{
+    return strcmp(attn_config_text(config, "model_type", ""), "marian") == 0;
+}
+
+/* -------------------------------------------------------------------------------------------- settings */
+
+/* Keys of old files that say what this class of model always is. */
+static attn_status check_kind(const attn_translator *t, const char *path)
+{
+    static const struct {
+        const char *key;
+        bool wanted;
+    } flags[] = {{"normalize_before", false},
+                 {"add_final_layer_norm", false},
+                 {"normalize_embedding", false},
+                 {"add_bias_logits", false},
+                 {"static_position_embeddings", true}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (attn_config_bool(t->config, flags[i].key, flags[i].wanted) != flags[i].wanted)
+            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\" is %s, which no MarianMT model is", path,
+                              flags[i].key, flags[i].wanted ? "false" : "true");
+    }
+    return ATTN_OK;
+}
+
+static attn_status set_activation(const attn_translator *t, const char *path, attn_config *to)
+{
+    static const char *const names[][2] = {
+        {"swish", "silu"}, {"silu", "silu"}, {"relu", "relu"}, {"gelu", "gelu"}, {"gelu_new", "gelu_tanh"}};
+    const char *name = attn_config_text(t->config, "activation_function", "gelu");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i][0], name) == 0)
+            return attn_config_set_text(to, "activation", names[i][1]);
+    }
+    return attn__fail(t->context, ATTN_UNSUPPORTED,
+                      "%s: activation_function is \"%.40s\", which is none of swish, silu, relu, gelu, gelu_new", path,
+                      name);
+}
+
+static attn_status set_sizes(const attn_translator *t, const char *path, attn_config *to)
+{
+    static const char *const sizes[][2] = {{"d_model", "num_hiddens"},
+                                           {"encoder_layers", "enc_num_blks"},
+                                           {"decoder_layers", "dec_num_blks"},
+                                           {"encoder_attention_heads", "enc_num_heads"},
+                                           {"decoder_attention_heads", "dec_num_heads"},
+                                           {"encoder_ffn_dim", "enc_ffn_num_hiddens"},
+                                           {"decoder_ffn_dim", "dec_ffn_num_hiddens"},
+                                           {"max_position_embeddings", "max_len"},
+                                           {"vocab_size", "src_vocab_size"}};
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == ATTN_OK; i++) {
+        int64_t size = attn_config_int(t->config, sizes[i][0], -1);
+        status = size < 0 ? attn__fail(t->context, ATTN_FORMAT, "%s: the number \"%s\" is missing", path, sizes[i][0])
+                          : attn_config_set_int(to, sizes[i][1], size);
+    }
+    if (status == ATTN_OK)
+        status = attn_config_set_int(
+            to, "tgt_vocab_size",
+            attn_config_int(t->config, "decoder_vocab_size", attn_config_int(t->config, "vocab_size", 0)));
+    return status;
+}
+
+static attn_status model_config(const attn_translator *t, const char *path, attn_config *to)
+{
+    bool shared = attn_config_bool(t->config, "share_encoder_decoder_embeddings", true);
+    bool tied = attn_config_bool(t->config, "tie_word_embeddings", true);
+    bool scaled = attn_config_bool(t->config, "scale_embedding", false);
+    attn_status status = set_sizes(t, path, to);
+    if (status == ATTN_OK)
+        status = set_activation(t, path, to);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(to, "positions", "halves");
+    if (status == ATTN_OK)
+        status = attn_config_set_text(to, "embedding_scale", scaled ? "sqrt" : "one");
+    if (status == ATTN_OK)
+        status = attn_config_set_text(to, "tie", shared && tied ? "all" : tied ? "decoder" : "none");
+    if (status == ATTN_OK)
+        status = attn_config_set_bool(to, "use_bias", true);
+    if (status == ATTN_OK)
+        status = attn_config_set_bool(to, "decoder_bias", true);
+    return status == ATTN_OK ? attn_config_set_real(to, "dropout", attn_config_real(t->config, "dropout", 0.1))
+                             : status;
+}
+
+static attn_status build_model(attn_translator *t, const char *path)
+{
+    attn_config *config = NULL;
+    attn_status status = check_kind(t, path);
+    if (status == ATTN_OK)
+        status = attn_config_create(&config, t->context);
+    if (status == ATTN_OK)
+        status = model_config(t, path, config);
+    if (status == ATTN_OK)
+        status = attn_model_create(&t->model, t->context, "transformer", config, &(attn_model_options){.blank = true});
+    attn_config_destroy(config);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ parameters */
+
+/* What follows "model.encoder.layers.3." or the decoder's. */
+static const char *const parts[][3] = {
+    /* theirs, the encoder's, the decoder's */
+    {"self_attn.q_proj", "attention.W_q", "attention1.W_q"},
+    {"self_attn.k_proj", "attention.W_k", "attention1.W_k"},
+    {"self_attn.v_proj", "attention.W_v", "attention1.W_v"},
+    {"self_attn.out_proj", "attention.W_o", "attention1.W_o"},
+    {"self_attn_layer_norm", "addnorm1.ln", "addnorm1.ln"},
+    {"encoder_attn.q_proj", NULL, "attention2.W_q"},
+    {"encoder_attn.k_proj", NULL, "attention2.W_k"},
+    {"encoder_attn.v_proj", NULL, "attention2.W_v"},
+    {"encoder_attn.out_proj", NULL, "attention2.W_o"},
+    {"encoder_attn_layer_norm", NULL, "addnorm2.ln"},
+    {"fc1", "ffn.dense1", "ffn.dense1"},
+    {"fc2", "ffn.dense2", "ffn.dense2"},
+    {"final_layer_norm", "addnorm2.ln", "addnorm3.ln"},
+};
+
+static bool rename_block(const char *name, char *to, size_t size)
+{
+    int layer, used = 0;
+    bool decoder = sscanf(name, "model.decoder.layers.%d.%n", &layer, &used) == 1 && used > 0;
+    if (!decoder && (sscanf(name, "model.encoder.layers.%d.%n", &layer, &used) != 1 || used == 0))
+        return false;
+    const char *part = name + used, *dot = strrchr(part, '.');
+    for (size_t i = 0; dot && i < sizeof parts / sizeof *parts; i++) {
+        const char *own = parts[i][1 + decoder];
+        if (own && strlen(parts[i][0]) == (size_t)(dot - part) && strncmp(parts[i][0], part, (size_t)(dot - part)) == 0)
+            return snprintf(to, size, "%s.blks.block%d.%s%s", decoder ? "decoder" : "encoder", layer, own, dot) > 0;
+    }
+    return false;
+}
+
+static bool rename_parameter(void *user, const char *name, char *to, size_t size)
+{
+    static const char *const names[][2] = {{"model.shared.weight", "encoder.embedding.weight"},
+                                           {"model.encoder.embed_tokens.weight", "encoder.embedding.weight"},
+                                           {"model.decoder.embed_tokens.weight", "decoder.embedding.weight"},
+                                           {"lm_head.weight", "decoder.dense.weight"}};
+    const attn_translator *t = user;
+    const char *tie = attn_config_text(attn_model_config(t->model), "tie", "");
+    for (size_t i = strcmp(tie, "all") != 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i][0]) != 0)
+            continue;
+        /* Other names of the one table: nothing new. */
+        if (i > 0 && (strcmp(tie, "all") == 0 || !attn_named_find(attn_model_parameters(t->model), names[i][1])))
+            return false;
+        return snprintf(to, size, "%s", names[i][1]) > 0;
+    }
+    if (strstr(name, ".embed_positions.") || strcmp(name, "final_logits_bias") == 0 ||
+        strcmp(name, "model.shared.weight") == 0)
+        return false;
+    return rename_block(name, to, size) || snprintf(to, size, "%s", name) > 0;
+}
+
+static bool rename_bias(void *user, const char *name, char *to, size_t size)
+{
+    (void)user;
+    return strcmp(name, "final_logits_bias") == 0 && snprintf(to, size, "%s", name) > 0;
+}
+
+/* [1,V] there, [V] here. */
+static attn_status load_bias(attn_translator *t, const char *path, attn_tensor *bias)
+{
+    attn_named_list list = {.context = t->context, .owns = true};
+    attn_weights_options options = {.rename = rename_bias};
+    attn_status status = attn_weights_read(&list, path, &options, NULL, NULL);
+    const attn_tensor *found = status == ATTN_OK ? attn_named_find(&list, "final_logits_bias") : NULL;
+    if (found && attn_tensor_size(found) != attn_tensor_size(bias))
+        status = attn__fail(t->context, ATTN_SHAPE, "%s: final_logits_bias has %lld numbers, not %lld", path,
+                            (long long)attn_tensor_size(found), (long long)attn_tensor_size(bias));
+    else if (found) /* without one it stays at zeros */
+        memcpy(attn_tensor_data(bias), attn_tensor_data(found), (size_t)attn_tensor_size(bias) * sizeof(float));
+    attn_named_clear(&list);
+    return status;
+}
+
+static attn_status load_parameters(attn_translator *t, const char *path)
+{
+    attn_named_list *all = attn_model_parameters(t->model), wanted = {.context = t->context};
+    attn_tensor *bias = attn_named_find(all, "decoder.dense.bias");
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
+        if (all->items[i].tensor != bias)
+            status = attn_named_add(&wanted, all->items[i].name, all->items[i].tensor);
+    }
+    attn_weights_options options = {.rename = rename_parameter, .rename_user = t};
+    if (status == ATTN_OK)
+        status = attn_weights_load(&wanted, path, &options, NULL, NULL);
+    attn_named_clear(&wanted);
+    return status == ATTN_OK ? load_bias(t, path, bias) : status;
+}
+
+static attn_status find_weights(const attn_translator *t, const char *directory, char *path)
+{
+    attn_status status = attn__path(t->context, path, directory, "model.safetensors");
+    if (status == ATTN_OK && !attn_file_exists(path))
+        status = attn__path(t->context, path, directory, "pytorch_model.bin");
+    if (status == ATTN_OK && !attn_file_exists(path))
+        status = attn__fail(t->context, ATTN_NOT_FOUND, "%s: no model.safetensors and no pytorch_model.bin", directory);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- searching */
+
+/* generation_config.json wins over config.json, which has the same keys in older directories. */
+static const attn_value *search_value(const attn_translator *t, const attn_config *newer, const char *key)
+{
+    const attn_value *value = newer ? attn_config_get(newer, key) : NULL;
+    return value ? value : attn_config_get(t->config, key);
+}
+
+static double search_number(const attn_translator *t, const attn_config *newer, const char *key, double otherwise)
+{
+    const attn_value *value = search_value(t, newer, key);
+    return value && value->type == ATTN_VALUE_INT    ? (double)value->integer
+           : value && value->type == ATTN_VALUE_REAL ? value->real
+                                                     : otherwise;
+}
+
+/* Lists of one token each, which is all that Marian's have. */
+static attn_status read_banned(attn_translator *t, const attn_config *newer, const char *path)
+{
+    char key[48];
+    const attn_value *value;
+    int64_t n = 0;
+    for (;; n++) {
+        snprintf(key, sizeof key, "bad_words_ids.%d", (int)n);
+        value = search_value(t, newer, key);
+        if (!value)
+            break;
+        if (value->type != ATTN_VALUE_INTS || value->n != 1)
+            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path, key);
+        int32_t *more = attn__realloc(t->context, t->search.banned, (size_t)(n + 1) * sizeof *more);
+        if (!more)
+            return ATTN_MEMORY;
+        t->search.banned = more;
+        more[n] = (int32_t)value->integers[0];
+        t->search.nbanned = n + 1;
+    }
+    return ATTN_OK;
+}
+
+static attn_status set_search(attn_translator *t, const attn_config *newer, const char *path)
+{
+    static const char *const keys[] = {"no_repeat_ngram_size", "renormalize_logits", NULL};
+    for (int i = 0; keys[i]; i++) {
+        const attn_value *value = search_value(t, newer, keys[i]);
+        if (value && ((value->type == ATTN_VALUE_BOOL && value->boolean) ||
+                      (value->type == ATTN_VALUE_INT && value->integer != 0)))
+            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\" is not supported", path, keys[i]);
+    }
+    const attn_value *early = search_value(t, newer, "early_stopping");
+    t->search.rule = ATTN_LENGTH_POWER;
+    t->search.stopping = early && early->type == ATTN_VALUE_TEXT                     ? ATTN_STOP_NEVER
+                         : early && early->type == ATTN_VALUE_BOOL && early->boolean ? ATTN_STOP_FULL
+                                                                                     : ATTN_STOP_LIKELY;
+    t->search.length_penalty = search_number(t, newer, "length_penalty", 1);
+    double forced = search_number(t, newer, "forced_eos_token_id", -1);
+    t->search.force_end = forced >= 0;
+    double longest = search_number(t, newer, "max_length", (double)t->max_tokens);
+    t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
+    return read_banned(t, newer, path);
+}
+
+static attn_status read_search(attn_translator *t, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_config *newer = NULL;
+    attn_status status = attn__path(t->context, path, directory, "generation_config.json");
+    if (status == ATTN_OK && attn_file_exists(path))
+        status = attn_config_read(&newer, t->context, path);
+    if (status == ATTN_OK)
+        status = set_search(t, newer, path);
+    attn_config_destroy(newer);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ load */
+
+static attn_status read_vocabularies(attn_translator *t, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_status status = attn__path(t->context, path, directory, "target_vocab.json");
+    if (status != ATTN_OK)
+        return status;
+    const char *target = attn_file_exists(path) ? "target_vocab.json" : "vocab.json";
+    status = attn__marian_vocab(&t->source, t->context, directory, "vocab.json", "source.spm", t->config);
+    if (status == ATTN_OK)
+        status = attn__marian_vocab(&t->target, t->context, directory, target, "target.spm", t->config);
+    return status;
+}
+
+attn_status attn__marian_load(attn_translator *t, const char *directory)
+{
+    char config[ATTN__PATH], weights[ATTN__PATH];
+    attn_status status = attn__path(t->context, config, directory, "config.json");
+    if (status == ATTN_OK)
+        status = find_weights(t, directory, weights);
+    if (status == ATTN_OK)
+        status = read_vocabularies(t, directory);
+    if (status == ATTN_OK)
+        status = build_model(t, config);
+    if (status != ATTN_OK)
+        return status;
+    const attn_config *own = attn_model_config(t->model);
+    int64_t source = attn_config_int(own, "src_vocab_size", 0), target = attn_config_int(own, "tgt_vocab_size", 0);
+    if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
+        return attn__fail(t->context, ATTN_FORMAT,
+                          "%s: its vocabularies have %lld and %lld pieces, config.json says %lld and %lld", directory,
+                          (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
+                          (long long)source, (long long)target);
+    t->max_tokens = attn_config_int(own, "max_len", 512);
+    status = read_search(t, directory);
+    return status == ATTN_OK ? load_parameters(t, weights) : status;
+}

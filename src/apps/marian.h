@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * marian.h - a translator from a directory in the form of Hugging Face's MarianMT (Junczys-Dowmunt et al. 2018,
+ * arXiv:1804.00344): config.json, generation_config.json, model.safetensors or pytorch_model.bin, source.spm, target.spm,
+ * vocab.json, and target_vocab.json where each side has a vocabulary of its own. */
+#ifndef ATTN_APPS_MARIAN_H
+#define ATTN_APPS_MARIAN_H
+
+#include "apps/translator.h"
+
+/* Whether a config.json is that of such a model. */
+bool attn__marian_is(const attn_config *config);
+/* Fills a translator whose `context` and `config` are there already. */
+attn_status attn__marian_load(attn_translator *translator, const char *directory);
+
+/* vocab.json with the pieces of `spm`. */
+attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const char *directory, const char *json,
+                               const char *spm, const attn_config *config);
+
+#endif

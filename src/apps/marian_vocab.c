@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * vocab.json of a MarianMT model: pieces as keys, ids as values; the ids of the .spm beside it mean nothing. */
+#include "apps/marian.h"
+
+#include "apps/directory.h"
+#include "base/context.h"
+#include "data/vocab.h"
+#include "io/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct reading {
+    attn_context *context;
+    char path[ATTN__PATH];
+    json_t *root;
+    attn__word *words; /* by id */
+    int64_t n;
+} reading;
+
+static attn_status read_json(reading *r, const char *directory, const char *name)
+{
+    enum { MOST_BYTES = 256 << 20, MOST_VALUES = 4 << 20 };
+    attn_bytes bytes = {0};
+    attn_status status = attn__path(r->context, r->path, directory, name);
+    if (status == ATTN_OK)
+        status = attn_file_read(&bytes, r->context, r->path, MOST_BYTES);
+    if (status != ATTN_OK)
+        return status;
+    attn__input input = {r->context, r->path, (const uint8_t *)bytes.data, bytes.size};
+    status = attn__json_parse(&r->root, &input, 4, MOST_VALUES, 0);
+    attn_bytes_free(r->context, &bytes);
+    return status;
+}
+
+static attn_status place_piece(reading *r, const char *piece, const json_t *value)
+{
+    json_int_t id = json_integer_value(value);
+    if (!json_is_integer(value) || id < 0 || id >= r->n)
+        return attn__fail(r->context, ATTN_FORMAT, "%s: \"%.60s\": an id from 0 to %" PRId64 " belongs there", r->path,
+                          piece, r->n - 1);
+    if (r->words[id].text)
+        return attn__fail(r->context, ATTN_FORMAT, "%s: \"%.60s\" and \"%.60s\" have the same id, %" PRId64, r->path,
+                          r->words[id].text, piece, (int64_t)id);
+    if (!*piece || strlen(piece) > UINT16_MAX)
+        return attn__fail(r->context, ATTN_FORMAT, "%s: id %" PRId64 ": an empty piece, or one too long", r->path,
+                          (int64_t)id);
+    r->words[id] = (attn__word){piece, (uint32_t)strlen(piece), 0};
+    return ATTN_OK;
+}
+
+/* As many ids as pieces and none twice: so each from 0 on has one. */
+static attn_status place_all(reading *r)
+{
+    const char *piece;
+    json_t *value;
+    attn_status status = ATTN_OK;
+    r->n = (int64_t)json_object_size(r->root);
+    r->words = attn__alloc_zero(r->context, attn__size_mul((size_t)r->n + 1, sizeof *r->words));
+    if (!r->words)
+        return ATTN_MEMORY;
+    json_object_foreach(r->root, piece, value)
+    {
+        status = place_piece(r, piece, value);
+        if (status != ATTN_OK)
+            break;
+    }
+    return status;
+}
+
+static attn_status read_spm(attn_vocab *vocab, const char *directory, const char *name)
+{
+    char path[ATTN__PATH];
+    attn_bytes bytes = {0};
+    attn_status status = attn__path(vocab->context, path, directory, name);
+    if (status == ATTN_OK)
+        status = attn_file_read(&bytes, vocab->context, path, 0);
+    if (status == ATTN_OK)
+        status = attn__subword_parse(&vocab->subword, vocab->context, bytes.data, bytes.size, path);
+    attn_bytes_free(vocab->context, &bytes);
+    return status;
+}
+
+static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_config *config)
+{
+    int64_t pad = attn_config_int(config, "pad_token_id", r->n - 1);
+    int64_t start = attn_config_int(config, "decoder_start_token_id", pad);
+    int64_t end = attn_config_int(config, "eos_token_id", 0);
+    int32_t unknown = attn__words_find(&vocab->words, "<unk>", 5);
+    if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n || unknown < 0)
+        return attn__fail(r->context, ATTN_FORMAT,
+                          "%s: %" PRId64 " pieces, <unk> %s; config.json has pad_token_id %" PRId64
+                          ", decoder_start_token_id %" PRId64 " and eos_token_id %" PRId64,
+                          r->path, r->n, unknown < 0 ? "not among them" : "among them", pad, start, end);
+    vocab->special[ATTN_PAD] = (int32_t)pad;
+    vocab->special[ATTN_BOS] = (int32_t)start;
+    vocab->special[ATTN_EOS] = (int32_t)end;
+    vocab->special[ATTN_UNK] = unknown;
+    vocab->marian = true;
+    return ATTN_OK;
+}
+
+attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const char *directory, const char *json,
+                               const char *spm, const attn_config *config)
+{
+    reading r = {.context = context};
+    *vocab = NULL;
+    attn_status status = read_json(&r, directory, json);
+    if (status == ATTN_OK)
+        status = place_all(&r);
+    if (status == ATTN_OK)
+        status = attn__vocab_create(vocab, context, r.words, r.n);
+    if (status == ATTN_OK)
+        status = set_specials(&r, *vocab, config);
+    if (status == ATTN_OK)
+        status = read_spm(*vocab, directory, spm);
+    attn__free(context, r.words);
+    json_decref(r.root);
+    if (status != ATTN_OK) {
+        attn_vocab_destroy(*vocab);
+        *vocab = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ * Vocabularies whose words are the pieces of a SentencePiece model. */
+#include "data/vocab.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static attn_status collect(attn__word *words, const attn__subword *subword, attn_context *context, const char *name)
+{
+    for (int64_t i = 0; i < attn__subword_size(subword); i++) {
+        size_t length;
+        char kind;
+        const char *piece = attn__subword_piece(subword, i, &length, &kind);
+        if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
+            return attn__fail(context, ATTN_FORMAT, "%s: piece %" PRId64 " is empty, too long or holds a zero byte",
+                              name, i);
+        words[i] = (attn__word){piece, (uint32_t)length, 0};
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_specials(const attn_vocab *vocab, const char *name)
+{
+    for (int i = 0; i < ATTN__SPECIALS; i++) {
+        if (i != ATTN_BOS && vocab->special[i] < 0)
+            return attn__fail(vocab->context, ATTN_FORMAT, "%s: no piece %s in it", name, attn__special_names[i]);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, attn__subword *subword, const char *name)
+{
+    size_t n = (size_t)attn__subword_size(subword);
+    attn__word *words = attn__alloc(context, attn__size_mul(n + 1, sizeof *words));
+    attn_vocab *made = NULL;
+    attn_status status = words ? collect(words, subword, context, name) : ATTN_MEMORY;
+    *vocab = NULL;
+    if (status == ATTN_OK)
+        status = attn__vocab_create(&made, context, words, (int64_t)n);
+    attn__free(context, words);
+    if (status == ATTN_OK)
+        status = check_specials(made, name);
+    if (status == ATTN_OK) {
+        made->subword = subword;
+        *vocab = made;
+        return ATTN_OK;
+    }
+    attn_vocab_destroy(made);
+    attn__subword_destroy(subword);
+    return status;
+}
+
+attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
+                                      const char *name)
+{
+    attn__subword *subword;
+    *vocab = NULL;
+    attn_status status = attn__subword_parse(&subword, context, bytes, size, name);
+    return status == ATTN_OK ? attn__vocab_of_subwords(vocab, context, subword, name) : status;
+}
+
+bool attn_subwords_available(void)
+{
+#ifdef ATTN_HAVE_SENTENCEPIECE
+    return true;
+#else
+    return false;
+#endif
+}
+
+bool attn_vocab_has_subwords(const attn_vocab *vocab)
+{
+    return vocab->subword != NULL;
+}
+
+/* Pieces of the other side's model keep their mark of a space; the ends lose theirs. */
+static void write_spaces(char *text)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    char *out = text;
+    for (const char *at = text; *at;) {
+        bool is_mark = strncmp(at, mark, 3) == 0;
+        bool space = is_mark || *at == ' ';
+        if (!space || out > text)
+            *out++ = space ? ' ' : *at;
+        at += is_mark ? 3 : 1;
+    }
+    while (out > text && out[-1] == ' ')
+        out--;
+    *out = '\0';
+}
+
+attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text)
+{
+    attn_context *context = vocab->context;
+    int64_t most = (int64_t)strlen(tokens) / 2 + 1, n = 0;
+    const char **pieces = attn__alloc(context, attn__size_mul((size_t)most, sizeof *pieces));
+    size_t *lengths = attn__alloc(context, attn__size_mul((size_t)most, sizeof *lengths));
+    attn_status status = pieces && lengths ? ATTN_OK : ATTN_MEMORY;
+    *text = NULL;
+    while (status == ATTN_OK && attn_text_word(&tokens, &pieces[n], &lengths[n])) {
+        /* An unknown piece says nothing; the library would write a mark of its own for it. */
+        int32_t id = attn__words_find(&vocab->words, pieces[n], lengths[n]);
+        n += id != vocab->special[ATTN_UNK];
+    }
+    if (status == ATTN_OK)
+        status = attn__subword_decode(vocab->subword, pieces, lengths, n, text);
+    if (status == ATTN_OK && vocab->marian)
+        write_spaces(*text);
+    attn__free(context, pieces);
+    attn__free(context, lengths);
+    return status;
+}

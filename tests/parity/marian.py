@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""Compares `attn translate` with transformers' MarianMTModel.generate, and its tokens with MarianTokenizer's.
+
+    marian.py DATA [--sentences N] [--lines N] [--keep DIR]
+
+DATA has sentence pairs, a tab between, plain or gzip.  A model with random weights is made from vocabularies that
+SentencePiece learns from it, saved as Hugging Face saves it, and asked for translations: greedy, and with 4 beams.
+Needs transformers, sentencepiece and PyTorch; says so and leaves with 77 where they are not there.
+"""
+import argparse
+import ctypes
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import sentencepiece
+    import torch
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
+except ImportError as error:
+    print(f"not tried: {error}")
+    sys.exit(77)
+
+BUILD = os.environ.get("ATTN_BUILD", "build")
+
+
+def read_pairs(path):
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n").split("\t")[:2] for line in file]
+
+
+def make_vocabularies(pairs, folder):
+    pieces = []
+    for side, name in enumerate(("source", "target")):
+        prefix = os.path.join(folder, name)
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(p[side] for p in pairs[:20000]),
+                                                 model_prefix=prefix, vocab_size=3000, minloglevel=3)
+        os.rename(prefix + ".model", prefix + ".spm")
+        model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".spm")
+        pieces += [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
+    # Every seventh piece is left out: the vocabulary and the .spm know different ones in published models too.
+    names = ["</s>", "<unk>", ">>fra<<"] + [p for i, p in enumerate(dict.fromkeys(pieces)) if i % 7] + ["<pad>"]
+    with open(os.path.join(folder, "vocab.json"), "w") as file:
+        json.dump({piece: i for i, piece in enumerate(names)}, file)
+    with open(os.path.join(folder, "tokenizer_config.json"), "w") as file:
+        json.dump({"source_lang": "en", "target_lang": "fr", "tokenizer_class": "MarianTokenizer"}, file)
+    return len(names)
+
+
+def make_model(size, folder, safe):
+    torch.manual_seed(5)
+    config = MarianConfig(vocab_size=size, d_model=64, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4,
+                          decoder_attention_heads=2, encoder_ffn_dim=96, decoder_ffn_dim=128, max_length=40,
+                          max_position_embeddings=128, activation_function="swish", scale_embedding=True,
+                          pad_token_id=size - 1, decoder_start_token_id=size - 1, eos_token_id=0, forced_eos_token_id=0)
+    model = MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" in name:
+                continue
+            parameter.normal_(0, 0.3 if parameter.dim() > 1 and "shared" not in name else 0.15)
+            if "layer_norm.weight" in name:
+                parameter.add_(1)
+        model.model.shared.weight[size - 1] = 0
+        model.final_logits_bias.normal_(0, 0.5)
+        model.final_logits_bias[0, 0] = 4  # so that sentences end at different lengths
+    model.generation_config = GenerationConfig(
+        bad_words_ids=[[size - 1]], num_beams=4, max_length=40, pad_token_id=size - 1, eos_token_id=0,
+        decoder_start_token_id=size - 1, forced_eos_token_id=0, bos_token_id=0)
+    model.save_pretrained(folder)
+    if not safe:
+        os.remove(os.path.join(folder, "model.safetensors"))
+        torch.save(model.state_dict(), os.path.join(folder, "pytorch_model.bin"))
+    return model
+
+
+class Library:
+    """The library's source vocabulary, through its shared library."""
+
+    def __init__(self, folder):
+        self.lib = lib = ctypes.CDLL(os.path.join(BUILD, "libattn.so"))
+        lib.attn_translator_vocab.restype = ctypes.c_void_p
+        lib.attn_context_error.restype = ctypes.c_char_p
+        self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
+        assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
+        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode())
+        assert status == 0, lib.attn_context_error(self.context)
+        self.vocab = ctypes.c_void_p(lib.attn_translator_vocab(self.translator, 0))
+        self.ids = (ctypes.c_int32 * 65536)()
+
+    def encode(self, text):
+        class Options(ctypes.Structure):
+            _fields_ = [("compat", ctypes.c_int), ("steps", ctypes.c_int64)]
+        n = ctypes.c_int64()
+        status = self.lib.attn_vocab_encode(self.vocab, text.encode(), ctypes.byref(Options(0, 65536)), self.ids,
+                                            ctypes.c_int64(65536), ctypes.byref(n), None)
+        assert status == 0, self.lib.attn_context_error(self.context)
+        return list(self.ids[:n.value])
+
+
+def compare_tokens(folder, tokenizer, lines):
+    library, wrong = Library(folder), 0
+    for line in lines:
+        wanted, found = tokenizer(line).input_ids, library.encode(line)
+        if wanted != found:
+            wrong += 1
+            if wrong <= 5:
+                print(f"tokens of {line!r}:\n  {wanted}\n  {found}")
+    print(f"tokens: {len(lines) - wrong} of {len(lines)} lines the same")
+    return wrong
+
+
+def reference(model, tokenizer, lines, beams):
+    texts = []
+    for i in range(0, len(lines), 16):
+        batch = tokenizer(lines[i:i + 16], return_tensors="pt", padding=True)
+        with torch.no_grad():
+            ids = model.generate(**batch, num_beams=beams)
+        texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return texts
+
+
+def compare_sentences(folder, model, tokenizer, lines, beams):
+    wanted = reference(model, tokenizer, lines, beams)
+    done = subprocess.run([os.path.join(BUILD, "attn"), "translate", folder, "--beam", str(beams), "--quiet"],
+                          input="\n".join(lines) + "\n", capture_output=True, text=True)
+    if done.returncode != 0:
+        print(done.stderr)
+        return len(lines)
+    found = done.stdout.split("\n")[:-1]
+    wrong = [i for i in range(len(lines)) if i >= len(found) or found[i] != wanted[i]]
+    for i in wrong[:3]:
+        print(f"{lines[i]!r}:\n  {wanted[i]!r}\n  {found[i] if i < len(found) else None!r}")
+    distinct = len(set(wanted))
+    print(f"beams {beams}: {len(lines) - len(wrong)} of {len(lines)} sentences the same ({distinct} distinct)")
+    return len(wrong)
+
+
+ODD = [">>fra<< Hello.", "a</s>b", "<unk> x <pad>", " two  spaces ", "\ufb01ne \uff21\uff22", "\u2603 caf\u00e9 e\u0301",
+       "no\u00a0break\u202fspace", ">>xxx<<", "a >>fra<< b", "\u200bzero\u00adwidth", "1\u00bd \u2122 \u2026", "\u4f60\u597d"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--lines", type=int, default=10000)
+    parser.add_argument("--keep")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    pairs, wrong = read_pairs(options.data), 0
+    for safe in (True, False):
+        with tempfile.TemporaryDirectory() as made:
+            folder = os.path.join(options.keep, "safetensors" if safe else "bin") if options.keep else made
+            os.makedirs(folder, exist_ok=True)
+            model = make_model(make_vocabularies(pairs, folder), folder, safe)
+            tokenizer = MarianTokenizer.from_pretrained(folder)
+            step = max(1, len(pairs) * 2 // options.lines)
+            lines = [side for pair in pairs[::step] for side in pair][:options.lines]
+            wrong += compare_tokens(folder, tokenizer, ODD + (lines if safe else lines[:100]))
+            sentences = [pair[0] for pair in pairs[::max(1, len(pairs) // options.sentences)]][:options.sentences]
+            for beams in (1, 4):
+                wrong += compare_sentences(folder, model, tokenizer, sentences, beams)
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

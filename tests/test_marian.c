@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * A directory in the form of Hugging Face's MarianMT: read, used, and refused in words where it is wrong.  That its
+ * sentences are transformers' own is tests/parity/marian.py's to show. */
+#include "support/cmocka.h"
+
+#include "attn/translate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { V = 6, D = 4 };
+static const char vocab_json[] =
+    "{\"</s>\": 0, \"<unk>\": 1, \">>fra<<\": 2, \"\xe2\x96\x81\x61\": 3, \"\xe2\x96\x81\x62\": 4, \"<pad>\": 5}";
+static const char config_json[] =
+    "{\"model_type\": \"marian\", \"vocab_size\": 6, \"d_model\": 4, \"encoder_layers\": 0, \"decoder_layers\": 0, "
+    "\"encoder_attention_heads\": 2, \"decoder_attention_heads\": 2, \"encoder_ffn_dim\": 3, \"decoder_ffn_dim\": 3, "
+    "\"max_position_embeddings\": 8, \"activation_function\": \"%s\", \"scale_embedding\": true, \"pad_token_id\": 5, "
+    "\"decoder_start_token_id\": 5, \"eos_token_id\": 0, \"forced_eos_token_id\": 0, \"bad_words_ids\": [[5]], "
+    "\"max_length\": 5, \"task\": {\"prefix\": [[1, 2], [3]]}}";
+
+typedef struct fixture {
+    attn_context *c;
+    char directory[64];
+} fixture;
+
+static void put(const fixture *f, const char *name, const char *bytes, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->directory, name);
+    assert_int_equal(attn_file_write(f->c, path, bytes, size), ATTN_OK);
+}
+
+static void put_config(const fixture *f, const char *activation)
+{
+    char text[1024];
+    put(f, "config.json", text, (size_t)snprintf(text, sizeof text, config_json, activation));
+}
+
+static void put_pieces(const fixture *f)
+{
+    static const char text[] = "a b a\tb a b\nb b\ta a\na\tb\nb a\ta b\n";
+    attn_pairs *pairs;
+    attn_vocab *vocab;
+    const char *bytes;
+    size_t size;
+    assert_int_equal(
+        attn_pairs_parse(&pairs, f->c, text, sizeof text - 1, "t", &(attn_pairs_options){.keep_text = true}), ATTN_OK);
+    assert_int_equal(
+        attn_vocab_build(&vocab, pairs, ATTN_SOURCE,
+                         &(attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 300, .joint = true}),
+        ATTN_OK);
+    attn_vocab_format(vocab, &bytes, &size);
+    put(f, "source.spm", bytes, size);
+    put(f, "target.spm", bytes, size);
+    attn_vocab_destroy(vocab);
+    attn_pairs_destroy(pairs);
+}
+
+/* Without blocks the likeliest token hangs on the newest one alone; the bias makes it piece 4 each time. */
+static void put_weights(const fixture *f)
+{
+    attn_named_list list = {.context = f->c, .owns = true};
+    attn_tensor *shared, *bias;
+    char path[128];
+    assert_int_equal(attn_tensor_create(&shared, f->c, ATTN_F32, 2, (int64_t[]){V, D}), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&bias, f->c, ATTN_F32, 2, (int64_t[]){1, V}), ATTN_OK);
+    memset(attn_tensor_data(shared), 0, V * D * sizeof(float));
+    for (int i = 0; i < V; i++)
+        ((float *)attn_tensor_data(bias))[i] = i == 4 ? 2 : i == 5 ? 9 : 0; /* <pad> is banned */
+    attn_named_add(&list, "model.shared.weight", shared);
+    attn_named_add(&list, "final_logits_bias", bias);
+    snprintf(path, sizeof path, "%s/model.safetensors", f->directory);
+    assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
+    attn_named_clear(&list);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
+    snprintf(f->directory, sizeof f->directory, "/tmp/attn-marian-XXXXXX");
+    assert_non_null(mkdtemp(f->directory));
+    put_config(f, "swish");
+    put(f, "vocab.json", vocab_json, sizeof vocab_json - 1);
+    put_pieces(f);
+    put_weights(f);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    static const char *const names[] = {"config.json", "vocab.json", "source.spm", "target.spm", "model.safetensors"};
+    fixture *f = *state;
+    char path[128];
+    size_t held = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", f->directory, names[i]);
+        remove(path);
+    }
+    remove(f->directory);
+    attn_context_memory(f->c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(f->c);
+    free(f);
+    return 0;
+}
+
+static void banned_and_forced_tokens(void **state)
+{
+    fixture *f = *state;
+    attn_translator *t;
+    attn_translation said;
+    const char *line = ">>fra<< a b";
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    for (int64_t beam = 1; beam <= 2; beam++) {
+        assert_int_equal(attn_translator_translate(t, &line, 1, &(attn_translator_options){.beam = beam}, &said),
+                         ATTN_OK);
+        assert_string_equal(said.text, "b b b"); /* four tokens, the last of which must be the end */
+        assert_int_equal(said.unknown, 0);
+        attn_translations_free(f->c, &said, 1);
+    }
+    attn_translator_destroy(t);
+}
+
+static void names_of_specials_are_tokens(void **state)
+{
+    fixture *f = *state;
+    attn_translator *t;
+    int32_t ids[16];
+    static const int32_t wanted[] = {2, 3, 0, 4, 5, 1, 0};
+    int64_t n, unknown;
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    const attn_vocab *source = attn_translator_vocab(t, ATTN_SOURCE);
+    assert_int_equal(attn_vocab_encode(source, ">>fra<< a</s> b<pad><unk>", NULL, ids, 16, &n, &unknown), ATTN_OK);
+    assert_int_equal(n, 7);
+    assert_memory_equal(ids, wanted, sizeof wanted);
+    attn_translator_destroy(t);
+}
+
+static void check_refused(const fixture *f, attn_status status, const char *why)
+{
+    attn_translator *t;
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), status);
+    assert_null(t);
+    if (!strstr(attn_context_error(f->c), why))
+        fail_msg("\"%s\" is not in \"%s\"", why, attn_context_error(f->c));
+    attn_context_clear(f->c);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    static const struct {
+        const char *vocab, *why;
+    } cases[] = {
+        {"{\"</s>\": 0, \"<unk>\": 1, \"<pad>\": 2}", "pad_token_id 5"},
+        {"{\"</s>\": 0, \"<unk>\": 0, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "have the same id, 0"},
+        {"{\"</s>\": 0, \"<unk>\": 7, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "an id from 0 to 5"},
+        {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "<unk> not among them"},
+        {"{\"</s>\": 0, \"<unk>\": 1, \"\\ud800\": 2}", "vocab.json"},
+        {"{\"</s>\": 0, \"<unk>\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5, \"d\": 6}", "config.json says 6"},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put(f, "vocab.json", cases[i].vocab, strlen(cases[i].vocab));
+        check_refused(f, ATTN_FORMAT, cases[i].why);
+    }
+    put(f, "vocab.json", vocab_json, sizeof vocab_json - 1);
+    put_config(f, "maxout");
+    check_refused(f, ATTN_UNSUPPORTED, "activation_function is \"maxout\"");
+    put_config(f, "relu");
+    put(f, "target.spm", "damaged", 7);
+    check_refused(f, ATTN_FORMAT, "target.spm");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(banned_and_forced_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
+    };
+    return attn_subwords_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT
+ * Vocabularies of pieces: texts come back as they were, damaged files are refused in words. */
+#include "support/cmocka.h"
+
+#include "attn/data.h"
+#include "data/subword.h"
+#include "data/vocab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fixture {
+    attn_context *c;
+    attn_pairs *pairs;
+    attn_vocab *vocab;
+} fixture;
+
+static void read_pairs(fixture *f, bool keep)
+{
+    static const char *const names[] = {"Anna", "Paul", "Marie", "Peter"}, *const verbs[] = {"sings", "reads", "goes"};
+    char text[8192], *at = text;
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 3; j++)
+            at += sprintf(at, "%s %s in the House, now!\t %s  est l\xc3\xa0, c'est-\xc3\xa0-dire %s\xe2\x80\xaf!\n",
+                          names[i], verbs[j], names[i], verbs[j]);
+    }
+    assert_int_equal(
+        attn_pairs_parse(&f->pairs, f->c, text, (size_t)(at - text), "t", &(attn_pairs_options){.keep_text = keep}),
+        ATTN_OK);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
+    read_pairs(f, true);
+    assert_int_equal(
+        attn_vocab_build(&f->vocab, f->pairs, ATTN_SOURCE,
+                         &(attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 340, .joint = true}),
+        ATTN_OK);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    size_t held = 0;
+    attn_vocab_destroy(f->vocab);
+    attn_pairs_destroy(f->pairs);
+    attn_context_memory(f->c, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(f->c);
+    free(f);
+    return 0;
+}
+
+static void text_is_kept(void **state)
+{
+    fixture *f = *state;
+    assert_string_equal(attn_pairs_get(f->pairs, 0).source, "Anna sings in the House, now!");
+    assert_string_equal(attn_pairs_get(f->pairs, 0).target,
+                        "Anna  est l\xc3\xa0, c'est-\xc3\xa0-dire sings\xe2\x80\xaf!");
+}
+
+static void parts_are_those_of_the_words(void **state)
+{
+    fixture *f = *state;
+    fixture words = {.c = f->c};
+    attn_pairs *kept, *normalised;
+    attn_split_options how = {.seed = 3, .valid = 0.3, .test = -1};
+    read_pairs(&words, false);
+    assert_int_equal(attn_pairs_split(f->pairs, &how, NULL, &kept, NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_split(words.pairs, &how, NULL, &normalised, NULL), ATTN_OK);
+    assert_true(attn_pairs_size(kept) > 0 && attn_pairs_size(kept) < 12);
+    assert_int_equal(attn_pairs_size(kept), attn_pairs_size(normalised));
+    for (int64_t i = 0; i < attn_pairs_size(kept); i++)
+        assert_int_equal(attn_pairs_get(kept, i).source[0] | 0x20, attn_pairs_get(normalised, i).source[0]);
+    attn_pairs_destroy(kept);
+    attn_pairs_destroy(normalised);
+    attn_pairs_destroy(words.pairs);
+}
+
+/* `text` as ids, as pieces, as a text again. */
+static void check_round(const fixture *f, const attn_vocab *vocab, const char *text)
+{
+    int32_t ids[256];
+    int64_t n, unknown;
+    char tokens[4096], *back;
+    assert_int_equal(attn_vocab_encode(vocab, text, &(attn_encode_options){.steps = 256}, ids, 256, &n, &unknown),
+                     ATTN_OK);
+    assert_int_equal(unknown, 0);
+    assert_int_equal(ids[n - 1], attn_vocab_special(vocab, ATTN_EOS));
+    attn_vocab_decode(vocab, ids, n, tokens, sizeof tokens);
+    assert_int_equal(attn__vocab_join(vocab, tokens, &back), ATTN_OK);
+    assert_string_equal(back, text);
+    attn__free(f->c, back);
+}
+
+static void nothing_is_unknown(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(attn_vocab_special(f->vocab, (attn_special)i), i);
+    check_round(f, f->vocab, "Anna reads, Peter GOES!");
+    check_round(f, f->vocab, "\xe2\x98\x83 <eos> <pad> 100 %"); /* names of specials are letters like others */
+}
+
+static void merged_pairs_too(void **state)
+{
+    fixture *f = *state;
+    attn_vocab *bpe;
+    assert_int_equal(
+        attn_vocab_build(&bpe, f->pairs, ATTN_TARGET, &(attn_vocab_options){.kind = ATTN_VOCAB_BPE, .max_size = 320}),
+        ATTN_OK);
+    check_round(f, bpe, "c'est-\xc3\xa0-dire Marie!");
+    attn_vocab_destroy(bpe);
+}
+
+static void cut_where_steps_end(void **state)
+{
+    fixture *f = *state;
+    int32_t ids[8];
+    int64_t n;
+    assert_int_equal(
+        attn_vocab_encode(f->vocab, "zyzzyva zyzzyva zyzzyva", &(attn_encode_options){.steps = 8}, ids, 8, &n, NULL),
+        ATTN_OK);
+    assert_int_equal(n, 8);
+    assert_int_equal(ids[7], attn_vocab_special(f->vocab, ATTN_EOS));
+}
+
+static void a_file_comes_back(void **state)
+{
+    fixture *f = *state;
+    attn_vocab *again;
+    const char *bytes, *bytes_again;
+    size_t size, size_again;
+    assert_int_equal(attn_vocab_format(f->vocab, &bytes, &size), ATTN_OK);
+    assert_int_equal(attn_vocab_parse_subwords(&again, f->c, bytes, size, "s"), ATTN_OK);
+    assert_int_equal(attn_vocab_format(again, &bytes_again, &size_again), ATTN_OK);
+    assert_int_equal(size, size_again);
+    assert_memory_equal(bytes, bytes_again, size);
+    assert_true(attn_vocab_has_subwords(again));
+    attn_vocab_destroy(again);
+}
+
+static void check_refused(attn_context *c, const char *bytes, size_t size)
+{
+    attn_vocab *vocab;
+    assert_int_equal(attn_vocab_parse_subwords(&vocab, c, bytes, size, "damaged.spm"), ATTN_FORMAT);
+    assert_null(vocab);
+    assert_non_null(strstr(attn_context_error(c), "damaged.spm"));
+    attn_context_clear(c);
+}
+
+/* The size of the rules' double array stands in front of it: where its first unit is known, so is the size. */
+static void damage_is_refused(void **state)
+{
+    fixture *f = *state;
+    const char *bytes;
+    size_t size, at = 0;
+    assert_int_equal(attn_vocab_format(f->vocab, &bytes, &size), ATTN_OK);
+    check_refused(f->c, bytes, 0);
+    check_refused(f->c, bytes, size / 2);
+    check_refused(f->c, "not a model at all", 18);
+    static const unsigned char first_unit[4] = {0x00, 0x84, 0x00, 0x00};
+    while (at + 4 < size && memcmp(bytes + at, first_unit, 4) != 0)
+        at++;
+    assert_true(at + 4 < size);
+    char *damaged = malloc(size);
+    memcpy(damaged, bytes, size);
+    damaged[at + 2] = damaged[at + 3] = (char)0x7f; /* the root's children far outside */
+    check_refused(f->c, damaged, size);
+    memcpy(damaged, bytes, size);
+    damaged[at - 2] = 0x7f; /* more units than there are bytes */
+    check_refused(f->c, damaged, size);
+    free(damaged);
+}
+
+static void sizes_that_cannot_be(void **state)
+{
+    fixture *f = *state;
+    attn_vocab *vocab;
+    assert_int_equal(attn_vocab_build(&vocab, f->pairs, ATTN_SOURCE,
+                                      &(attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 10}),
+                     ATTN_ARGUMENT);
+    assert_null(vocab);
+    assert_non_null(strstr(attn_context_error(f->c), "vocabulary"));
+    attn_context_clear(f->c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(text_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(parts_are_those_of_the_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_unknown, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(merged_pairs_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cut_where_steps_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_comes_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damage_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sizes_that_cannot_be, set_up, tear_down),
+    };
+    if (!attn_subwords_available())
+        return 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
