@@ -72,10 +72,12 @@ attn_status attn__model_of_directory(attn_model **model, attn_context *context, 
     attn_config *file = attn__model_config_try(context, directory);
     const attn_architecture *architecture =
         file ? attn_architecture_find(attn_config_text(file, "architecture", "")) : NULL;
-    const attn_model_options blank = {.blank = true};
+    char weights[ATTN__PATH];
     *model = NULL;
-    attn_status status =
-        architecture ? attn__model_of_config(model, context, architecture, file, &blank)
+    attn_status status = attn__path(context, weights, directory, "model.safetensors");
+    if (status == ATTN_OK)
+        status = architecture
+                     ? attn__model_of_config(model, context, architecture, file, weights)
                      : attn__fail(context, ATTN_FORMAT, "%s: no config.json that names an architecture", directory);
     attn_config_destroy(file);
     return status;
