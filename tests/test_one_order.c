@@ -362,20 +362,17 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
     attn_context_destroy(context);
 }
 
-/* An example alone, among 32, with 60 keys of padding, and with both. */
+/* An example alone and among others, with any number of threads.  Padding may change the solver, and with it the bits. */
 static void check_attention(int64_t tokens, int64_t dim, const float *q, const float *k, const float *v)
 {
-    const int64_t row = HEADS * dim, n = tokens * row, padded = tokens + 60, size[3] = {tokens, tokens, dim};
-    const heads_run runs[] = {{1, 1, tokens, tokens},
-                              {2, PICTURES, tokens, tokens},
-                              {1, 1, padded, tokens},
-                              {3, PICTURES, padded, tokens},
-                              {7, 2, tokens, tokens}};
+    const int64_t row = HEADS * dim, n = tokens * row, size[3] = {tokens, tokens, dim};
+    const heads_run runs[] = {
+        {1, 1, tokens, tokens}, {2, PICTURES, tokens, tokens}, {3, PICTURES, tokens, tokens}, {7, 2, tokens, tokens}};
     float *alone = numbers(n, 0), *o = numbers(PICTURES * n, 0);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         attend(&runs[i], tokens, dim, q, k, v, i ? o : alone); /* example 0 has the same keys in all */
         if (i) {
-            same(i == 1 || i == 4 ? "o of a batch" : "o with padded keys", size, o, 0, alone, 0, 1, n);
+            same("o of a batch", size, o, 0, alone, 0, 1, n);
         }
     }
     free(alone);

@@ -239,7 +239,9 @@ static int64_t first_difference(const said *a, const said *b)
     return i;
 }
 
-static void check(void (*run)(int threads, bool together, said *to))
+/* `batches`: also among others.  Where these are longer the example is padded, which may change attention's solver, and
+ * with it the bits. */
+static void check(void (*run)(int threads, bool together, said *to), bool batches)
 {
     static const int threads[] = {1, 2, 3, 7};
     said *alone = calloc(1, sizeof *alone), *other = calloc(1, sizeof *other);
@@ -247,7 +249,7 @@ static void check(void (*run)(int threads, bool together, said *to))
     assert_non_null(alone);
     assert_non_null(other);
     run(1, false, alone);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i += batches ? 1 : 2) {
         other->n = 0;
         run(threads[i / 2], i % 2, other);
         assert_int_equal(alone->n, other->n);
@@ -267,31 +269,31 @@ static void check(void (*run)(int threads, bool together, said *to))
 static void a_sentence(void **state)
 {
     (void)state;
-    check(translator);
+    check(translator, false);
 }
 
 static void a_translation(void **state)
 {
     (void)state;
-    check(translation);
+    check(translation, false);
 }
 
 static void a_picture(void **state)
 {
     (void)state;
-    check(vit);
+    check(vit, true);
 }
 
 static void an_alignment(void **state)
 {
     (void)state;
-    check(msa_transformer);
+    check(msa_transformer, false);
 }
 
 static void an_image_of_integers(void **state)
 {
     (void)state;
-    check(axial_transformer);
+    check(axial_transformer, true);
 }
 
 int main(void)
