@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One order of sums in whole models: a sentence, an alignment, a picture give the same bits alone and in a batch,
- * whatever padding that brings, and for any number of threads. */
+ * One order of sums in whole models: pictures give the same bits alone and in a batch, sentences and alignments with any
+ * number of threads. */
 #include "support/cmocka.h"
 
 #include "attn/axial_transformer.h"
