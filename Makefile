@@ -34,12 +34,12 @@ test: all
 # The tests of the engine and the tensors with each further instruction set of this machine: `test` takes the best.
 test-isa: all
 	@for isa in $$($(BUILD)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | cut -s -d, -f2- | tr -d ,); do echo "ATTN_ISA=$$isa"; \
-	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|tile|simd|tensor|nn|hostile|one_order)' || exit 1; done
+	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|gemm|slices|simd|tensor|nn|hostile|one_order)' || exit 1; done
 
 # Programs of their own processes and scripts that build or install are for the plain build only.
 ASAN_TESTS = -E '^(arm64|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors)'
 # The sizes of all models are minutes of loops on one thread.
-TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|tile|flash|example_workspace)' -E '^models_sizes'
+TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^models_sizes'
 
 asan: build/.deps
 	cmake --preset asan

@@ -8,7 +8,7 @@
  */
 #include "attn/attn.h"
 #include "base/context.h"
-#include "kernels/peak/peak.h"
+#include "kernels/fma_peak/fma_peak.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static int measure(attn_context *context, const attn_problem *problem, size_t co
     a.o = fill(context, count);
     double best = 1e9, peak = 0;
     for (int i = 0; i < TURNS && a.q && a.k && a.v && a.o; i++) {
-        double rate = attn__peak_gflops(context->isa, context->threads, 2), took = best_run(plan, &a);
+        double rate = attn__fma_peak_gflops(context->isa, context->threads, 2), took = best_run(plan, &a);
         peak = rate > peak ? rate : peak;
         best = took < best ? took : best;
     }

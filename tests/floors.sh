@@ -13,18 +13,20 @@ allowed() {
     gemm) echo "base simd" ;;
     kernels) echo "base simd gemm" ;;
     attend) echo "base simd gemm kernels" ;;
-    tensor) echo "base simd gemm kernels attend" ;;
-    nn) echo "base kernels attend tensor" ;;
-    models) echo "base attend tensor nn" ;;
-    io | data | train | plot) echo "base kernels attend tensor" ;;
-    apps) echo "base attend tensor nn models io data train plot" ;;
+    dist) echo "base" ;;
+    tensor) echo "base simd gemm kernels attend dist" ;;
+    nn) echo "base kernels attend tensor dist" ;;
+    models) echo "base attend tensor nn dist" ;;
+    io | data | train | plot) echo "base kernels attend tensor dist" ;;
+    apps) echo "base attend tensor nn models io data train plot dist" ;;
     *) echo "floors.sh: unknown floor src/$1" >&2; exit 1 ;;
     esac
 }
 # The public header that each floor answers for.
 header_floor() {
     case $1 in
-    attn.h | config.h | ranks.h) echo base ;;
+    attn.h | config.h) echo base ;;
+    ranks.h) echo dist ;;
     tensor.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
     models.h | axial_transformer.h) echo models ;;

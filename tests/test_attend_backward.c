@@ -328,7 +328,7 @@ static void check(const kase *c, int number_of_case)
     teardown(&t);
 }
 
-/* Each case as it is, and large enough for the matrix unit, where the machine has one. */
+/* Each case as it is, and large enough for AMX, where the machine has one. */
 static void check_both(const kase *c, int number_of_case)
 {
     kase wide = *c;
@@ -448,7 +448,7 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
-/* Numbers that the matrix unit cannot take, or whose products it cannot: they go where they went without it. */
+/* Numbers that AMX cannot take, or whose products it cannot: they go where they went without it. */
 static void test_too_large(void **state)
 {
     (void)state;
@@ -494,7 +494,7 @@ static void test_added_once(void **state)
 {
     (void)state;
     enum { LARGE = 4096 };
-    static const char *const solvers[] = {"flash_backward", "wide_backward"};
+    static const char *const solvers[] = {"flash_backward", "wide_head_backward"};
     static const int64_t sizes[][3] = {{600, 530, 50}, {300, 300, 8}, {257, 2000, 64}, {1100, 40, 300}};
     for (int i = 0; i < 8; i++) {
         kase c = {.b = 1, .h = 1, .tq = sizes[i / 2][0], .tk = sizes[i / 2][1], .d = sizes[i / 2][2], .spread = 4};

@@ -58,9 +58,9 @@ static bool run(attn_context *c, const attn_heads *h, attn_direction direction, 
 
 static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa, float factor)
 {
-    static const char *const solvers[] = {"few", "short", "narrow", "flash", "wide", "reference"};
-    static const char *const back[] = {"few_backward",   "short_backward", "narrow_backward",
-                                       "flash_backward", "wide_backward",  "reference"};
+    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash", "wide_head", "reference"};
+    static const char *const back[] = {"decode_backward", "small_sequence_backward", "small_head_backward",
+                                       "flash_backward",  "wide_head_backward",      "reference"};
     char what[128];
     int64_t runs = 0, q = HEADS * h->queries * h->dim, k = HEADS * h->keys * h->dim;
     for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {

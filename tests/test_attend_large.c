@@ -2,7 +2,7 @@
  * Random problems of hundreds of queries and keys, forward and backward, against the float64 evaluation and its bounds:
  * what the planner chooses and every solver that accepts them, on the machine's best instruction set (or ATTN_ISA's)
  * and on the two below it, where other arithmetic does the same.  The random problems of test_attend_random are too
- * small for the matrix unit's paths.  ATTN_TEST_PROBLEMS sets how many, ATTN_TEST_FIRST the first one's number. */
+ * small for AMX's paths.  ATTN_TEST_PROBLEMS sets how many, ATTN_TEST_FIRST the first one's number. */
 #include "support/cmocka.h"
 
 #include "support/large_problem.h"
@@ -22,7 +22,7 @@ typedef struct tally {
 typedef struct level {
     attn_context *context;
     tally of[MOST_SOLVERS];
-    int in_unit[2], with_dropout[2]; /* choices that the matrix unit computes, and those of them that drop weights */
+    int in_unit[2], with_dropout[2]; /* choices that AMX computes, and those of them that drop weights */
 } level;
 
 static uint64_t from_environment(const char *name, uint64_t otherwise)
@@ -94,7 +94,7 @@ static void report(const level *l)
     }
 }
 
-/* Where there is a matrix unit these problems must reach it, or they test nothing new. */
+/* Where there is AMX these problems must reach it, or they test nothing new. */
 static void check_reach(const level *l, uint64_t problems)
 {
     if (strcmp(attn_context_isa(l->context), "amx") != 0 || problems < PROBLEMS)

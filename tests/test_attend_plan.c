@@ -160,16 +160,16 @@ static void canonical_form_is_small(void **state)
     attn_problem_heads(
         &p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
-    assert_int_equal(plan->task.batch.n, 1);
-    assert_int_equal(plan->task.batch.size, 12);
+    assert_int_equal(plan->canonical.batch.n, 1);
+    assert_int_equal(plan->canonical.batch.size, 12);
     attn_plan_destroy(plan);
     attn_problem_heads(
         &p, &(attn_heads){
                 .batch = 1, .heads = 6, .kv_heads = 2, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     plan = plan_of(c, &p, (attn_plan_options){0});
-    assert_int_equal(plan->task.batch.size, 2);
-    assert_int_equal(plan->task.query.n, 1);
-    assert_int_equal(plan->task.query.size, 15);
+    assert_int_equal(plan->canonical.batch.size, 2);
+    assert_int_equal(plan->canonical.query.n, 1);
+    assert_int_equal(plan->canonical.query.size, 15);
     attn_plan_destroy(plan);
     attn_context_destroy(c);
 }

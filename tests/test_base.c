@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-/* First of all: once a process has asked for the matrix unit, Linux refuses so small a stack. */
+/* First of all: once a process has asked for AMX, Linux refuses so small a stack. */
 static void a_named_instruction_set_asks_for_no_other(void **state)
 {
     (void)state;

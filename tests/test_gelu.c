@@ -3,7 +3,7 @@
  * bends, and at numbers that are huge, tiny or none. */
 #include "support/cmocka.h"
 
-#include "kernels/rows/rows.h"
+#include "kernels/elementwise/elementwise.h"
 #include "support/guard.h"
 
 #include <float.h>
@@ -53,11 +53,11 @@ static void with_each_isa(const float *x, int64_t n, check *see)
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
         if (!attn__isa_runs_here((attn__isa)isa))
             continue;
-        const attn__rows_table *table = attn__rows_for(false, (attn__isa)isa);
-        attn__rows_args args = {.x = x, .y = value, .kind = ATTN__ACT_GELU_ERF};
-        table->run[ATTN__ROWS_ACTIVATE](&args, 0, n);
-        args = (attn__rows_args){.x = one, .x2 = x, .y = slope, .kind = ATTN__ACT_GELU_ERF};
-        table->run[ATTN__ROWS_ACTIVATE_BACKWARD](&args, 0, n);
+        const attn__elementwise_table *table = attn__elementwise_for(false, (attn__isa)isa);
+        attn__elementwise_args args = {.x = x, .y = value, .kind = ATTN__ACT_GELU_ERF};
+        table->run[ATTN__ELEMENTWISE_ACTIVATE](&args, 0, n);
+        args = (attn__elementwise_args){.x = one, .x2 = x, .y = slope, .kind = ATTN__ACT_GELU_ERF};
+        table->run[ATTN__ELEMENTWISE_ACTIVATE_BACKWARD](&args, 0, n);
         see(&(results){x, value, slope, n, table->isa >= ATTN_ISA_AVX512 ? LOOKED_UP : BY_ERF,
                        attn__isa_text((attn__isa)isa)});
     }

@@ -212,7 +212,7 @@ static void few_rows_of_a_transposed_b(void **state)
     }
 }
 
-/* More columns, and more of k, than the matrix unit's product packs at once. */
+/* More columns, and more of k, than AMX's product packs at once. */
 static void large_products_are_sums(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void one_row_leaves_the_others(void **state)
     }
 }
 
-/* Where the matrix unit takes the product: the same bits for any number of threads, for some of the rows alone, and
+/* Where AMX takes the product: the same bits for any number of threads, for some of the rows alone, and
  * with weights packed before. */
 static void bits_depend_on_nothing_else(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Linear layers whose products are large enough for the matrix unit, through tensor.h: results and gradients against
- * sums in double precision, on the machine's best instruction set (or ATTN_ISA's) and the two below; and, in the matrix
- * unit, the same bits for a row whatever the rows beside it and for any number of threads, as docs/numerics.md claims.
+ * Linear layers whose products are large enough for AMX, through tensor.h: results and gradients against
+ * sums in double precision, on the machine's best instruction set (or ATTN_ISA's) and the two below; and, on
+ * AMX, the same bits for a row whatever the rows beside it and for any number of threads, as docs/numerics.md claims.
  */
 #include "support/cmocka.h"
 

@@ -5,7 +5,7 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
-#include "tensor/image.h"
+#include "tensor/spatial.h"
 
 #include <math.h>
 #include <string.h>
@@ -105,9 +105,9 @@ static void is_right(const attn__window_grid *g, bool is_double, bool largest, b
     put(dx, is_double, v.dx, in);
     put(dy, is_double, v.dy, out);
     look_at_windows(g, largest, &v);
-    const attn__image_loops *loops = attn__image_loops_for(is_double);
-    attn__image_args args = {.grid = *g, .x = x, .y = y, .index = index};
-    attn__image_args back = {.grid = *g, .x = dy, .y = dx, .index = index};
+    const attn__spatial_loops *loops = attn__spatial_loops_for(is_double);
+    attn__spatial_args args = {.grid = *g, .x = x, .y = y, .index = index};
+    attn__spatial_args back = {.grid = *g, .x = dy, .y = dx, .index = index};
     for (int64_t plane = 0; plane < PLANES; plane += 2) { /* in two parts */
         int64_t end = plane + 2 < PLANES ? plane + 2 : PLANES;
         (largest ? loops->max_pool : loops->avg_pool)(&args, plane, end);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Narrow and short heads against the reference solver: every padded size of a head, lengths around the squares of 32 and
- * the tiles of a few rows, several heads to a line, keys that are not finite, and the same bits for any number of
+ * Narrow and short heads against the reference solver: every padded size of a head, lengths around the squares of 32
+ * and the tiles of a few rows, several heads to a line, keys that are not finite, and the same bits for any number of
  * threads. */
 #include "support/cmocka.h"
 
@@ -15,25 +15,25 @@ enum { MOST = 1 << 15 };
 static const struct {
     const char *text, *forward, *backward;
 } problems[] = {
-    {"b2h3q33k50d5v7", "narrow", "narrow_backward"},
-    {"b1h8q32k32d8", "narrow", "narrow_backward"},
-    {"b5h8q31k65d8", "narrow", "narrow_backward"},
-    {"b40h4q7k9d3", "narrow", "narrow_backward"},
-    {"b1h2q100k70d16", "narrow", "narrow_backward"},
-    {"b3h1q1k1d1", "narrow", "narrow_backward"},
-    {"b2h2q64k33d2v16", "narrow", "narrow_backward"},
-    {"axis9x40c64h8:row", "narrow", "narrow_backward"},
-    {"axis40x9c64h8:col", "narrow", "narrow_backward"},
-    {"axis31x16c64h8:col", "narrow", "narrow_backward"},
-    {"b12h4q10k10d64", "short", "short_backward"},
-    {"b1h5q32k32d64", "short", "short_backward"},
-    {"b2h1q96k95d70v81", "short", "short_backward"},
-    {"b3h2q13k17d31v16:causal", "short", "short_backward"},
-    {"b2h3q25k47d64v5:lens", "short", "short_backward"},
-    {"b1h2q7k3d256v200", "short", "short_backward"},
-    {"b3h2q12k31d17v129:dropout=0.3", "short", "short_backward"},
-    {"axis9x40c64h2:row", "short", "short_backward"},
-    {"axis40x9c64h2:col", "short", "short_backward"},
+    {"b2h3q33k50d5v7", "small_head", "small_head_backward"},
+    {"b1h8q32k32d8", "small_head", "small_head_backward"},
+    {"b5h8q31k65d8", "small_head", "small_head_backward"},
+    {"b40h4q7k9d3", "small_head", "small_head_backward"},
+    {"b1h2q100k70d16", "small_head", "small_head_backward"},
+    {"b3h1q1k1d1", "small_head", "small_head_backward"},
+    {"b2h2q64k33d2v16", "small_head", "small_head_backward"},
+    {"axis9x40c64h8:row", "small_head", "small_head_backward"},
+    {"axis40x9c64h8:col", "small_head", "small_head_backward"},
+    {"axis31x16c64h8:col", "small_head", "small_head_backward"},
+    {"b12h4q10k10d64", "small_sequence", "small_sequence_backward"},
+    {"b1h5q32k32d64", "small_sequence", "small_sequence_backward"},
+    {"b2h1q96k95d70v81", "small_sequence", "small_sequence_backward"},
+    {"b3h2q13k17d31v16:causal", "small_sequence", "small_sequence_backward"},
+    {"b2h3q25k47d64v5:lens", "small_sequence", "small_sequence_backward"},
+    {"b1h2q7k3d256v200", "small_sequence", "small_sequence_backward"},
+    {"b3h2q12k31d17v129:dropout=0.3", "small_sequence", "small_sequence_backward"},
+    {"axis9x40c64h2:row", "small_sequence", "small_sequence_backward"},
+    {"axis40x9c64h2:col", "small_sequence", "small_sequence_backward"},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
@@ -168,8 +168,8 @@ static void infinite_keys_do_not_leak(void **state)
     for (int i = 40; i < 48; i++)
         a->k[i] = -INFINITY;
     for (int i = 0; i < 2; i++) {
-        compare_outputs(c, "b1h1q33k40d8", a, i ? "short" : "narrow");
-        compare(c, "b1h1q33k40d8", a, i ? "short_backward" : "narrow_backward", false);
+        compare_outputs(c, "b1h1q33k40d8", a, i ? "small_sequence" : "small_head");
+        compare(c, "b1h1q33k40d8", a, i ? "small_sequence_backward" : "small_head_backward", false);
         for (int j = 0; j < 33 * 8; j++)
             assert_true(isfinite(a->grad[0][j]));
     }
@@ -190,7 +190,7 @@ static void weights_of_nothing_are_not_dropped(void **state)
         a->k[i] = -100.0f;
         a->v[i] = INFINITY;
     }
-    compare_outputs(c, "b1h1q33k20d8:dropout=0.4", a, "short");
+    compare_outputs(c, "b1h1q33k20d8:dropout=0.4", a, "small_sequence");
     int finite = 0;
     for (int i = 0; i < 33; i++)
         finite += isfinite(a->o[8 * i]);
@@ -208,8 +208,8 @@ static void unseen_keys_change_no_bits(void **state)
     arrays *a = fill();
     float *first = malloc(2 * sizeof a->o);
     for (int i = 0; i < 2; i++) {
-        run(c, "b1h1q30k50d40:causal", ATTN_FORWARD, "short", 1, a, false);
-        run(c, "b1h1q30k50d40:causal", ATTN_BACKWARD, "short_backward", 1, a, false);
+        run(c, "b1h1q30k50d40:causal", ATTN_FORWARD, "small_sequence", 1, a, false);
+        run(c, "b1h1q30k50d40:causal", ATTN_BACKWARD, "small_sequence_backward", 1, a, false);
         for (int j = 0; i && j < 30 * 40; j++) {
             assert_memory_equal(first + j, a->o + j, sizeof(float));
             assert_memory_equal(first + MOST + j, a->grad[0] + j, sizeof(float));
@@ -228,7 +228,7 @@ static void threads_do_not_change_bits(void **state)
 {
     (void)state;
     static const int counts[] = {1, 2, 3, 7};
-    static const char *const solvers[] = {"narrow_backward", "short_backward"};
+    static const char *const solvers[] = {"small_head_backward", "small_sequence_backward"};
     attn_context *c;
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     arrays *a = fill();

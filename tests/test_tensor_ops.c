@@ -6,7 +6,7 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
-#include "kernels/rows/rows.h"
+#include "kernels/elementwise/elementwise.h"
 
 #include <math.h>
 #include <string.h>
@@ -298,15 +298,15 @@ static void one_pass_of_adam(void **state)
             p[i] = (float)i / 7, m[i] = 0.1f * (float)(i % 5), v[i] = 0.01f * (float)(i % 3),
             g[i] = (float)(i % 4) - 1.5f;
         }
-        attn__rows_args args = {.x = g,
-                                .x2 = p,
-                                .x3 = m,
-                                .x4 = v,
-                                .y = p,
-                                .y2 = m,
-                                .y3 = v,
-                                .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1}};
-        attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 0, N);
+        attn__elementwise_args args = {.x = g,
+                                       .x2 = p,
+                                       .x3 = m,
+                                       .x4 = v,
+                                       .y = p,
+                                       .y2 = m,
+                                       .y3 = v,
+                                       .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1}};
+        attn__elementwise_for(false, (attn__isa)isa)->run[ATTN__ELEMENTWISE_ADAM](&args, 0, N);
         for (int i = 0; i < N; i++) {
             double old = (double)((float)i / 7), grad = 0.5 * ((double)(i % 4) - 1.5) + 0.1 * old;
             double mean = 0.9 * 0.1 * (i % 5) + 0.1 * grad, square = 0.99 * 0.01 * (i % 3) + 0.01 * grad * grad;
@@ -329,17 +329,17 @@ static void adam_to_other_memory(void **state)
             memset(out, 0, sizeof out);
             for (int past = 0; past < 2; past++) {
                 float *y = out[past][0] + at, *y2 = out[past][1] + at, *y3 = out[past][2] + at;
-                attn__rows_args args = {.x = in[0],
-                                        .x2 = in[1],
-                                        .x3 = in[2],
-                                        .x4 = in[3],
-                                        .y = y,
-                                        .y2 = y2,
-                                        .y3 = y3,
-                                        .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1},
-                                        .past = past};
-                attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 0, 2 * VECTOR);
-                attn__rows_for(false, (attn__isa)isa)->run[ATTN__ROWS_ADAM](&args, 2 * VECTOR, N);
+                attn__elementwise_args args = {.x = in[0],
+                                               .x2 = in[1],
+                                               .x3 = in[2],
+                                               .x4 = in[3],
+                                               .y = y,
+                                               .y2 = y2,
+                                               .y3 = y3,
+                                               .s = {0.01, 0.9, 0.99, 1e-8, 0.5, 0.001, 2, 0.1},
+                                               .past = past};
+                attn__elementwise_for(false, (attn__isa)isa)->run[ATTN__ELEMENTWISE_ADAM](&args, 0, 2 * VECTOR);
+                attn__elementwise_for(false, (attn__isa)isa)->run[ATTN__ELEMENTWISE_ADAM](&args, 2 * VECTOR, N);
                 assert_true(y[N - 1] != 0 && y[N] == 0 && y3[N] == 0);
             }
             assert_memory_equal(out[0], out[1], sizeof out[0]);

@@ -2,7 +2,7 @@
  * A classifier's directory: writing it, and loading it back. */
 #include "apps/classifier.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
 

@@ -3,7 +3,7 @@
 #include "attn/convert.h"
 
 #include "apps/classifier.h"
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
 #include "io/file.h"

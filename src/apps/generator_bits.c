@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 
 #include <math.h>
 

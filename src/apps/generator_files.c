@@ -2,7 +2,7 @@
  * A generator's directory: writing it, and loading it back. */
 #include "apps/generator.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
 

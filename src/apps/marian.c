@@ -4,7 +4,7 @@
  * names, its way of searching. */
 #include "apps/marian.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "base/context.h"
 
 #include <stdio.h>

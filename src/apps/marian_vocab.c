@@ -2,7 +2,7 @@
  * vocab.json of a MarianMT model: pieces as keys, ids as values; the ids of the .spm beside it mean nothing. */
 #include "apps/marian.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "base/context.h"
 #include "data/vocab.h"
 #include "io/json.h"

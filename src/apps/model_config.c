@@ -2,7 +2,7 @@
  * config.json of a model's directory, and the model that it describes. */
 #include "apps/model_config.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "attn/io.h"
 #include "base/context.h"
 #include "io/array.h"

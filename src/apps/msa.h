@@ -4,7 +4,7 @@
 #define ATTN_APPS_MSA_H
 
 #include "attn/msa.h"
-#include "models/msa.h"
+#include "models/msa_model.h"
 
 struct attn_msa {
     attn_context *context;
@@ -18,7 +18,8 @@ attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const att
 attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn_msa_load_options *options);
 /* The model that `config` describes, blank or with random parameters. */
 attn_status attn__msa_build(attn_msa *msa, const attn_config *config, const attn_model_options *options);
-/* The parameters without the regression's, sharing tensors and names with the model's list; freed by attn_named_clear. */
+/* The parameters without the regression's, sharing tensors and names with the model's list; freed by
+ * attn_named_clear. */
 attn_status attn__msa_without_regression(const attn_msa *msa, attn_named_list *list);
 
 /* config.json of a directory; `regression` says what model.safetensors holds of it: "fitted", "untrained" (its start)

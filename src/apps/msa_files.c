@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * An MSA Transformer's life: made, loaded, kept in a directory. */
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "apps/msa.h"
 

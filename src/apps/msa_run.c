@@ -29,7 +29,7 @@ typedef struct needs {
     double at_once, hidden; /* tokens of the linear layers' parts, and of hidden channels */
     double threads;
     int64_t max_tokens; /* if nothing makes it less; 0: no bound */
-    double packed;      /* numbers that a packed weight takes the room of: more in the matrix unit, as three parts */
+    double packed;      /* numbers that a packed weight takes the room of: more on AMX, as three parts */
     const attn__msa *m;
     const attn_msa_options *o;
 } needs;
@@ -56,9 +56,9 @@ static double hidden_together(const needs *n, int64_t heads)
 
 enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are packed, tiles of attention */
 
-/* x, and where heads go in groups its normalised copy, since x changes between them; queries, keys, values and context of
- * the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that are packed
- * meanwhile. */
+/* x, and where heads go in groups its normalised copy, since x changes between them; queries, keys, values and context
+ * of the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that are
+ * packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;

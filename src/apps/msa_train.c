@@ -5,14 +5,14 @@
  */
 #include "attn/msa_training.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "apps/msa.h"
 #include "apps/msa_sample.h"
 #include "apps/run.h"
 #include "base/context.h"
 #include "base/hash.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 #include "base/rng.h"
 
 #include <math.h>

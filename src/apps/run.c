@@ -5,13 +5,13 @@
  */
 #include "apps/run.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/run_average.h"
 #include "apps/run_files.h"
 #include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 
 #include <math.h>
 #include <string.h>

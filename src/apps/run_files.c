@@ -6,11 +6,11 @@
  */
 #include "apps/run_files.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 #include "base/real.h"
 
 #include <inttypes.h>

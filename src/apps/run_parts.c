@@ -2,9 +2,9 @@
  * Parts of a model that are frozen, or trained at rates of their own. */
 #include "apps/run_parts.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 #include "base/real.h"
 #include "io/file.h"
 #include "io/pattern.h"

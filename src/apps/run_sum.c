@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A checkpoint that a disk or a copy has damaged still reads as numbers, and a training would go on from them to another
- * end without a word.  So it carries a sum of what it belongs to.  Each word goes through a product with an odd number,
- * which is one to one: no single damage, however placed, leaves the sum as it was.
+ * A checkpoint that a disk or a copy has damaged still reads as numbers, and a training would go on from them to
+ * another end without a word.  So it carries a sum of what it belongs to.  Each word goes through a product with an odd
+ * number, which is one to one: no single damage, however placed, leaves the sum as it was.
  */
 #include "apps/run_sum.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "base/context.h"
 #include "base/hash.h"
 

@@ -2,7 +2,7 @@
  * A translator's directory: writing it, and loading it back with every part checked against the others. */
 #include "apps/translator.h"
 
-#include "apps/directory.h"
+#include "apps/model_directory.h"
 #include "apps/marian.h"
 #include "apps/model_config.h"
 #include "apps/settings.h"

@@ -8,7 +8,7 @@
 #include "apps/run.h"
 #include "apps/settings.h"
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 
 #include <math.h>
 #include <string.h>

@@ -28,12 +28,12 @@ struct attn_context {
     /* State of a higher floor (the planner's wisdom), with the function that frees it. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
-    struct attn__ranks *ranks; /* the processes that it works with; NULL: alone (base/ranks.h) */
+    struct attn__ranks *ranks; /* the processes that it works with; NULL: alone (dist/ranks.h) */
     void (*leave_ranks)(attn_context *context);
 };
 
-/* Notes an error, unless the same call has noted one before, and returns `status`.  `context` may be NULL.  May be called
- * from several threads at once; reading the error while others still fail may not. */
+/* Notes an error, unless the same call has noted one before, and returns `status`.  `context` may be NULL.  May be
+ * called from several threads at once; reading the error while others still fail may not. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* At the beginning of a public function that returns a status: its error takes the place of an earlier call's.

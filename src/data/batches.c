@@ -2,7 +2,7 @@
  * Batches of sentence pairs in an order that (seed, epoch) fixes. */
 #include "data/corpus.h"
 
-#include "base/ranks.h"
+#include "dist/ranks.h"
 #include "base/rng.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "attn/image_data.h"
 
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 #include "base/rng.h"
 
 #include <string.h>

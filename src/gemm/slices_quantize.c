@@ -9,7 +9,7 @@
 #if ATTN__COMPILES_AMX
 #include "simd/vec_avx512.h"
 
-#include "simd/tiles.h"
+#include "simd/amx_tiles.h"
 
 #include "simd/isa_end.h"
 
@@ -118,7 +118,7 @@ void attn__slices_quantize_columns(const attn__slices_columns *from, const attn_
 
 void attn__slices_transpose(int8_t *tiles, int64_t count)
 {
-    turn_tiles((float *)(void *)tiles, count);
+    transpose_tiles((float *)(void *)tiles, count);
 }
 
 void attn__slices_store(const float *x, float *y, int64_t n, bool add)

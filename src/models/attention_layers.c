@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The attention layers that take queries, keys, values and valid lengths: dot product, additive, multi-head. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 static const attn_port inputs[] = {
     ATTN__PORT("queries", "(b,q,dq)", ""),

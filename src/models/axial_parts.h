@@ -5,7 +5,7 @@
 #define ATTN_MODELS_AXIAL_PARTS_H
 
 #include "attn/nn_axial.h"
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 extern const char *const attn__resize_choices[];
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * axial_transformer.h - the autoregressive axial transformer: its parts, and the steps that training and sampling share.
+ * axial_transformer.h - the autoregressive axial transformer: its parts, and the steps that training and sampling
+ * share.
  */
 #ifndef ATTN_MODELS_AXIAL_TRANSFORMER_H
 #define ATTN_MODELS_AXIAL_TRANSFORMER_H
@@ -8,7 +9,7 @@
 #include "attn/axial_transformer.h"
 #include "attn/nn_axial.h"
 #include "attn/nn_spatial.h"
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 /* One learned vector for each row and each column: [Y,1,D] and [X,D]. */
 typedef struct attn__grid_positions {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * DETR's attention and feed-forward layers, and key-content attention. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 /* Both attentions have the same settings. */
 static const attn_key keys[] = {

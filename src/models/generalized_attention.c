@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Generalised attention over images, its four factors switched on one by one. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 #include "attn/nn_spatial.h"
 

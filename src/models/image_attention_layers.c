@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Self-attention over images: global with relative positions, and in local windows. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 #include "attn/nn_spatial.h"
 

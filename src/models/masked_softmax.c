@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The softmax that attention with valid lengths ends in, by itself. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 static const attn_key keys[] = {ATTN__KEY_FILL};
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,q,k)", "scores"), ATTN__PORT_LENS("(b) or (b,q)")};

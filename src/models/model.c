@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A model's life: built from a config, run on named inputs. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 #include "base/context.h"
 #include "base/keys.h"

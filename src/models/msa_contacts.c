@@ -5,7 +5,7 @@
  *
  * The correction is not linear in a map, so each map is corrected by itself; the regression is, so that its sum is kept
  * instead of the maps: [C,C] numbers where the original stacks H*L*[C,C], and all column maps beside them. */
-#include "models/msa.h"
+#include "models/msa_model.h"
 
 #include "base/context.h"
 #include "base/parallel.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * From tokens to the first layer's input. */
-#include "models/msa.h"
+#include "models/msa_model.h"
 
 #include "base/context.h"
 

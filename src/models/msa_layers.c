@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tied row attention and column attention over alignments, and the axial layer made of both. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {

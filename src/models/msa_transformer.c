@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The MSA Transformer (Rao et al. 2021, doi:10.1101/2021.02.12.430858) under the names of ESM-MSA-1b's parameters. */
-#include "models/msa.h"
+#include "models/msa_model.h"
 
 #include "base/context.h"
 #include "tensor/tensor.h"

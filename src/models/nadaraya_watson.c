@@ -2,7 +2,7 @@
  *
  * Kernel regression as attention: the validation points ask, the training points are keys and their labels
  * values (Nadaraya 1964, Watson 1964). */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 #include "base/context.h"
 #include "tensor/number.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Positions as sines and cosines, by themselves. */
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 static const attn_key keys[] = {
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels"),

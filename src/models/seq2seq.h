@@ -4,7 +4,7 @@
 #ifndef ATTN_MODELS_SEQ2SEQ_H
 #define ATTN_MODELS_SEQ2SEQ_H
 
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 #define ATTN__KEYS_VOCABULARIES                                                                                        \
     ATTN__KEY_COUNT("vocab_size", "", "tokens of source and target, where they have as many"),                         \

@@ -5,7 +5,7 @@
 #ifndef ATTN_MODELS_TRANSFORMER_PARTS_H
 #define ATTN_MODELS_TRANSFORMER_PARTS_H
 
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 /* The keys both halves take, apart from their vocabularies' names. */
 #define ATTN__KEYS_TRANSFORMER                                                                                         \

@@ -5,7 +5,7 @@
 #define ATTN_MODELS_VISION_PARTS_H
 
 #include "attn/nn_spatial.h"
-#include "models/keys.h"
+#include "models/model_keys.h"
 
 /* The key "mode" of non-local blocks: its values, and which one a config has. */
 extern const char *const attn__pairwise_modes[];

@@ -5,24 +5,24 @@
 #include "nn/token_parts.h"
 
 #include "base/integers.h"
-#include "kernels/parts/parts.h"
+#include "kernels/bf16x3/bf16x3.h"
 #include "tensor/op.h"
 
 enum { FEW = 64, MOST = 3 }; /* few tokens are quicker without packing */
 
 static bool in_parts(const attn_context *context, bool bf16)
 {
-    return !bf16 && attn__parts_for(context->isa);
+    return !bf16 && attn__bf16x3_for(context->isa);
 }
 
 double attn__tokens_packed(const attn_context *context, bool bf16)
 {
-    return in_parts(context, bf16) ? ATTN__PARTS_F32 * (double)sizeof(uint16_t) / (double)sizeof(float) : 1;
+    return in_parts(context, bf16) ? ATTN__BF16X3_F32 * (double)sizeof(uint16_t) / (double)sizeof(float) : 1;
 }
 
 enum { LEAST_AT_ONCE = 1024, MOST_AT_ONCE = 4096 };
 
-/* A thread's last rows in the matrix unit keep the others waiting: at 1,024 for an eighth of the time. */
+/* A thread's last rows on AMX keep the others waiting: at 1,024 for an eighth of the time. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16)
 {
     return in_parts(context, bf16) ? MOST_AT_ONCE : LEAST_AT_ONCE;

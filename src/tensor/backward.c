@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The backward pass: nodes from the newest to the oldest, and how gradients of several uses add up. */
-#include "tensor/exchange.h"
+#include "tensor/all_reduce.h"
 #include "tensor/op.h"
 #include "tensor/tape.h"
 
@@ -30,8 +30,8 @@ static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
         x->grad = grad_handle(tape, x);
-    /* Inside a section gradients of parameters appear one by one between short-lived tensors: out of the pool they would
-     * cut up its memory for good, and more of it with each block. */
+    /* Inside a section gradients of parameters appear one by one between short-lived tensors: out of the pool they
+     * would cut up its memory for good, and more of it with each block. */
     attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
     if (x->grad && (x->place ? attn__grad_place(x) : attn__tensor_allocate(x->grad, pool)))
         return true;
@@ -46,8 +46,8 @@ static bool exclusive(const attn_tensor *grad)
 
 static void add_to(attn_tape *tape, attn_dtype dtype, int64_t n, const void *a, const void *b, void *sum)
 {
-    attn__rows_args args = {.x = a, .x2 = b, .y = sum};
-    attn__rows_run(tape, dtype, ATTN__ROWS_ADD, &args, n, 1);
+    attn__elementwise_args args = {.x = a, .x2 = b, .y = sum};
+    attn__elementwise_run(tape, dtype, ATTN__ELEMENTWISE_ADD, &args, n, 1);
 }
 
 /* A gradient that others read too gets a copy of its own before it is added to. */
@@ -161,8 +161,8 @@ bool attn__section_backward(attn_tape *tape)
         if (node->y->grad)
             node->backward(tape, node);
         attn__grad_drop(node->y);
-        if (tape->exchange)
-            attn__exchange_node(tape->exchange, tape, node);
+        if (tape->all_reduce)
+            attn__all_reduce_node(tape->all_reduce, tape, node);
         attn__node_release(node);
         tape->nodes = node->previous;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Products of f32 matrices in the matrix unit.  B is packed first, as much of it as fits the third cache; then each
- * item (gemm_slices_item.c) takes some rows of A.  Rows for which a panel of B has no proof, and sums that are not finite,
- * are done again by multiply-adds. */
+ * Products of f32 matrices on AMX.  B is packed first, as much of it as fits the third cache; then each
+ * item (gemm_slices_item.c) takes some rows of A.  Rows for which a panel of B has no proof, and sums that are not
+ * finite, are done again by multiply-adds. */
 #include "tensor/gemm_slices.h"
 
 #include "base/parallel.h"
@@ -234,7 +234,7 @@ attn_status attn__gemm_slices_with(attn_tape *tape, const attn__slices_kernel *k
 {
     int threads = tape->context->threads;
     attn__slices_product p = {
-        .kernel = kernel, .rows = attn__rows_for(false, tape->context->isa), .limit = attn__slices_limit(g->k)};
+        .kernel = kernel, .rows = attn__elementwise_for(false, tape->context->isa), .limit = attn__slices_limit(g->k)};
     packed = packed && packed->hold.data ? packed : NULL;
     divide(&p, threads, g->m);
     p.blocks = attn__gemm_slices_blocks(g->k);

@@ -9,7 +9,7 @@
 #define ATTN_TENSOR_GEMM_SLICES_H
 
 #include "gemm/slices.h"
-#include "tensor/gemm.h"
+#include "tensor/matrix_product.h"
 
 /* `packed`: B in slices, or NULL or empty.  ATTN_UNSUPPORTED where there is no such unit or the product is too small to
  * gain: nothing is done then.  ATTN_MEMORY (noted): C is as it was, or has some columns done. */
@@ -19,8 +19,8 @@ attn_status attn__gemm_slices(attn_tape *tape, const attn__gemm_args *args, cons
 bool attn__gemm_slices_takes(const attn_context *context, int64_t m, int64_t n, int64_t k);
 
 /* B of `args` (n, k, b, ldb and transpose_b; f32, n > 0, k >= 1) as slices to memory of the caller's, on whole cache
- * lines; how much that takes.  `copies`: memory for while they are made, where transpose_b is not set.  False: most of it
- * needs multiply-adds, and they are not to be used. */
+ * lines; how much that takes.  `copies`: memory for while they are made, where transpose_b is not set.  False: most of
+ * it needs multiply-adds, and they are not to be used. */
 size_t attn__gemm_slices_packed_bytes(attn_context *context, const attn__gemm_args *args);
 size_t attn__gemm_slices_copies_bytes(const attn_context *context);
 bool attn__gemm_slices_pack_to(attn_context *context, const attn__gemm_args *args, float *copies, char *data);

@@ -2,8 +2,8 @@
  * The sums of gemm_slices.h.  A thread takes block after block: some rows of A, packed so that they stay in the second
  * cache, by panels of B, which stream past and stay in the first while all rows meet them.  A C tile of 16 rows by 16
  * columns is summed over a K block.  Between its products, while AMX works, the C tile before it becomes floats and
- * is stored, with the activation, and the next block's rows are quantized and measured, in portions so small that they do
- * not keep AMX's instructions out of the processor's window. */
+ * is stored, with the activation, and the next block's rows are quantized and measured, in portions so small that they
+ * do not keep AMX's instructions out of the processor's window. */
 #include "tensor/gemm_slices_work.h"
 
 #include <math.h>
@@ -69,8 +69,8 @@ static void store_columns(const attn__slices_product *p, const float *x, int64_t
         if (g->activation == ATTN_IDENTITY)
             p->kernel->store(x + i, y + i, n, g->add);
         else
-            p->rows->run[ATTN__ROWS_ACTIVATE](&(attn__rows_args){.x = x + i, .y = y + i, .kind = (int)g->activation}, 0,
-                                              n);
+            p->rows->run[ATTN__ELEMENTWISE_ACTIVATE](
+                &(attn__elementwise_args){.x = x + i, .y = y + i, .kind = (int)g->activation}, 0, n);
         if (i + n < width)
             n += SIDE;
     }

@@ -8,8 +8,8 @@
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "gemm/slices.h"
-#include "kernels/rows/rows.h"
-#include "tensor/gemm.h"
+#include "kernels/elementwise/elementwise.h"
+#include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
 enum {
@@ -36,7 +36,7 @@ typedef struct attn__slices_b {
 typedef struct attn__slices_product {
     const attn__gemm_args *g; /* of this group of columns */
     const attn__slices_kernel *kernel;
-    const attn__rows_table *rows;
+    const attn__elementwise_table *rows;
     int64_t height, items, panels; /* rows of an item, whole C tiles, at most; items; panels of columns */
     attn__shares shares;           /* of the items */
     attn__slices_blocks blocks;

@@ -3,8 +3,8 @@
 #include "tensor/linear_part.h"
 
 #include "base/parallel.h"
-#include "kernels/backward/backward.h"
-#include "tensor/gemm.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+#include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
 }
 
 typedef struct rounding {
-    const attn__backward_kernel *kernel;
+    const attn__softmax_backward_kernel *kernel;
     const float *from;
     uint16_t *to;
 } rounding;
@@ -49,7 +49,7 @@ typedef struct rounding {
 static void round_range(void *user, int64_t begin, int64_t end)
 {
     const rounding *r = user;
-    r->kernel->put_bf16(r->to + begin, r->from + begin, end - begin, 1, false);
+    r->kernel->store_bf16(r->to + begin, r->from + begin, end - begin, 1, false);
 }
 
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)
@@ -58,7 +58,7 @@ attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)
     attn_tensor *y = x ? attn__op_result(tape, ATTN_BF16, x->rank, x->shape) : NULL;
     if (!y)
         return NULL;
-    rounding r = {attn__backward_for(tape->context->isa), x->data, y->data};
+    rounding r = {attn__softmax_backward_for(tape->context->isa), x->data, y->data};
     attn__parallel_range(tape->context->threads, x->size, GRAIN, round_range, &r);
     return y;
 }

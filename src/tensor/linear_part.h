@@ -6,7 +6,7 @@
 #ifndef ATTN_TENSOR_LINEAR_PART_H
 #define ATTN_TENSOR_LINEAR_PART_H
 
-#include "tensor/gemm.h"
+#include "tensor/matrix_product.h"
 
 /* y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]), c and o over the last axes of x and y.
  * Where x is bf16, w is rounded to it, sums and b are f32, and y is either. */

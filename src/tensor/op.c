@@ -3,7 +3,7 @@
 #include "tensor/op.h"
 
 #include "base/parallel.h"
-#include "tensor/exchange.h"
+#include "tensor/all_reduce.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,14 +111,14 @@ bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)
                             attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail)
 {
     *node = NULL;
-    if (!stays_inside(tape, nx, x) || (tape->exchange && !attn__exchange_goes_on(tape->exchange)))
+    if (!stays_inside(tape, nx, x) || (tape->all_reduce && !attn__all_reduce_continues(tape->all_reduce)))
         return false;
     if (!tape->options.record)
         return true;
-    attn__node *made = attn__arena_take(tape, sizeof *made);
-    attn_tensor **inputs = attn__arena_take(tape, (size_t)nx * sizeof(attn_tensor *));
-    attn__hold *saved = attn__arena_take(tape, (size_t)nsaved * sizeof *saved);
-    void *own = attn__arena_take(tape, detail);
+    attn__node *made = attn__tape_take(tape, sizeof *made);
+    attn_tensor **inputs = attn__tape_take(tape, (size_t)nx * sizeof(attn_tensor *));
+    attn__hold *saved = attn__tape_take(tape, (size_t)nsaved * sizeof *saved);
+    void *own = attn__tape_take(tape, detail);
     if (!made || !inputs || !saved || !own)
         return false;
     memcpy(inputs, x, (size_t)nx * sizeof(attn_tensor *));
@@ -174,8 +174,8 @@ void attn__scratch_release(attn__hold hold)
 /* ---------------------------------------------------------------------------------------------- loops */
 
 typedef struct rows_job {
-    attn__rows_fn run;
-    const attn__rows_args *args;
+    attn__elementwise_fn run;
+    const attn__elementwise_args *args;
 } rows_job;
 
 static void run_range(void *user, int64_t begin, int64_t end)
@@ -184,11 +184,11 @@ static void run_range(void *user, int64_t begin, int64_t end)
     job->run(job->args, begin, end);
 }
 
-void attn__rows_run(const attn_tape *tape, attn_dtype dtype, attn__rows_kernel kernel, const attn__rows_args *args,
-                    int64_t n, int64_t cost)
+void attn__elementwise_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
+                           const attn__elementwise_args *args, int64_t n, int64_t cost)
 {
     enum { WORTH_A_THREAD = 16384 }; /* elements: some microseconds, what waking a thread costs */
-    rows_job job = {attn__rows_for(dtype == ATTN_F64, tape->context->isa)->run[kernel], args};
+    rows_job job = {attn__elementwise_for(dtype == ATTN_F64, tape->context->isa)->run[kernel], args};
     int64_t grain = WORTH_A_THREAD / (cost > 0 ? cost : 1);
     attn__parallel_range(tape->context->threads, n, grain > 0 ? grain : 1, run_range, &job);
 }

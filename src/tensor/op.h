@@ -18,7 +18,7 @@
 #ifndef ATTN_TENSOR_OP_H
 #define ATTN_TENSOR_OP_H
 
-#include "kernels/rows/rows.h"
+#include "kernels/elementwise/elementwise.h"
 #include "tensor/tensor.h"
 
 /* True if the n tensors are there, hold data and are all f32 or all f64; NULL fails silently. */
@@ -73,7 +73,7 @@ attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y);
 
 /* Runs a row kernel for tensors of this type over [0, n), in parallel; `cost` is about the number of
  * elements that one index touches. */
-void attn__rows_run(const attn_tape *tape, attn_dtype dtype, attn__rows_kernel kernel, const attn__rows_args *args,
-                    int64_t n, int64_t cost);
+void attn__elementwise_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
+                           const attn__elementwise_args *args, int64_t n, int64_t cost);
 
 #endif

@@ -18,7 +18,7 @@ static bool merges(const int64_t *stride, int outer, int inner, int64_t length)
 }
 
 /* Moves axis `from` to the place `to` of the simplified list. */
-static void keep_axis(attn__rows_args *a, int from, int to)
+static void keep_axis(attn__elementwise_args *a, int from, int to)
 {
     a->shape[to] = a->shape[from];
     a->stride_x[to] = a->stride_x[from];
@@ -26,7 +26,7 @@ static void keep_axis(attn__rows_args *a, int from, int to)
     a->stride_y[to] = a->stride_y[from];
 }
 
-static void simplify(attn__rows_args *a)
+static void simplify(attn__elementwise_args *a)
 {
     int kept = 0;
     for (int i = 0; i < a->rank; i++) {
@@ -50,7 +50,8 @@ static void simplify(attn__rows_args *a)
     a->rank = kept;
 }
 
-void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__rows_kernel kernel, attn__rows_args args)
+void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
+                       attn__elementwise_args args)
 {
     for (int i = 0; i < args.rank; i++) {
         if (args.shape[i] == 0)
@@ -60,7 +61,7 @@ void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__rows_kerne
     int64_t rows = 1, n = args.shape[args.rank - 1];
     for (int i = 0; i < args.rank - 1; i++)
         rows *= args.shape[i];
-    attn__rows_run(tape, dtype, kernel, &args, args.rank == 1 ? n : rows, args.rank == 1 ? 1 : n);
+    attn__elementwise_run(tape, dtype, kernel, &args, args.rank == 1 ? n : rows, args.rank == 1 ? 1 : n);
 }
 
 static bool stretched(const attn_tensor *y, const attn_tensor *x, int axis)
@@ -84,8 +85,8 @@ attn__hold attn__sum_to(attn_tape *tape, attn__hold share, const attn_tensor *y,
             inner *= y->shape[i];
         attn__hold sum = attn__scratch(tape, (size_t)(outer * inner) * attn_dtype_size(x->dtype));
         if (sum.data) {
-            attn__rows_args args = {.x = share.data, .y = sum.data, .n = inner, .rows = rows, .s = {1}};
-            attn__rows_run(tape, x->dtype, ATTN__ROWS_REDUCE, &args, outer * inner, rows);
+            attn__elementwise_args args = {.x = share.data, .y = sum.data, .n = inner, .rows = rows, .s = {1}};
+            attn__elementwise_run(tape, x->dtype, ATTN__ELEMENTWISE_REDUCE, &args, outer * inner, rows);
         }
         tape->failed |= !sum.data;
         attn__scratch_release(share);

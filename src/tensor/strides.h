@@ -11,7 +11,8 @@
 void attn__contiguous(int rank, const int64_t *shape, int64_t *stride);
 /* Runs STRIDED or BINARY over args->shape with args->stride_*: axes of length 1 are dropped and neighbours
  * merged where all strides allow it. */
-void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__rows_kernel kernel, attn__rows_args args);
+void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
+                       attn__elementwise_args args);
 
 /* The sum of `share`, of y's shape, over the axes along which x was stretched to y; consumes `share`.
  * .data is NULL (tape->failed) without memory. */

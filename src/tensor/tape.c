@@ -28,7 +28,7 @@ static attn__chunk *chunk_with(attn_context *context, size_t size)
 /* Moves on to a chunk that has room, a kept one if possible. */
 static bool arena_advance(attn_tape *tape, size_t size)
 {
-    attn__arena *arena = &tape->arena;
+    attn__tape_arena *arena = &tape->arena;
     attn__chunk **link = arena->current ? &arena->current->next : &arena->first;
     while (*link && (*link)->size < size)
         link = &(*link)->next;
@@ -41,9 +41,9 @@ static bool arena_advance(attn_tape *tape, size_t size)
     return true;
 }
 
-void *attn__arena_take(attn_tape *tape, size_t size)
+void *attn__tape_take(attn_tape *tape, size_t size)
 {
-    attn__arena *arena = &tape->arena;
+    attn__tape_arena *arena = &tape->arena;
     size = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     if ((!arena->current || arena->current->size - arena->used < size) && !arena_advance(tape, size))
         return NULL;
@@ -69,7 +69,7 @@ attn_tensor *attn__handle_take(attn_tape *tape)
     if (tensor)
         tape->idle = tensor->next;
     else
-        tensor = attn__arena_take(tape, sizeof *tensor);
+        tensor = attn__tape_take(tape, sizeof *tensor);
     if (!tensor)
         return NULL;
     *tensor = (attn_tensor){.context = tape->context, .tape = tape, .section = tape->section, .next = tape->tensors};
@@ -184,7 +184,8 @@ attn__section attn__section_begin(attn_tape *tape)
     return outer;
 }
 
-/* Nobody outside refers to what was made inside: its handles and nodes go too, or else a deep stack would pile them up. */
+/* Nobody outside refers to what was made inside: its handles and nodes go too, or else a deep stack would pile them
+ * up. */
 void attn__section_end(attn_tape *tape, const attn__section *outer)
 {
     for (attn__node *node = tape->nodes; node; node = node->previous)

@@ -24,8 +24,8 @@ struct attn_tensor {
     unsigned section;  /* the tape's when it was made */
     attn_tensor *grad; /* may be a handle without storage, which counts as none */
     attn_tensor *next; /* in the tape's list, newest first */
-    /* Of a parameter whose gradient is added up over processes: its number there, from 1, and where the gradient must lie
-     * (tensor/exchange.h).  0 and NULL: it is not. */
+    /* Of a parameter whose gradient is added up over processes: its number there, from 1, and where the gradient must
+     * lie (tensor/all_reduce.h).  0 and NULL: it is not. */
     int64_t slot;
     void *place;
 };
@@ -52,21 +52,21 @@ struct attn__node {
 
 /* Small things that live until the reset: handles, nodes, details. */
 typedef struct attn__chunk attn__chunk;
-typedef struct attn__arena {
+typedef struct attn__tape_arena {
     attn__chunk *first, *current;
     size_t used; /* of the current chunk */
-} attn__arena;
+} attn__tape_arena;
 
 enum { ATTN__MAX_SCOPES = 64 };
 
 typedef struct attn__plan_cache attn__plan_cache;
-typedef struct attn__exchange attn__exchange;
+typedef struct attn__all_reduce attn__all_reduce;
 
 struct attn_tape {
     attn_context *context;
     attn_tape_options options;
     attn__pool *pool;
-    attn__arena arena;
+    attn__tape_arena arena;
     attn_tensor *tensors;                  /* newest first */
     attn_tensor *idle;                     /* handles to use again */
     attn__node *nodes;                     /* newest first */
@@ -76,11 +76,11 @@ struct attn_tape {
     uint64_t moved;  /* bytes, see attn_tape_moved */
     /* Branches of reversible blocks run in sections of their own, numbered from 1; 0: outside of all. */
     unsigned section, sections;
-    bool again;               /* a branch runs for the second time: what it changed outside has changed already */
-    bool failed;              /* in the backward pass */
-    attn_share share;         /* whole 0: the batch is not divided */
-    int examples;             /* the axis of activations that runs over the examples of a batch */
-    attn__exchange *exchange; /* of gradients with other processes; NULL: none */
+    bool again;                   /* a branch runs for the second time: what it changed outside has changed already */
+    bool failed;                  /* in the backward pass */
+    attn_share share;             /* whole 0: the batch is not divided */
+    int examples;                 /* the axis of activations that runs over the examples of a batch */
+    attn__all_reduce *all_reduce; /* of gradients with other processes; NULL: none */
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);
 };
@@ -99,7 +99,7 @@ enum { ATTN__SHAPE_TEXT = 128 };
 const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TEXT]);
 
 /* Memory of the arena, zeroed; NULL (noted). */
-void *attn__arena_take(attn_tape *tape, size_t size);
+void *attn__tape_take(attn_tape *tape, size_t size);
 /* A handle of the tape without data. */
 attn_tensor *attn__handle_take(attn_tape *tape);
 

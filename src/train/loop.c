@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/context.h"
-#include "base/ranks.h"
+#include "dist/ranks.h"
 #include "base/rng.h"
-#include "tensor/exchange.h"
+#include "tensor/all_reduce.h"
 #include "train/optimiser.h"
 
 #include <math.h>
@@ -34,8 +34,8 @@ struct attn_training {
     double seconds, looked; /* that passed, up to the time when last looked */
     double tokens;
     int64_t steps_here;
-    attn__exchange *exchange; /* with the other ranks; NULL: this process trains alone */
-    bool unfinished;          /* a step or a validation was begun */
+    attn__all_reduce *all_reduce; /* with the other ranks; NULL: this process trains alone */
+    bool unfinished;              /* a step or a validation was begun */
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -139,7 +139,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     training->seconds += attn__seconds_since(training->looked);
     training->looked = attn__now();
     p->seconds = training->seconds;
-    p->exchange_seconds = training->exchange ? attn__exchange_waited(training->exchange) : 0;
+    p->exchange_seconds = training->all_reduce ? attn__all_reduce_waited(training->all_reduce) : 0;
     p->tokens_per_second = p->seconds > 0 ? training->tokens / p->seconds : 0;
     int64_t left = p->epochs * p->steps - at->all_steps;
     p->seconds_left = training->steps_here > 0 ? p->seconds / (double)training->steps_here * (double)left : NAN;
@@ -189,7 +189,8 @@ static attn_status accumulated_gradients(attn_training *training, const attn_job
     return status;
 }
 
-/* Gradients of the loss, which is the mean of *sum over *tokens labels; of all ranks' together, where there are others. */
+/* Gradients of the loss, which is the mean of *sum over *tokens labels; of all ranks' together, where there are
+ * others. */
 static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     const counters *at = &training->at;
@@ -197,21 +198,21 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
     if (parts_of(training) > 1)
         return accumulated_gradients(training, job, tape, sum, tokens);
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = step_seed(training)});
-    if (training->exchange)
-        attn__exchange_begin(training->exchange, tape);
+    if (training->all_reduce)
+        attn__all_reduce_begin(training->all_reduce, tape);
     attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step, &counted);
     if (!loss)
         return attn_context_status(training->context);
     *tokens = (double)counted;
     *sum = (double)*(const float *)attn_tensor_data(loss) * *tokens;
-    if (!training->exchange || !job->whole)
+    if (!training->all_reduce || !job->whole)
         return attn_backward(tape, loss);
     if (counted == 0) /* a batch that stands in for none: its loss is of nothing */
         *sum = 0;
     int64_t whole = job->whole(job->user);
     double totals[] = {*sum, *tokens};
     attn_status status =
-        attn__exchange_backward(training->exchange, tape, loss, whole > 0 ? *tokens / (double)whole : 0, totals, 2);
+        attn__all_reduce_backward(training->all_reduce, tape, loss, whole > 0 ? *tokens / (double)whole : 0, totals, 2);
     *sum = totals[0];
     *tokens = totals[1];
     return status;
@@ -226,8 +227,8 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
         return status;
     double value = tokens > 0 ? sum / tokens : 0;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
-    if (attn__exchange_shared(training->exchange))
-        status = attn__optimiser_step_shared(training->optimiser, training->exchange, p->rate, &p->grad_norm);
+    if (attn__all_reduce_is_shared(training->all_reduce))
+        status = attn__optimiser_step_shared(training->optimiser, training->all_reduce, p->rate, &p->grad_norm);
     else
         status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
     if (status != ATTN_OK)
@@ -255,9 +256,9 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
 {
     char why[512];
     attn__ranks_give_up(training->context, status);
-    if (!training->exchange || !training->unfinished)
+    if (!training->all_reduce || !training->unfinished)
         return status;
-    attn__exchange_abandon(training->exchange, tape);
+    attn__all_reduce_abandon(training->all_reduce, tape);
     if (status != ATTN_INTERRUPTED && status != ATTN_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
@@ -334,8 +335,8 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     bool among_ranks = job->whole && attn__ranks_many(training->context);
     attn_status status = attn_tape_create(&tape, training->context);
     if (status == ATTN_OK && among_ranks)
-        status = attn__exchange_create(&training->exchange, training->context, training->parameters,
-                                       attn_optimiser_state(training->optimiser), 0);
+        status = attn__all_reduce_create(&training->all_reduce, training->context, training->parameters,
+                                         attn_optimiser_state(training->optimiser), 0);
     training->looked = attn__now();
     training->seconds = 0;
     training->tokens = 0;
@@ -351,7 +352,7 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     if (status != ATTN_OK && among_ranks)
         status = leave(training, job, tape, status);
     attn_tape_destroy(tape);
-    attn__exchange_destroy(training->exchange);
-    training->exchange = NULL;
+    attn__all_reduce_destroy(training->all_reduce);
+    training->all_reduce = NULL;
     return status;
 }

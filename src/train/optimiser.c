@@ -6,18 +6,18 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
-#include "kernels/rows/rows.h"
+#include "kernels/elementwise/elementwise.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAIN = 4 }; /* blocks of ATTN__ROWS_BLOCK elements worth a thread of their own */
+enum { GRAIN = 4 }; /* blocks of ATTN__ELEMENTWISE_BLOCK elements worth a thread of their own */
 
 struct attn_optimiser {
     attn_context *context;
     const attn_named_list *parameters;
-    const attn__rows_table *rows;
+    const attn__elementwise_table *rows;
     attn_optimiser_options options;
     int64_t steps;
     double *factors;       /* of the rate, by parameter */
@@ -44,7 +44,7 @@ static attn_status check_options(attn_context *context, const attn_optimiser_opt
 
 static int64_t block_count(int64_t elements)
 {
-    return (elements + ATTN__ROWS_BLOCK - 1) / ATTN__ROWS_BLOCK;
+    return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
 static bool trained(const attn_tensor *tensor)
@@ -104,7 +104,7 @@ attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *cont
         return ATTN_MEMORY;
     made->context = context;
     made->parameters = parameters;
-    made->rows = attn__rows_for(false, context->isa);
+    made->rows = attn__elementwise_for(false, context->isa);
     made->options = o;
     made->state = (attn_named_list){.context = context, .owns = true};
     made->factors = attn__alloc(context, attn__size_mul((size_t)parameters->n + 1, sizeof *made->factors));
@@ -153,8 +153,8 @@ const attn_named_list *attn_optimiser_state(const attn_optimiser *optimiser)
 
 /* Sums of squares of fixed blocks, so that the total does not depend on the number of threads. */
 typedef struct norm_job {
-    attn__rows_fn squares;
-    attn__rows_args args;
+    attn__elementwise_fn squares;
+    attn__elementwise_args args;
 } norm_job;
 
 static void norm_blocks(void *user, int64_t begin, int64_t end)
@@ -168,10 +168,10 @@ static double square_norm(const attn_optimiser *optimiser, const attn_tensor *te
     enum { SUMS = 256 };
     double sums[SUMS], total = 0;
     const float *g = attn_tensor_data(tensor);
-    int64_t n = attn_tensor_size(tensor), most = (int64_t)SUMS * ATTN__ROWS_BLOCK;
+    int64_t n = attn_tensor_size(tensor), most = (int64_t)SUMS * ATTN__ELEMENTWISE_BLOCK;
     for (int64_t from = 0; from < n; from += most) {
         int64_t part = n - from < most ? n - from : most, count = block_count(part);
-        norm_job job = {optimiser->rows->run[ATTN__ROWS_SQUARES], {.x = g + from, .y = sums, .n = part}};
+        norm_job job = {optimiser->rows->run[ATTN__ELEMENTWISE_SQUARES], {.x = g + from, .y = sums, .n = part}};
         attn__parallel_range(optimiser->context->threads, count, GRAIN, norm_blocks, &job);
         for (int64_t i = 0; i < count; i++)
             total += sums[i];
@@ -194,29 +194,29 @@ static double global_norm(const attn_optimiser *optimiser)
 
 typedef struct step_job {
     const attn_optimiser_options *o;
-    attn__rows_fn adam;
-    attn__rows_args args; /* of Adam; its scalars hold for all parameters */
-    attn__exchange_piece at;
+    attn__elementwise_fn adam;
+    attn__elementwise_args args; /* of Adam; its scalars hold for all parameters */
+    attn__all_reduce_piece at;
     float clip, rate; /* of SGD */
 } step_job;
 
 static int64_t end_of(const step_job *job, int64_t block)
 {
-    return block * ATTN__ROWS_BLOCK < job->at.n ? block * ATTN__ROWS_BLOCK : job->at.n;
+    return block * ATTN__ELEMENTWISE_BLOCK < job->at.n ? block * ATTN__ELEMENTWISE_BLOCK : job->at.n;
 }
 
 static void adam_blocks(void *user, int64_t begin, int64_t end)
 {
     const step_job *job = user;
-    job->adam(&job->args, begin * ATTN__ROWS_BLOCK, end_of(job, end));
+    job->adam(&job->args, begin * ATTN__ELEMENTWISE_BLOCK, end_of(job, end));
 }
 
 static void sgd_blocks(void *user, int64_t begin, int64_t end)
 {
     const step_job *job = user;
-    const attn__exchange_piece *at = &job->at;
+    const attn__all_reduce_piece *at = &job->at;
     float decay = (float)job->o->weight_decay, momentum = (float)job->o->momentum;
-    for (int64_t i = begin * ATTN__ROWS_BLOCK; i < end_of(job, end); i++) {
+    for (int64_t i = begin * ATTN__ELEMENTWISE_BLOCK; i < end_of(job, end); i++) {
         float g = at->g[i] * job->clip + decay * at->p[i];
         if (at->s[0])
             g = at->s2[0][i] = momentum * at->s[0][i] + g;
@@ -238,16 +238,16 @@ static step_job prepare(const attn_optimiser *optimiser, double rate, double cli
     return (step_job){.o = o,
                       .clip = (float)clip,
                       .rate = (float)rate,
-                      .adam = optimiser->rows->run[ATTN__ROWS_ADAM],
+                      .adam = optimiser->rows->run[ATTN__ELEMENTWISE_ADAM],
                       .args = {.s = {o->kind == ATTN_SGD ? 0 : rate / (1 - pow(o->beta1, steps)), o->beta1, o->beta2,
                                      o->eps, clip, o->kind == ATTN_ADAMW ? rate * o->weight_decay : 0,
                                      1 / (1 - pow(o->beta2, steps)), o->kind == ATTN_ADAM ? o->weight_decay : 0}}};
 }
 
-static void step_piece(const attn_optimiser *optimiser, step_job *job, const attn__exchange_piece *piece)
+static void step_piece(const attn_optimiser *optimiser, step_job *job, const attn__all_reduce_piece *piece)
 {
     bool sgd = optimiser->options.kind == ATTN_SGD;
-    attn__rows_args *args = &job->args;
+    attn__elementwise_args *args = &job->args;
     job->at = *piece;
     args->x = piece->g;
     args->x2 = piece->p;
@@ -269,7 +269,7 @@ static void update(attn_optimiser *optimiser, double rate, double clip)
             continue;
         if (grad) {
             float *p = attn_tensor_data(tensor), *m = moment(optimiser, index, 0), *v = moment(optimiser, index, 1);
-            attn__exchange_piece whole = {
+            attn__all_reduce_piece whole = {
                 .p = p, .s = {m, v}, .g = attn_tensor_data(grad), .p2 = p, .s2 = {m, v}, .n = attn_tensor_size(tensor)};
             step_job job = prepare(optimiser, rate * optimiser->factors[i], clip);
             step_piece(optimiser, &job, &whole);
@@ -305,17 +305,18 @@ attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *
     return ATTN_OK;
 }
 
-attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__exchange *exchange, double rate, double *norm)
+attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__all_reduce *all_reduce, double rate,
+                                        double *norm)
 {
     attn_status status = ATTN_OK;
-    *norm = sqrt(attn__exchange_squares(exchange));
+    *norm = sqrt(attn__all_reduce_squares(all_reduce));
     if (isfinite(*norm)) {
-        attn__exchange_piece piece;
+        attn__all_reduce_piece piece;
         optimiser->steps++;
         step_job job = prepare(optimiser, rate, clipping(optimiser, *norm));
-        while (attn__exchange_next(exchange, &piece))
+        while (attn__all_reduce_next(all_reduce, &piece))
             step_piece(optimiser, &job, &piece);
-        status = attn__exchange_commit(exchange);
+        status = attn__all_reduce_commit(all_reduce);
         if (status != ATTN_OK)
             optimiser->steps--;
     }

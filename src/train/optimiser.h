@@ -6,10 +6,11 @@
 #define ATTN_TRAIN_OPTIMISER_H
 
 #include "attn/train.h"
-#include "tensor/exchange.h"
+#include "tensor/all_reduce.h"
 
-/* attn_optimiser_step where attn__exchange_shared() holds: this rank's part of it, and the others' when they are there.  Any
- * error: parameters and state are what they were. */
-attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__exchange *exchange, double rate, double *norm);
+/* attn_optimiser_step where attn__all_reduce_is_shared() holds: this rank's part of it, and the others' when they are
+ * there.  Any error: parameters and state are what they were. */
+attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__all_reduce *all_reduce, double rate,
+                                        double *norm);
 
 #endif

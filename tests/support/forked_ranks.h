@@ -5,10 +5,10 @@
 #ifndef ATTN_TESTS_FORKED_RANKS_H
 #define ATTN_TESTS_FORKED_RANKS_H
 
-#include "base/ranks.h"
+#include "dist/ranks.h"
 
-/* Runs child(user) as rank 1, in a process that ends with what it returns, and gives its number; -1: there was none to be
- * had.  Contexts of both, made after it, then join with `forked_ranks`. */
+/* Runs child(user) as rank 1, in a process that ends with what it returns, and gives its number; -1: there was none to
+ * be had.  Contexts of both, made after it, then join with `forked_ranks`. */
 int forked_ranks_begin(int (*child)(void *user), void *user);
 /* Waits for it: what it returned; -1 if a signal ended it. */
 int forked_ranks_end(int process);

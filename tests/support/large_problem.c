@@ -10,7 +10,7 @@
 /* Pairs times channels of one problem: the float64 evaluation takes some 30 ns for each. */
 static const double most_work = 9e6;
 
-/* The least sizes, for every other problem those from which on both passes take the matrix unit: queries, keys,
+/* The least sizes, for every other problem those from which on both passes take AMX: queries, keys,
  * channels. */
 static const int64_t some_sizes[] = {64, 64, 16}, large_sizes[] = {256, 211, 48};
 
@@ -175,7 +175,7 @@ static void lay_weights(attn_problem *p)
     }
 }
 
-/* Rows, heads and batches that lie backwards; the channels stay adjacent, as the matrix unit's paths want them. */
+/* Rows, heads and batches that lie backwards; the channels stay adjacent, as AMX's paths want them. */
 static void turn_some(attn__rng *g, attn_problem *p)
 {
     for (int d = 0; d < p->ndims; d++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * two_ranks.h - ranks without MPI: two processes, of which the other always has what this one has, so that sums are doubled,
- * and answers only when it was asked some times.
+ * two_ranks.h - ranks without MPI: two processes, of which the other always has what this one has, so that sums are
+ * doubled, and answers only when it was asked some times.
  */
 #ifndef ATTN_TESTS_TWO_RANKS_H
 #define ATTN_TESTS_TWO_RANKS_H
 
-#include "base/ranks.h"
+#include "dist/ranks.h"
 
 /* What the other one does, and what became of it. */
 extern struct two_ranks {

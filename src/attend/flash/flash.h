@@ -17,25 +17,25 @@
 #ifndef ATTN_ATTEND_FLASH_H
 #define ATTN_ATTEND_FLASH_H
 
-#include "attend/task/solver.h"
-#include "kernels/lanes/lanes.h"
-#include "kernels/parts/parts.h"
-#include "kernels/tile/tile.h"
-#include "kernels/tile/tile_pairs.h"
+#include "attend/canonical/solver.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/bf16x3/bf16x3.h"
+#include "kernels/gemm_tile/gemm_tile.h"
+#include "kernels/gemm_tile/gemm_tile_bf16.h"
 
 enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
 
 /* The plan; constant during execution. */
 typedef struct attn__flash {
-    const attn__tile_kernel *tile;
-    const attn__lanes_kernel *lanes;
-    const attn__pairs_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
-    int64_t channel_pairs, ld_pairs; /* of k's panel of pairs; v's has ldv */
-    const attn__parts_kernel *parts; /* products in the matrix unit, of ... */
-    int nparts;                      /* ... parts of a number; NULL: in the vector units */
-    int64_t channels, values;        /* of q and k, of v and o */
-    int64_t held;                    /* channels of o in scratch memory */
-    int64_t query_block, key_block;  /* largest number of queries of an item, of keys of a step */
+    const attn__gemm_tile_kernel *tile;
+    const attn__online_softmax_kernel *lanes;
+    const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
+    int64_t channel_pairs, ld_pairs;          /* of k's panel of pairs; v's has ldv */
+    const attn__bf16x3_kernel *parts;         /* products on AMX, of ... */
+    int nparts;                               /* ... parts of a number; NULL: in the vector units */
+    int64_t channels, values;                 /* of q and k, of v and o */
+    int64_t held;                             /* channels of o in scratch memory */
+    int64_t query_block, key_block;           /* largest number of queries of an item, of keys of a step */
     int64_t query_blocks;
     int64_t ldk, ldv; /* of the panels */
     int64_t subtiles; /* largest number in one item */
@@ -71,7 +71,7 @@ typedef struct attn__flash_scratch {
     /* In pairs: q of channels, k of channels, v and weights of keys. */
     uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
     /* bf16 terms for AMX: q as B, k as A, v transposed as A, weights as B. */
-    attn__parts_side q_tiles, k_tiles, v_tiles, p_tiles[2];
+    attn__bf16x3_side q_tiles, k_tiles, v_tiles, p_tiles[2];
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
     int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;
@@ -85,18 +85,19 @@ typedef struct attn__flash_scratch {
 } attn__flash_scratch;
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-size_t attn__flash_divide(const attn__flash *flash, const attn__task *task, char *base, attn__flash_scratch *scratch);
+size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
+                          attn__flash_scratch *scratch);
 
 /* Why flash attention cannot run a problem, whatever the size of its heads; NULL: it can. */
-const char *attn__flash_refuse(const attn__task *task);
+const char *attn__flash_refuse(const attn__canonical *canonical);
 /* Sets what follows from the problem alone: kernels, channels, axes with limits.  The caller sets blocks and panels. */
-void attn__flash_describe(attn__flash *flash, const attn__task *task);
+void attn__flash_describe(attn__flash *flash, const attn__canonical *canonical);
 
 /* Whether AMX is there and faster; then to use it. */
-bool attn__flash_in_parts(const attn__flash *flash, const attn__task *task);
-void attn__flash_use_parts(attn__flash *flash, const attn__task *task);
+bool attn__flash_amx_pays(const attn__flash *flash, const attn__canonical *canonical);
+void attn__flash_use_amx(attn__flash *flash, const attn__canonical *canonical);
 
-void attn__flash_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays,
+void attn__flash_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                          void *workspace);
 
 #endif

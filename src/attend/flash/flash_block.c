@@ -4,7 +4,7 @@
  */
 #include "attend/flash/flash_item.h"
 
-#include "attend/task/offsets.h"
+#include "attend/canonical/offsets.h"
 #include "base/integers.h"
 #include "base/rng.h"
 
@@ -12,12 +12,12 @@
 
 static const float log2_e = 1.44269504088896340736f;
 
-enum { STEP = 2 * ATTN__PARTS_SIDE }; /* keys of one call of the product of pairs */
+enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys of one call of the product of pairs */
 
 void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
                              int64_t *out)
 {
-    attn__offsets_fill(&t->task->key, stride, b->at, b->keys, out);
+    attn__offsets_fill(&t->canonical->key, stride, b->at, b->keys, out);
     for (int64_t i = 0; i < b->keys; i++)
         out[i] += base;
 }
@@ -27,7 +27,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     int64_t group = f->tile->group;
-    attn_dtype dtype = t->task->problem.dtype;
+    attn_dtype dtype = t->canonical->problem.dtype;
     bool finite = true;
     for (int64_t c = 0; c < f->values; c += group) {
         const char *base = t->arrays->v;
@@ -43,12 +43,12 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    const attn__task *task = t->task;
+    const attn__canonical *canonical = t->canonical;
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
     bool finite;
-    if (f->parts && (finite = attn__flash_parts_panels(t, b), b->parts)) {
-        b->careful = !finite && attn__flash_may_hide(t->task, f);
+    if (f->parts && (finite = attn__flash_amx_panels(t, b), b->parts)) {
+        b->careful = !finite && attn__flash_may_hide(t->canonical, f);
         if (b->careful)
             pack_values(t, b);
         return;
@@ -58,11 +58,11 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
         finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
     } else {
-        f->lanes->copy(t->arrays->k, task->problem.dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k,
+        f->lanes->copy(t->arrays->k, canonical->problem.dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k,
                        f->ldk);
         finite = pack_values(t, b);
     }
-    b->careful = !finite && attn__flash_may_hide(t->task, f);
+    b->careful = !finite && attn__flash_may_hide(t->canonical, f);
     if (b->careful && f->pairs)
         pack_values(t, b);
 }
@@ -70,15 +70,15 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    if (t->task->has_bias)
+    if (t->canonical->has_bias)
         attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_bias_at);
-    if (t->task->has_mask)
+    if (t->canonical->has_mask)
         attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_mask_at);
     for (int l = 0; l < f->nlimits; l++) {
         for (int64_t i = 0; i < b->keys; i++)
-            t->s.index[l][i] = (int32_t)attn__offsets_index(&t->task->key, f->limit_axis[l], b->at + i);
+            t->s.index[l][i] = (int32_t)attn__offsets_index(&t->canonical->key, f->limit_axis[l], b->at + i);
     }
-    if (t->task->has_dropout) {
+    if (t->canonical->has_dropout) {
         attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.column_at);
         for (int64_t i = 0; i < b->keys; i++)
             t->s.column[i] = (uint32_t)t->s.column_at[i];
@@ -86,43 +86,42 @@ void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
 }
 
 /* bias and mask as a view of the block; adjacent keys start at the first one's offset. */
-static attn__lanes_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
-                                 const int64_t *lane_at, const int64_t *key_at, bool adjacent)
+static attn__lane_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
+                                const int64_t *lane_at, const int64_t *key_at, bool adjacent)
 {
     const char *start = base;
     if (adjacent)
         start += key_at[0] * (int64_t)attn_dtype_size(dtype);
-    return (attn__lanes_view){(void *)(uintptr_t)start, dtype,   lane_at + sub.lane,
-                              adjacent ? NULL : key_at, b->keys, sub.lanes};
+    return (attn__lane_view){(void *)(uintptr_t)start, dtype,   lane_at + sub.lane,
+                             adjacent ? NULL : key_at, b->keys, sub.lanes};
 }
 
 /* The score of a masked key, in powers of two. */
-static float fill_of(const attn__task *task)
+static float fill_of(const attn__canonical *canonical)
 {
-    return task->problem.mask_fill == 0.0 ? -INFINITY : (float)task->problem.mask_fill * log2_e;
+    return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * log2_e;
 }
 
 bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    const attn__task *task = t->task;
+    const attn__canonical *canonical = t->canonical;
     attn__flash_scratch *s = &t->s;
     const attn__flash_span *span = &s->span[sub.index];
-    float fill = fill_of(task);
-    if (task->has_bias) {
-        attn__lanes_view view =
+    float fill = fill_of(canonical);
+    if (canonical->has_bias) {
+        attn__lane_view view =
             key_view(b, sub, t->arrays->bias, ATTN_F32, s->bias_at, s->key_bias_at, f->bias_adjacent);
         f->lanes->gather(&view, s->extra, sub.width, log2_e);
         f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
     }
-    if (task->has_mask) {
-        attn__lanes_view view =
-            key_view(b, sub, t->arrays->mask, ATTN_U8, s->mask_at, s->key_mask_at, f->mask_adjacent);
+    if (canonical->has_mask) {
+        attn__lane_view view = key_view(b, sub, t->arrays->mask, ATTN_U8, s->mask_at, s->key_mask_at, f->mask_adjacent);
         f->lanes->gather(&view, s->extra, sub.width, 1.0f);
         f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
     }
     if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
-        return task->has_bias || task->has_mask;
+        return canonical->has_bias || canonical->has_mask;
     for (int l = 0; l < f->nlimits; l++)
         f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
     return true;
@@ -130,9 +129,9 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
 
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    float fill = fill_of(t->task);
+    float fill = fill_of(t->canonical);
     for (int64_t i = 0; i < b->keys * sub.width; i++)
-        t->s.hidden[i] = t->s.s[i] == fill || t->task->has_dropout;
+        t->s.hidden[i] = t->s.s[i] == fill || t->canonical->has_dropout;
 }
 
 static float value_of(const attn__flash_item *t, const attn__flash_keys *b, int64_t key, int64_t channel)
@@ -157,16 +156,16 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     int64_t group = f->tile->group;
     if (from == to)
         return;
-    attn__packed_args args = {.m = f->values,
-                              .k = to - from,
-                              .vectors = (int)(sub.width / f->tile->lanes),
-                              .a = t->s.v + from * group,
-                              .ak = group,
-                              .group = group * b->packed,
-                              .b = t->s.s + from * sub.width,
-                              .c = t->s.o + sub.lane * f->held,
-                              .accumulate = t->s.span[sub.index].started,
-                              .aside = {attn__ahead_fetch, &t->ahead}};
+    attn__gemm_tile_packed_args args = {.m = f->values,
+                                        .k = to - from,
+                                        .vectors = (int)(sub.width / f->tile->lanes),
+                                        .a = t->s.v + from * group,
+                                        .ak = group,
+                                        .group = group * b->packed,
+                                        .b = t->s.s + from * sub.width,
+                                        .c = t->s.o + sub.lane * f->held,
+                                        .accumulate = t->s.span[sub.index].started,
+                                        .hook = {attn__prefetch_portion, &t->prefetch}};
     f->tile->run_packed(&args);
     t->s.span[sub.index].started = true;
 }
@@ -206,38 +205,38 @@ static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn
 {
     const attn__flash *f = t->flash;
     f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
-    attn__pairs_args args = {.m = f->values,
-                             .n = sub.width,
-                             .k = (b->keys + 1) / 2,
-                             .a = t->s.v_pairs,
-                             .am = 1,
-                             .ak = f->ldv,
-                             .b = t->s.p_pairs,
-                             .ldb = sub.width,
-                             .c = t->s.o + sub.lane * f->held,
-                             .ldc = sub.width,
-                             .factor = 1.0f,
-                             .accumulate = t->s.span[sub.index].started};
+    attn__gemm_tile_bf16_args args = {.m = f->values,
+                                      .n = sub.width,
+                                      .k = (b->keys + 1) / 2,
+                                      .a = t->s.v_pairs,
+                                      .am = 1,
+                                      .ak = f->ldv,
+                                      .b = t->s.p_pairs,
+                                      .ldb = sub.width,
+                                      .c = t->s.o + sub.lane * f->held,
+                                      .ldc = sub.width,
+                                      .factor = 1.0f,
+                                      .accumulate = t->s.span[sub.index].started};
     f->pairs->run(&args);
     t->s.span[sub.index].started = true;
 }
 
-bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top)
+bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top)
 {
     const attn__flash *f = t->flash;
     attn__flash_scratch *s = &t->s;
     bool changed;
-    attn__lanes_softmax softmax = {
+    attn__online_softmax_args softmax = {
         s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane, &changed};
     f->lanes->softmax(&softmax);
-    if (t->task->has_dropout) {
-        attn__lanes_dropout dropout = {s->s,
-                                       b->keys,
-                                       sub.width,
-                                       s->key_low + sub.lane,
-                                       s->key_high + sub.lane,
-                                       s->column,
-                                       attn__dropout_threshold(t->task->problem.dropout)};
+    if (t->canonical->has_dropout) {
+        attn__lane_dropout dropout = {s->s,
+                                      b->keys,
+                                      sub.width,
+                                      s->key_low + sub.lane,
+                                      s->key_high + sub.lane,
+                                      s->column,
+                                      attn__dropout_threshold(t->canonical->problem.dropout)};
         f->lanes->dropout(&dropout);
     }
     return changed;
@@ -247,18 +246,18 @@ bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__fla
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__tile_args args = {.m = b->keys,
-                            .n = sub.width,
-                            .k = f->channels,
-                            .a = t->s.k,
-                            .am = f->ldk,
-                            .ak = 1,
-                            .b = t->s.q + sub.lane * f->channels,
-                            .ldb = sub.width,
-                            .c = t->s.s,
-                            .ldc = sub.width,
-                            .top = t->s.top,
-                            .aside = {attn__ahead_fetch, &t->ahead}};
+    attn__gemm_tile_args args = {.m = b->keys,
+                                 .n = sub.width,
+                                 .k = f->channels,
+                                 .a = t->s.k,
+                                 .am = f->ldk,
+                                 .ak = 1,
+                                 .b = t->s.q + sub.lane * f->channels,
+                                 .ldb = sub.width,
+                                 .c = t->s.s,
+                                 .ldc = sub.width,
+                                 .top = t->s.top,
+                                 .hook = {attn__prefetch_portion, &t->prefetch}};
     for (int64_t i = 0; i < sub.width; i++)
         t->s.top[i] = -INFINITY;
     f->tile->run(&args);
@@ -267,33 +266,33 @@ static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
 static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    attn__pairs_args args = {.n = sub.width,
-                             .k = f->channel_pairs,
-                             .am = f->ld_pairs,
-                             .ak = 1,
-                             .b = t->s.q_pairs + sub.lane * f->channel_pairs,
-                             .ldb = sub.width,
-                             .ldc = sub.width,
-                             .factor = (float)t->task->problem.scale * log2_e};
+    attn__gemm_tile_bf16_args args = {.n = sub.width,
+                                      .k = f->channel_pairs,
+                                      .am = f->ld_pairs,
+                                      .ak = 1,
+                                      .b = t->s.q_pairs + sub.lane * f->channel_pairs,
+                                      .ldb = sub.width,
+                                      .ldc = sub.width,
+                                      .factor = (float)t->canonical->problem.scale * log2_e};
     for (int64_t key = 0; key < b->keys; key += STEP) {
         args.m = b->keys - key < STEP ? b->keys - key : STEP;
         args.a = t->s.k_pairs + key * f->ld_pairs;
         args.c = t->s.s + key * sub.width;
         f->pairs->run(&args);
-        attn__ahead_fetch(&t->ahead);
+        attn__prefetch_portion(&t->prefetch);
     }
 }
 
 static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     if (b->parts && !b->careful) {
-        attn__flash_parts_see(t, b, sub);
+        attn__flash_amx_see(t, b, sub);
         return;
     }
     bool top_known = !t->flash->pairs && !b->parts;
     if (b->parts) {
-        attn__flash_parts_score(t, b, sub);
-        attn__flash_parts_scale(t, b, sub);
+        attn__flash_amx_score(t, b, sub);
+        attn__flash_amx_scale(t, b, sub);
     } else if (t->flash->pairs) {
         score_pairs(t, b, sub);
     } else {
@@ -302,7 +301,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     top_known = !attn__flash_mask(t, b, sub) && top_known;
     if (b->careful)
         attn__flash_note_hidden(t, b, sub);
-    if (attn__flash_weigh(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
+    if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)
         add_values_carefully(t, b, sub);
@@ -324,8 +323,8 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
-    attn__flash_look_ahead(t, at, keys,
-                           t->subtiles * (b.parts ? attn__flash_parts_portions(t, &b) : portions(t->flash, keys)));
+    attn__flash_plan_prefetch(t, at, keys,
+                              t->subtiles * (b.parts ? attn__flash_amx_portions(t, &b) : portions(t->flash, keys)));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)
@@ -336,5 +335,5 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         see_keys(t, &seen, attn__flash_subtile_at(t, i));
     }
     if (b.parts)
-        attn__flash_parts_end(t);
+        attn__flash_amx_end(t);
 }

@@ -4,7 +4,7 @@
  */
 #include "attend/flash/flash_item.h"
 
-#include "attend/task/offsets.h"
+#include "attend/canonical/offsets.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 
@@ -16,15 +16,15 @@ static const double log2_e = 1.44269504088896340736;
 /* Batch and query part of the offsets of one operand, for each query of the item. */
 static void query_offsets(const attn__flash_item *t, size_t stride, int64_t batch, int64_t *out)
 {
-    int64_t base = attn__offsets_one(&t->task->batch, stride, batch);
-    attn__offsets_fill(&t->task->query, stride, t->first, t->count, out);
+    int64_t base = attn__offsets_one(&t->canonical->batch, stride, batch);
+    attn__offsets_fill(&t->canonical->query, stride, t->first, t->count, out);
     for (int64_t i = 0; i < t->count; i++)
         out[i] += base;
 }
 
 static void dropout_keys(attn__flash_item *t, int64_t batch)
 {
-    const attn_problem *p = &t->task->problem;
+    const attn_problem *p = &t->canonical->problem;
     query_offsets(t, ATTN__STRIDE(drop), batch, t->s.row);
     for (int64_t i = 0; i < t->padded; i++) {
         uint64_t row = attn__drop_row(&t->arrays->drop_rows, (uint64_t)t->s.row[i < t->count ? i : t->count - 1]);
@@ -58,15 +58,15 @@ void attn__flash_gather_queries(attn__flash_item *t)
     if (t->q_ready)
         return;
     t->q_ready = true;
-    float factor = f->pairs ? 1.0f : (float)(t->task->problem.scale * log2_e);
+    float factor = f->pairs ? 1.0f : (float)(t->canonical->problem.scale * log2_e);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        attn__lanes_view view = {(void *)(uintptr_t)t->arrays->q,
-                                 t->task->problem.dtype,
-                                 t->s.q_at + sub.lane,
-                                 f->q_channel,
-                                 f->channels,
-                                 sub.lanes};
+        attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
+                                t->canonical->problem.dtype,
+                                t->s.q_at + sub.lane,
+                                f->q_channel,
+                                f->channels,
+                                sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
         f->lanes->gather(&view, q, sub.width, factor);
         if (f->pairs) /* exact: unscaled, they are bf16 still */
@@ -76,22 +76,22 @@ void attn__flash_gather_queries(attn__flash_item *t)
 
 void attn__flash_begin(attn__flash_item *t, int64_t batch)
 {
-    const attn__task *task = t->task;
+    const attn__canonical *canonical = t->canonical;
     attn__flash_scratch *s = &t->s;
     int64_t lanes = t->flash->tile->lanes;
     t->padded = (t->count + lanes - 1) / lanes * lanes;
     query_offsets(t, ATTN__STRIDE(dim.q), batch, s->q_at);
     query_offsets(t, ATTN__STRIDE(dim.o), batch, s->o_at);
-    if (task->problem.with & ATTN_WANT_LSE)
+    if (canonical->problem.with & ATTN_WANT_LSE)
         query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->lse_at);
-    if (task->has_bias)
+    if (canonical->has_bias)
         query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->bias_at);
-    if (task->has_mask)
+    if (canonical->has_mask)
         query_offsets(t, ATTN__STRIDE(dim.mask), batch, s->mask_at);
-    if (task->has_dropout)
+    if (canonical->has_dropout)
         dropout_keys(t, batch);
-    t->k_base = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.k), batch);
-    t->v_base = attn__offsets_one(&task->batch, ATTN__STRIDE(dim.v), batch);
+    t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
+    t->v_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.v), batch);
     for (int64_t i = 0; i < t->padded; i++) {
         s->m[i] = -INFINITY;
         s->l[i] = 0.0f;
@@ -113,7 +113,7 @@ void attn__flash_write_lse(const attn__flash_item *t)
 static void finish(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    float kept = (float)(1.0 / (1.0 - t->task->problem.dropout));
+    float kept = (float)(1.0 / (1.0 - t->canonical->problem.dropout));
     for (int64_t i = 0; i < t->padded; i++)
         t->s.shrink[i] = t->s.l[i] == 0.0f ? 0.0f : kept / t->s.l[i];
     for (int64_t i = 0; i < t->subtiles; i++) {
@@ -121,16 +121,16 @@ static void finish(attn__flash_item *t)
         float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
-        attn__lanes_view view = {t->arrays->o, t->task->problem.dtype, t->s.o_at + sub.lane, f->o_channel, f->values,
-                                 sub.lanes};
+        attn__lane_view view = {
+            t->arrays->o, t->canonical->problem.dtype, t->s.o_at + sub.lane, f->o_channel, f->values, sub.lanes};
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
-    if (t->task->problem.with & ATTN_WANT_LSE)
+    if (t->canonical->problem.with & ATTN_WANT_LSE)
         attn__flash_write_lse(t);
 }
 
 typedef struct job {
-    const attn__task *task;
+    const attn__canonical *canonical;
     const attn__flash *flash;
     const attn_arrays *arrays;
     char *workspace;
@@ -143,16 +143,16 @@ static void run_item(void *user, int64_t item, int thread)
     const job *j = user;
     const attn__flash *f = j->flash;
     int64_t batch = item / f->query_blocks, block = f->query_blocks - 1 - item % f->query_blocks;
-    attn__flash_item t = {.task = j->task, .flash = f, .arrays = j->arrays, .first = block * f->query_block};
-    t.count = j->task->query.size - t.first < f->query_block ? j->task->query.size - t.first : f->query_block;
+    attn__flash_item t = {.canonical = j->canonical, .flash = f, .arrays = j->arrays, .first = block * f->query_block};
+    t.count = j->canonical->query.size - t.first < f->query_block ? j->canonical->query.size - t.first : f->query_block;
     int64_t next = item + 1; /* mostly this thread's too */
-    t.next_batch = next < j->task->batch.size * f->query_blocks ? next / f->query_blocks : -1;
+    t.next_batch = next < j->canonical->batch.size * f->query_blocks ? next / f->query_blocks : -1;
     t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
-    attn__flash_divide(f, j->task, j->workspace + (size_t)thread * j->each, &t.s);
+    attn__flash_divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
     attn__flash_begin(&t, batch);
     if (f->parts) {
         f->parts->begin();
-        attn__flash_parts_queries(&t);
+        attn__flash_amx_queries(&t);
     } else {
         attn__flash_gather_queries(&t);
     }
@@ -163,10 +163,11 @@ static void run_item(void *user, int64_t item, int thread)
     finish(&t);
 }
 
-void attn__flash_forward(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
+void attn__flash_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                         void *workspace)
 {
-    job j = {.task = task, .flash = recipe->data, .arrays = arrays, .workspace = workspace};
+    job j = {.canonical = canonical, .flash = recipe->data, .arrays = arrays, .workspace = workspace};
     attn__flash_scratch unused;
-    j.each = attn__flash_divide(j.flash, task, NULL, &unused);
-    attn__parallel_items(task->threads, task->batch.size * j.flash->query_blocks, run_item, &j);
+    j.each = attn__flash_divide(j.flash, canonical, NULL, &unused);
+    attn__parallel_items(canonical->threads, canonical->batch.size * j.flash->query_blocks, run_item, &j);
 }

@@ -6,7 +6,7 @@
 #define ATTN_ATTEND_FLASH_ITEM_H
 
 #include "attend/flash/flash.h"
-#include "attend/task/ahead.h"
+#include "attend/canonical/prefetch.h"
 
 /* Queries as wide as the register tile or a little less. */
 typedef struct attn__flash_subtile {
@@ -15,16 +15,16 @@ typedef struct attn__flash_subtile {
 } attn__flash_subtile;
 
 /* A subtile's step of the softmax that is pending on AMX. */
-typedef struct attn__flash_waiting {
+typedef struct attn__flash_pending {
     bool any, changed; /* changed: first multiply earlier sums by t->s.shrink */
     int64_t keys;
     int tiles; /* which of t->s.p_tiles */
     attn__flash_subtile sub;
-    attn__parts_softmax softmax;
-} attn__flash_waiting;
+    attn__bf16x3_softmax softmax;
+} attn__flash_pending;
 
 typedef struct attn__flash_item {
-    const attn__task *task;
+    const attn__canonical *canonical;
     const attn__flash *flash;
     const attn_arrays *arrays;
     attn__flash_scratch s;
@@ -35,10 +35,10 @@ typedef struct attn__flash_item {
     bool q_finite;                  /* all queries are finite, and in parts */
     int64_t key_begin, key_end;     /* outside, no query of the item has a key */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
-    attn__ahead ahead;
+    attn__prefetch prefetch;
     /* On AMX: scores whose exponentials are computed during the next products, and earlier weights whose product with
      * the values is one of those. */
-    attn__flash_waiting scored, weighed;
+    attn__flash_pending scored, weighed;
 } attn__flash_item;
 
 attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
@@ -47,14 +47,14 @@ attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
 typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* keys in the panels, of which `keys` are looked at */
-    bool parts;     /* in the matrix unit */
+    bool parts;     /* on AMX */
     bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
 /* Whether some pairs may get no weight. */
-static inline bool attn__flash_may_hide(const attn__task *task, const attn__flash *f)
+static inline bool attn__flash_may_hide(const attn__canonical *canonical, const attn__flash *f)
 {
-    return task->has_bias || task->has_mask || f->nlimits || task->has_dropout;
+    return canonical->has_bias || canonical->has_mask || f->nlimits || canonical->has_dropout;
 }
 
 /* Sets the offsets of the item's queries, their dropout keys, key ranges and running sums. */
@@ -72,25 +72,25 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* computes weights, applies dropout; `top` is each lane's largest score or NULL.  True: multiply earlier sums by
  * t->s.shrink. */
-bool attn__flash_weigh(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
+bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
 
 /* Queries as rows of lanes, unless they are there already. */
 void attn__flash_gather_queries(attn__flash_item *t);
 
-/* On AMX (flash_parts.c).  Packs queries as tiles; */
-void attn__flash_parts_queries(attn__flash_item *t);
+/* On AMX (flash_amx.c).  Packs queries as tiles; */
+void attn__flash_amx_queries(attn__flash_item *t);
 /* packs keys and values as tiles, returns whether the values are finite, sets b->parts; */
-bool attn__flash_parts_panels(attn__flash_item *t, attn__flash_keys *b);
+bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b);
 /* scores to t->s.s, of bf16 without the scale; */
-void attn__flash_parts_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* multiplies them by the scale, unless the queries contain it; */
-void attn__flash_parts_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* does everything else of a subtile with a block of keys, ... */
-void attn__flash_parts_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* Number of prefetch portions while a subtile sees a block. */
-int64_t attn__flash_parts_portions(const attn__flash_item *t, const attn__flash_keys *b);
+int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b);
 /* ... but the product with the last one's values, which is pending until this call.  Call it before panels change. */
-void attn__flash_parts_end(attn__flash_item *t);
+void attn__flash_amx_end(attn__flash_item *t);
 
 /* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
 void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
@@ -100,6 +100,6 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys);
 
 /* Plans what to prefetch during a key block: the next block, or after the last one the output rows and the next item's
  * queries and first keys. */
-void attn__flash_look_ahead(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions);
+void attn__flash_plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions);
 
 #endif

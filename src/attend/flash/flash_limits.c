@@ -3,7 +3,7 @@
  * flash_limits.c - bands and lengths as one range of key indices per query and key axis.
  */
 #include "attend/flash/flash_item.h"
-#include "attend/task/offsets.h"
+#include "attend/canonical/offsets.h"
 
 static int64_t clamp(int64_t x, int64_t n)
 {
@@ -19,22 +19,22 @@ static int64_t add_bound(int64_t index, int64_t bound)
 /* [from, to) of one query along one key axis. */
 static void range_of(const attn__flash_item *t, int axis, int64_t lens_base, int64_t query, int64_t *from, int64_t *to)
 {
-    const attn__task *task = t->task;
-    const attn_problem *p = &task->problem;
-    int64_t n = task->key.axis[axis].dim.n;
+    const attn__canonical *canonical = t->canonical;
+    const attn_problem *p = &canonical->problem;
+    int64_t n = canonical->key.axis[axis].dim.n;
     *from = 0;
     *to = n;
     for (int b = 0; b < p->nbands; b++) {
         if (p->bands[b].key_dim != axis)
             continue;
-        int64_t i = attn__offsets_index(&task->query, p->bands[b].query_dim, query);
+        int64_t i = attn__offsets_index(&canonical->query, p->bands[b].query_dim, query);
         int64_t low = clamp(add_bound(i, p->bands[b].lo), n), high = add_bound(i, p->bands[b].hi);
         high = clamp(high == INT64_MAX ? high : high + 1, n);
         *from = low > *from ? low : *from;
         *to = high < *to ? high : *to;
     }
-    if (task->has_lens && p->lens_dim == axis) {
-        int64_t len = t->arrays->lens[lens_base + attn__offsets_one(&task->query, ATTN__STRIDE(dim.lens), query)];
+    if (canonical->has_lens && p->lens_dim == axis) {
+        int64_t len = t->arrays->lens[lens_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lens), query)];
         len = clamp(len, n);
         *to = len < *to ? len : *to;
     }
@@ -43,7 +43,7 @@ static void range_of(const attn__flash_item *t, int axis, int64_t lens_base, int
 /* The intersection of a subtile's ranges, for one key axis. */
 static void find_span(attn__flash_item *t, attn__flash_subtile sub)
 {
-    attn__flash_span span = {t->task->key.size, 0, 0, t->task->key.size, false};
+    attn__flash_span span = {t->canonical->key.size, 0, 0, t->canonical->key.size, false};
     const int32_t *from = t->s.from[0], *to = t->s.to[0];
     for (int64_t i = sub.lane; i < sub.lane + sub.lanes; i++) {
         if (from[i] < to[i]) {
@@ -59,8 +59,9 @@ static void find_span(attn__flash_item *t, attn__flash_subtile sub)
 void attn__flash_find_limits(attn__flash_item *t, int64_t batch)
 {
     const attn__flash *f = t->flash;
-    int64_t keys = t->task->key.size;
-    int64_t lens_base = t->task->has_lens ? attn__offsets_one(&t->task->batch, ATTN__STRIDE(dim.lens), batch) : 0;
+    int64_t keys = t->canonical->key.size;
+    int64_t lens_base =
+        t->canonical->has_lens ? attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.lens), batch) : 0;
     for (int l = 0; l < f->nlimits; l++) {
         int64_t from = 0, to = 0;
         for (int64_t i = 0; i < t->padded; i++) {

@@ -4,16 +4,16 @@
  */
 #include "attend/flash/flash.h"
 
-#include "attend/task/offsets.h"
+#include "attend/canonical/offsets.h"
 #include "base/integers.h"
 
 #include <stdio.h>
 #include <string.h>
 
-const char *attn__flash_refuse(const attn__task *task)
+const char *attn__flash_refuse(const attn__canonical *canonical)
 {
-    const attn_problem *p = &task->problem;
-    if (task->backward)
+    const attn_problem *p = &canonical->problem;
+    if (canonical->backward)
         return "forward only";
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
         return "f32 and bf16 only";
@@ -25,16 +25,16 @@ const char *attn__flash_refuse(const attn__task *task)
         return "keys have a window";
     if (p->nrelatives)
         return "has relative tables";
-    if (task->key.size > INT32_MAX)
+    if (canonical->key.size > INT32_MAX)
         return "more than 2^31 keys";
     return NULL;
 }
 
-static const char *refuse(const attn__task *task)
+static const char *refuse(const attn__canonical *canonical)
 {
-    if (task->contract.size > ATTN__FLASH_CHANNELS || task->value.size > ATTN__FLASH_CHANNELS)
+    if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
         return "head size above 512";
-    return attn__flash_refuse(task);
+    return attn__flash_refuse(canonical);
 }
 
 /* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */
@@ -46,10 +46,10 @@ static int64_t panel_width(int64_t channels)
 
 /* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Queries are
  * spread evenly over their blocks.  Threads have no say: neither bits nor blocks depend on them. */
-static void choose_blocks(attn__flash *f, const attn__task *task)
+static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
 {
     int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
-    int64_t l2 = (int64_t)task->caches.l2, queries = task->query.size, keys = task->key.size;
+    int64_t l2 = (int64_t)canonical->caches.l2, queries = canonical->query.size, keys = canonical->key.size;
     f->key_block = keys < 256 && !f->pairs ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
@@ -67,34 +67,34 @@ static void choose_blocks(attn__flash *f, const attn__task *task)
 }
 
 /* The fewest queries whose products gain more than splitting into bf16 terms costs, as measured. */
-static int64_t least_queries(const attn__flash *f, const attn__task *task)
+static int64_t least_queries(const attn__flash *f, const attn__canonical *canonical)
 {
     enum { ONE_PART = 32, THREE = 96, THREE_OF_SLIM = 192, USUAL = 64 };
-    if (task->problem.dtype == ATTN_BF16)
+    if (canonical->problem.dtype == ATTN_BF16)
         return ONE_PART;
     return f->channels < USUAL ? THREE_OF_SLIM : THREE;
 }
 
 /* Tiles are filled up with zeros. */
-bool attn__flash_in_parts(const attn__flash *f, const attn__task *task)
+bool attn__flash_amx_pays(const attn__flash *f, const attn__canonical *canonical)
 {
-    if (!attn__parts_for(task->isa) || f->channels == 0 || task->key.size == 0 ||
-        task->query.size < least_queries(f, task))
+    if (!attn__bf16x3_for(canonical->isa) || f->channels == 0 || canonical->key.size == 0 ||
+        canonical->query.size < least_queries(f, canonical))
         return false;
-    enum { SIDE = ATTN__PARTS_SIDE, DEPTH = ATTN__PARTS_DEPTH };
-    int64_t queries = attn__round_up(task->query.size, SIDE);
-    double plain = (double)queries * (double)task->key.size * (double)(f->channels + f->values);
+    enum { SIDE = ATTN__BF16X3_SIDE, DEPTH = ATTN__BF16X3_DEPTH };
+    int64_t queries = attn__round_up(canonical->query.size, SIDE);
+    double plain = (double)queries * (double)canonical->key.size * (double)(f->channels + f->values);
     double whole =
-        (double)queries * (double)(attn__round_up(task->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
-                                   attn__round_up(task->key.size, DEPTH) * attn__round_up(f->values, SIDE));
+        (double)queries * (double)(attn__round_up(canonical->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
+                                   attn__round_up(canonical->key.size, DEPTH) * attn__round_up(f->values, SIDE));
     return whole <= 1.5 * plain;
 }
 
-void attn__flash_use_parts(attn__flash *f, const attn__task *task)
+void attn__flash_use_amx(attn__flash *f, const attn__canonical *canonical)
 {
-    f->parts = attn__parts_for(task->isa);
+    f->parts = attn__bf16x3_for(canonical->isa);
     f->pairs = NULL;
-    f->nparts = task->problem.dtype == ATTN_BF16 ? 1 : ATTN__PARTS_F32;
+    f->nparts = canonical->problem.dtype == ATTN_BF16 ? 1 : ATTN__BF16X3_F32;
     f->vectors = 2;
 }
 
@@ -102,20 +102,21 @@ enum { MANY = 8 }; /* heads, which are work for all threads */
 
 /* As above for panels of bf16 terms, which cost more to pack: more queries share them, unless there are few heads.
  * Subtiles are as wide as two AMX tiles. */
-static void choose_parts(attn__flash *f, const attn__task *task)
+static void choose_parts(attn__flash *f, const attn__canonical *canonical)
 {
-    attn__flash_use_parts(f, task);
-    f->held = attn__round_up(f->values, ATTN__PARTS_SIDE);
-    int64_t part = f->nparts * (int64_t)sizeof(uint16_t), l2 = (int64_t)task->caches.l2;
-    int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = task->query.size, keys = task->key.size;
+    attn__flash_use_amx(f, canonical);
+    f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
+    int64_t part = f->nparts * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
+    int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = canonical->query.size,
+            keys = canonical->key.size;
     enum { ONE_BLOCK = 256 }; /* keeps all sums of the values in AMX tiles */
     int64_t most = keys <= ONE_BLOCK && f->nparts > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
     int64_t blocks = (keys + most - 1) / most;
-    f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__PARTS_DEPTH);
+    f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__BF16X3_DEPTH);
     most = l2 * 5 / 8 / (f->channels * part + f->values * (int64_t)sizeof(float));
-    most = attn__most(wide, attn__least(most, task->batch.size < MANY ? 512 : 1024) / wide * wide);
+    most = attn__most(wide, attn__least(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide);
     blocks = (queries + most - 1) / most;
     f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
     f->query_blocks = (queries + f->query_block - 1) / f->query_block;
@@ -123,16 +124,17 @@ static void choose_parts(attn__flash *f, const attn__task *task)
 }
 
 /* The key axes that bands and lengths refer to, each once. */
-static void find_limits(attn__flash *f, const attn__task *task)
+static void find_limits(attn__flash *f, const attn__canonical *canonical)
 {
-    for (int i = 0; i < task->problem.nbands + (task->has_lens ? 1 : 0); i++) {
-        int axis = i < task->problem.nbands ? task->problem.bands[i].key_dim : task->problem.lens_dim, known = 0;
+    for (int i = 0; i < canonical->problem.nbands + (canonical->has_lens ? 1 : 0); i++) {
+        int axis = i < canonical->problem.nbands ? canonical->problem.bands[i].key_dim : canonical->problem.lens_dim,
+            known = 0;
         while (known < f->nlimits && f->limit_axis[known] != axis)
             known++;
         f->limit_axis[known] = axis;
         f->nlimits += known == f->nlimits;
     }
-    f->skips = task->key.n == 1 && task->problem.mask_fill == 0.0;
+    f->skips = canonical->key.n == 1 && canonical->problem.mask_fill == 0.0;
 }
 
 /* NULL where the channels are adjacent, else their offsets, written to the next free part of the tables. */
@@ -146,49 +148,49 @@ static const int64_t *channel_table(const attn__group *group, size_t stride, int
     return table;
 }
 
-void attn__flash_describe(attn__flash *f, const attn__task *task)
+void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
 {
-    f->tile = attn__tile_for(task->isa);
-    f->lanes = attn__lanes_for(task->isa);
-    f->channels = task->contract.size;
-    f->values = task->value.size;
+    f->tile = attn__gemm_tile_for(canonical->isa);
+    f->lanes = attn__online_softmax_for(canonical->isa);
+    f->channels = canonical->contract.size;
+    f->values = canonical->value.size;
     f->held = f->values;
     f->vectors = f->tile->vectors;
-    f->bias_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.bias));
-    f->mask_adjacent = attn__offsets_adjacent(&task->key, ATTN__STRIDE(dim.mask));
-    find_limits(f, task);
+    f->bias_adjacent = attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.bias));
+    f->mask_adjacent = attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.mask));
+    find_limits(f, canonical);
 }
 
-static void fill_flash(attn__flash *f, const attn__task *task)
+static void fill_flash(attn__flash *f, const attn__canonical *canonical)
 {
-    attn__flash_describe(f, task);
+    attn__flash_describe(f, canonical);
     f->ldk = panel_width(f->channels);
     f->ldv = panel_width(f->values);
     int64_t *next = f->tables;
-    f->q_channel = channel_table(&task->contract, ATTN__STRIDE(dim.q), &next);
-    f->k_channel = channel_table(&task->contract, ATTN__STRIDE(dim.k), &next);
-    f->v_channel = channel_table(&task->value, ATTN__STRIDE(dim.v), &next);
-    f->o_channel = channel_table(&task->value, ATTN__STRIDE(dim.o), &next);
-    if (task->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel)
-        f->pairs = attn__pairs_for(task->isa);
+    f->q_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.q), &next);
+    f->k_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.k), &next);
+    f->v_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.v), &next);
+    f->o_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.o), &next);
+    if (canonical->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel)
+        f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->q_channel && !f->k_channel && !f->v_channel && attn__flash_in_parts(f, task))
-        choose_parts(f, task);
+    if (!f->q_channel && !f->k_channel && !f->v_channel && attn__flash_amx_pays(f, canonical))
+        choose_parts(f, canonical);
     else
-        choose_blocks(f, task);
+        choose_blocks(f, canonical);
 }
 
-static attn_status plan(attn_context *context, const attn__task *task, attn__recipe *recipe)
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
-    size_t tables = 2 * (size_t)(task->contract.size + task->value.size) * sizeof(int64_t);
+    size_t tables = 2 * (size_t)(canonical->contract.size + canonical->value.size) * sizeof(int64_t);
     attn__flash *f = attn__alloc_zero(context, sizeof *f + tables);
     if (!f)
         return ATTN_MEMORY;
-    fill_flash(f, task);
+    fill_flash(f, canonical);
     recipe->data = f;
     attn__flash_scratch unused;
-    recipe->workspace = attn__size_mul((size_t)task->threads, attn__flash_divide(f, task, NULL, &unused));
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, attn__flash_divide(f, canonical, NULL, &unused));
     if (f->parts)
         snprintf(recipe->text, sizeof recipe->text, "%s, %d part%s of a number, blocks of %d queries x %d keys",
                  attn__isa_text(f->parts->isa), f->nparts, f->nparts == 1 ? "" : "s", (int)f->query_block,

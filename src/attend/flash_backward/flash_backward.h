@@ -22,7 +22,7 @@
  *             dbias), then chunks of queries against all keys (dQ).
  * BATCH dims over which a requested gradient is broadcast run in sequence inside a cell.
  *
- * On AMX (kernels/parts) the operands are tiles of bf16 terms, and the products for the keys are transposed,
+ * On AMX (kernels/bf16x3) the operands are tiles of bf16 terms, and the products for the keys are transposed,
  *
  *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
  *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
@@ -34,37 +34,48 @@
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
-#include "attend/task/ahead.h"
-#include "attend/task/offsets.h"
-#include "attend/task/solver.h"
+#include "attend/canonical/prefetch.h"
+#include "attend/canonical/offsets.h"
+#include "attend/canonical/solver.h"
 #include "base/context.h"
-#include "kernels/backward/backward.h"
-#include "kernels/lanes/lanes.h"
-#include "kernels/parts/parts.h"
-#include "kernels/tile/tile.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/bf16x3/bf16x3.h"
+#include "kernels/gemm_tile/gemm_tile.h"
 
-enum { ATTN__BACK_Q = 1, ATTN__BACK_K = 2, ATTN__BACK_V = 4, ATTN__BACK_BIAS = 8 }; /* gradients, as bits */
+/* gradients, as bits */
+enum {
+    ATTN__FLASH_BACKWARD_Q = 1,
+    ATTN__FLASH_BACKWARD_K = 2,
+    ATTN__FLASH_BACKWARD_V = 4,
+    ATTN__FLASH_BACKWARD_BIAS = 8
+};
 
 /* Prefetching: for tiles of queries and for blocks of keys, four operands each. */
-enum { ATTN__BACK_TILES, ATTN__BACK_BLOCKS, ATTN__BACK_AHEADS, ATTN__BACK_STREAMS = 4 };
+enum {
+    ATTN__FLASH_BACKWARD_TILES,
+    ATTN__FLASH_BACKWARD_BLOCKS,
+    ATTN__FLASH_BACKWARD_PREFETCHES,
+    ATTN__FLASH_BACKWARD_STREAMS = 4
+};
 
 /* The offsets of an operand's channels; NULL: they are adjacent. */
-typedef struct attn__back_channels {
+typedef struct attn__flash_backward_channels {
     const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
-} attn__back_channels;
+} attn__flash_backward_channels;
 
-typedef struct attn__back_plan {
-    const attn__tile_kernel *tile;
-    const attn__backward_kernel *backward;
-    const attn__lanes_kernel *lanes;
-    const attn__parts_kernel *matrix; /* products on AMX; NULL: by `tile` */
-    int parts;                        /* bf16 terms per number there */
-    float score_scale;                /* scale * log2 e, in K^T */
+typedef struct attn__flash_backward_plan {
+    const attn__gemm_tile_kernel *tile;
+    const attn__softmax_backward_kernel *backward;
+    const attn__online_softmax_kernel *lanes;
+    const attn__bf16x3_kernel *amx; /* products on AMX; NULL: by `tile` */
+    int parts;                      /* bf16 terms per number there */
+    float score_scale;              /* scale * log2 e, in K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
     int64_t tile_q, strip; /* queries and keys of a tile */
     int64_t block_k;       /* keys of a block: a multiple of the strip */
-    int64_t ld_keys;       /* with `matrix`: from one channel of dK^T and dV^T to the next */
+    int64_t ld_keys;       /* with `amx`: from one channel of dK^T and dV^T to the next */
     int64_t chunk_q, chunk_k, waves;
     int64_t chunks_q, chunks_k; /* of the two passes */
     bool two_pass;
@@ -77,31 +88,31 @@ typedef struct attn__back_plan {
     uint32_t drop_below;
     float drop_scale;
     size_t thread_bytes;
-    attn__back_channels channels;
-} attn__back_plan;
+    attn__flash_backward_channels channels;
+} attn__flash_backward_plan;
 
 /* One batch item: its offset in each operand (the fields of `dim`), and its part of the dropout row. */
-typedef struct attn__back_item {
+typedef struct attn__flash_backward_item {
     attn_dim at;
     uint64_t drop;
     unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
-} attn__back_item;
+} attn__flash_backward_item;
 
 /* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
- * (kernels/parts/parts_backward.h). */
-typedef struct attn__back_parts {
-    attn__parts_side kt, vt, k;                      /* B */
-    attn__parts_side q, dout, q_across, dout_across; /* A */
-    attn__parts_side p, across, along;
+ * (kernels/bf16x3/bf16x3_backward.h). */
+typedef struct attn__flash_backward_amx {
+    attn__bf16x3_side kt, vt, k;                      /* B */
+    attn__bf16x3_side q, dout, q_across, dout_across; /* A */
+    attn__bf16x3_side p, across, along;
     int64_t *row; /* [block_k or tile_q] */
     float *ones;  /* [ld_keys] */
-} attn__back_parts;
+} attn__flash_backward_amx;
 
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
-typedef struct attn__back_scratch {
-    float *kt, *vt;            /* K^T and V^T: [strips][d][strip]; with `matrix`, one strip */
+typedef struct attn__flash_backward_scratch {
+    float *kt, *vt;            /* K^T and V^T: [strips][d][strip]; with `amx`, one strip */
     float *k, *v;              /* rows: [block_k][dp], [block_k][dvp] */
-    float *dk, *dv;            /* as k, v; with `matrix`, [dp][ld_keys], [dvp][ld_keys] */
+    float *dk, *dv;            /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
     float *dk_rows, *dv_rows;  /* as k, v */
     float *q, *dout;           /* rows: [tile_q][dp], [tile_q][dvp] */
     float *row;                /* [dvp]: one row of o */
@@ -119,17 +130,17 @@ typedef struct attn__back_scratch {
     int64_t *q_index;                                                       /* [ATTN_MAX_BANDS][tile_q] */
     int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
     int64_t *k_index;                                                       /* [ATTN_MAX_BANDS + 1][block_k] */
-    int64_t *ahead_at[ATTN__BACK_AHEADS][ATTN__BACK_STREAMS];
-    attn__back_parts parts;
-} attn__back_scratch;
+    int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
+    attn__flash_backward_amx parts;
+} attn__flash_backward_scratch;
 
 /* One run over a range of queries and keys of one batch item: the state of its steps. */
-typedef struct attn__back_run {
-    const attn__task *task;
-    const attn__back_plan *plan;
+typedef struct attn__flash_backward_run {
+    const attn__canonical *canonical;
+    const attn__flash_backward_plan *plan;
     const attn_arrays *arrays;
-    attn__back_item item;
-    attn__back_scratch m;
+    attn__flash_backward_item item;
+    attn__flash_backward_scratch m;
     unsigned want;
     int64_t q_begin, q_end, k_begin, k_end;
     int64_t block, block_n; /* first key and number of keys of the packed block */
@@ -141,82 +152,92 @@ typedef struct attn__back_run {
     bool keys_copied, queries_copied; /* ... which needs no f32 rows: whether those were made, too */
     bool plain;                       /* the strip has no mask, bias or dropout */
     bool first;                       /* nothing has been added to the gradients yet */
-    attn__ahead ahead[ATTN__BACK_AHEADS];
+    attn__prefetch prefetch[ATTN__FLASH_BACKWARD_PREFETCHES];
     /* The cell that this thread will probably run next. */
     bool has_next;
-    attn__back_item next;
+    attn__flash_backward_item next;
     int64_t next_q, next_k; /* its first query and key */
-} attn__back_run;
+} attn__flash_backward_run;
 
 /* flash_backward_plan.c */
 /* Sets what follows from the problem alone: kernels, sizes, requested gradients.  The caller sets tiles and order. */
-void attn__back_plan_start(attn__back_plan *plan, const attn__task *task);
-unsigned attn__back_adds_often(const attn__task *task);
-attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe);
-size_t attn__back_scratch_place(const attn__back_plan *plan, void *memory, attn__back_scratch *scratch);
+void attn__flash_backward_plan_start(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+unsigned attn__flash_backward_adds_often(const attn__canonical *canonical);
+attn_status attn__flash_backward_plan_make(attn_context *context, const attn__canonical *canonical,
+                                           attn__recipe *recipe);
+size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *plan, void *memory,
+                                          attn__flash_backward_scratch *scratch);
 
 /* flash_backward_pack.c */
-void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base, int64_t *at);
-void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
-bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
-                       const int64_t *channel, int64_t n, float *dst, int64_t ld);
-/* Prefetches row r, if it exists; callers are ATTN__BACK_EARLY rows behind it. */
-enum { ATTN__BACK_EARLY = 8 };
-void attn__back_ask(const attn__back_plan *plan, const void *data, const int64_t *at, int64_t r, int64_t rows,
-                    int64_t channels);
-void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *at, int64_t rows, const int64_t *channel,
-                        int64_t n, const float *src, int64_t ld, float scale, bool add);
-void attn__back_item_find(const attn__task *task, int64_t item, int64_t shared, attn__back_item *found);
-bool attn__back_is_shared(const attn__task *task, const attn__axis *axis);
-void attn__back_zero(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays, int64_t item,
-                     attn__back_scratch *scratch);
+void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
+                               int64_t *at);
+void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
+bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const void *src, const int64_t *at,
+                                 int64_t rows, const int64_t *channel, int64_t n, float *dst, int64_t ld);
+/* Prefetches row r, if it exists; callers are ATTN__FLASH_BACKWARD_PREFETCH_ROWS rows behind it. */
+enum { ATTN__FLASH_BACKWARD_PREFETCH_ROWS = 8 };
+void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const void *data, const int64_t *at,
+                                       int64_t r, int64_t rows, int64_t channels);
+void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, void *dst, const int64_t *at, int64_t rows,
+                                  const int64_t *channel, int64_t n, const float *src, int64_t ld, float scale,
+                                  bool add);
+void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
+                                    attn__flash_backward_item *found);
+bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis);
+void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                               const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *scratch);
 
 /* flash_backward_mask.c */
-bool attn__back_one_key_axis(const attn__task *task);
-int64_t attn__back_key_end(const attn__back_run *run);
-void attn__back_limits(attn__back_run *run);
-void attn__back_mask(const attn__back_run *run, int64_t first, int64_t n);
-int64_t attn__back_count_masked(const attn__back_run *run, int64_t row);
-void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n);
-void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n);
+bool attn__flash_backward_one_key_axis(const attn__canonical *canonical);
+int64_t attn__flash_backward_key_end(const attn__flash_backward_run *run);
+void attn__flash_backward_limits(attn__flash_backward_run *run);
+void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n);
+int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t row);
+void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n);
+void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
+                                    int64_t n);
 
 /* flash_backward_tile.c */
-bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row);
-void attn__back_strip(attn__back_run *run, int64_t first, int64_t n);
+bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
+                                   attn__softmax_backward_args *t, int64_t *row);
+void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, int64_t n);
 
-/* flash_backward_parts.c: the products on AMX. */
-void attn__back_parts_choose(attn__back_plan *plan, const attn__task *task);
-size_t attn__back_parts_place(const attn__back_plan *plan, void *memory, attn__back_parts *parts);
-void attn__back_parts_keys(attn__back_run *run);
-void attn__back_parts_queries(attn__back_run *run);
+/* flash_backward_amx.c: the products on AMX. */
+void attn__flash_backward_amx_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+size_t attn__flash_backward_amx_place(const attn__flash_backward_plan *plan, void *memory,
+                                      attn__flash_backward_amx *parts);
+void attn__flash_backward_amx_keys(attn__flash_backward_run *run);
+void attn__flash_backward_amx_queries(attn__flash_backward_run *run);
 /* Transposes dK^T and dV^T of the block's first n keys into rows. */
-void attn__back_parts_rows(const attn__back_run *run, int64_t n);
+void attn__flash_backward_amx_rows(const attn__flash_backward_run *run, int64_t n);
 /* Stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
-bool attn__back_parts_put(const attn__back_run *run);
+bool attn__flash_backward_amx_store(const attn__flash_backward_run *run);
 /* Returns the gradients that it left out because a number is too large or not finite. */
-unsigned attn__back_parts_strip(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t row);
+unsigned attn__flash_backward_amx_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
+                                        int64_t row);
 
 /* flash_backward_guard.c: the products of a tile whose masked pairs would read NaN or infinity. */
-void attn__back_guarded(const attn__back_run *run, const attn__weights_args *weights, int64_t first, int64_t row);
+void attn__flash_backward_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *weights,
+                                  int64_t first, int64_t row);
 
-/* flash_backward_ahead.c: what to prefetch. */
-void attn__back_next_tile(attn__back_run *run);
-void attn__back_next_block(attn__back_run *run);
-void attn__back_fetch(void *run); /* one portion, after each register tile of a product */
+/* flash_backward_prefetch.c: what to prefetch. */
+void attn__flash_backward_next_tile(attn__flash_backward_run *run);
+void attn__flash_backward_next_block(attn__flash_backward_run *run);
+void attn__flash_backward_prefetch_portion(void *run); /* one portion, after each register tile of a product */
 
 /* flash_backward_run.c */
 /* Copies the block's keys, the tile's queries into f32 rows, unless done already; notes whether all are finite. */
-void attn__back_copy_keys(attn__back_run *run);
-void attn__back_copy_queries(attn__back_run *run);
-void attn__back_locate_keys(attn__back_run *run);
-void attn__back_locate_queries(attn__back_run *run);
-void attn__back_set_lse(attn__back_run *run, int64_t r, float lse);
-bool attn__back_tile_is_needed(const attn__back_run *run);
-void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays,
-                        void *workspace);
+void attn__flash_backward_copy_keys(attn__flash_backward_run *run);
+void attn__flash_backward_copy_queries(attn__flash_backward_run *run);
+void attn__flash_backward_locate_keys(attn__flash_backward_run *run);
+void attn__flash_backward_locate_queries(attn__flash_backward_run *run);
+void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse);
+bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
+void attn__flash_backward_execute(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                                  const attn_arrays *arrays, void *workspace);
 
 /* solve_flash_backward.c */
-bool attn__back_sums(const attn__task *task);
-const char *attn__back_refuse(const attn__task *task);
+bool attn__flash_backward_sums(const attn__canonical *canonical);
+const char *attn__flash_backward_refuse(const attn__canonical *canonical);
 
 #endif

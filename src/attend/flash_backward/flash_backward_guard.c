@@ -13,23 +13,24 @@ static void add(float *to, int64_t step, float weight, const float *from, int64_
         to[c * step] += weight * from[c];
 }
 
-void attn__back_guarded(const attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+void attn__flash_backward_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *t,
+                                  int64_t first, int64_t row)
 {
-    const attn__back_plan *plan = run->plan;
-    const attn__back_scratch *m = &run->m;
-    bool turned = plan->matrix != NULL; /* dK^T and dV^T */
-    int64_t step = turned ? plan->ld_keys : 1;
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
+    bool transposed = plan->amx != NULL; /* dK^T and dV^T */
+    int64_t step = transposed ? plan->ld_keys : 1;
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < t->keys; j++) {
             bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
             int64_t key = first + j, query = row + r;
-            if ((run->want & ATTN__BACK_V) && counts)
-                add(m->dv + key * (turned ? 1 : plan->dvp), step, t->s[r * t->ld + j], m->dout + query * plan->dvp,
+            if ((run->want & ATTN__FLASH_BACKWARD_V) && counts)
+                add(m->dv + key * (transposed ? 1 : plan->dvp), step, t->s[r * t->ld + j], m->dout + query * plan->dvp,
                     plan->dv);
-            if ((run->want & ATTN__BACK_K) && alive)
-                add(m->dk + key * (turned ? 1 : plan->dp), step, t->dp[r * t->ld + j], m->q + query * plan->dp,
+            if ((run->want & ATTN__FLASH_BACKWARD_K) && alive)
+                add(m->dk + key * (transposed ? 1 : plan->dp), step, t->dp[r * t->ld + j], m->q + query * plan->dp,
                     plan->d);
-            if ((run->want & ATTN__BACK_Q) && alive)
+            if ((run->want & ATTN__FLASH_BACKWARD_Q) && alive)
                 add(run->dq + query * plan->dp, 1, t->dp[r * t->ld + j], m->k + key * plan->dp, plan->d);
         }
 }

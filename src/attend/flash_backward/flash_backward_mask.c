@@ -9,15 +9,15 @@
 
 #include <string.h>
 
-bool attn__back_one_key_axis(const attn__task *task)
+bool attn__flash_backward_one_key_axis(const attn__canonical *canonical)
 {
-    return task->key.n == 1;
+    return canonical->key.n == 1;
 }
 
-static bool lens_per_query(const attn__task *task)
+static bool lens_per_query(const attn__canonical *canonical)
 {
-    for (int a = 0; a < task->query.n; a++)
-        if (task->query.axis[a].dim.n > 1 && task->query.axis[a].dim.lens != 0)
+    for (int a = 0; a < canonical->query.n; a++)
+        if (canonical->query.axis[a].dim.n > 1 && canonical->query.axis[a].dim.lens != 0)
             return true;
     return false;
 }
@@ -28,15 +28,16 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high)
 }
 
 /* Past this key no query of the item attends any: keys that only pad a batch cost nothing. */
-int64_t attn__back_key_end(const attn__back_run *run)
+int64_t attn__flash_backward_key_end(const attn__flash_backward_run *run)
 {
-    const attn__task *task = run->task;
-    if (!task->has_lens || !attn__back_one_key_axis(task) || lens_per_query(task) || task->problem.mask_fill != 0.0)
+    const attn__canonical *canonical = run->canonical;
+    if (!canonical->has_lens || !attn__flash_backward_one_key_axis(canonical) || lens_per_query(canonical) ||
+        canonical->problem.mask_fill != 0.0)
         return run->plan->nk;
     return clamp(run->arrays->lens[run->item.at.lens], 0, run->plan->nk);
 }
 
-static void limit_band(const attn__back_run *run, const attn_band *band, const int64_t *index)
+static void limit_band(const attn__flash_backward_run *run, const attn_band *band, const int64_t *index)
 {
     const int64_t far = INT64_C(1) << 40, nk = run->plan->nk;
     int64_t lo = clamp(band->lo, -far, far), hi = clamp(band->hi, -far, far);
@@ -50,40 +51,42 @@ static void limit_band(const attn__back_run *run, const attn_band *band, const i
 }
 
 /* The interval of keys of each row of the tile, and the row's place along the axis of each band. */
-void attn__back_limits(attn__back_run *run)
+void attn__flash_backward_limits(attn__flash_backward_run *run)
 {
-    const attn__task *task = run->task;
-    const attn__back_plan *plan = run->plan;
+    const attn__canonical *canonical = run->canonical;
+    const attn__flash_backward_plan *plan = run->plan;
     for (int64_t r = 0; r < run->tile_n; r++) {
         run->m.from[r] = 0;
         run->m.to[r] = (int32_t)plan->nk;
     }
-    for (int b = 0; b < task->problem.nbands; b++) {
+    for (int b = 0; b < canonical->problem.nbands; b++) {
         int64_t *index = run->m.q_index + b * plan->tile_q;
-        attn__back_index(&task->query, task->problem.bands[b].query_dim, run->tile, run->tile_n, index);
-        if (attn__back_one_key_axis(task))
-            limit_band(run, &task->problem.bands[b], index);
+        attn__flash_backward_index(&canonical->query, canonical->problem.bands[b].query_dim, run->tile, run->tile_n,
+                                   index);
+        if (attn__flash_backward_one_key_axis(canonical))
+            limit_band(run, &canonical->problem.bands[b], index);
     }
-    if (!task->has_lens)
+    if (!canonical->has_lens)
         return;
-    attn__back_walk(&task->query, ATTN__STRIDE(dim.lens), run->tile, run->tile_n, run->item.at.lens, run->m.lens_at);
-    for (int64_t r = 0; r < run->tile_n && attn__back_one_key_axis(task); r++) {
+    attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.lens), run->tile, run->tile_n, run->item.at.lens,
+                              run->m.lens_at);
+    for (int64_t r = 0; r < run->tile_n && attn__flash_backward_one_key_axis(canonical); r++) {
         int32_t to = (int32_t)clamp(run->arrays->lens[run->m.lens_at[r]], 0, plan->nk);
         if (to < run->m.to[r])
             run->m.to[r] = to;
     }
 }
 
-static void mask_structure(const attn__back_run *run, int64_t first, int64_t n, int64_t r, uint8_t *mask)
+static void mask_structure(const attn__flash_backward_run *run, int64_t first, int64_t n, int64_t r, uint8_t *mask)
 {
-    const attn_problem *problem = &run->task->problem;
-    const attn__back_plan *plan = run->plan;
+    const attn_problem *problem = &run->canonical->problem;
+    const attn__flash_backward_plan *plan = run->plan;
     for (int b = 0; b < problem->nbands; b++) {
         const int64_t *j = run->m.k_index + b * plan->block_k + first, i = run->m.q_index[b * plan->tile_q + r];
         for (int64_t c = 0; c < n; c++)
             mask[c] &= (uint8_t)(j[c] - i >= problem->bands[b].lo && j[c] - i <= problem->bands[b].hi);
     }
-    if (run->task->has_lens) {
+    if (run->canonical->has_lens) {
         const int64_t *j = run->m.k_index + ATTN_MAX_BANDS * plan->block_k + first;
         int64_t length = run->arrays->lens[run->m.lens_at[r]];
         for (int64_t c = 0; c < n; c++)
@@ -92,43 +95,45 @@ static void mask_structure(const attn__back_run *run, int64_t first, int64_t n, 
 }
 
 /* Bytes for keys first .. first + n of the block; nothing to do where intervals say it all. */
-void attn__back_mask(const attn__back_run *run, int64_t first, int64_t n)
+void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
-    const attn__task *task = run->task;
+    const attn__canonical *canonical = run->canonical;
     for (int64_t r = 0; r < run->tile_n; r++) {
         uint8_t *mask = run->m.mask + r * run->plan->strip;
         memset(mask, 1, (size_t)run->plan->strip);
-        if (task->has_mask) {
+        if (canonical->has_mask) {
             const uint8_t *row = run->arrays->mask + run->m.mask_at[r];
             for (int64_t c = 0; c < n; c++)
                 mask[c] = row[run->m.kmask_at[first + c]] != 0;
         }
-        if (!attn__back_one_key_axis(task))
+        if (!attn__flash_backward_one_key_axis(canonical))
             mask_structure(run, first, n, r, mask);
     }
 }
 
-static bool sees(const attn__back_run *run, int64_t r, int64_t j)
+static bool sees(const attn__flash_backward_run *run, int64_t r, int64_t j)
 {
-    const attn__task *task = run->task;
-    const attn_problem *problem = &task->problem;
+    const attn__canonical *canonical = run->canonical;
+    const attn_problem *problem = &canonical->problem;
     bool seen = j >= run->m.from[r] && j < run->m.to[r];
-    if (task->has_mask)
-        seen = seen && run->arrays->mask[run->m.mask_at[r] + attn__offsets_one(&task->key, ATTN__STRIDE(dim.mask), j)];
-    if (attn__back_one_key_axis(task))
+    if (canonical->has_mask)
+        seen = seen &&
+               run->arrays->mask[run->m.mask_at[r] + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.mask), j)];
+    if (attn__flash_backward_one_key_axis(canonical))
         return seen;
     for (int b = 0; b < problem->nbands; b++) {
-        int64_t apart =
-            attn__offsets_index(&task->key, problem->bands[b].key_dim, j) - run->m.q_index[b * run->plan->tile_q + r];
+        int64_t apart = attn__offsets_index(&canonical->key, problem->bands[b].key_dim, j) -
+                        run->m.q_index[b * run->plan->tile_q + r];
         seen = seen && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
     }
-    if (task->has_lens)
-        seen = seen && attn__offsets_index(&task->key, problem->lens_dim, j) < run->arrays->lens[run->m.lens_at[r]];
+    if (canonical->has_lens)
+        seen =
+            seen && attn__offsets_index(&canonical->key, problem->lens_dim, j) < run->arrays->lens[run->m.lens_at[r]];
     return seen;
 }
 
 /* Counts the masked keys of row r of the tile, for rows that see no other key. */
-int64_t attn__back_count_masked(const attn__back_run *run, int64_t r)
+int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t r)
 {
     int64_t masked = 0;
     for (int64_t j = 0; j < run->plan->nk; j++)
@@ -136,10 +141,10 @@ int64_t attn__back_count_masked(const attn__back_run *run, int64_t r)
     return masked;
 }
 
-void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n)
+void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     const float *bias = run->arrays->bias;
-    bool close = attn__back_one_key_axis(run->task) && run->task->key.axis[0].dim.bias == 1;
+    bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.bias == 1;
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *row = run->m.bias + r * run->plan->strip;
         const float *from = bias + run->m.bias_at[r];
@@ -153,16 +158,17 @@ void attn__back_bias(const attn__back_run *run, int64_t first, int64_t n)
 }
 
 /* dbias += dS; adds in sequence where a broadcast bias shares entries. */
-void attn__back_add_dbias(const attn__back_run *run, int64_t first, int64_t row, int64_t rows, int64_t n)
+void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
+                                    int64_t n)
 {
     float *dbias = run->arrays->dbias;
-    bool close = attn__back_one_key_axis(run->task) && run->task->key.axis[0].dim.dbias == 1;
+    bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.dbias == 1;
     for (int64_t r = row; r < row + rows; r++) {
         const float *ds = run->m.ds + r * run->plan->strip;
         float *to = dbias + run->m.dbias_at[r];
         const int64_t *at = run->m.kdbias_at + first;
         if (close)
-            run->plan->backward->put(to + at[0], ds, n, 1.0f, true);
+            run->plan->backward->store(to + at[0], ds, n, 1.0f, true);
         else
             for (int64_t c = 0; c < n; c++)
                 to[at[c]] += ds[c];

@@ -7,30 +7,31 @@
 #include <string.h>
 
 /* at[i] = base + the offset of element begin + i of the group, i < n. */
-void attn__back_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base, int64_t *at)
+void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
+                               int64_t *at)
 {
     attn__offsets_fill(group, stride, begin, n, at);
     for (int64_t i = 0; i < n; i++)
         at[i] += base;
 }
 
-void attn__back_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index)
+void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index)
 {
     for (int64_t i = 0; i < n; i++)
         index[i] = attn__offsets_index(group, axis, begin + i);
 }
 
 /* Rows of `n` channels, padded with zeros to `ld`.  False if any is infinite or NaN. */
-bool attn__back_gather(const attn__back_plan *plan, const void *src, const int64_t *at, int64_t rows,
-                       const int64_t *channel, int64_t n, float *dst, int64_t ld)
+bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const void *src, const int64_t *at,
+                                 int64_t rows, const int64_t *channel, int64_t n, float *dst, int64_t ld)
 {
     for (int64_t r = 0; r < rows && n < ld; r++)
         memset(dst + r * ld + n, 0, (size_t)(ld - n) * sizeof *dst);
     return plan->lanes->copy(src, plan->bf16 ? ATTN_BF16 : ATTN_F32, at, channel, rows, n, dst, ld);
 }
 
-void attn__back_ask(const attn__back_plan *plan, const void *data, const int64_t *at, int64_t r, int64_t rows,
-                    int64_t channels)
+void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const void *data, const int64_t *at,
+                                       int64_t r, int64_t rows, int64_t channels)
 {
     enum { LINE = 64 };
     int64_t size = plan->bf16 ? 2 : 4;
@@ -39,21 +40,22 @@ void attn__back_ask(const attn__back_plan *plan, const void *data, const int64_t
 }
 
 /* dst = or += scale * src.  Rows go one by one, so that several may end in one place. */
-void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *at, int64_t rows, const int64_t *channel,
-                        int64_t n, const float *src, int64_t ld, float scale, bool add)
+void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, void *dst, const int64_t *at, int64_t rows,
+                                  const int64_t *channel, int64_t n, const float *src, int64_t ld, float scale,
+                                  bool add)
 {
     float *f32 = dst;
     uint16_t *bf16 = dst;
     for (int64_t r = 0; r < rows; r++, src += ld) {
         if (!channel)
-            attn__back_ask(plan, dst, at, r + ATTN__BACK_EARLY, rows, n);
+            attn__flash_backward_prefetch_row(plan, dst, at, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS, rows, n);
         if (!channel && plan->bf16)
-            plan->backward->put_bf16(bf16 + at[r], src, n, scale, add);
+            plan->backward->store_bf16(bf16 + at[r], src, n, scale, add);
         else if (!channel)
-            plan->backward->put(f32 + at[r], src, n, scale, add);
+            plan->backward->store(f32 + at[r], src, n, scale, add);
         else if (plan->bf16)
             for (int64_t c = 0; c < n; c++)
-                plan->backward->put_bf16(bf16 + at[r] + channel[c], src + c, 1, scale, add);
+                plan->backward->store_bf16(bf16 + at[r] + channel[c], src + c, 1, scale, add);
         else
             for (int64_t c = 0; c < n; c++)
                 f32[at[r] + channel[c]] = (add ? f32[at[r] + channel[c]] : 0.0f) + scale * src[c];
@@ -61,9 +63,9 @@ void attn__back_scatter(const attn__back_plan *plan, void *dst, const int64_t *a
 }
 
 /* Whether a requested gradient is broadcast along this BATCH axis, so that its items add to the same elements. */
-bool attn__back_is_shared(const attn__task *task, const attn__axis *axis)
+bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis)
 {
-    unsigned with = task->problem.with;
+    unsigned with = canonical->problem.with;
     const attn_dim *dim = &axis->dim;
     return dim->n > 1 && (((with & ATTN_WANT_DQ) && dim->dq == 0) || ((with & ATTN_WANT_DK) && dim->dk == 0) ||
                           ((with & ATTN_WANT_DV) && dim->dv == 0) || ((with & ATTN_WANT_DBIAS) && dim->dbias == 0));
@@ -87,18 +89,21 @@ static void advance(attn_dim *at, const attn_dim *dim, int64_t index)
 }
 
 /* The batch item with number `item` among the independent ones and `shared` among those of one cell. */
-void attn__back_item_find(const attn__task *task, int64_t item, int64_t shared, attn__back_item *found)
+void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
+                                    attn__flash_backward_item *found)
 {
     memset(found, 0, sizeof *found);
-    for (int a = task->batch.n - 1; a >= 0; a--) {
-        const attn__axis *axis = &task->batch.axis[a];
-        int64_t *number = attn__back_is_shared(task, axis) ? &shared : &item, index = *number % axis->dim.n;
+    for (int a = canonical->batch.n - 1; a >= 0; a--) {
+        const attn__axis *axis = &canonical->batch.axis[a];
+        int64_t *number = attn__flash_backward_is_shared(canonical, axis) ? &shared : &item,
+                index = *number % axis->dim.n;
         *number /= axis->dim.n;
         advance(&found->at, &axis->dim, index);
         found->drop += (uint64_t)(index * axis->drop);
         if (index > 0)
-            found->reached |= (axis->dim.dq ? 0u : ATTN__BACK_Q) | (axis->dim.dk ? 0u : ATTN__BACK_K) |
-                              (axis->dim.dv ? 0u : ATTN__BACK_V) | (axis->dim.dbias ? 0u : ATTN__BACK_BIAS);
+            found->reached |=
+                (axis->dim.dq ? 0u : ATTN__FLASH_BACKWARD_Q) | (axis->dim.dk ? 0u : ATTN__FLASH_BACKWARD_K) |
+                (axis->dim.dv ? 0u : ATTN__FLASH_BACKWARD_V) | (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS);
     }
 }
 
@@ -112,23 +117,23 @@ typedef struct target {
     const float *zeros;
 } target;
 
-static void zero_rows(const attn__back_plan *plan, const target *t, attn__back_scratch *m)
+static void zero_rows(const attn__flash_backward_plan *plan, const target *t, attn__flash_backward_scratch *m)
 {
     for (int64_t i = 0; i < t->rows->size; i += plan->tile_q) {
         int64_t n = t->rows->size - i < plan->tile_q ? t->rows->size - i : plan->tile_q;
-        attn__back_walk(t->rows, t->stride, i, n, t->base, m->q_at);
-        attn__back_scatter(plan, t->array, m->q_at, n, t->channel, t->n, t->zeros, 0, 0.0f, false);
+        attn__flash_backward_walk(t->rows, t->stride, i, n, t->base, m->q_at);
+        attn__flash_backward_scatter(plan, t->array, m->q_at, n, t->channel, t->n, t->zeros, 0, 0.0f, false);
     }
 }
 
-static void zero_bias(const attn__task *task, const attn__back_plan *plan, float *dbias, int64_t base,
-                      attn__back_scratch *m)
+static void zero_bias(const attn__canonical *canonical, const attn__flash_backward_plan *plan, float *dbias,
+                      int64_t base, attn__flash_backward_scratch *m)
 {
     for (int64_t i = 0; i < plan->nq; i++) {
-        attn__back_walk(&task->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->q_at);
+        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->q_at);
         for (int64_t j = 0; j < plan->nk; j += plan->block_k) {
             int64_t n = plan->nk - j < plan->block_k ? plan->nk - j : plan->block_k;
-            attn__back_walk(&task->key, ATTN__STRIDE(dim.dbias), j, n, m->q_at[0], m->k_at);
+            attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dbias), j, n, m->q_at[0], m->k_at);
             for (int64_t c = 0; c < n; c++)
                 dbias[m->k_at[c]] = 0.0f;
         }
@@ -136,30 +141,32 @@ static void zero_bias(const attn__task *task, const attn__back_plan *plan, float
 }
 
 /* Clears the gradients that one independent item adds into. */
-void attn__back_zero(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays, int64_t item,
-                     attn__back_scratch *m)
+void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                               const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *m)
 {
     memset(m->q, 0, (size_t)plan->dp * sizeof(float));
     memset(m->dout, 0, (size_t)plan->dvp * sizeof(float));
     for (int64_t s = 0; s < plan->shared; s++) {
-        attn__back_item found;
-        attn__back_item_find(task, item, s, &found);
+        attn__flash_backward_item found;
+        attn__flash_backward_item_find(canonical, item, s, &found);
         const attn_dim *at = &found.at;
         unsigned missing = plan->want & ~found.reached;
-        if ((missing & ATTN__BACK_Q) && !plan->store_q)
-            zero_rows(
-                plan,
-                &(target){arrays->dq, at->dq, &task->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d, m->q}, m);
-        if ((missing & ATTN__BACK_K) && !plan->store_kv)
+        if ((missing & ATTN__FLASH_BACKWARD_Q) && !plan->store_q)
             zero_rows(plan,
-                      &(target){arrays->dk, at->dk, &task->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q},
+                      &(target){arrays->dq, at->dq, &canonical->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d,
+                                m->q},
                       m);
-        if ((missing & ATTN__BACK_V) && !plan->store_kv)
+        if ((missing & ATTN__FLASH_BACKWARD_K) && !plan->store_kv)
             zero_rows(
                 plan,
-                &(target){arrays->dv, at->dv, &task->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv, m->dout},
+                &(target){arrays->dk, at->dk, &canonical->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q},
                 m);
-        if (missing & ATTN__BACK_BIAS)
-            zero_bias(task, plan, arrays->dbias, at->dbias, m);
+        if ((missing & ATTN__FLASH_BACKWARD_V) && !plan->store_kv)
+            zero_rows(plan,
+                      &(target){arrays->dv, at->dv, &canonical->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv,
+                                m->dout},
+                      m);
+        if (missing & ATTN__FLASH_BACKWARD_BIAS)
+            zero_bias(canonical, plan, arrays->dbias, at->dbias, m);
     }
 }

@@ -3,7 +3,7 @@
  * flash_backward_plan.c - tile sizes, loop order and scratch memory of the fused backward solver.
  */
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/task/pile.h"
+#include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/rng.h"
 
@@ -13,7 +13,7 @@
 enum {
     TILE_Q = 64,           /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
     STRIP = 96,            /* a multiple of the widest register tile of every kernel */
-    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside the matrix unit, ... */
+    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside AMX, ... */
     RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
     CELLS = 64,                      /* enough pieces for any number of threads */
     FEW_CELLS = 32,
@@ -37,27 +37,28 @@ typedef struct freedom {
     bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
 } freedom;
 
-static freedom find_freedom(const attn__task *task, unsigned want)
+static freedom find_freedom(const attn__canonical *canonical, unsigned want)
 {
-    bool q = !(want & ATTN__BACK_Q) || moves(&task->query, ATTN__STRIDE(dim.dq));
-    bool k = !(want & ATTN__BACK_K) || moves(&task->key, ATTN__STRIDE(dim.dk));
-    bool v = !(want & ATTN__BACK_V) || moves(&task->key, ATTN__STRIDE(dim.dv));
+    bool q = !(want & ATTN__FLASH_BACKWARD_Q) || moves(&canonical->query, ATTN__STRIDE(dim.dq));
+    bool k = !(want & ATTN__FLASH_BACKWARD_K) || moves(&canonical->key, ATTN__STRIDE(dim.dk));
+    bool v = !(want & ATTN__FLASH_BACKWARD_V) || moves(&canonical->key, ATTN__STRIDE(dim.dv));
     freedom f = {.q = q, .k = k && v};
-    f.own_q = q && (!(want & ATTN__BACK_Q) ||
-                    (moves(&task->batch, ATTN__STRIDE(dim.dq)) && moves(&task->contract, ATTN__STRIDE(dim.dq))));
+    f.own_q = q && (!(want & ATTN__FLASH_BACKWARD_Q) || (moves(&canonical->batch, ATTN__STRIDE(dim.dq)) &&
+                                                         moves(&canonical->contract, ATTN__STRIDE(dim.dq))));
     f.own_kv = k && v &&
-               (!(want & ATTN__BACK_K) ||
-                (moves(&task->batch, ATTN__STRIDE(dim.dk)) && moves(&task->contract, ATTN__STRIDE(dim.dk))));
-    f.own_kv = f.own_kv && (!(want & ATTN__BACK_V) ||
-                            (moves(&task->batch, ATTN__STRIDE(dim.dv)) && moves(&task->value, ATTN__STRIDE(dim.dv))));
+               (!(want & ATTN__FLASH_BACKWARD_K) ||
+                (moves(&canonical->batch, ATTN__STRIDE(dim.dk)) && moves(&canonical->contract, ATTN__STRIDE(dim.dk))));
+    f.own_kv = f.own_kv && (!(want & ATTN__FLASH_BACKWARD_V) || (moves(&canonical->batch, ATTN__STRIDE(dim.dv)) &&
+                                                                 moves(&canonical->value, ATTN__STRIDE(dim.dv))));
     return f;
 }
 
-static void count_items(const attn__task *task, attn__back_plan *p)
+static void count_items(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     p->items = p->shared = 1;
-    for (int a = 0; a < task->batch.n; a++)
-        *(attn__back_is_shared(task, &task->batch.axis[a]) ? &p->shared : &p->items) *= task->batch.axis[a].dim.n;
+    for (int a = 0; a < canonical->batch.n; a++)
+        *(attn__flash_backward_is_shared(canonical, &canonical->batch.axis[a]) ? &p->shared : &p->items) *=
+            canonical->batch.axis[a].dim.n;
 }
 
 /* The size of each of `parts` even parts of n, a multiple of `to`: a short last tile passes over the sums as often as a
@@ -67,7 +68,7 @@ static int64_t share(int64_t n, int64_t parts, int64_t to)
     return parts > 1 ? attn__round_up((n + parts - 1) / parts, to) : attn__round_up(n, to);
 }
 
-static void choose_tiles(const attn__task *task, attn__back_plan *p)
+static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t lanes = p->tile->lanes;
     p->dp = attn__round_up(p->d, lanes);
@@ -75,20 +76,20 @@ static void choose_tiles(const attn__task *task, attn__back_plan *p)
     int64_t rows = share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows);
     p->tile_q = attn__most(1, attn__least(p->nq, rows));
     p->strip = attn__most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
-    int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)task->caches.l2 / 2;
+    int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)canonical->caches.l2 / 2;
     p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
     p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
-static int64_t resident(const attn__back_plan *p)
+static int64_t resident(const attn__flash_backward_plan *p)
 {
-    return p->matrix ? 2 * RESIDENT : RESIDENT;
+    return p->amx ? 2 * RESIDENT : RESIDENT;
 }
 
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
-static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
+static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
-    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->key, ATTN__STRIDE(dim.dbias));
+    bool bias = (p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias));
     int64_t room = attn__most(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
@@ -101,81 +102,83 @@ static void choose_passes(const attn__task *task, attn__back_plan *p, freedom f)
 
 /* Each wave reads all operands and adds to all gradients once.  AMX computes faster, so that memory costs it more and
  * few waves are better. */
-static int64_t count_waves(const attn__back_plan *p)
+static int64_t count_waves(const attn__flash_backward_plan *p)
 {
     int64_t n = attn__least(p->nq, p->nk), items = attn__most(1, p->items);
-    if (p->matrix)
+    if (p->amx)
         return attn__most(n / 1024, items >= MANY_ITEMS ? 1 : attn__least(attn__pieces(FEW_CELLS, items), n / 256));
     return attn__least(attn__pieces(CELLS, items), n / (p->items >= MANY_ITEMS ? 512 : 128));
 }
 
-static void choose_waves(const attn__task *task, attn__back_plan *p, freedom f)
+static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
-    bool bias = (p->want & ATTN__BACK_BIAS) && !moves(&task->query, ATTN__STRIDE(dim.dbias)) &&
-                !moves(&task->key, ATTN__STRIDE(dim.dbias));
+    bool bias = (p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
+                !moves(&canonical->key, ATTN__STRIDE(dim.dbias));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
         waves = 1;
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
     p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
-    int64_t room = p->matrix && p->bf16 ? RESIDENT_BF16 : resident(p);
+    int64_t room = p->amx && p->bf16 ? RESIDENT_BF16 : resident(p);
     p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= room;
 }
 
-static void choose_order(const attn__task *task, attn__back_plan *p)
+static void choose_order(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
-    freedom f = find_freedom(task, p->want);
-    bool accumulate = task->problem.accumulate;
-    choose_waves(task, p, f);
-    bool only_q = p->want == ATTN__BACK_Q, only_others = !(p->want & ATTN__BACK_Q);
+    freedom f = find_freedom(canonical, p->want);
+    bool accumulate = canonical->problem.accumulate;
+    choose_waves(canonical, p, f);
+    bool only_q = p->want == ATTN__FLASH_BACKWARD_Q, only_others = !(p->want & ATTN__FLASH_BACKWARD_Q);
     bool small = p->resident_q && (p->items >= MANY_ITEMS || p->nq * p->nk < 128 * 128);
     p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
     p->two_pass = p->two_pass || (p->bf16 && !small);
     if (p->two_pass)
-        choose_passes(task, p, f);
+        choose_passes(canonical, p, f);
     p->block_k = share(p->chunk_k, attn__pieces(p->chunk_k, p->block_k), p->strip);
     p->store_q = f.own_q && !accumulate && p->resident_q;
     p->store_kv = f.own_kv && !accumulate;
-    p->clears = !accumulate && (((p->want & ATTN__BACK_Q) && !p->store_q) || (p->want & ATTN__BACK_BIAS) ||
-                                ((p->want & (ATTN__BACK_K | ATTN__BACK_V)) && !p->store_kv));
+    p->clears =
+        !accumulate && (((p->want & ATTN__FLASH_BACKWARD_Q) && !p->store_q) || (p->want & ATTN__FLASH_BACKWARD_BIAS) ||
+                        ((p->want & (ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V)) && !p->store_kv));
 }
 
 /* ------------------------------------------------------------------------------------- scratch memory */
 
 /* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
-size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__back_scratch *m)
+size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, void *memory,
+                                          attn__flash_backward_scratch *m)
 {
-    attn__pile pile = {memory, 0};
-#define FLOATS(n)  attn__pile_take(&pile, (n), sizeof(float))
-#define OFFSETS(n) attn__pile_take(&pile, (n), sizeof(int64_t))
+    attn__arena arena = {memory, 0};
+#define FLOATS(n)  attn__arena_take(&arena, (n), sizeof(float))
+#define OFFSETS(n) attn__arena_take(&arena, (n), sizeof(int64_t))
     m->s = FLOATS(p->tile_q * p->strip);
     m->ds = FLOATS(p->tile_q * p->strip);
     m->q = FLOATS(p->tile_q * p->dp);
     m->dout = FLOATS(p->tile_q * p->dvp);
-    int64_t packed = p->matrix ? p->strip : p->block_k, summed = p->matrix ? p->ld_keys : p->block_k;
+    int64_t packed = p->amx ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
     m->kt = FLOATS(packed * p->dp);
     m->vt = FLOATS(packed * p->dvp);
     m->k = FLOATS(p->block_k * p->dp);
     m->dk = FLOATS(summed * p->dp);
     m->dv = FLOATS(summed * p->dvp);
-    m->v = p->matrix ? FLOATS(p->block_k * p->dvp) : m->dv; /* needed as rows only until they are transposed */
-    m->dk_rows = p->matrix ? m->k : m->dk;                  /* keys and values are, until their block is done */
+    m->v = p->amx ? FLOATS(p->block_k * p->dvp) : m->dv; /* needed as rows only until they are transposed */
+    m->dk_rows = p->amx ? m->k : m->dk;                  /* keys and values are, until their block is done */
     m->dv_rows = m->v;
-    m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__PARTS_DEPTH) * p->dp);
+    m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->dp);
     m->row = FLOATS(p->dvp);
     m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
     m->lse = FLOATS(p->tile_q);
     m->delta = FLOATS(p->tile_q);
     m->fill = FLOATS(p->tile_q);
     m->kept = FLOATS(p->resident_q ? p->chunk_q : 0);
-    m->known = attn__pile_take(&pile, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
-    m->mask = attn__pile_take(&pile, p->tile_q * p->strip, 1);
-    m->alive = attn__pile_take(&pile, p->tile_q * p->strip, 1);
-    m->from = attn__pile_take(&pile, p->tile_q, sizeof(int32_t));
-    m->to = attn__pile_take(&pile, p->tile_q, sizeof(int32_t));
-    m->drop_key = attn__pile_take(&pile, p->tile_q, sizeof(uint64_t));
-    m->drop_column = attn__pile_take(&pile, p->block_k, sizeof(int32_t));
+    m->known = attn__arena_take(&arena, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
+    m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
+    m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
+    m->from = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
+    m->to = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
+    m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
+    m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
     int64_t **const rows[] = {&m->q_at,    &m->dq_at,    &m->o_at,    &m->dout_at, &m->lse_at,
                               &m->bias_at, &m->dbias_at, &m->mask_at, &m->lens_at};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -185,15 +188,15 @@ size_t attn__back_scratch_place(const attn__back_plan *p, void *memory, attn__ba
         *keys[i] = OFFSETS(p->block_k);
     m->q_index = OFFSETS(ATTN_MAX_BANDS * p->tile_q);
     m->k_index = OFFSETS((ATTN_MAX_BANDS + 1) * p->block_k);
-    for (int i = 0; i < ATTN__BACK_STREAMS; i++) {
-        m->ahead_at[ATTN__BACK_TILES][i] = OFFSETS(p->tile_q);
-        m->ahead_at[ATTN__BACK_BLOCKS][i] = OFFSETS(p->block_k);
+    for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
+        m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = OFFSETS(p->tile_q);
+        m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = OFFSETS(p->block_k);
     }
 #undef FLOATS
 #undef OFFSETS
-    if (p->matrix)
-        pile.used += attn__back_parts_place(p, memory ? (char *)memory + pile.used : NULL, &m->parts);
-    return pile.used;
+    if (p->amx)
+        arena.used += attn__flash_backward_amx_place(p, memory ? (char *)memory + arena.used : NULL, &m->parts);
+    return arena.used;
 }
 
 /* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */
@@ -207,76 +210,78 @@ static const int64_t *channels(const attn__group *group, size_t stride, int64_t 
     return at;
 }
 
-static void find_channels(const attn__task *task, attn__back_plan *p)
+static void find_channels(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t *room = (int64_t *)(void *)(p + 1);
-    p->channels.q = channels(&task->contract, ATTN__STRIDE(dim.q), &room);
-    p->channels.k = channels(&task->contract, ATTN__STRIDE(dim.k), &room);
-    p->channels.dq = channels(&task->contract, ATTN__STRIDE(dim.dq), &room);
-    p->channels.dk = channels(&task->contract, ATTN__STRIDE(dim.dk), &room);
-    p->channels.v = channels(&task->value, ATTN__STRIDE(dim.v), &room);
-    p->channels.o = channels(&task->value, ATTN__STRIDE(dim.o), &room);
-    p->channels.dv = channels(&task->value, ATTN__STRIDE(dim.dv), &room);
-    p->channels.dout = channels(&task->value, ATTN__STRIDE(dim.dout), &room);
+    p->channels.q = channels(&canonical->contract, ATTN__STRIDE(dim.q), &room);
+    p->channels.k = channels(&canonical->contract, ATTN__STRIDE(dim.k), &room);
+    p->channels.dq = channels(&canonical->contract, ATTN__STRIDE(dim.dq), &room);
+    p->channels.dk = channels(&canonical->contract, ATTN__STRIDE(dim.dk), &room);
+    p->channels.v = channels(&canonical->value, ATTN__STRIDE(dim.v), &room);
+    p->channels.o = channels(&canonical->value, ATTN__STRIDE(dim.o), &room);
+    p->channels.dv = channels(&canonical->value, ATTN__STRIDE(dim.dv), &room);
+    p->channels.dout = channels(&canonical->value, ATTN__STRIDE(dim.dout), &room);
 }
 
 static unsigned wanted(unsigned with)
 {
-    return (with & ATTN_WANT_DQ ? ATTN__BACK_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__BACK_K : 0u) |
-           (with & ATTN_WANT_DV ? ATTN__BACK_V : 0u) | (with & ATTN_WANT_DBIAS ? ATTN__BACK_BIAS : 0u);
+    return (with & ATTN_WANT_DQ ? ATTN__FLASH_BACKWARD_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__FLASH_BACKWARD_K : 0u) |
+           (with & ATTN_WANT_DV ? ATTN__FLASH_BACKWARD_V : 0u) |
+           (with & ATTN_WANT_DBIAS ? ATTN__FLASH_BACKWARD_BIAS : 0u);
 }
 
-void attn__back_plan_start(attn__back_plan *p, const attn__task *task)
+void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    p->tile = attn__tile_for(task->isa);
-    p->backward = attn__backward_for(p->tile->isa);
-    p->lanes = attn__lanes_for(p->tile->isa);
-    p->score_scale = (float)(task->problem.scale * 1.44269504088896340736);
-    p->nq = task->query.size;
-    p->nk = task->key.size;
-    p->d = task->contract.size;
-    p->dv = task->value.size;
-    p->want = wanted(task->problem.with);
-    p->bf16 = task->problem.dtype == ATTN_BF16;
-    p->has_bias = task->has_bias;
-    p->drop_below = attn__dropout_threshold(task->problem.dropout);
-    p->drop_scale = (float)(1.0 / (1.0 - task->problem.dropout));
-    count_items(task, p);
+    p->tile = attn__gemm_tile_for(canonical->isa);
+    p->backward = attn__softmax_backward_for(p->tile->isa);
+    p->lanes = attn__online_softmax_for(p->tile->isa);
+    p->score_scale = (float)(canonical->problem.scale * 1.44269504088896340736);
+    p->nq = canonical->query.size;
+    p->nk = canonical->key.size;
+    p->d = canonical->contract.size;
+    p->dv = canonical->value.size;
+    p->want = wanted(canonical->problem.with);
+    p->bf16 = canonical->problem.dtype == ATTN_BF16;
+    p->has_bias = canonical->has_bias;
+    p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
+    p->drop_scale = (float)(1.0 / (1.0 - canonical->problem.dropout));
+    count_items(canonical, p);
 }
 
-static void choose(attn__back_plan *p, const attn__task *task)
+static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    attn__back_plan_start(p, task);
-    choose_tiles(task, p);
-    attn__back_parts_choose(p, task);
-    choose_order(task, p);
-    p->ld_keys = attn__round_up(p->block_k, ATTN__PARTS_DEPTH) + ATTN__PARTS_SIDE; /* rows apart in the first cache */
+    attn__flash_backward_plan_start(p, canonical);
+    choose_tiles(canonical, p);
+    attn__flash_backward_amx_choose(p, canonical);
+    choose_order(canonical, p);
+    p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */
 }
 
 /* Waves add to every gradient once a step, and dQ that does not stay in scratch memory once a block of keys. */
-unsigned attn__back_adds_often(const attn__task *task)
+unsigned attn__flash_backward_adds_often(const attn__canonical *canonical)
 {
-    attn__back_plan p = {0};
-    choose(&p, task);
+    attn__flash_backward_plan p = {0};
+    choose(&p, canonical);
     if (p.waves > 1)
         return ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     return p.resident_q || p.nk <= p.block_k ? 0u : ATTN_WANT_DQ;
 }
 
-attn_status attn__back_plan_make(attn_context *context, const attn__task *task, attn__recipe *recipe)
+attn_status attn__flash_backward_plan_make(attn_context *context, const attn__canonical *canonical,
+                                           attn__recipe *recipe)
 {
-    int64_t channels_held = 4 * (task->contract.size + task->value.size);
-    attn__back_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
+    int64_t channels_held = 4 * (canonical->contract.size + canonical->value.size);
+    attn__flash_backward_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
     if (!p)
         return ATTN_MEMORY;
-    choose(p, task);
-    find_channels(task, p);
-    attn__back_scratch unused;
-    p->thread_bytes = attn__back_scratch_place(p, NULL, &unused);
-    recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)task->threads);
+    choose(p, canonical);
+    find_channels(canonical, p);
+    attn__flash_backward_scratch unused;
+    p->thread_bytes = attn__flash_backward_scratch_place(p, NULL, &unused);
+    recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
     recipe->data = p;
     snprintf(recipe->text, sizeof recipe->text, "%lld queries x %lld keys in blocks of %lld, %s %lld%s",
              (long long)p->tile_q, (long long)p->strip, (long long)p->block_k, p->two_pass ? "chunks" : "waves",
-             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves), p->matrix ? ", matrix unit" : "");
+             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves), p->amx ? ", AMX" : "");
     return ATTN_OK;
 }

@@ -13,65 +13,67 @@
 #define LOG2E 1.44269504088896340736
 
 /* Where the keys of the block lie, in every array that has them. */
-void attn__back_locate_keys(attn__back_run *run)
+void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
 {
-    const attn__task *task = run->task;
-    const attn__group *key = &task->key;
-    attn__back_scratch *m = &run->m;
+    const attn__canonical *canonical = run->canonical;
+    const attn__group *key = &canonical->key;
+    attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__back_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->k_at);
-    attn__back_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->v_at);
-    if (task->has_mask)
-        attn__back_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->kmask_at);
-    if (task->has_bias)
-        attn__back_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->kbias_at);
-    if (run->want & ATTN__BACK_BIAS)
-        attn__back_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->kdbias_at);
-    if (!attn__back_one_key_axis(task)) {
-        for (int b = 0; b < task->problem.nbands; b++)
-            attn__back_index(key, task->problem.bands[b].key_dim, begin, n, m->k_index + b * run->plan->block_k);
-        if (task->has_lens)
-            attn__back_index(key, task->problem.lens_dim, begin, n, m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
+    attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->k_at);
+    attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->v_at);
+    if (canonical->has_mask)
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->kmask_at);
+    if (canonical->has_bias)
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->kbias_at);
+    if (run->want & ATTN__FLASH_BACKWARD_BIAS)
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->kdbias_at);
+    if (!attn__flash_backward_one_key_axis(canonical)) {
+        for (int b = 0; b < canonical->problem.nbands; b++)
+            attn__flash_backward_index(key, canonical->problem.bands[b].key_dim, begin, n,
+                                       m->k_index + b * run->plan->block_k);
+        if (canonical->has_lens)
+            attn__flash_backward_index(key, canonical->problem.lens_dim, begin, n,
+                                       m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
     }
-    if (task->has_dropout) {
-        attn__back_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->dk_at);
+    if (canonical->has_dropout) {
+        attn__flash_backward_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->dk_at);
         for (int64_t j = 0; j < n; j++)
             m->drop_column[j] = (int32_t)(uint32_t)m->dk_at[j];
     }
 }
 
-void attn__back_copy_keys(attn__back_run *run)
+void attn__flash_backward_copy_keys(attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = run->plan;
-    attn__back_scratch *m = &run->m;
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
     int64_t n = run->block_n;
     if (run->keys_copied)
         return;
-    bool k = attn__back_gather(plan, run->arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
-    bool v = attn__back_gather(plan, run->arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp);
+    bool k = attn__flash_backward_gather(plan, run->arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
+    bool v = attn__flash_backward_gather(plan, run->arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp);
     run->keys_finite = k && v;
     run->keys_copied = true;
 }
 
 /* Packs keys and values of the block: rows, and transposed strip by strip; clears dK and dV. */
-static void pack_keys(attn__back_run *run)
+static void pack_keys(attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = run->plan;
+    const attn__flash_backward_plan *plan = run->plan;
     const attn_arrays *arrays = run->arrays;
-    attn__back_scratch *m = &run->m;
+    attn__flash_backward_scratch *m = &run->m;
     int64_t n = run->block_n;
-    attn__back_locate_keys(run);
-    if (plan->matrix) {
-        attn__back_parts_keys(run);
+    attn__flash_backward_locate_keys(run);
+    if (plan->amx) {
+        attn__flash_backward_amx_keys(run);
         return;
     }
     run->keys_copied = false;
-    attn__back_copy_keys(run);
+    attn__flash_backward_copy_keys(run);
     for (int64_t s = 0; s < n; s += plan->strip) {
         int64_t keys = attn__least(plan->strip, n - s);
-        attn_dtype dtype = run->task->problem.dtype;
-        attn__lanes_view k = {(void *)(uintptr_t)arrays->k, dtype, m->k_at + s, plan->channels.k, plan->d, keys};
-        attn__lanes_view v = {(void *)(uintptr_t)arrays->v, dtype, m->v_at + s, plan->channels.v, plan->dv, keys};
+        attn_dtype dtype = run->canonical->problem.dtype;
+        attn__lane_view k = {(void *)(uintptr_t)arrays->k, dtype, m->k_at + s, plan->channels.k, plan->d, keys};
+        attn__lane_view v = {(void *)(uintptr_t)arrays->v, dtype, m->v_at + s, plan->channels.v, plan->dv, keys};
         plan->lanes->gather(&k, m->kt + s * plan->d, plan->strip, plan->score_scale);
         plan->lanes->gather(&v, m->vt + s * plan->dv, plan->strip, 1.0f);
     }
@@ -82,36 +84,37 @@ static void pack_keys(attn__back_run *run)
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
  * there are no others, lse = fill + log(count) has lost its last digits in f32; the row is then shifted by the
  * fill, so that its weights come out as 1 / count. */
-void attn__back_set_lse(attn__back_run *run, int64_t r, float lse)
+void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse)
 {
-    double fill = run->task->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
+    double fill = run->canonical->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
     bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
-    double count = alone ? (double)attn__back_count_masked(run, r) : 0.0;
+    double count = alone ? (double)attn__flash_backward_count_masked(run, r) : 0.0;
     alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
     run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * LOG2E);
     run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */
-static const float *row_of(const attn__back_plan *plan, const void *data, const int64_t *at, const int64_t *channel,
-                           float *copy)
+static const float *row_of(const attn__flash_backward_plan *plan, const void *data, const int64_t *at,
+                           const int64_t *channel, float *copy)
 {
     if (!channel && !plan->bf16)
         return (const float *)data + *at;
-    attn__back_gather(plan, data, at, 1, channel, plan->dv, copy, plan->dvp);
+    attn__flash_backward_gather(plan, data, at, 1, channel, plan->dv, copy, plan->dvp);
     return copy;
 }
 
 /* delta = sum over v of dout * o. */
-static void find_deltas(attn__back_run *run)
+static void find_deltas(attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = run->plan;
+    const attn__flash_backward_plan *plan = run->plan;
     const attn_arrays *x = run->arrays;
-    attn__back_scratch *m = &run->m;
+    attn__flash_backward_scratch *m = &run->m;
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *copy = m->dout + r * plan->dvp;
         if (!plan->channels.o)
-            attn__back_ask(plan, x->o, m->o_at, r + ATTN__BACK_EARLY, run->tile_n, plan->dv);
+            attn__flash_backward_prefetch_row(plan, x->o, m->o_at, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS, run->tile_n,
+                                              plan->dv);
         const float *dout =
             run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
         m->delta[r] = plan->backward->dot(dout, row_of(plan, x->o, m->o_at + r, plan->channels.o, m->row), plan->dv);
@@ -119,14 +122,14 @@ static void find_deltas(attn__back_run *run)
 }
 
 /* Those, which the blocks of keys share, and the log-sum-exp. */
-static void pack_row_numbers(attn__back_run *run)
+static void pack_row_numbers(attn__flash_backward_run *run)
 {
-    attn__back_scratch *m = &run->m;
+    attn__flash_backward_scratch *m = &run->m;
     const float *lse = run->arrays->lse;
     int64_t at = run->tile - run->q_begin;
     uint8_t *known = m->known + at / run->plan->tile_q;
     for (int64_t r = 0; r < run->tile_n; r++)
-        attn__back_set_lse(run, r, lse[m->lse_at[r]]);
+        attn__flash_backward_set_lse(run, r, lse[m->lse_at[r]]);
     if (run->keeps && *known) {
         memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
         return;
@@ -139,61 +142,61 @@ static void pack_row_numbers(attn__back_run *run)
 }
 
 /* Where the queries of the tile lie, and their keys for dropout. */
-void attn__back_locate_queries(attn__back_run *run)
+void attn__flash_backward_locate_queries(attn__flash_backward_run *run)
 {
-    const attn__task *task = run->task;
-    const attn__group *query = &task->query;
+    const attn__canonical *canonical = run->canonical;
+    const attn__group *query = &canonical->query;
     const attn_dim *at = &run->item.at;
-    attn__back_scratch *m = &run->m;
+    attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
-    attn__back_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->q_at);
-    attn__back_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->o_at);
-    attn__back_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->dout_at);
-    attn__back_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->lse_at);
-    if (task->has_mask)
-        attn__back_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->mask_at);
-    if (task->has_bias)
-        attn__back_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->bias_at);
-    if (run->want & ATTN__BACK_BIAS)
-        attn__back_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->dbias_at);
-    if (task->has_dropout) {
-        uint64_t seed = task->problem.seed + run->arrays->seed_offset;
-        attn__back_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->dq_at);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->q_at);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->o_at);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->dout_at);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->lse_at);
+    if (canonical->has_mask)
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->mask_at);
+    if (canonical->has_bias)
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->bias_at);
+    if (run->want & ATTN__FLASH_BACKWARD_BIAS)
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->dbias_at);
+    if (canonical->has_dropout) {
+        uint64_t seed = canonical->problem.seed + run->arrays->seed_offset;
+        attn__flash_backward_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->dq_at);
         for (int64_t r = 0; r < n; r++)
-            m->drop_key[r] = attn__dropout_key(seed, task->problem.stream,
+            m->drop_key[r] = attn__dropout_key(seed, canonical->problem.stream,
                                                attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->dq_at[r]));
     }
 }
 
-void attn__back_copy_queries(attn__back_run *run)
+void attn__flash_backward_copy_queries(attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = run->plan;
-    attn__back_scratch *m = &run->m;
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
     int64_t n = run->tile_n;
     if (run->queries_copied)
         return;
-    bool q = attn__back_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
-    bool d =
-        attn__back_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout, plan->dvp);
+    bool q = attn__flash_backward_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
+    bool d = attn__flash_backward_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout,
+                                         plan->dvp);
     run->queries_finite = q && d;
     run->queries_copied = true;
 }
 
 /* Everything of the tile's queries but what decides whether the tile is needed at all. */
-static void pack_queries(attn__back_run *run)
+static void pack_queries(attn__flash_backward_run *run)
 {
-    attn__back_locate_queries(run);
+    attn__flash_backward_locate_queries(run);
     run->queries_copied = false;
-    if (run->plan->matrix)
-        attn__back_parts_queries(run);
+    if (run->plan->amx)
+        attn__flash_backward_amx_queries(run);
     else
-        attn__back_copy_queries(run);
+        attn__flash_backward_copy_queries(run);
     pack_row_numbers(run);
 }
 
-bool attn__back_tile_is_needed(const attn__back_run *run)
+bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
 {
-    if (run->task->problem.mask_fill != 0.0)
+    if (run->canonical->problem.mask_fill != 0.0)
         return run->block_n > 0;
     for (int64_t r = 0; r < run->tile_n; r++)
         if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n && run->m.to[r] > run->block)
@@ -201,88 +204,89 @@ bool attn__back_tile_is_needed(const attn__back_run *run)
     return false;
 }
 
-static void put_queries(const attn__back_run *run, int64_t begin, int64_t n, const float *dq, bool add)
+static void store_queries(const attn__flash_backward_run *run, int64_t begin, int64_t n, const float *dq, bool add)
 {
-    const attn__back_plan *plan = run->plan;
+    const attn__flash_backward_plan *plan = run->plan;
     for (int64_t i = 0; i < n; i += plan->tile_q) {
         int64_t rows = attn__least(plan->tile_q, n - i);
-        attn__back_walk(&run->task->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq, run->m.dq_at);
-        attn__back_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d, dq + i * plan->dp,
-                           plan->dp, (float)run->task->problem.scale, add);
+        attn__flash_backward_walk(&run->canonical->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq,
+                                  run->m.dq_at);
+        attn__flash_backward_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d,
+                                     dq + i * plan->dp, plan->dp, (float)run->canonical->problem.scale, add);
     }
 }
 
-static void put_keys(const attn__back_run *run, int64_t n)
+static void store_keys(const attn__flash_backward_run *run, int64_t n)
 {
-    const attn__back_plan *plan = run->plan;
-    const attn__back_scratch *m = &run->m;
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
     bool add = !plan->store_kv || !run->first;
-    if (run->want & ATTN__BACK_K) {
-        attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
-        attn__back_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk_rows, plan->dp,
-                           (float)run->task->problem.scale, add);
+    if (run->want & ATTN__FLASH_BACKWARD_K) {
+        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
+        attn__flash_backward_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk_rows,
+                                     plan->dp, (float)run->canonical->problem.scale, add);
     }
-    if (run->want & ATTN__BACK_V) {
-        attn__back_walk(&run->task->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
-        attn__back_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows, plan->dvp, 1.0f,
-                           add);
+    if (run->want & ATTN__FLASH_BACKWARD_V) {
+        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
+        attn__flash_backward_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows,
+                                     plan->dvp, 1.0f, add);
     }
 }
 
 /* The tile at run->tile against every strip of the block. */
-static void run_tile(attn__back_run *run)
+static void run_tile(attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = run->plan;
-    bool wants_q = run->want & ATTN__BACK_Q;
+    const attn__flash_backward_plan *plan = run->plan;
+    bool wants_q = run->want & ATTN__FLASH_BACKWARD_Q;
     pack_queries(run);
     if (plan->resident_q && wants_q)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->dp;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
-    if (!plan->matrix) /* whose own loads leave no room for others: what came early came at their cost */
-        attn__back_next_tile(run);
+    if (!plan->amx) /* whose own loads leave no room for others: what came early came at their cost */
+        attn__flash_backward_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
-        attn__back_strip(run, s, attn__least(plan->strip, run->block_n - s));
+        attn__flash_backward_strip(run, s, attn__least(plan->strip, run->block_n - s));
     if (wants_q && !plan->resident_q)
-        put_queries(run, run->tile, run->tile_n, run->dq, true);
+        store_queries(run, run->tile, run->tile_n, run->dq, true);
 }
 
 /* One block of `size` keys, block_n of which may be attended, against all queries of the run. */
-static void run_block(attn__back_run *run, int64_t size)
+static void run_block(attn__flash_backward_run *run, int64_t size)
 {
-    const attn__back_plan *plan = run->plan;
+    const attn__flash_backward_plan *plan = run->plan;
     bool packed = false;
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
-        attn__back_limits(run);
-        if (!attn__back_tile_is_needed(run))
+        attn__flash_backward_limits(run);
+        if (!attn__flash_backward_tile_is_needed(run))
             continue;
         if (!packed) {
             pack_keys(run);
-            if (!plan->matrix)
-                attn__back_next_block(run);
+            if (!plan->amx)
+                attn__flash_backward_next_block(run);
         }
         packed = true;
         run_tile(run);
     }
-    bool writes = run->want & (ATTN__BACK_K | ATTN__BACK_V);
+    bool writes = run->want & (ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V);
     if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
-    if (plan->matrix && done == size && attn__back_parts_put(run))
+    if (plan->amx && done == size && attn__flash_backward_amx_store(run))
         return;
-    if (plan->matrix)
-        attn__back_parts_rows(run, done);
+    if (plan->amx)
+        attn__flash_backward_amx_rows(run, done);
     memset(run->m.dk_rows + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));
     memset(run->m.dv_rows + done * plan->dvp, 0, (size_t)((size - done) * plan->dvp) * sizeof(float));
-    put_keys(run, size);
+    store_keys(run, size);
 }
 
-static void run_range(attn__back_run *run)
+static void run_range(attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = run->plan;
-    int64_t end = attn__back_key_end(run), queries = run->q_end - run->q_begin;
-    bool holds_q = plan->resident_q && (run->want & ATTN__BACK_Q);
+    const attn__flash_backward_plan *plan = run->plan;
+    int64_t end = attn__flash_backward_key_end(run), queries = run->q_end - run->q_begin;
+    bool holds_q = plan->resident_q && (run->want & ATTN__FLASH_BACKWARD_Q);
     if (holds_q)
         memset(run->m.dq, 0, (size_t)(queries * plan->dp) * sizeof(float));
     run->keeps = plan->resident_q && queries <= plan->chunk_q;
@@ -294,28 +298,28 @@ static void run_range(attn__back_run *run)
         run_block(run, size);
     }
     if (holds_q)
-        put_queries(run, run->q_begin, queries, run->m.dq, !plan->store_q || !run->first);
+        store_queries(run, run->q_begin, queries, run->m.dq, !plan->store_q || !run->first);
 }
 
 /* ------------------------------------------------------------------------------------- the order of runs */
 
 typedef struct work {
-    const attn__task *task;
-    const attn__back_plan *plan;
+    const attn__canonical *canonical;
+    const attn__flash_backward_plan *plan;
     const attn_arrays *arrays;
     char *workspace;
     int64_t step;
 } work;
 
 /* `cell` is the number after this thread's own, mostly its next one too. */
-static void find_next(const work *w, int64_t cell, attn__back_run *run)
+static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run)
 {
-    const attn__back_plan *plan = w->plan;
+    const attn__flash_backward_plan *plan = w->plan;
     int64_t chunk = cell % plan->waves;
     run->has_next = cell < plan->items * plan->waves && plan->shared == 1;
     if (!run->has_next)
         return;
-    attn__back_item_find(w->task, cell / plan->waves, 0, &run->next);
+    attn__flash_backward_item_find(w->canonical, cell / plan->waves, 0, &run->next);
     run->next_q = (chunk + w->step) % plan->waves * plan->chunk_q;
     run->next_k = chunk * plan->chunk_k;
 }
@@ -324,32 +328,32 @@ static void find_next(const work *w, int64_t cell, attn__back_run *run)
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
                      int64_t next)
 {
-    const attn__back_plan *plan = w->plan;
-    attn__back_run run = {
-        .task = w->task, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
-    attn__back_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
+    const attn__flash_backward_plan *plan = w->plan;
+    attn__flash_backward_run run = {
+        .canonical = w->canonical, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
+    attn__flash_backward_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
     run.q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
     run.q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run.q_begin + plan->chunk_q);
     run.k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
     run.k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run.k_begin + plan->chunk_k);
     if (next >= 0)
         find_next(w, next, &run);
-    if (plan->matrix)
-        plan->matrix->begin();
+    if (plan->amx)
+        plan->amx->begin();
     for (int64_t s = 0; s < plan->shared; s++) {
-        attn__back_item_find(w->task, item, s, &run.item);
+        attn__flash_backward_item_find(w->canonical, item, s, &run.item);
         run_range(&run);
     }
-    if (plan->matrix)
-        plan->matrix->end();
+    if (plan->amx)
+        plan->amx->end();
 }
 
 static void zero_item(void *user, int64_t item, int thread)
 {
     const work *w = user;
-    attn__back_scratch m;
-    attn__back_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, &m);
-    attn__back_zero(w->task, w->plan, w->arrays, item, &m);
+    attn__flash_backward_scratch m;
+    attn__flash_backward_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, &m);
+    attn__flash_backward_zero(w->canonical, w->plan, w->arrays, item, &m);
 }
 
 static void wave_cell(void *user, int64_t number, int thread)
@@ -362,27 +366,29 @@ static void wave_cell(void *user, int64_t number, int thread)
 static void key_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__BACK_Q, -1, number % w->plan->chunks_k, -1);
+    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__FLASH_BACKWARD_Q, -1, number % w->plan->chunks_k,
+             -1);
 }
 
 static void query_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_q, ATTN__BACK_Q, number % w->plan->chunks_q, -1, -1);
+    run_cell(w, thread, number / w->plan->chunks_q, ATTN__FLASH_BACKWARD_Q, number % w->plan->chunks_q, -1, -1);
 }
 
-void attn__back_execute(const attn__task *task, const attn__back_plan *plan, const attn_arrays *arrays, void *workspace)
+void attn__flash_backward_execute(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                                  const attn_arrays *arrays, void *workspace)
 {
-    work w = {.task = task, .plan = plan, .arrays = arrays, .workspace = workspace};
+    work w = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
     if (plan->clears)
-        attn__parallel_items(task->threads, plan->items, zero_item, &w);
+        attn__parallel_items(canonical->threads, plan->items, zero_item, &w);
     if (plan->two_pass) {
-        if (plan->want & ~(unsigned)ATTN__BACK_Q)
-            attn__parallel_items(task->threads, plan->items * plan->chunks_k, key_cell, &w);
-        if (plan->want & ATTN__BACK_Q)
-            attn__parallel_items(task->threads, plan->items * plan->chunks_q, query_cell, &w);
+        if (plan->want & ~(unsigned)ATTN__FLASH_BACKWARD_Q)
+            attn__parallel_items(canonical->threads, plan->items * plan->chunks_k, key_cell, &w);
+        if (plan->want & ATTN__FLASH_BACKWARD_Q)
+            attn__parallel_items(canonical->threads, plan->items * plan->chunks_q, query_cell, &w);
         return;
     }
     for (w.step = 0; w.step < plan->waves; w.step++)
-        attn__parallel_items(task->threads, plan->items * plan->waves, wave_cell, &w);
+        attn__parallel_items(canonical->threads, plan->items * plan->waves, wave_cell, &w);
 }

@@ -13,7 +13,7 @@ typedef struct extent {
     bool full;
 } extent;
 
-static extent find_extent(const attn__back_run *run, int64_t key, int64_t n)
+static extent find_extent(const attn__flash_backward_run *run, int64_t key, int64_t n)
 {
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
     int64_t end = 0;
@@ -26,26 +26,27 @@ static extent find_extent(const attn__back_run *run, int64_t key, int64_t n)
         e.keys = to > e.keys ? to : e.keys;
         end = r + 1;
     }
-    if (run->task->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
+    if (run->canonical->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
         return (extent){0, run->tile_n, n, e.full};
-    e.row -= run->plan->matrix ? e.row % ATTN__PARTS_DEPTH : 0;
+    e.row -= run->plan->amx ? e.row % ATTN__BF16X3_DEPTH : 0;
     e.rows = end > e.row ? end - e.row : 0;
     e.keys = e.keys < n ? e.keys : n;
     return e;
 }
 
-static bool has_mask_bytes(const attn__task *task)
+static bool has_mask_bytes(const attn__canonical *canonical)
 {
-    return task->has_mask || (task->key.n > 1 && (task->problem.nbands || task->has_lens));
+    return canonical->has_mask || (canonical->key.n > 1 && (canonical->problem.nbands || canonical->has_lens));
 }
 
-static attn__weights_args describe(attn__back_run *run, int64_t first, extent e)
+static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64_t first, extent e)
 {
-    const attn__back_plan *plan = run->plan;
-    const attn__task *task = run->task;
-    bool scores = run->want & (ATTN__BACK_Q | ATTN__BACK_K | ATTN__BACK_BIAS), bytes = has_mask_bytes(task);
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__canonical *canonical = run->canonical;
+    bool scores = run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS),
+         bytes = has_mask_bytes(canonical);
     int64_t skip = e.row * plan->strip;
-    attn__weights_args t = {
+    attn__softmax_backward_args t = {
         .rows = e.rows,
         .keys = e.keys,
         .ld = plan->strip,
@@ -57,10 +58,10 @@ static attn__weights_args describe(attn__back_run *run, int64_t first, extent e)
         .to = run->m.to + e.row,
         .first = (int32_t)(run->block + first),
         .mask = bytes ? run->m.mask + skip : NULL,
-        .bias = task->has_bias ? run->m.bias + skip : NULL,
-        .fill = task->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
+        .bias = canonical->has_bias ? run->m.bias + skip : NULL,
+        .fill = canonical->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
     };
-    if (task->has_dropout) {
+    if (canonical->has_dropout) {
         t.drop_key = run->m.drop_key + e.row;
         t.drop_column = run->m.drop_column + first;
         t.drop_below = plan->drop_below;
@@ -68,82 +69,84 @@ static attn__weights_args describe(attn__back_run *run, int64_t first, extent e)
     }
     if (!run->keys_finite || !run->queries_finite)
         t.alive = run->m.alive + skip;
-    run->plain = !t.alive && e.full && !bytes && !task->has_bias && !task->has_dropout;
+    run->plain = !t.alive && e.full && !bytes && !canonical->has_bias && !canonical->has_dropout;
     t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
 }
 
 /* S and dP of the rows. */
-static void scores(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+static void scores(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
-    const attn__back_plan *plan = run->plan;
-    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->matrix ? 0 : first;
-    attn__tile_args s = {.m = t->rows,
-                         .n = columns,
-                         .k = plan->d,
-                         .a = run->m.q + row * plan->dp,
-                         .am = plan->dp,
-                         .ak = 1,
-                         .b = run->m.kt + packed * plan->d,
-                         .ldb = plan->strip,
-                         .c = t->s,
-                         .ldc = plan->strip,
-                         .aside = {attn__back_fetch, run}};
+    const attn__flash_backward_plan *plan = run->plan;
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx ? 0 : first;
+    attn__gemm_tile_args s = {.m = t->rows,
+                              .n = columns,
+                              .k = plan->d,
+                              .a = run->m.q + row * plan->dp,
+                              .am = plan->dp,
+                              .ak = 1,
+                              .b = run->m.kt + packed * plan->d,
+                              .ldb = plan->strip,
+                              .c = t->s,
+                              .ldc = plan->strip,
+                              .hook = {attn__flash_backward_prefetch_portion, run}};
     plan->tile->run(&s);
     if (!t->dp)
         return;
-    attn__tile_args dp = {.m = t->rows,
-                          .n = columns,
-                          .k = plan->dv,
-                          .a = run->m.dout + row * plan->dvp,
-                          .am = plan->dvp,
-                          .ak = 1,
-                          .b = run->m.vt + packed * plan->dv,
-                          .ldb = plan->strip,
-                          .c = t->dp,
-                          .ldc = plan->strip,
-                          .aside = {attn__back_fetch, run}};
+    attn__gemm_tile_args dp = {.m = t->rows,
+                               .n = columns,
+                               .k = plan->dv,
+                               .a = run->m.dout + row * plan->dvp,
+                               .am = plan->dvp,
+                               .ak = 1,
+                               .b = run->m.vt + packed * plan->dv,
+                               .ldb = plan->strip,
+                               .c = t->dp,
+                               .ldc = plan->strip,
+                               .hook = {attn__flash_backward_prefetch_portion, run}};
     plan->tile->run(&dp);
 }
 
 /* dQ += dS K. */
-static void query_gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+static void query_gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
+                            int64_t row)
 {
-    const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.m = t->rows,
-                         .n = plan->dp,
-                         .k = t->keys,
-                         .a = t->dp,
-                         .am = plan->strip,
-                         .ak = 1,
-                         .b = run->m.k + first * plan->dp,
-                         .ldb = plan->dp,
-                         .c = run->dq + row * plan->dp,
-                         .ldc = plan->dp,
-                         .accumulate = true,
-                         .aside = {attn__back_fetch, run}};
-    if (run->want & ATTN__BACK_Q)
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__gemm_tile_args g = {.m = t->rows,
+                              .n = plan->dp,
+                              .k = t->keys,
+                              .a = t->dp,
+                              .am = plan->strip,
+                              .ak = 1,
+                              .b = run->m.k + first * plan->dp,
+                              .ldb = plan->dp,
+                              .c = run->dq + row * plan->dp,
+                              .ldc = plan->dp,
+                              .accumulate = true,
+                              .hook = {attn__flash_backward_prefetch_portion, run}};
+    if (run->want & ATTN__FLASH_BACKWARD_Q)
         plan->tile->run(&g);
 }
 
 /* dV^T += dO^T P, dK^T += Q^T dS. */
-static void gradients_across(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+static void gradients_across(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
+                             int64_t row)
 {
-    const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {.n = attn__round_up(t->keys, plan->tile->lanes),
-                         .k = t->rows,
-                         .am = 1,
-                         .ldb = plan->strip,
-                         .ldc = plan->ld_keys,
-                         .accumulate = true};
-    if (run->want & ATTN__BACK_V) {
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__gemm_tile_args g = {.n = attn__round_up(t->keys, plan->tile->lanes),
+                              .k = t->rows,
+                              .am = 1,
+                              .ldb = plan->strip,
+                              .ldc = plan->ld_keys,
+                              .accumulate = true};
+    if (run->want & ATTN__FLASH_BACKWARD_V) {
         g.a = run->m.dout + row * plan->dvp;
         g.m = g.ak = plan->dvp;
         g.b = t->s;
         g.c = run->m.dv + first;
         plan->tile->run(&g);
     }
-    if (run->want & ATTN__BACK_K) {
+    if (run->want & ATTN__FLASH_BACKWARD_K) {
         g.a = run->m.q + row * plan->dp;
         g.m = g.ak = plan->dp;
         g.b = t->dp;
@@ -154,12 +157,16 @@ static void gradients_across(attn__back_run *run, const attn__weights_args *t, i
 }
 
 /* dV += P^T dO, dK += dS^T Q, dQ += dS K. */
-static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t first, int64_t row)
+static void gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
-    const attn__back_plan *plan = run->plan;
-    attn__tile_args g = {
-        .m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true, .aside = {attn__back_fetch, run}};
-    if (run->want & ATTN__BACK_V) {
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__gemm_tile_args g = {.m = t->keys,
+                              .k = t->rows,
+                              .am = 1,
+                              .ak = plan->strip,
+                              .accumulate = true,
+                              .hook = {attn__flash_backward_prefetch_portion, run}};
+    if (run->want & ATTN__FLASH_BACKWARD_V) {
         g.a = t->s;
         g.n = g.ldb = g.ldc = plan->dvp;
         g.b = run->m.dout + row * plan->dvp;
@@ -168,7 +175,7 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
     }
     g.a = t->dp;
     g.n = g.ldb = g.ldc = plan->dp;
-    if (run->want & ATTN__BACK_K) {
+    if (run->want & ATTN__FLASH_BACKWARD_K) {
         g.b = run->m.q + row * plan->dp;
         g.c = run->m.dk + first * plan->dp;
         plan->tile->run(&g);
@@ -177,36 +184,38 @@ static void gradients(attn__back_run *run, const attn__weights_args *t, int64_t 
 }
 
 /* Packs K^T and V^T of keys that bf16 terms cannot hold. */
-static void pack_strip(attn__back_run *run, int64_t first, int64_t n)
+static void pack_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
-    const attn__back_plan *plan = run->plan;
-    attn_dtype dtype = run->task->problem.dtype;
+    const attn__flash_backward_plan *plan = run->plan;
+    attn_dtype dtype = run->canonical->problem.dtype;
     void *k = (void *)(uintptr_t)run->arrays->k, *v = (void *)(uintptr_t)run->arrays->v;
-    attn__lanes_view keys = {k, dtype, run->m.k_at + first, plan->channels.k, plan->d, n};
-    attn__lanes_view values = {v, dtype, run->m.v_at + first, plan->channels.v, plan->dv, n};
+    attn__lane_view keys = {k, dtype, run->m.k_at + first, plan->channels.k, plan->d, n};
+    attn__lane_view values = {v, dtype, run->m.v_at + first, plan->channels.v, plan->dv, n};
     plan->lanes->gather(&keys, run->m.kt, plan->strip, plan->score_scale);
     plan->lanes->gather(&values, run->m.vt, plan->strip, 1.0f);
 }
 
-static void multiply(attn__back_run *run, attn__weights_args *t, int64_t first, int64_t n, int64_t row)
+static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t n,
+                     int64_t row)
 {
-    if (run->plan->matrix) {
-        attn__back_copy_keys(run);
-        attn__back_copy_queries(run);
+    if (run->plan->amx) {
+        attn__flash_backward_copy_keys(run);
+        attn__flash_backward_copy_queries(run);
         pack_strip(run, first, n);
     }
     scores(run, t, first, row);
     run->plan->backward->weights(t);
     if (t->alive)
-        attn__back_guarded(run, t, first, row);
-    else if (run->plan->matrix)
+        attn__flash_backward_guarded(run, t, first, row);
+    else if (run->plan->amx)
         gradients_across(run, t, first, row);
     else
         gradients(run, t, first, row);
 }
 
 /* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
-bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__weights_args *t, int64_t *row)
+bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
+                                   attn__softmax_backward_args *t, int64_t *row)
 {
     extent e = find_extent(run, run->block + first, n);
     if (!e.rows)
@@ -214,25 +223,25 @@ bool attn__back_describe(attn__back_run *run, int64_t first, int64_t n, attn__we
     *row = e.row;
     *t = describe(run, first, e);
     if (t->mask)
-        attn__back_mask(run, first, e.keys);
+        attn__flash_backward_mask(run, first, e.keys);
     if (t->bias)
-        attn__back_bias(run, first, e.keys);
+        attn__flash_backward_bias(run, first, e.keys);
     return true;
 }
 
 /* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
-void attn__back_strip(attn__back_run *run, int64_t first, int64_t n)
+void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
-    attn__weights_args t;
+    attn__softmax_backward_args t;
     int64_t row;
-    if (!attn__back_describe(run, first, n, &t, &row))
+    if (!attn__flash_backward_describe(run, first, n, &t, &row))
         return;
     unsigned want = run->want;
-    if (run->plan->matrix)
-        run->want = attn__back_parts_strip(run, &t, first, row);
+    if (run->plan->amx)
+        run->want = attn__flash_backward_amx_strip(run, &t, first, row);
     if (run->want)
         multiply(run, &t, first, n, row);
     run->want = want;
-    if (want & ATTN__BACK_BIAS)
-        attn__back_add_dbias(run, first, row, t.rows, t.keys);
+    if (want & ATTN__FLASH_BACKWARD_BIAS)
+        attn__flash_backward_add_dbias(run, first, row, t.rows, t.keys);
 }

@@ -16,19 +16,19 @@ static bool broadcast(const attn__group *group, bool q, bool k, bool v)
 }
 
 /* True if an element of a gradient may have several batch items, rows or channels to come from. */
-bool attn__back_sums(const attn__task *task)
+bool attn__flash_backward_sums(const attn__canonical *canonical)
 {
-    unsigned with = task->problem.with;
+    unsigned with = canonical->problem.with;
     bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
-    return broadcast(&task->batch, q, k, v) || broadcast(&task->query, q, false, false) ||
-           broadcast(&task->key, false, k, v) || broadcast(&task->contract, q, k, false) ||
-           broadcast(&task->value, false, false, v);
+    return broadcast(&canonical->batch, q, k, v) || broadcast(&canonical->query, q, false, false) ||
+           broadcast(&canonical->key, false, k, v) || broadcast(&canonical->contract, q, k, false) ||
+           broadcast(&canonical->value, false, false, v);
 }
 
-const char *attn__back_refuse(const attn__task *task)
+const char *attn__flash_backward_refuse(const attn__canonical *canonical)
 {
-    const attn_problem *problem = &task->problem;
-    if (!task->backward)
+    const attn_problem *problem = &canonical->problem;
+    if (!canonical->backward)
         return "backward only";
     if (problem->dtype != ATTN_F32 && problem->dtype != ATTN_BF16)
         return "neither f32 nor bf16";
@@ -40,30 +40,31 @@ const char *attn__back_refuse(const attn__task *task)
         return "keys have a window";
     if (problem->nrelatives)
         return "relative tables";
-    if (task->key.size >= INT32_MAX / 2)
+    if (canonical->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
-    if (problem->dtype == ATTN_BF16 && attn__back_sums(task)) /* which cannot hold partial sums */
+    if (problem->dtype == ATTN_BF16 && attn__flash_backward_sums(canonical)) /* which cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
     return NULL;
 }
 
-static const char *refuse(const attn__task *task)
+static const char *refuse(const attn__canonical *canonical)
 {
-    if (task->contract.size > 512 || task->value.size > 512)
+    if (canonical->contract.size > 512 || canonical->value.size > 512)
         return "heads of more than 512 channels";
-    return attn__back_refuse(task);
+    return attn__flash_backward_refuse(canonical);
 }
 
-static void apply(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
 {
-    attn__back_execute(task, recipe->data, arrays, workspace);
+    attn__flash_backward_execute(canonical, recipe->data, arrays, workspace);
 }
 
 extern const attn__solver attn__solver_flash_backward;
 const attn__solver attn__solver_flash_backward = {
     .name = "flash_backward",
     .refuse = refuse,
-    .adds_often = attn__back_adds_often,
-    .plan = attn__back_plan_make,
+    .adds_often = attn__flash_backward_adds_often,
+    .plan = attn__flash_backward_plan_make,
     .apply = apply,
 };

@@ -29,14 +29,14 @@ static void put_group(writer *w, const char *name, const attn__group *group)
         put(w, "%s%lld", i ? "x" : "", (long long)group->axis[i].dim.n);
 }
 
-static void put_features(writer *w, const attn__task *task)
+static void put_features(writer *w, const attn__canonical *canonical)
 {
     static const char *const normalisations[] = {"", ", 1/N", ", kernel sum"};
-    const attn_problem *p = &task->problem;
+    const attn_problem *p = &canonical->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
     put(w, "%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name, normalisations[p->normalise],
-        task->has_bias ? ", bias" : "", task->has_mask ? ", mask" : "", task->has_lens ? ", lens" : "",
-        task->has_dropout ? ", dropout" : "");
+        canonical->has_bias ? ", bias" : "", canonical->has_mask ? ", mask" : "", canonical->has_lens ? ", lens" : "",
+        canonical->has_dropout ? ", dropout" : "");
     const struct {
         const char *name;
         int n;
@@ -48,27 +48,27 @@ static void put_features(writer *w, const attn__task *task)
 
 size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size)
 {
-    const attn__task *task = &plan->task;
+    const attn__canonical *canonical = &plan->canonical;
     writer w = {text, size, 0};
-    put(&w, "%s %s", task->backward ? "backward" : "forward", attn_dtype_name(task->problem.dtype));
-    put_group(&w, "batch", &task->batch);
-    put_group(&w, "query", &task->query);
-    put_group(&w, "key", &task->key);
-    put_group(&w, "contract", &task->contract);
-    put_group(&w, "value", &task->value);
-    put_features(&w, task);
+    put(&w, "%s %s", canonical->backward ? "backward" : "forward", attn_dtype_name(canonical->problem.dtype));
+    put_group(&w, "batch", &canonical->batch);
+    put_group(&w, "query", &canonical->query);
+    put_group(&w, "key", &canonical->key);
+    put_group(&w, "contract", &canonical->contract);
+    put_group(&w, "value", &canonical->value);
+    put_features(&w, canonical);
     put(&w, ": %s (%s)%s%s, %d thread%s, %s, %zu bytes of workspace", plan->solver->name, plan->how,
-        plan->recipe.text[0] ? ", " : "", plan->recipe.text, task->threads, task->threads == 1 ? "" : "s",
-        attn__isa_text(task->isa), plan->workspace_size);
+        plan->recipe.text[0] ? ", " : "", plan->recipe.text, canonical->threads, canonical->threads == 1 ? "" : "s",
+        attn__isa_text(canonical->isa), plan->workspace_size);
     for (int i = 0; verbose && i < attn__solver_count; i++) {
         if (attn__solvers[i] == plan->solver)
             continue;
-        const char *refusal = attn__solver_refusal(attn__solvers[i], task);
+        const char *refusal = attn__solver_refusal(attn__solvers[i], canonical);
         if (refusal)
             put(&w, "\n  not %s: %s", attn__solvers[i]->name, refusal);
         else
             put(&w, "\n  not %s: cost %.3g against %.3g", attn__solvers[i]->name,
-                attn__solver_cost(attn__solvers[i], task), attn__solver_cost(plan->solver, task));
+                attn__solver_cost(attn__solvers[i], canonical), attn__solver_cost(plan->solver, canonical));
     }
     return w.length;
 }

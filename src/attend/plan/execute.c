@@ -3,22 +3,23 @@
 #include "attend/plan/plan.h"
 
 #include "attend/scores/score.h"
-#include "attend/task/operand.h"
+#include "attend/canonical/operand.h"
 
 #include <string.h>
 
-static bool is_empty(const attn__task *task, attn__operand op)
+static bool is_empty(const attn__canonical *canonical, attn__operand op)
 {
-    const attn__group *const groups[] = {&task->batch, &task->query, &task->key, &task->contract, &task->value};
+    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
+                                         &canonical->value};
     for (int g = 0; g < 5; g++)
         if ((attn__operand_table[op].roles >> g & 1) && groups[g]->size == 0)
             return true;
     return false;
 }
 
-static bool reads_channels(const attn__task *task, attn__operand op)
+static bool reads_channels(const attn__canonical *canonical, attn__operand op)
 {
-    const attn_problem *p = &task->problem;
+    const attn_problem *p = &canonical->problem;
     attn_relative_kind kind = op == ATTN__OP_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
     bool reads = !attn__score_of(p)->blind;
     for (int i = 0; i < p->nrelatives; i++)
@@ -26,7 +27,7 @@ static bool reads_channels(const attn__task *task, attn__operand op)
     return reads;
 }
 
-static const char *missing_operand(const attn__task *task, const attn_arrays *a)
+static const char *missing_operand(const attn__canonical *canonical, const attn_arrays *a)
 {
     const void *const arrays[ATTN__OPERANDS] = {
         [ATTN__OP_Q] = a->q,       [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,
@@ -36,24 +37,24 @@ static const char *missing_operand(const attn__task *task, const attn_arrays *a)
         [ATTN__OP_DV] = a->dv,     [ATTN__OP_DOUT] = a->dout, [ATTN__OP_DBIAS] = a->dbias,
     };
     for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
-        if (arrays[op] || !attn__operand_used(&task->problem, op) || is_empty(task, op))
+        if (arrays[op] || !attn__operand_used(&canonical->problem, op) || is_empty(canonical, op))
             continue;
-        if ((op == ATTN__OP_Q || op == ATTN__OP_K) && !reads_channels(task, op))
+        if ((op == ATTN__OP_Q || op == ATTN__OP_K) && !reads_channels(canonical, op))
             continue;
         return attn__operand_table[op].name;
     }
     return NULL;
 }
 
-const char *attn__missing_array(const attn__task *task, const attn_arrays *a)
+const char *attn__missing_array(const attn__canonical *canonical, const attn_arrays *a)
 {
     static const char *const tables[ATTN_MAX_RELATIVE] = {"table[0]", "table[1]", "table[2]",
                                                           "table[3]", "table[4]", "table[5]"};
     static const char *const dtables[ATTN_MAX_RELATIVE] = {"dtable[0]", "dtable[1]", "dtable[2]",
                                                            "dtable[3]", "dtable[4]", "dtable[5]"};
-    const attn_problem *p = &task->problem;
-    const char *missing = missing_operand(task, a);
-    bool second = attn__score_of(p)->vectors > 1 && task->contract.size > 0;
+    const attn_problem *p = &canonical->problem;
+    const char *missing = missing_operand(canonical, a);
+    bool second = attn__score_of(p)->vectors > 1 && canonical->contract.size > 0;
     for (int i = 0; !missing && i < p->nrelatives; i++) {
         if (!a->table[i] && p->relatives[i].rows > 0)
             missing = tables[i];
@@ -62,7 +63,7 @@ const char *attn__missing_array(const attn__task *task, const attn_arrays *a)
     }
     if (!missing && second && !a->w2)
         missing = "w2";
-    if (!missing && (p->with & ATTN_WANT_DW) && task->contract.size > 0 && !a->dw)
+    if (!missing && (p->with & ATTN_WANT_DW) && canonical->contract.size > 0 && !a->dw)
         missing = "dw";
     if (!missing && (p->with & ATTN_WANT_DW) && second && !a->dw2)
         missing = "dw2";
@@ -122,11 +123,11 @@ static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
 {
     attn_arrays mine = *arrays;
-    attn__apart_begin(&plan->apart, &mine, workspace + plan->sums_at);
-    plan->solver->apply(&plan->task, &plan->recipe, &mine, workspace);
-    attn__apart_end(&plan->apart, arrays, workspace + plan->sums_at);
-    if (plan->task.problem.with & ATTN_WANT_WEIGHTS)
-        attn__weights_run(&plan->task, arrays, workspace + plan->weights_at);
+    attn__private_gradients_begin(&plan->private_gradients, &mine, workspace + plan->sums_at);
+    plan->solver->apply(&plan->canonical, &plan->recipe, &mine, workspace);
+    attn__private_gradients_end(&plan->private_gradients, arrays, workspace + plan->sums_at);
+    if (plan->canonical.problem.with & ATTN_WANT_WEIGHTS)
+        attn__weights_run(&plan->canonical, arrays, workspace + plan->weights_at);
 }
 
 attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
@@ -137,7 +138,7 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     attn__call_begin(plan->context);
     if (plan->own_lse)
         mine.lse = scratch + plan->lse_at;
-    const char *missing = attn__missing_array(&plan->task, &mine);
+    const char *missing = attn__missing_array(&plan->canonical, &mine);
     if (missing)
         return attn__fail(plan->context, ATTN_ARGUMENT, "the problem needs the array '%s', which is NULL", missing);
     attn_array output, other;

@@ -18,10 +18,10 @@ static double clamp(int64_t x, double most)
     return (double)x > most ? most : (double)x < -most ? -most : (double)x;
 }
 
-static double band_share(const attn__task *task, const attn_band *band)
+static double band_share(const attn__canonical *canonical, const attn_band *band)
 {
-    double queries = (double)task->query.axis[band->query_dim].dim.n,
-           keys = (double)task->key.axis[band->key_dim].dim.n;
+    double queries = (double)canonical->query.axis[band->query_dim].dim.n,
+           keys = (double)canonical->key.axis[band->key_dim].dim.n;
     double most = queries + keys, low = clamp(band->lo, most), high = clamp(band->hi, most);
     if (queries * keys == 0 || low > high)
         return 0;
@@ -39,22 +39,22 @@ static double queries_inside(const attn_window *w, double queries, int64_t d)
     return end > (double)low ? end - (double)low : 0;
 }
 
-static bool in_bands(const attn__task *task, const attn_window *w, int64_t d)
+static bool in_bands(const attn__canonical *canonical, const attn_window *w, int64_t d)
 {
-    const attn_problem *p = &task->problem;
+    const attn_problem *p = &canonical->problem;
     for (int i = 0; i < p->nbands; i++)
         if (p->bands[i].key_dim == w->key_dim && (d < p->bands[i].lo || d > p->bands[i].hi))
             return false;
     return true;
 }
 
-static double window_share(const attn__task *task, const attn_window *w)
+static double window_share(const attn__canonical *canonical, const attn_window *w)
 {
-    double queries = (double)task->query.axis[w->query_dim].dim.n, pairs = 0;
-    int64_t taps = task->key.axis[w->key_dim].dim.n;
+    double queries = (double)canonical->query.axis[w->query_dim].dim.n, pairs = 0;
+    int64_t taps = canonical->key.axis[w->key_dim].dim.n;
     for (int64_t t = 0; t < taps; t++) {
         int64_t d = w->offset + t * w->dilation;
-        if (in_bands(task, w, d))
+        if (in_bands(canonical, w, d))
             pairs += queries_inside(w, queries, d);
     }
     return pairs > 0 ? pairs / (queries * (double)taps) : 0;
@@ -68,14 +68,14 @@ static bool has_window(const attn_problem *p, int key_dim)
     return false;
 }
 
-double attn__task_flops(const attn__task *task)
+double attn__canonical_flops(const attn__canonical *canonical)
 {
-    const attn_problem *p = &task->problem;
-    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
+    const attn_problem *p = &canonical->problem;
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     for (int i = 0; i < p->nwindows; i++)
-        pairs *= window_share(task, &p->windows[i]);
+        pairs *= window_share(canonical, &p->windows[i]);
     for (int i = 0; i < p->nbands; i++)
         if (!has_window(p, p->bands[i].key_dim))
-            pairs *= band_share(task, &p->bands[i]);
-    return 2 * pairs * (double)(task->contract.size + task->value.size) * (task->backward ? 2.5 : 1);
+            pairs *= band_share(canonical, &p->bands[i]);
+    return 2 * pairs * (double)(canonical->contract.size + canonical->value.size) * (canonical->backward ? 2.5 : 1);
 }

@@ -2,7 +2,7 @@
  * The machine's peak, as the public header offers it. */
 #include "base/context.h"
 #include "base/parallel.h"
-#include "kernels/peak/peak.h"
+#include "kernels/fma_peak/fma_peak.h"
 
 double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads)
 {
@@ -14,5 +14,5 @@ double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads)
         attn__fail(context, ATTN_ARGUMENT, "%d threads: it must be 0 to %d", threads, ATTN__MAX_THREADS);
         return 0;
     }
-    return attn__peak_gflops(context->isa, threads ? threads : context->threads, 0);
+    return attn__fma_peak_gflops(context->isa, threads ? threads : context->threads, 0);
 }

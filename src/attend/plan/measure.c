@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Times the solvers that accept a task on scratch arrays of its own shape. */
+ * Times the solvers that accept a problem on scratch arrays of its own shape. */
 #include "attend/plan/plan.h"
 
-#include "attend/task/element.h"
-#include "attend/task/extent.h"
+#include "attend/canonical/element.h"
+#include "attend/canonical/extent.h"
 #include "base/clock.h"
 
 enum { ARRAYS = ATTN__OPERANDS + 3 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
@@ -36,56 +36,56 @@ static void *make_array(scratch *s, attn_dtype dtype, const attn__extent *extent
     return n ? block - extent->low * (int64_t)size : block;
 }
 
-static void *make_operand(scratch *s, const attn__task *task, attn__operand op)
+static void *make_operand(scratch *s, const attn__canonical *canonical, attn__operand op)
 {
-    attn__extent extent = attn__operand_extent(task, op);
-    return make_array(s, attn__operand_dtype(task->problem.dtype, op), &extent);
+    attn__extent extent = attn__operand_extent(canonical, op);
+    return make_array(s, attn__operand_dtype(canonical->problem.dtype, op), &extent);
 }
 
-static void make_outputs(scratch *s, const attn__task *task, attn_arrays *a)
+static void make_outputs(scratch *s, const attn__canonical *canonical, attn_arrays *a)
 {
-    a->o = make_operand(s, task, ATTN__OP_O);
-    a->lse = make_operand(s, task, ATTN__OP_LSE);
-    a->dout = make_operand(s, task, ATTN__OP_DOUT);
-    a->dq = make_operand(s, task, ATTN__OP_DQ);
-    a->dk = make_operand(s, task, ATTN__OP_DK);
-    a->dv = make_operand(s, task, ATTN__OP_DV);
-    a->dbias = make_operand(s, task, ATTN__OP_DBIAS);
-    a->dw = make_operand(s, task, ATTN__OP_W);
-    a->dw2 = make_operand(s, task, ATTN__OP_W);
+    a->o = make_operand(s, canonical, ATTN__OP_O);
+    a->lse = make_operand(s, canonical, ATTN__OP_LSE);
+    a->dout = make_operand(s, canonical, ATTN__OP_DOUT);
+    a->dq = make_operand(s, canonical, ATTN__OP_DQ);
+    a->dk = make_operand(s, canonical, ATTN__OP_DK);
+    a->dv = make_operand(s, canonical, ATTN__OP_DV);
+    a->dbias = make_operand(s, canonical, ATTN__OP_DBIAS);
+    a->dw = make_operand(s, canonical, ATTN__OP_W);
+    a->dw2 = make_operand(s, canonical, ATTN__OP_W);
 }
 
-static void make_arrays(scratch *s, const attn__task *task, attn_arrays *a)
+static void make_arrays(scratch *s, const attn__canonical *canonical, attn_arrays *a)
 {
-    a->q = make_operand(s, task, ATTN__OP_Q);
-    a->k = make_operand(s, task, ATTN__OP_K);
-    a->v = make_operand(s, task, ATTN__OP_V);
-    a->bias = make_operand(s, task, ATTN__OP_BIAS);
-    a->mask = make_operand(s, task, ATTN__OP_MASK);
-    a->lens = make_operand(s, task, ATTN__OP_LENS);
-    a->w = make_operand(s, task, ATTN__OP_W);
+    a->q = make_operand(s, canonical, ATTN__OP_Q);
+    a->k = make_operand(s, canonical, ATTN__OP_K);
+    a->v = make_operand(s, canonical, ATTN__OP_V);
+    a->bias = make_operand(s, canonical, ATTN__OP_BIAS);
+    a->mask = make_operand(s, canonical, ATTN__OP_MASK);
+    a->lens = make_operand(s, canonical, ATTN__OP_LENS);
+    a->w = make_operand(s, canonical, ATTN__OP_W);
     a->w2 = a->w;
-    make_outputs(s, task, a);
-    for (int i = 0; i < task->problem.nrelatives; i++) {
-        attn__extent extent = attn__table_extent(task, i);
-        attn_dtype side = attn__operand_dtype(task->problem.dtype, ATTN__OP_W);
+    make_outputs(s, canonical, a);
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        attn__extent extent = attn__table_extent(canonical, i);
+        attn_dtype side = attn__operand_dtype(canonical->problem.dtype, ATTN__OP_W);
         a->table[i] = make_array(s, side, &extent);
         a->dtable[i] = make_array(s, side, &extent);
     }
 }
 
 /* Least seconds of a few runs; fewer of a slow solver.  Negative if it cannot be planned. */
-static double time_solver(attn_context *context, const attn__solver *solver, const attn__task *task,
+static double time_solver(attn_context *context, const attn__solver *solver, const attn__canonical *canonical,
                           const attn_arrays *arrays)
 {
     attn__recipe recipe = {0};
     double least = -1, spent = 0;
     void *workspace = NULL;
-    if (!solver->plan || solver->plan(context, task, &recipe) == ATTN_OK)
+    if (!solver->plan || solver->plan(context, canonical, &recipe) == ATTN_OK)
         workspace = attn__alloc(context, recipe.workspace);
     for (int run = 0; workspace && run < MOST_RUNS && spent < 0.5; run++) {
         double begin = attn__now();
-        solver->apply(task, &recipe, arrays, workspace);
+        solver->apply(canonical, &recipe, arrays, workspace);
         double took = attn__seconds_since(begin);
         spent += took;
         if (least < 0 || took < least)
@@ -96,15 +96,16 @@ static double time_solver(attn_context *context, const attn__solver *solver, con
     return least;
 }
 
-static const attn__solver *time_solvers(attn_context *context, const attn__task *task, const attn_arrays *arrays)
+static const attn__solver *time_solvers(attn_context *context, const attn__canonical *canonical,
+                                        const attn_arrays *arrays)
 {
     const attn__solver *best = NULL;
     double least = 0;
     for (int i = 0; i < attn__solver_count; i++) {
         bool last = i == attn__solver_count - 1;
-        if (attn__solver_refusal(attn__solvers[i], task) || (last && best)) /* the reference never wins a race */
+        if (attn__solver_refusal(attn__solvers[i], canonical) || (last && best)) /* the reference never wins a race */
             continue;
-        double took = time_solver(context, attn__solvers[i], task, arrays);
+        double took = time_solver(context, attn__solvers[i], canonical, arrays);
         if (took >= 0 && (!best || took < least)) {
             best = attn__solvers[i];
             least = took;
@@ -113,13 +114,13 @@ static const attn__solver *time_solvers(attn_context *context, const attn__task 
     return best;
 }
 
-const attn__solver *attn__measure(attn_context *context, const attn__task *task)
+const attn__solver *attn__measure(attn_context *context, const attn__canonical *canonical)
 {
     scratch s = {.context = context};
     attn_arrays arrays = {0};
-    make_arrays(&s, task, &arrays);
+    make_arrays(&s, canonical, &arrays);
     bool clean = attn_context_status(context) == ATTN_OK;
-    const attn__solver *best = s.failed ? NULL : time_solvers(context, task, &arrays);
+    const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
     if (best && clean) /* a solver that found no memory lost the race; nothing failed */
         attn_context_clear(context);
     for (int i = 0; i < s.n; i++)

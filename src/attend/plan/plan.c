@@ -7,27 +7,27 @@
 
 #include <string.h>
 
-static bool is_empty(const attn__task *task)
+static bool is_empty(const attn__canonical *canonical)
 {
-    return task->batch.size == 0 || task->query.size == 0 || task->key.size == 0 || task->contract.size == 0 ||
-           task->value.size == 0;
+    return canonical->batch.size == 0 || canonical->query.size == 0 || canonical->key.size == 0 ||
+           canonical->contract.size == 0 || canonical->value.size == 0;
 }
 
 /* The last solver takes problems without elements (outputs may still have some, sums over nothing), so that no other
  * solver has to. */
-const char *attn__solver_refusal(const attn__solver *solver, const attn__task *task)
+const char *attn__solver_refusal(const attn__solver *solver, const attn__canonical *canonical)
 {
-    if (is_empty(task) && solver != attn__solvers[attn__solver_count - 1])
+    if (is_empty(canonical) && solver != attn__solvers[attn__solver_count - 1])
         return "a role is empty";
-    return solver->refuse ? solver->refuse(task) : NULL;
+    return solver->refuse ? solver->refuse(canonical) : NULL;
 }
 
-double attn__solver_cost(const attn__solver *solver, const attn__task *task)
+double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical)
 {
-    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     if (solver->cost)
-        return solver->cost(task);
-    return pairs * (double)(task->contract.size + task->value.size);
+        return solver->cost(canonical);
+    return pairs * (double)(canonical->contract.size + canonical->value.size);
 }
 
 const attn__solver *attn__solver_by_name(const char *name)
@@ -38,14 +38,14 @@ const attn__solver *attn__solver_by_name(const char *name)
     return NULL;
 }
 
-static const attn__solver *cheapest(const attn__task *task)
+static const attn__solver *cheapest(const attn__canonical *canonical)
 {
     const attn__solver *best = NULL;
     double least = 0;
     for (int i = 0; i < attn__solver_count; i++) {
-        if (attn__solver_refusal(attn__solvers[i], task))
+        if (attn__solver_refusal(attn__solvers[i], canonical))
             continue;
-        double cost = attn__solver_cost(attn__solvers[i], task);
+        double cost = attn__solver_cost(attn__solvers[i], canonical);
         if (!best || cost < least) {
             best = attn__solvers[i];
             least = cost;
@@ -60,7 +60,7 @@ static attn_status choose_by_name(attn_plan *plan, const char *name)
     plan->how = "asked for";
     if (!plan->solver)
         return attn__fail(plan->context, ATTN_ARGUMENT, "there is no solver '%s'", name);
-    const char *refusal = attn__solver_refusal(plan->solver, &plan->task);
+    const char *refusal = attn__solver_refusal(plan->solver, &plan->canonical);
     if (refusal)
         return attn__fail(plan->context, ATTN_UNSUPPORTED, "solver %s: %s", name, refusal);
     return ATTN_OK;
@@ -68,7 +68,7 @@ static attn_status choose_by_name(attn_plan *plan, const char *name)
 
 static attn_status choose_measured(attn_plan *plan, uint64_t signature)
 {
-    plan->solver = attn__measure(plan->context, &plan->task);
+    plan->solver = attn__measure(plan->context, &plan->canonical);
     plan->how = "measured";
     return plan->solver ? attn__wisdom_note(plan->context, signature, plan->solver) : ATTN_MEMORY;
 }
@@ -77,14 +77,14 @@ static attn_status choose_solver(attn_plan *plan, const attn_plan_options *optio
 {
     if (options->solver)
         return choose_by_name(plan, options->solver);
-    uint64_t signature = attn__task_signature(&plan->task);
+    uint64_t signature = attn__canonical_signature(&plan->canonical);
     plan->solver = attn__wisdom_find(plan->context, signature);
     plan->how = "remembered";
-    if (plan->solver && !attn__solver_refusal(plan->solver, &plan->task))
+    if (plan->solver && !attn__solver_refusal(plan->solver, &plan->canonical))
         return ATTN_OK;
     if (options->effort == ATTN_MEASURE)
         return choose_measured(plan, signature);
-    plan->solver = cheapest(&plan->task);
+    plan->solver = cheapest(&plan->canonical);
     plan->how = "by rule";
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_INTERNAL, "no solver accepts the problem");
 }
@@ -104,7 +104,7 @@ static void add_own_lse(attn_problem *p)
 
 static attn_status copy_picks(attn_plan *plan)
 {
-    attn_problem *p = &plan->task.problem;
+    attn_problem *p = &plan->canonical.problem;
     for (int i = 0; i < p->npicks; i++) {
         size_t size = attn__size_mul((size_t)p->picks[i].n, sizeof *plan->picks[i]);
         plan->picks[i] = attn__alloc(plan->context, size);
@@ -117,25 +117,25 @@ static attn_status copy_picks(attn_plan *plan)
     return ATTN_OK;
 }
 
-static void make_task(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
+static void make_canonical(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
 {
     attn_problem resolved = *problem;
     attn__resolve_problem(&resolved);
     plan->own_lse = (resolved.with & ATTN_WANT_WEIGHTS) && !(resolved.with & ATTN_WANT_LSE);
     if (plan->own_lse)
         add_own_lse(&resolved);
-    attn__canonical_task(&plan->task, &resolved);
-    plan->task.threads = options->threads ? options->threads : plan->context->threads;
-    plan->task.isa = plan->context->isa;
-    plan->task.caches = plan->context->caches;
-    attn__apart_make(&plan->apart, &plan->task);
+    attn__canonical_make(&plan->canonical, &resolved);
+    plan->canonical.threads = options->threads ? options->threads : plan->context->threads;
+    plan->canonical.isa = plan->context->isa;
+    plan->canonical.caches = plan->context->caches;
+    attn__private_gradients_make(&plan->private_gradients, &plan->canonical);
 }
 
 /* Multiply-adds, and what moves the operands: a number takes as long as some of them. */
 static double work_of(const attn_plan *plan)
 {
     const double each = 16;
-    const attn__task *t = &plan->task;
+    const attn__canonical *t = &plan->canonical;
     double rows = (double)t->batch.size * (double)(t->query.size + t->key.size);
     return attn__solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
 }
@@ -146,8 +146,8 @@ static void spare_threads(attn_plan *plan, const attn_plan_options *options)
 {
     const double worth = 2e6;
     double most = work_of(plan) / worth;
-    if (!options->solver && most < plan->task.threads)
-        plan->task.threads = most > 1 ? (int)most : 1;
+    if (!options->solver && most < plan->canonical.threads)
+        plan->canonical.threads = most > 1 ? (int)most : 1;
 }
 
 static size_t round_up(size_t size)
@@ -157,32 +157,33 @@ static size_t round_up(size_t size)
 
 static attn_status make_workspace(attn_plan *plan)
 {
-    const attn__task *task = &plan->task;
+    const attn__canonical *canonical = &plan->canonical;
     size_t lse = 0, weights = 0;
     if (plan->own_lse)
-        lse = attn__size_mul((size_t)(task->batch.size * task->query.size), sizeof(double));
-    if (task->problem.with & ATTN_WANT_WEIGHTS)
-        weights = attn__weights_size(task);
+        lse = attn__size_mul((size_t)(canonical->batch.size * canonical->query.size), sizeof(double));
+    if (canonical->problem.with & ATTN_WANT_WEIGHTS)
+        weights = attn__weights_size(canonical);
     plan->lse_at = round_up(plan->recipe.workspace);
     plan->weights_at = attn__size_add(plan->lse_at, round_up(lse));
     plan->sums_at = attn__size_add(plan->weights_at, round_up(weights));
-    plan->workspace_size = attn__size_add(plan->sums_at, plan->apart.bytes);
+    plan->workspace_size = attn__size_add(plan->sums_at, plan->private_gradients.bytes);
     plan->workspace = attn__alloc(plan->context, plan->workspace_size);
     return plan->workspace ? ATTN_OK : ATTN_MEMORY;
 }
 
 static attn_status fill_plan(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
 {
-    make_task(plan, problem, options);
+    make_canonical(plan, problem, options);
     attn_status status = copy_picks(plan);
     if (status == ATTN_OK)
         status = choose_solver(plan, options);
     if (status == ATTN_OK)
         spare_threads(plan, options);
     if (status == ATTN_OK && plan->solver->adds_often)
-        attn__apart_more(&plan->apart, &plan->task, plan->solver->adds_often(&plan->task));
+        attn__private_gradients_more(&plan->private_gradients, &plan->canonical,
+                                     plan->solver->adds_often(&plan->canonical));
     if (status == ATTN_OK && plan->solver->plan)
-        status = plan->solver->plan(plan->context, &plan->task, &plan->recipe);
+        status = plan->solver->plan(plan->context, &plan->canonical, &plan->recipe);
     return status == ATTN_OK ? make_workspace(plan) : status;
 }
 
@@ -242,7 +243,7 @@ size_t attn_plan_workspace(const attn_plan *plan)
 
 double attn_plan_flops(const attn_plan *plan)
 {
-    return attn__task_flops(&plan->task);
+    return attn__canonical_flops(&plan->canonical);
 }
 
 const char *attn_plan_solver(const attn_plan *plan)

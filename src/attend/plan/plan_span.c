@@ -2,7 +2,7 @@
  * The elements of each array that a plan reads or writes. */
 #include "attend/plan/plan.h"
 #include "attend/scores/score.h"
-#include "attend/task/extent.h"
+#include "attend/canonical/extent.h"
 
 static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_Q] = ATTN__OP_Q,       [ATTN_ARRAY_K] = ATTN__OP_K,       [ATTN_ARRAY_V] = ATTN__OP_V,
@@ -13,18 +13,18 @@ static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_DW] = ATTN__OP_W,      [ATTN_ARRAY_DW2] = ATTN__OP_W,
 };
 
-static bool is_output(const attn__task *task, attn_array array)
+static bool is_output(const attn__canonical *canonical, attn_array array)
 {
     if (array == ATTN_ARRAY_O || array == ATTN_ARRAY_LSE)
-        return !task->backward;
+        return !canonical->backward;
     return (array >= ATTN_ARRAY_DQ && array <= ATTN_ARRAY_DW2) || array >= ATTN_ARRAY_DTABLE;
 }
 
 /* An own log-sum-exp of the plan's is not the caller's. */
 static bool is_used(const attn_plan *plan, attn_array array)
 {
-    const attn_problem *p = &plan->task.problem;
-    bool second = attn__score_of(p)->vectors > 1, dw = plan->task.backward && (p->with & ATTN_WANT_DW);
+    const attn_problem *p = &plan->canonical.problem;
+    bool second = attn__score_of(p)->vectors > 1, dw = plan->canonical.backward && (p->with & ATTN_WANT_DW);
     switch (array) {
     case ATTN_ARRAY_LSE:
         return !plan->own_lse && attn__operand_used(p, ATTN__OP_LSE);
@@ -41,16 +41,16 @@ static bool is_used(const attn_plan *plan, attn_array array)
 
 static bool table_used(const attn_plan *plan, attn_array array)
 {
-    const attn_problem *p = &plan->task.problem;
+    const attn_problem *p = &plan->canonical.problem;
     if (array >= ATTN_ARRAY_DTABLE)
-        return plan->task.backward && (p->with & ATTN_WANT_DTABLES) &&
+        return plan->canonical.backward && (p->with & ATTN_WANT_DTABLES) &&
                (int)array - (int)ATTN_ARRAY_DTABLE < p->nrelatives;
     return (int)array - (int)ATTN_ARRAY_TABLE < p->nrelatives;
 }
 
 bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
 {
-    const attn__task *task = &plan->task;
+    const attn__canonical *canonical = &plan->canonical;
     attn__extent extent;
     *span = (attn_span){0};
     if ((int)array < 0 || array >= ATTN_ARRAYS)
@@ -59,13 +59,13 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     if (!(table ? table_used(plan, array) : is_used(plan, array)))
         return false;
     if (table)
-        extent = attn__table_extent(task, (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE);
-    else if (attn__apart_extent(&plan->apart, operands[array]))
-        extent = *attn__apart_extent(&plan->apart, operands[array]);
+        extent = attn__table_extent(canonical, (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE);
+    else if (attn__private_gradients_extent(&plan->private_gradients, operands[array]))
+        extent = *attn__private_gradients_extent(&plan->private_gradients, operands[array]);
     else
-        extent = attn__operand_extent(task, operands[array]);
-    span->dtype = attn__operand_dtype(task->problem.dtype, table ? ATTN__OP_W : operands[array]);
-    span->output = is_output(task, array);
+        extent = attn__operand_extent(canonical, operands[array]);
+    span->dtype = attn__operand_dtype(canonical->problem.dtype, table ? ATTN__OP_W : operands[array]);
+    span->output = is_output(canonical, array);
     if (attn__extent_size(&extent) > 0) {
         span->low = extent.low;
         span->high = extent.high + 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * One number for everything about a task that a solver's speed may depend on. */
+ * One number for everything about a problem that a solver's speed may depend on. */
 #include "attend/plan/plan.h"
 
-#include "attend/task/operand.h"
+#include "attend/canonical/operand.h"
 #include "base/rng.h"
 
 static void mix(uint64_t *hash, int64_t x)
@@ -38,16 +38,16 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
         mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
 }
 
-uint64_t attn__task_signature(const attn__task *task)
+uint64_t attn__canonical_signature(const attn__canonical *canonical)
 {
     uint64_t hash = 1;
-    mix_features(&hash, &task->problem);
-    mix_group(&hash, &task->batch);
-    mix_group(&hash, &task->query);
-    mix_group(&hash, &task->key);
-    mix_group(&hash, &task->contract);
-    mix_group(&hash, &task->value);
-    mix(&hash, task->threads);
-    mix(&hash, (int64_t)task->isa);
+    mix_features(&hash, &canonical->problem);
+    mix_group(&hash, &canonical->batch);
+    mix_group(&hash, &canonical->query);
+    mix_group(&hash, &canonical->key);
+    mix_group(&hash, &canonical->contract);
+    mix_group(&hash, &canonical->value);
+    mix(&hash, canonical->threads);
+    mix(&hash, (int64_t)canonical->isa);
     return hash;
 }

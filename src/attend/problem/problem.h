@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem.h - from the caller's problem to a task: check, resolve the defaults, bring to canonical form.
+ * problem.h - from the caller's problem to a problem: check, resolve the defaults, bring to canonical form.
  */
 #ifndef ATTN_ATTEND_PROBLEM_H
 #define ATTN_ATTEND_PROBLEM_H
 
-#include "attend/task/operand.h"
-#include "attend/task/task.h"
+#include "attend/canonical/operand.h"
+#include "attend/canonical/canonical.h"
 #include "base/context.h"
 
 /* ATTN_OK if the problem makes sense; else the context's error says which dim and why. */
@@ -39,7 +39,7 @@ bool attn__spans_overlap(const attn__span *spans, int n, int *first, int *second
  * the direction does not use. */
 void attn__resolve_problem(attn_problem *problem);
 
-/* Canonical form of a resolved problem; see task.h.  `threads`, `isa` and `caches` are left alone. */
-void attn__canonical_task(attn__task *task, const attn_problem *resolved);
+/* Canonical form of a resolved problem; see canonical.h.  `threads`, `isa` and `caches` are left alone. */
+void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved);
 
 #endif

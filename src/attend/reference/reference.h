@@ -5,8 +5,8 @@
 #ifndef ATTN_ATTEND_REFERENCE_H
 #define ATTN_ATTEND_REFERENCE_H
 
-#include "attend/task/pair.h"
-#include "attend/task/solver.h"
+#include "attend/canonical/pair.h"
+#include "attend/canonical/solver.h"
 
 /* The logarithm of a row's normaliser as the unrounded sum of two numbers: subtracting them from a score in turn keeps
  * digits that their rounded sum would lose (a fill of -1e6 in f32).  `max` is -inf if the row has no keys. */
@@ -19,10 +19,10 @@ attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row);
 /* The normalised weight of a key that scores `score`. */
 double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score);
 
-void attn__reference_forward(const attn__task *task, const attn_arrays *arrays, void *workspace);
+void attn__reference_forward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
 
 /* Backward sums in float64, one accumulator for each element of a gradient. */
-size_t attn__reference_backward_size(const attn__task *task);
-void attn__reference_backward(const attn__task *task, const attn_arrays *arrays, void *workspace);
+size_t attn__reference_backward_size(const attn__canonical *canonical);
+void attn__reference_backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
 
 #endif

@@ -4,13 +4,13 @@
  * order whatever the number of threads. */
 #include "attend/reference/reference.h"
 
-#include "attend/task/gradient_sums.h"
+#include "attend/canonical/gradient_sums.h"
 #include "base/parallel.h"
 
 #include <math.h>
 
 typedef struct job {
-    const attn__task *task;
+    const attn__canonical *canonical;
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
@@ -47,9 +47,9 @@ static void add_row(work *w, int which, attn__operand op, const attn__group *gro
 /* Adds factor * row to one row of a table's gradient, cut to the channels that it serves. */
 static void add_table_row(work *w, int i, int64_t offset, double factor, const double *row)
 {
-    const attn__task *task = w->job->task;
-    const attn_relative *r = &task->problem.relatives[i];
-    const attn__group *group = r->kind == ATTN_RELATIVE_VALUE ? &task->value : &task->contract;
+    const attn__canonical *canonical = w->job->canonical;
+    const attn_relative *r = &canonical->problem.relatives[i];
+    const attn__group *group = r->kind == ATTN_RELATIVE_VALUE ? &canonical->value : &canonical->contract;
     double *sums = w->job->sums.at[ATTN__SUM_TABLE + i], *scratch = w->pair.table_row[i];
     int64_t n = group->axis[group->n - 1].dim.n, at = 0;
     if (!sums || n == 0)
@@ -57,18 +57,18 @@ static void add_table_row(work *w, int i, int64_t offset, double factor, const d
     for (int64_t run = 0; run < group->size; run += n)
         for (int64_t c = r->begin; c < r->end; c++)
             scratch[at++] = factor * row[run + c];
-    if (attn__table_is_whole(task, i)) {
+    if (attn__table_is_whole(canonical, i)) {
         attn__scatter_add(group, &w->pair.table[i], sums, offset, scratch);
         return;
     }
     attn__group served;
-    attn__table_served(task, i, &served);
+    attn__table_served(canonical, i, &served);
     attn__scatter_add(&served, &w->pair.table[i], sums, offset, scratch);
 }
 
 static void add_score_tables(work *w, const attn__spot *spot, double gradient)
 {
-    const attn_problem *p = &w->job->task->problem;
+    const attn_problem *p = &w->job->canonical->problem;
     for (int i = 0; i < p->nrelatives; i++)
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
             add_table_row(w, i, spot->table[i], gradient * p->scale,
@@ -78,20 +78,20 @@ static void add_score_tables(work *w, const attn__spot *spot, double gradient)
 /* dv += weight * dout, and the tables that are added to the values. */
 static void add_value_gradient(work *w, const attn__spot *spot, double weight)
 {
-    const attn__task *task = w->job->task;
+    const attn__canonical *canonical = w->job->canonical;
     attn__pair *pair = &w->pair;
-    for (int64_t c = 0; c < task->value.size; c++)
+    for (int64_t c = 0; c < canonical->value.size; c++)
         pair->vs[c] = weight * pair->douts[c];
     if (!spot->outside)
-        add_row(w, ATTN__SUM_V, ATTN__OP_DV, &task->value, spot->offset[ATTN__OP_DV], pair->vs);
-    for (int i = 0; i < task->problem.nrelatives; i++)
-        if (task->problem.relatives[i].kind == ATTN_RELATIVE_VALUE)
+        add_row(w, ATTN__SUM_V, ATTN__OP_DV, &canonical->value, spot->offset[ATTN__OP_DV], pair->vs);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        if (canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE)
             add_table_row(w, i, spot->table[i], weight, pair->douts);
 }
 
 static double score_gradient(const work *w, double weight, double by_weight)
 {
-    switch (w->job->task->problem.normalise) {
+    switch (w->job->canonical->problem.normalise) {
     case ATTN_SOFTMAX:
         return weight * (by_weight - w->delta);
     case ATTN_KERNEL_SUM:
@@ -104,12 +104,12 @@ static double score_gradient(const work *w, double weight, double by_weight)
 
 static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
 {
-    const attn__task *task = w->job->task;
+    const attn__canonical *canonical = w->job->canonical;
     if (w->job->sums.at[ATTN__SUM_BIAS])
         w->job->sums.at[ATTN__SUM_BIAS][spot->offset[ATTN__OP_DBIAS]] += gradient;
     attn__pair_gradient(&w->pair, gradient);
     if (!spot->outside)
-        add_row(w, ATTN__SUM_K, ATTN__OP_DK, &task->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
+        add_row(w, ATTN__SUM_K, ATTN__OP_DK, &canonical->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
     add_score_tables(w, spot, gradient);
 }
 
@@ -124,7 +124,7 @@ static void add_key(work *w, const attn__spot *spot)
     bool fill = spot->kind == ATTN__SPOT_FILL;
     if (keep != 0 && !(fill && weight == 0)) {
         attn__pair_value(pair, spot);
-        by_weight = keep * dot(pair->vs, pair->douts, w->job->task->value.size);
+        by_weight = keep * dot(pair->vs, pair->douts, w->job->canonical->value.size);
         add_value_gradient(w, spot, weight * keep);
     }
     if (!fill)
@@ -133,42 +133,42 @@ static void add_key(work *w, const attn__spot *spot)
 
 static void start_row(work *w)
 {
-    const attn__task *task = w->job->task;
+    const attn__canonical *canonical = w->job->canonical;
     attn__pair *pair = &w->pair;
-    attn__strides o = attn__operand_strides(&task->value, ATTN__OP_O);
-    attn__strides dout = attn__operand_strides(&task->value, ATTN__OP_DOUT);
-    attn__gather(&task->value, &o, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
-    attn__gather(&task->value, &dout, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT], pair->douts);
-    w->delta = dot(pair->vs, pair->douts, task->value.size);
-    memset(pair->dqs, 0, (size_t)task->contract.size * sizeof *pair->dqs);
-    memset(pair->dws, 0, (size_t)task->contract.size * sizeof *pair->dws);
-    memset(pair->dw2s, 0, (size_t)task->contract.size * sizeof *pair->dw2s);
+    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
+    attn__strides dout = attn__operand_strides(&canonical->value, ATTN__OP_DOUT);
+    attn__gather(&canonical->value, &o, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
+    attn__gather(&canonical->value, &dout, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT], pair->douts);
+    w->delta = dot(pair->vs, pair->douts, canonical->value.size);
+    memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
+    memset(pair->dws, 0, (size_t)canonical->contract.size * sizeof *pair->dws);
+    memset(pair->dw2s, 0, (size_t)canonical->contract.size * sizeof *pair->dw2s);
 }
 
 static void run_row(work *w, int64_t batch, int64_t query)
 {
-    const attn__task *task = w->job->task;
-    attn__row_at(&w->row, task, w->job->arrays, batch, query);
+    const attn__canonical *canonical = w->job->canonical;
+    attn__row_at(&w->row, canonical, w->job->arrays, batch, query);
     attn__pair_row(&w->pair, &w->row);
     w->normaliser = attn__row_normaliser(&w->pair, &w->row);
     if (w->normaliser.max == (double)-INFINITY)
         return; /* no keys: it gave nothing and takes nothing */
     start_row(w);
-    for (int64_t key = 0; key < task->key.size; key++) {
+    for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &w->row, key);
         if (spot.kind != ATTN__SPOT_OUT)
             add_key(w, &spot);
     }
-    add_row(w, ATTN__SUM_Q, ATTN__OP_DQ, &task->contract, w->row.offset[ATTN__OP_DQ], w->pair.dqs);
-    add_row(w, ATTN__SUM_W, ATTN__OP_W, &task->contract, w->row.offset[ATTN__OP_W], w->pair.dws);
-    add_row(w, ATTN__SUM_W2, ATTN__OP_W, &task->contract, w->row.offset[ATTN__OP_W], w->pair.dw2s);
+    add_row(w, ATTN__SUM_Q, ATTN__OP_DQ, &canonical->contract, w->row.offset[ATTN__OP_DQ], w->pair.dqs);
+    add_row(w, ATTN__SUM_W, ATTN__OP_W, &canonical->contract, w->row.offset[ATTN__OP_W], w->pair.dws);
+    add_row(w, ATTN__SUM_W2, ATTN__OP_W, &canonical->contract, w->row.offset[ATTN__OP_W], w->pair.dw2s);
 }
 
 /* The linear batch index of one item and one index of the remaining axes. */
 static int64_t batch_of(const job *j, int64_t item, int64_t rest)
 {
-    const attn__group *batch = &j->task->batch;
+    const attn__group *batch = &j->canonical->batch;
     int64_t linear = 0, scale = 1;
     for (int i = batch->n - 1; i >= 0; i--) {
         int64_t n = batch->axis[i].dim.n, *from = j->apart[i] ? &item : &rest;
@@ -183,28 +183,28 @@ static void run_item(void *user, int64_t item, int thread)
 {
     work w = {.job = user};
     const job *j = w.job;
-    attn__pair_start(&w.pair, j->task, j->arrays, j->workspace + (size_t)thread * j->share);
+    attn__pair_start(&w.pair, j->canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     for (int64_t rest = 0; rest < j->rest; rest++) {
         int64_t batch = batch_of(j, item, rest);
-        for (int64_t query = 0; query < j->task->query.size; query++)
+        for (int64_t query = 0; query < j->canonical->query.size; query++)
             run_row(&w, batch, query);
     }
 }
 
-size_t attn__reference_backward_size(const attn__task *task)
+size_t attn__reference_backward_size(const attn__canonical *canonical)
 {
-    return attn__sums_size(task);
+    return attn__sums_size(canonical);
 }
 
-void attn__reference_backward(const attn__task *task, const attn_arrays *arrays, void *workspace)
+void attn__reference_backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
 {
-    job j = {.task = task, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(task)};
+    job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
     j.items = j.rest = 1;
-    for (int i = 0; i < task->batch.n; i++) {
-        j.apart[i] = attn__sums_apart(task, i);
-        *(j.apart[i] ? &j.items : &j.rest) *= task->batch.axis[i].dim.n;
+    for (int i = 0; i < canonical->batch.n; i++) {
+        j.apart[i] = attn__sums_disjoint(canonical, i);
+        *(j.apart[i] ? &j.items : &j.rest) *= canonical->batch.axis[i].dim.n;
     }
-    attn__sums_start(&j.sums, task, j.workspace + (size_t)task->threads * j.share);
-    attn__parallel_items(task->threads, j.items, run_item, &j);
-    attn__sums_store(&j.sums, task, arrays);
+    attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
+    attn__parallel_items(canonical->threads, j.items, run_item, &j);
+    attn__sums_store(&j.sums, canonical, arrays);
 }

@@ -3,7 +3,7 @@
  * Gimelshein 2018, arXiv:1805.02867), all of it in float64.  Rows are independent, so threads do not show. */
 #include "attend/reference/reference.h"
 
-#include "attend/task/weight.h"
+#include "attend/canonical/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ typedef struct state {
     int64_t keys;
 } state;
 
-static bool is_softmax(const attn__task *task)
+static bool is_softmax(const attn__canonical *canonical)
 {
-    return task->problem.normalise == ATTN_SOFTMAX;
+    return canonical->problem.normalise == ATTN_SOFTMAX;
 }
 
 static void rescale(attn__pair *pair, state *s, double max)
@@ -23,53 +23,53 @@ static void rescale(attn__pair *pair, state *s, double max)
     double factor = s->keys ? exp(s->max - max) : 0;
     s->max = max;
     s->sum *= factor;
-    for (int64_t c = 0; c < pair->task->value.size; c++)
+    for (int64_t c = 0; c < pair->canonical->value.size; c++)
         pair->sum[c] *= factor;
 }
 
 static void add_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, double score, state *s)
 {
-    bool softmax = is_softmax(pair->task);
+    bool softmax = is_softmax(pair->canonical);
     if (softmax && (s->keys == 0 || !(score <= s->max)))
         rescale(pair, s, score);
     double weight = softmax ? exp(score - s->max) : score;
     s->keys++;
     s->sum += weight;
     double kept = weight * attn__row_keep(row, spot);
-    if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || pair->task->has_dropout))
+    if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || pair->canonical->has_dropout))
         return;
     attn__pair_value(pair, spot);
-    for (int64_t c = 0; c < pair->task->value.size; c++)
+    for (int64_t c = 0; c < pair->canonical->value.size; c++)
         pair->sum[c] += kept * pair->vs[c];
 }
 
-static double normaliser_of(const attn__task *task, const state *s)
+static double normaliser_of(const attn__canonical *canonical, const state *s)
 {
-    return task->problem.normalise == ATTN_ONE_OVER_N ? (double)s->keys : s->sum;
+    return canonical->problem.normalise == ATTN_ONE_OVER_N ? (double)s->keys : s->sum;
 }
 
 /* True where the row has nothing to give: no keys, or a kernel sum of 0. */
-static bool is_empty(const attn__task *task, const state *s)
+static bool is_empty(const attn__canonical *canonical, const state *s)
 {
-    return s->keys == 0 || (task->problem.normalise == ATTN_KERNEL_SUM && s->sum == 0);
+    return s->keys == 0 || (canonical->problem.normalise == ATTN_KERNEL_SUM && s->sum == 0);
 }
 
 static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
 {
-    const attn__task *task = pair->task;
-    bool empty = is_empty(task, s);
-    double whole = normaliser_of(task, s);
-    for (int64_t c = 0; c < task->value.size; c++)
+    const attn__canonical *canonical = pair->canonical;
+    bool empty = is_empty(canonical, s);
+    double whole = normaliser_of(canonical, s);
+    for (int64_t c = 0; c < canonical->value.size; c++)
         pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
-    attn__strides o = attn__operand_strides(&task->value, ATTN__OP_O);
-    attn__scatter(&task->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum);
-    if (task->problem.with & ATTN_WANT_LSE)
+    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
+    attn__scatter(&canonical->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum);
+    if (canonical->problem.with & ATTN_WANT_LSE)
         attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
                     empty ? (double)-INFINITY : s->max + log(whole));
 }
 
 typedef struct job {
-    const attn__task *task;
+    const attn__canonical *canonical;
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
@@ -78,16 +78,16 @@ typedef struct job {
 static void run_row(void *user, int64_t item, int thread)
 {
     const job *j = user;
-    const attn__task *task = j->task;
+    const attn__canonical *canonical = j->canonical;
     attn__pair pair;
     attn__row row;
     attn__spot spot;
     state s = {0};
-    attn__pair_start(&pair, task, j->arrays, j->workspace + (size_t)thread * j->share);
-    attn__row_at(&row, task, j->arrays, item / task->query.size, item % task->query.size);
+    attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
+    attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
     attn__pair_row(&pair, &row);
-    memset(pair.sum, 0, (size_t)task->value.size * sizeof *pair.sum);
-    for (int64_t key = 0; key < task->key.size; key++) {
+    memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
+    for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot_at(&spot, &row, key);
         if (spot.kind == ATTN__SPOT_OUT)
             continue;
@@ -98,10 +98,10 @@ static void run_row(void *user, int64_t item, int thread)
     finish_row(&pair, &row, &s);
 }
 
-void attn__reference_forward(const attn__task *task, const attn_arrays *arrays, void *workspace)
+void attn__reference_forward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
 {
-    job j = {task, arrays, workspace, attn__pair_size(task)};
-    attn__parallel_items(task->threads, task->batch.size * task->query.size, run_row, &j);
+    job j = {canonical, arrays, workspace, attn__pair_size(canonical)};
+    attn__parallel_items(canonical->threads, canonical->batch.size * canonical->query.size, run_row, &j);
 }
 
 /* -------------------------------------------------------------------------- the normaliser, once more */
@@ -110,7 +110,7 @@ static attn__normaliser normaliser_from_scores(attn__pair *pair, const attn__row
 {
     state s = {0};
     attn__spot spot;
-    for (int64_t key = 0; key < pair->task->key.size; key++) {
+    for (int64_t key = 0; key < pair->canonical->key.size; key++) {
         attn__spot_at(&spot, row, key);
         double score = spot.kind == ATTN__SPOT_OUT ? (double)-INFINITY : attn__pair_score(pair, &spot);
         if (score == (double)-INFINITY)
@@ -127,14 +127,14 @@ static attn__normaliser normaliser_from_scores(attn__pair *pair, const attn__row
 
 attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row)
 {
-    if (pair->task->problem.mask_fill != 0)
+    if (pair->canonical->problem.mask_fill != 0)
         return normaliser_from_scores(pair, row);
     return (attn__normaliser){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
 }
 
 double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score)
 {
-    if (is_softmax(row->task))
+    if (is_softmax(row->canonical))
         return exp(attn__log_weight(score - normaliser->max - normaliser->log_sum));
     return score * exp(-normaliser->max - normaliser->log_sum);
 }

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  * Windows over one to three axes, at a cost linear in the positions: neighbouring queries in the lanes, what a tap
- * reaches is a strip read a few positions further.  local.h says how. */
-#include "attend/window/local.h"
+ * reaches is a strip read a few positions further.  window_solver.h says how. */
+#include "attend/window/window_solver.h"
 
 /* Each multiply-add has a load of its own, and backward computes scores twice. */
-static double cost(const attn__task *task)
+static double cost(const attn__canonical *canonical)
 {
-    double pairs = (double)task->batch.size * (double)task->query.size * (double)task->key.size;
-    double channels = (double)(task->contract.size + task->value.size);
-    return pairs * (task->backward ? 2 : 1) * (30 + channels);
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    double channels = (double)(canonical->contract.size + canonical->value.size);
+    return pairs * (canonical->backward ? 2 : 1) * (30 + channels);
 }
 
-static void apply(const attn__task *task, const attn__recipe *recipe, const attn_arrays *arrays, void *workspace)
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
 {
-    attn__local_run(task, recipe->data, arrays, workspace);
+    attn__window_run(canonical, recipe->data, arrays, workspace);
 }
 
 const attn__solver attn__solver_window = {
-    .name = "window", .refuse = attn__local_refuse, .cost = cost, .plan = attn__local_plan, .apply = apply};
+    .name = "window", .refuse = attn__window_refuse, .cost = cost, .plan = attn__window_plan, .apply = apply};

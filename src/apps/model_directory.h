@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * model_directory.h - a model's directory: paths in it, and one training at a time. */
+#ifndef ATTN_APPS_MODEL_DIRECTORY_H
+#define ATTN_APPS_MODEL_DIRECTORY_H
+
+#include "attn/attn.h"
+
+enum { ATTN__PATH = 4096 };
+/* directory/name, in a buffer of ATTN__PATH bytes.  ATTN_ARGUMENT: too long. */
+attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
+
+/* Takes the directory for this process, until *lock is given to attn__directory_unlock or the process ends, however
+ * it ends; then removes what a killed process may have left half written of the files that a training writes and of
+ * `own_files` (NULL-terminated; NULL: none).  ATTN_BUSY: another process has it; ATTN_IO. */
+attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files, int *lock);
+void attn__directory_unlock(int lock); /* -1 is allowed */
+
+#endif

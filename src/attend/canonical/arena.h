@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ * arena.h - an arena: takes arrays from one block of memory; without a block it only counts their bytes. */
+#ifndef ATTN_ATTEND_ARENA_H
+#define ATTN_ATTEND_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct attn__arena {
+    char *base; /* NULL: only count */
+    size_t used;
+} attn__arena;
+
+/* `count` elements at the next multiple of 64 bytes. */
+static inline void *attn__arena_take(attn__arena *arena, int64_t count, size_t size)
+{
+    void *at = arena->base ? arena->base + arena->used : NULL;
+    arena->used += ((size_t)count * size + 63) / 64 * 64;
+    return at;
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * canonical.h - a checked problem in canonical form, the only thing that solvers see.
+ *
+ * Canonical: defaults are resolved; dims of length 1 are dropped; within a role, dims that are adjacent in
+ * memory for every operand at once are merged; BATCH dims are ordered by stride, outermost first.  A dim that
+ * a band, a window, a table, the lengths or a pick refers to is never merged.  A BATCH dim over which k and v
+ * (and what belongs to them) do not move, so that it only repeats queries (grouped heads), may become a
+ * QUERY dim.  Every group has at least one dim: a role without any gets one of length 1.
+ *
+ * Dropout addresses an element by the caller's own indices: row = sum of index * drop over BATCH and QUERY
+ * dims, column = the same over KEY dims, whatever the order here.  (Caller's order, last dim fastest.)
+ */
+#ifndef ATTN_ATTEND_CANONICAL_H
+#define ATTN_ATTEND_CANONICAL_H
+
+#include "attn/attn.h"
+#include "base/cpu.h"
+
+typedef struct attn__axis {
+    attn_dim dim;                     /* length and strides; role is the group's */
+    int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (BATCH, CONTRACT, VALUE) */
+    int64_t drop;                     /* weight of the index in the dropout row or column */
+    int pick;                         /* index into problem.picks, or -1 */
+    int source;                       /* a dim of the problem that this one came from, or -1 */
+} attn__axis;
+
+typedef struct attn__group {
+    int n;
+    int64_t size; /* product of the lengths */
+    attn__axis axis[ATTN_MAX_DIMS];
+} attn__group;
+
+typedef struct attn__canonical {
+    attn_problem problem; /* as given, with defaults resolved: scale, width, step, dilation, end, gradient strides.
+                           * query_dim, key_dim and lens_dim here index the groups `query` and `key`. */
+    attn__group batch, query, key, contract, value;
+    bool backward;
+    int threads;
+    attn__isa isa;
+    attn__caches caches;
+    /* Derived from the above. */
+    bool has_bias, has_mask, has_lens, has_dropout;
+    bool needs_row_scan; /* some row may have no key at all: lens, mask, bands, or no keys */
+} attn__canonical;
+
+#endif

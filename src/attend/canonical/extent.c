@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ * Lengths, strides and span of the arrays of a problem. */
+#include "attend/canonical/extent.h"
+
+static void widen(attn__extent *e, int64_t length, int64_t stride)
+{
+    if (stride == 0)
+        return;
+    e->length[e->n] = length;
+    e->stride[e->n++] = stride;
+    if (stride < 0)
+        e->low += (length - 1) * stride;
+    else
+        e->high += (length - 1) * stride;
+}
+
+static int64_t length_of(const attn__canonical *canonical, const attn__group *group, int i, attn__operand op)
+{
+    const attn_problem *p = &canonical->problem;
+    for (int w = 0; group == &canonical->key && attn__operand_table[op].positional && w < p->nwindows; w++)
+        if (p->windows[w].key_dim == i)
+            return p->windows[w].size;
+    return group->axis[i].dim.n;
+}
+
+attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op)
+{
+    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
+                                         &canonical->value};
+    attn__extent e = {0};
+    for (int g = 0; g < 5; g++)
+        for (int i = 0; i < groups[g]->n; i++)
+            widen(&e, length_of(canonical, groups[g], i, op), attn__stride(&groups[g]->axis[i].dim, op));
+    return e;
+}
+
+attn__extent attn__table_extent(const attn__canonical *canonical, int t)
+{
+    const attn_relative *r = &canonical->problem.relatives[t];
+    const attn__group *channels = r->kind == ATTN_RELATIVE_VALUE ? &canonical->value : &canonical->contract;
+    attn__extent e = {0};
+    widen(&e, r->rows, r->row_stride);
+    for (int i = 0; i < canonical->batch.n; i++)
+        widen(&e, canonical->batch.axis[i].dim.n, canonical->batch.axis[i].table[t]);
+    for (int i = 0; i < channels->n; i++)
+        widen(&e, i == channels->n - 1 ? r->end - r->begin : channels->axis[i].dim.n, channels->axis[i].table[t]);
+    return e;
+}
+
+size_t attn__extent_size(const attn__extent *e)
+{
+    for (int i = 0; i < e->n; i++)
+        if (e->length[i] == 0)
+            return 0;
+    return (size_t)(e->high - e->low) + 1;
+}
+
+void attn__operand_zero(const attn__canonical *canonical, attn__operand op, float *array)
+{
+    attn__extent e = attn__operand_extent(canonical, op);
+    int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
+    int i = attn__extent_size(&e) ? 0 : -1;
+    while (i >= 0) {
+        array[offset] = 0;
+        for (i = e.n - 1; i >= 0; i--) {
+            offset += e.stride[i];
+            if (++index[i] < e.length[i])
+                break;
+            offset -= e.stride[i] * e.length[i];
+            index[i] = 0;
+        }
+    }
+}

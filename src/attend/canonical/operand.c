@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ * The table of operands and its look-ups. */
+#include "attend/canonical/operand.h"
+#include "attend/scores/score.h"
+
+const attn__operand_info attn__operand_table[ATTN__OPERANDS] = {
+#define ATTN_X(NAME, field, roles, positional)                                                                         \
+    [ATTN__OP_##NAME] = {#field, offsetof(attn_dim, field), ATTN__IN_BATCH | (roles), positional},
+    ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
+};
+
+const char *attn__role_name(attn_role role)
+{
+    static const char *const names[] = {"BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
+    return (unsigned)role < 5 ? names[role] : "unknown";
+}
+
+bool attn__operand_used(const attn_problem *problem, attn__operand op)
+{
+    bool backward = problem->direction == ATTN_BACKWARD;
+    unsigned with = problem->with;
+    switch (op) {
+    case ATTN__OP_BIAS:
+        return with & ATTN_WITH_BIAS;
+    case ATTN__OP_MASK:
+        return with & ATTN_WITH_MASK;
+    case ATTN__OP_LENS:
+        return with & ATTN_WITH_LENS;
+    case ATTN__OP_LSE:
+        return backward || (with & ATTN_WANT_LSE);
+    case ATTN__OP_WEIGHTS:
+        return !backward && (with & ATTN_WANT_WEIGHTS);
+    case ATTN__OP_W:
+        return attn__score_of(problem)->vectors > 0;
+    case ATTN__OP_DQ:
+        return backward && (with & ATTN_WANT_DQ);
+    case ATTN__OP_DK:
+        return backward && (with & ATTN_WANT_DK);
+    case ATTN__OP_DV:
+        return backward && (with & ATTN_WANT_DV);
+    case ATTN__OP_DOUT:
+        return backward;
+    case ATTN__OP_DBIAS:
+        return backward && (with & ATTN_WANT_DBIAS);
+    default:
+        return true;
+    }
+}
+
+const attn_window *attn__window_of(const attn_problem *problem, int key_dim)
+{
+    for (int i = 0; i < problem->nwindows; i++)
+        if (problem->windows[i].key_dim == key_dim)
+            return &problem->windows[i];
+    return NULL;
+}
+
+int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op)
+{
+    const attn_window *window = NULL;
+    if (attn__operand_table[op].positional && problem->dims[dim].role == ATTN_KEY)
+        window = attn__window_of(problem, dim);
+    if (window)
+        return window->size;
+    for (int i = 0; op == ATTN__OP_WEIGHTS && i < problem->npicks; i++)
+        if (problem->picks[i].dim == dim)
+            return problem->picks[i].n;
+    return problem->dims[dim].n;
+}
+
+attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op)
+{
+    switch (op) {
+    case ATTN__OP_MASK:
+        return ATTN_U8;
+    case ATTN__OP_LENS:
+        return ATTN_I32;
+    case ATTN__OP_BIAS:
+    case ATTN__OP_LSE:
+    case ATTN__OP_WEIGHTS:
+    case ATTN__OP_W:
+    case ATTN__OP_DBIAS:
+        return dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    default:
+        return dtype;
+    }
+}
+
+attn_role attn__table_role(const attn_relative *relative)
+{
+    return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+}
+
+int attn__last_dim(const attn_problem *problem, attn_role role)
+{
+    int dim = problem->ndims - 1;
+    while (dim >= 0 && problem->dims[dim].role != role)
+        dim--;
+    return dim;
+}
+
+int64_t attn__table_length(const attn_problem *problem, const attn_relative *relative, int dim)
+{
+    bool all = relative->begin == 0 && relative->end == 0;
+    if (!all && dim == attn__last_dim(problem, attn__table_role(relative)))
+        return relative->end - relative->begin;
+    return problem->dims[dim].n;
+}

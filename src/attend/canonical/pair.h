@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pair.h - scores of single pairs in float64, with their gradients: what the reference solver and the weights
+ * pass compute with.  Rows of channels are gathered into plain arrays of doubles first.
+ */
+#ifndef ATTN_ATTEND_PAIR_H
+#define ATTN_ATTEND_PAIR_H
+
+#include "attend/canonical/element.h"
+#include "attend/canonical/row.h"
+
+/* Scratch rows of one thread: `contract` doubles each for the first ones, `value` for the rest. */
+typedef struct attn__pair {
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    attn_dtype dtype, side; /* of q k v o, and of bias, tables and w */
+    attn__strides q, k, w, v, table[ATTN_MAX_RELATIVE];
+    double *qs, *ks, *ws, *w2s;           /* contract */
+    double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
+    double *vs, *sum, *douts;             /* value */
+    double *table_row[ATTN_MAX_RELATIVE]; /* contract or value: the row read last, 0 outside [begin, end) */
+} attn__pair;
+
+/* Bytes of scratch for one thread, SIZE_MAX if too many. */
+size_t attn__pair_size(const attn__canonical *canonical);
+/* Lays a pair out in `memory`, attn__pair_size() bytes aligned to 8. */
+void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
+
+/* Whether the i-th table serves all of its channels; if not, `served` is the group of those that it does. */
+bool attn__table_is_whole(const attn__canonical *canonical, int i);
+void attn__table_served(const attn__canonical *canonical, int i, attn__group *served);
+
+/* Gathers q, w and w2 of a row. */
+void attn__pair_row(attn__pair *pair, const attn__row *row);
+/* The score of one key of that row: fill, or scale * (score + tables) + bias.  Gathers k and the rows of the
+ * tables on the way. */
+double attn__pair_score(attn__pair *pair, const attn__spot *spot);
+/* Gathers the key's value, tables added, into pair->vs. */
+void attn__pair_value(attn__pair *pair, const attn__spot *spot);
+
+/* Given the gradient of scale * (score + tables), writes those of k (to dks) and adds those of q, w and w2 (to
+ * dqs, dws, dw2s), after attn__pair_score for the same key.  The rows of the tables stay in table_row. */
+void attn__pair_gradient(attn__pair *pair, double gradient);
+
+#endif

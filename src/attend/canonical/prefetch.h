@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prefetch.h - a list of rows to prefetch into the second cache, a few lines at a time while products run.  The rows of
+ * one head may lie pages apart, where the hardware prefetcher does not follow, and many lines at once would fill the
+ * line fill buffers that the products' own loads need.
+ */
+#ifndef ATTN_ATTEND_PREFETCH_H
+#define ATTN_ATTEND_PREFETCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ATTN__PREFETCH_STREAMS = 4 };
+
+/* Streams are prefetched in the order in which they were added. */
+typedef struct attn__prefetch {
+    struct {
+        const char *base;
+        const int64_t *row_at; /* elements of `step` bytes from base to each row; NULL: row r is r * step bytes on */
+        int64_t step, rows, lines; /* lines of one run of a row */
+        int64_t runs, run_step;    /* runs of one row, bytes from one to the next */
+        char *to;                  /* NULL, or where rows are copied to, ... */
+        int64_t to_step, copied;   /* ... bytes from one to the next, and how many are there */
+    } stream[ATTN__PREFETCH_STREAMS];
+    int streams, now;       /* how many; the current one, ... */
+    int64_t row, run, line; /* ... its next row, run of that and line of that */
+    int64_t each;           /* lines of one portion */
+} attn__prefetch;
+
+/* Empties it. */
+void attn__prefetch_clear(attn__prefetch *prefetch);
+/* Adds `rows` rows of `bytes` bytes; none if that is negative. */
+void attn__prefetch_add(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
+                        int64_t bytes);
+/* The same where each row is `runs` runs of `bytes` bytes. */
+void attn__prefetch_add_runs(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at,
+                             int64_t rows, int64_t runs, int64_t run_step, int64_t bytes);
+/* Copies the rows of the stream added last, one run of whole lines each, to `to`, shortly after prefetching them: rows
+ * whose stride maps them to the same few cache sets would soon be evicted. */
+void attn__prefetch_copy(attn__prefetch *prefetch, void *to, int64_t to_step);
+/* Divides the list into `portions`; call it when all streams are added. */
+void attn__prefetch_divide(attn__prefetch *prefetch, int64_t portions);
+/* Prefetches one portion of an attn__prefetch. */
+void attn__prefetch_portion(void *prefetch);
+/* Copies the remaining rows. */
+void attn__prefetch_finish(attn__prefetch *prefetch);
+
+#endif

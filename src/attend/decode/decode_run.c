@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decode_run.c - the forward pass of a few queries over their keys, part by part, and the merging of the parts.
+ */
+#include "attend/decode/decode_plan.h"
+
+#include "attend/canonical/element.h"
+#include "attend/canonical/offsets.h"
+#include "attend/canonical/arena.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double log2_e = 1.44269504088896340736;
+
+typedef struct scratch {
+    float *q, *s; /* q: [heads][queries][channels] */
+    int64_t *k_at, *v_at;
+    attn__decode_range *range; /* [heads][queries] */
+    attn__decode_sums sums[ATTN__DECODE_HEADS];
+} scratch;
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const attn__decode *decode;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each, sums; /* bytes of a thread's memory; of the sums of one part and head */
+} job;
+
+static void take_sums(attn__arena *p, const attn__decode *decode, const attn__canonical *canonical,
+                      attn__decode_sums *sums)
+{
+    int64_t n = canonical->query.size;
+    sums->o = attn__arena_take(p, n * decode->values, sizeof(float));
+    sums->m = attn__arena_take(p, n, sizeof(float));
+    sums->l = attn__arena_take(p, n, sizeof(float));
+}
+
+size_t attn__decode_sums_size(const attn__decode *decode, const attn__canonical *canonical)
+{
+    attn__arena p = {NULL, 0};
+    attn__decode_sums sums;
+    take_sums(&p, decode, canonical, &sums);
+    return p.used;
+}
+
+static size_t divide(const attn__decode *decode, const attn__canonical *canonical, char *base, scratch *s)
+{
+    attn__arena p = {base, 0};
+    s->q = attn__arena_take(&p, decode->heads * canonical->query.size * decode->channels, sizeof(float));
+    s->s = attn__arena_take(&p, canonical->query.size * ATTN__DECODE_BLOCK, sizeof(float));
+    s->k_at = attn__arena_take(&p, 2 * ATTN__DECODE_BLOCK, sizeof(int64_t));
+    s->v_at = attn__arena_take(&p, 2 * ATTN__DECODE_BLOCK, sizeof(int64_t));
+    s->range = attn__arena_take(&p, decode->heads * canonical->query.size, sizeof(attn__decode_range));
+    for (int64_t h = 0; h < decode->heads && decode->parts == 1; h++)
+        take_sums(&p, decode, canonical, &s->sums[h]);
+    return p.used;
+}
+
+size_t attn__decode_thread_size(const attn__decode *decode, const attn__canonical *canonical)
+{
+    scratch unused;
+    return divide(decode, canonical, NULL, &unused);
+}
+
+static attn__decode_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
+                                 int64_t keys, int64_t channels)
+{
+    attn_dtype dtype = j->canonical->problem.dtype;
+    int64_t start = attn__offsets_one(&j->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
+    return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, true};
+}
+
+/* Keys [at, at + keys) of one head.  Each query computes weights for its own range only, so that no other key can leak
+ * into its output. */
+static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int64_t keys, scratch *s)
+{
+    const attn__decode *f = j->decode;
+    const attn__canonical *canonical = j->canonical;
+    const attn__decode_range *range = s->range + head * canonical->query.size;
+    attn__decode_sums *sums = &s->sums[head];
+    attn__decode_rows k = rows_of(j, ATTN__STRIDE(dim.k), j->arrays->k, batch, s->k_at, keys, canonical->contract.size);
+    attn__decode_rows v = rows_of(j, ATTN__STRIDE(dim.v), j->arrays->v, batch, s->v_at, keys, canonical->value.size);
+    f->kernel->score(&k, s->q + head * canonical->query.size * f->channels, f->channels, canonical->query.size, s->s,
+                     ATTN__DECODE_BLOCK);
+    for (int64_t i = 0; i < canonical->query.size; i++) {
+        int64_t from = attn__most(range[i].from - at, 0), to = attn__least(range[i].to - at, keys);
+        float *p = s->s + i * ATTN__DECODE_BLOCK;
+        if (from >= to)
+            continue;
+        float shrink = f->kernel->weigh(p + from, to - from, &sums->m[i], &sums->l[i]);
+        f->kernel->add(&v, from, to, p, shrink, sums->o + i * f->values);
+    }
+}
+
+/* Adds the sums of another part. */
+static void merge(const job *j, attn__decode_sums *into, const attn__decode_sums *part)
+{
+    int64_t values = j->decode->values;
+    for (int64_t i = 0; i < j->canonical->query.size; i++) {
+        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */
+        if (part->l[i] == 0.0f)
+            continue;
+        float mine = into->l[i] == 0.0f ? 0.0f : exp2f(into->m[i] - m), its = exp2f(part->m[i] - m);
+        into->m[i] = m;
+        into->l[i] = into->l[i] * mine + part->l[i] * its;
+        for (int64_t c = 0; c < values; c++)
+            into->o[i * values + c] = into->o[i * values + c] * mine + part->o[i * values + c] * its;
+    }
+}
+
+static void write(const job *j, int64_t batch, const attn__decode_sums *sums)
+{
+    const attn__canonical *canonical = j->canonical;
+    int64_t o_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.o), batch);
+    int64_t lse_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lse), batch);
+    float *lse = j->arrays->lse;
+    for (int64_t i = 0; i < canonical->query.size; i++) {
+        int64_t at = o_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.o), i);
+        float l = sums->l[i], factor = l == 0.0f ? 0.0f : 1.0f / l; /* NOLINT: as above */
+        for (int64_t c = 0; c < canonical->value.size; c++)
+            attn__store(canonical->problem.dtype, j->arrays->o,
+                        at + attn__offsets_one(&canonical->value, ATTN__STRIDE(dim.o), c),
+                        (double)(sums->o[i * j->decode->values + c] * factor));
+        if (canonical->problem.with & ATTN_WANT_LSE)
+            lse[lse_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), i)] =
+                l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)sums->m[i] / log2_e);
+    }
+}
+
+static attn__decode_sums part_sums(const job *j, int64_t batch, int64_t part)
+{
+    attn__decode_sums sums;
+    size_t number = (size_t)(batch * j->decode->parts + part);
+    attn__arena p = {j->workspace + (size_t)j->canonical->threads * j->each + number * j->sums, 0};
+    take_sums(&p, j->decode, j->canonical, &sums);
+    return sums;
+}
+
+/* Loads a head's queries and clears its sums; widens [*first, *last) by its key range. */
+static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, scratch *s, int64_t *first,
+                       int64_t *last)
+{
+    const attn__decode *f = j->decode;
+    const attn__canonical *canonical = j->canonical;
+    int64_t begin = part * f->part, end = attn__least(begin + f->part, canonical->key.size), n = canonical->query.size;
+    attn__decode_range *range = s->range + head * n;
+    attn__decode_operand q = {j->arrays->q, ATTN__STRIDE(dim.q), &canonical->contract, f->channels,
+                              (float)(canonical->problem.scale * log2_e)};
+    if (f->parts > 1)
+        s->sums[head] = part_sums(j, batch, part);
+    attn__decode_sums *sums = &s->sums[head];
+    attn__decode_load(f, canonical, &q, batch, s->q + head * n * f->channels);
+    attn__decode_find_ranges(canonical, j->arrays->lens, batch, begin, end, range);
+    if (!sums->o) /* NULL only where an arena counts bytes */
+        return;
+    memset(sums->o, 0, (size_t)(n * f->values) * sizeof *sums->o);
+    for (int64_t i = 0; i < n; i++) {
+        sums->m[i] = -INFINITY;
+        sums->l[i] = 0.0f;
+        *first = range[i].from < range[i].to ? attn__least(*first, range[i].from) : *first;
+        *last = range[i].from < range[i].to ? attn__most(*last, range[i].to) : *last;
+    }
+}
+
+static void run_part(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    const attn__decode *f = j->decode;
+    int64_t batch = item / f->parts * f->heads, part = item % f->parts, first = INT64_MAX, last = 0;
+    scratch s;
+    divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &s);
+    for (int64_t h = 0; h < f->heads; h++)
+        begin_head(j, batch + h, h, part, &s, &first, &last);
+    /* Blocks begin at the same keys whatever the ranges. */
+    for (int64_t at = first - first % ATTN__DECODE_BLOCK; at < last; at += ATTN__DECODE_BLOCK) {
+        attn__decode_locate(j->canonical, ATTN__STRIDE(dim.k), at, s.k_at);
+        attn__decode_locate(j->canonical, ATTN__STRIDE(dim.v), at, s.v_at);
+        for (int64_t h = 0; h < f->heads; h++)
+            see_block(j, batch + h, h, at, attn__least(ATTN__DECODE_BLOCK, last - at), &s);
+    }
+    for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
+        write(j, batch + h, &s.sums[h]);
+}
+
+static void run_merger(void *user, int64_t batch, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    attn__decode_sums all = part_sums(j, batch, 0);
+    for (int64_t i = 1; i < j->decode->parts; i++) {
+        attn__decode_sums part = part_sums(j, batch, i);
+        merge(j, &all, &part);
+    }
+    write(j, batch, &all);
+}
+
+void attn__decode_run(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                      void *workspace)
+{
+    job j = {.canonical = canonical, .decode = recipe->data, .arrays = arrays, .workspace = workspace};
+    j.each = attn__decode_thread_size(j.decode, canonical);
+    j.sums = attn__decode_sums_size(j.decode, canonical);
+    attn__parallel_items(canonical->threads, canonical->batch.size / j.decode->heads * j.decode->parts, run_part, &j);
+    if (j.decode->parts > 1)
+        attn__parallel_items(canonical->threads, canonical->batch.size, run_merger, &j);
+}

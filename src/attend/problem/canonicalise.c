@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ * Canonical form: few shapes of the table for few kernels to recognise. */
+#include "attend/problem/problem.h"
+
+#include <string.h>
+
+typedef struct builder {
+    const attn_problem *p;
+    attn__canonical *canonical;
+    bool held[ATTN_MAX_DIMS]; /* somebody refers to the dim: it is neither dropped nor merged */
+} builder;
+
+static void find_held(builder *b)
+{
+    const attn_problem *p = b->p;
+    for (int i = 0; i < p->nbands; i++)
+        b->held[p->bands[i].query_dim] = b->held[p->bands[i].key_dim] = true;
+    for (int i = 0; i < p->nwindows; i++)
+        b->held[p->windows[i].query_dim] = b->held[p->windows[i].key_dim] = true;
+    for (int i = 0; i < p->npicks; i++)
+        b->held[p->picks[i].dim] = true;
+    if (p->with & ATTN_WITH_LENS)
+        b->held[p->lens_dim] = true;
+    for (int i = 0; i < p->nrelatives; i++) {
+        const attn_relative *r = &p->relatives[i];
+        b->held[r->query_dim] = b->held[r->key_dim] = true;
+        int last = attn__last_dim(p, attn__table_role(r));
+        if (last >= 0 && (r->begin != 0 || r->end != p->dims[last].n))
+            b->held[last] = true;
+    }
+}
+
+static attn__group *group_of(attn__canonical *canonical, attn_role role)
+{
+    attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
+                                   &canonical->value};
+    return groups[role];
+}
+
+/* Weight of each dim's index in the dropout row or column: the caller's order, last dim fastest. */
+static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS])
+{
+    uint64_t row = 1, column = 1;
+    for (int i = p->ndims - 1; i >= 0; i--) {
+        attn_role role = p->dims[i].role;
+        uint64_t *scale = role == ATTN_KEY ? &column : &row;
+        bool counts = role == ATTN_BATCH || role == ATTN_QUERY || role == ATTN_KEY;
+        weights[i] = counts ? (int64_t)*scale : 0;
+        if (counts)
+            *scale *= (uint64_t)p->dims[i].n;
+    }
+}
+
+static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
+{
+    attn__axis axis = {.dim = p->dims[dim], .drop = drop, .pick = -1, .source = dim};
+    for (int i = 0; i < p->nrelatives; i++)
+        axis.table[i] = p->relatives[i].stride[dim];
+    for (int i = 0; i < p->npicks; i++)
+        if (p->picks[i].dim == dim)
+            axis.pick = i;
+    return axis;
+}
+
+/* Keys, values and what belongs to them stand still along the dim: it only repeats queries. */
+static bool repeats_queries(const builder *b, const attn__axis *axis)
+{
+    const attn_dim *d = &axis->dim;
+    bool still = d->role == ATTN_BATCH && d->k == 0 && d->v == 0 && d->dk == 0 && d->dv == 0 && d->w == 0;
+    for (int i = 0; i < b->p->nrelatives; i++)
+        still = still && axis->table[i] == 0;
+    return still;
+}
+
+static void push(attn__group *group, attn__axis axis, attn_role role)
+{
+    axis.dim.role = role;
+    group->axis[group->n++] = axis;
+}
+
+static void place_dims(builder *b, bool repeating)
+{
+    int64_t drop[ATTN_MAX_DIMS];
+    dropout_weights(b->p, drop);
+    for (int i = 0; i < b->p->ndims; i++) {
+        attn__axis axis = make_axis(b->p, i, drop[i]);
+        if (axis.dim.n == 1 && !b->held[i])
+            continue;
+        bool repeats = repeats_queries(b, &axis);
+        if (repeats == repeating)
+            push(group_of(b->canonical, repeats ? ATTN_QUERY : axis.dim.role), axis,
+                 repeats ? ATTN_QUERY : axis.dim.role);
+    }
+}
+
+static int64_t size_of(int64_t stride)
+{
+    return stride < 0 ? -stride : stride;
+}
+
+static bool stands_outside(const attn__axis *a, const attn__axis *b)
+{
+    if (size_of(a->dim.o) != size_of(b->dim.o))
+        return size_of(a->dim.o) > size_of(b->dim.o);
+    return size_of(a->dim.k) > size_of(b->dim.k);
+}
+
+static void sort_by_stride(attn__group *group)
+{
+    for (int i = 1; i < group->n; i++) {
+        attn__axis axis = group->axis[i];
+        int at = i;
+        for (; at > 0 && stands_outside(&axis, &group->axis[at - 1]); at--)
+            group->axis[at] = group->axis[at - 1];
+        group->axis[at] = axis;
+    }
+}
+
+static bool continues(int64_t outer, int64_t inner, int64_t n)
+{
+    int64_t whole;
+    return !__builtin_mul_overflow(inner, n, &whole) && outer == whole;
+}
+
+static bool can_merge(const builder *b, const attn__axis *outer, const attn__axis *inner)
+{
+    if ((outer->source >= 0 && b->held[outer->source]) || (inner->source >= 0 && b->held[inner->source]))
+        return false;
+    int64_t n = inner->dim.n;
+    bool can = b->p->dropout == 0 || continues(outer->drop, inner->drop, n);
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+        can = can && continues(attn__stride(&outer->dim, op), attn__stride(&inner->dim, op), n);
+    for (int i = 0; i < b->p->nrelatives; i++)
+        can = can && continues(outer->table[i], inner->table[i], n);
+    return can;
+}
+
+static void merge_neighbours(const builder *b, attn__group *group)
+{
+    int n = 0;
+    for (int i = 0; i < group->n; i++) {
+        attn__axis axis = group->axis[i];
+        if (n > 0 && can_merge(b, &group->axis[n - 1], &axis)) {
+            axis.dim.n *= group->axis[n - 1].dim.n;
+            axis.source = -1;
+            group->axis[n - 1] = axis;
+        } else {
+            group->axis[n++] = axis;
+        }
+    }
+    group->n = n;
+}
+
+static void finish_group(attn__group *group, attn_role role)
+{
+    if (group->n == 0)
+        push(group, (attn__axis){.dim.n = 1, .pick = -1, .source = -1}, role);
+    bool empty = false;
+    for (int i = 0; i < group->n; i++)
+        empty = empty || group->axis[i].dim.n == 0;
+    group->size = empty ? 0 : 1;
+    for (int i = 0; i < group->n && !empty; i++)
+        group->size *= group->axis[i].dim.n;
+}
+
+static int axis_of(const attn__group *group, int source)
+{
+    for (int i = 0; i < group->n; i++)
+        if (group->axis[i].source == source)
+            return i;
+    return -1;
+}
+
+static void renumber(attn__canonical *canonical)
+{
+    attn_problem *p = &canonical->problem;
+    const attn__group *q = &canonical->query, *k = &canonical->key;
+    for (int i = 0; i < p->nbands; i++) {
+        p->bands[i].query_dim = axis_of(q, p->bands[i].query_dim);
+        p->bands[i].key_dim = axis_of(k, p->bands[i].key_dim);
+    }
+    for (int i = 0; i < p->nwindows; i++) {
+        p->windows[i].query_dim = axis_of(q, p->windows[i].query_dim);
+        p->windows[i].key_dim = axis_of(k, p->windows[i].key_dim);
+    }
+    for (int i = 0; i < p->nrelatives; i++) {
+        attn_relative *r = &p->relatives[i];
+        const attn__group *channels = group_of(canonical, attn__table_role(r));
+        int last = attn__last_dim(p, attn__table_role(r));
+        if (last < 0 || !(r->begin != 0 || r->end != p->dims[last].n))
+            r->end = channels->axis[channels->n - 1].dim.n; /* all of it, whatever the dim has become */
+        r->query_dim = axis_of(q, r->query_dim);
+        r->key_dim = axis_of(k, r->key_dim);
+    }
+    p->lens_dim = p->with & ATTN_WITH_LENS ? axis_of(k, p->lens_dim) : 0;
+}
+
+static void note_features(attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    canonical->backward = p->direction == ATTN_BACKWARD;
+    canonical->has_bias = p->with & ATTN_WITH_BIAS;
+    canonical->has_mask = p->with & ATTN_WITH_MASK;
+    canonical->has_lens = p->with & ATTN_WITH_LENS;
+    canonical->has_dropout = p->dropout > 0;
+    canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || p->nbands > 0 || canonical->key.size == 0;
+    for (int i = 0; i < p->nwindows; i++)
+        canonical->needs_row_scan = canonical->needs_row_scan || p->windows[i].border == ATTN_BORDER_MASK;
+}
+
+void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved)
+{
+    builder b = {.p = resolved, .canonical = canonical};
+    canonical->problem = *resolved;
+    canonical->batch.n = canonical->query.n = canonical->key.n = canonical->contract.n = canonical->value.n = 0;
+    find_held(&b);
+    place_dims(&b, true); /* repeated queries stand outermost among the queries */
+    place_dims(&b, false);
+    sort_by_stride(&canonical->batch);
+    for (attn_role role = ATTN_BATCH; role <= ATTN_VALUE; role++) {
+        merge_neighbours(&b, group_of(canonical, role));
+        finish_group(group_of(canonical, role), role);
+    }
+    renumber(canonical);
+    note_features(canonical);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solve_small_sequence_backward.c - the solver for gradients of heads with few queries and keys: what it accepts, its
+ * cost.
+ */
+#include "attend/small_sequence/small_sequence_plan.h"
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    const char *why = attn__flash_backward_refuse(canonical);
+    if (!why)
+        why = attn__small_sequence_refuse(canonical);
+    if (why)
+        return why;
+    if (canonical->problem.with & ATTN_WANT_DBIAS)
+        return "wants the gradient of a bias";
+    return attn__flash_backward_sums(canonical) ? "gradients summed over broadcast dims" : NULL;
+}
+
+/* Heads of up to 4 channels are quicker in `narrow` where there are keys for all of its lanes; the cost of that one
+ * says so for heads of 8. */
+static double cost(const attn__canonical *canonical)
+{
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    bool slim = canonical->contract.size <= 4 && canonical->value.size <= 4 && canonical->key.size <= 32;
+    return (slim ? 0.4 : 0.8) * pairs * (double)(canonical->contract.size + canonical->value.size);
+}
+
+extern const attn__solver attn__solver_small_sequence_backward;
+const attn__solver attn__solver_small_sequence_backward = {.name = "small_sequence_backward",
+                                                           .refuse = refuse,
+                                                           .cost = cost,
+                                                           .plan = attn__small_sequence_plan_make,
+                                                           .apply = attn__small_sequence_backward};

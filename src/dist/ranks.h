@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ranks.h - sums and words among the processes of a start by mpirun; in a process alone each of these is done at once.
+ *
+ * Nothing here blocks for good: whoever waits asks again and again whether the sum is there, whether another rank gave
+ * up (and then gives up too, with that rank's message), and whether this process is asked to stop.  After any of the
+ * last two the ranks are `broken`: sums that were begun are never finished, and every call returns that status.
+ */
+#ifndef ATTN_DIST_RANKS_H
+#define ATTN_DIST_RANKS_H
+
+#include "attn/ranks.h"
+#include "base/context.h"
+#include "dist/ranks_ops.h"
+
+bool attn__ranks_many(const attn_context *context);
+bool attn__ranks_first(const attn_context *context); /* the one that writes, saves and speaks */
+
+/* data[n] becomes its sum over all ranks (or the largest), once `request` is done.  On every rank the same sums must be
+ * begun in the same order; data must stay. */
+attn_status attn__ranks_sum_begin(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind,
+                                  attn__ranks_request *request);
+attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request, bool *done);
+attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
+attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
+bool attn__ranks_together(const attn_context *context); /* several, all of them on this machine */
+/* Copies the data of rank `from` to all ranks. */
+attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
+/* Waits, as for a sum, until done(user), which is asked again and again. */
+attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);
+/* Memory that all ranks of a machine see. */
+typedef struct attn__ranks_memory {
+    void *data; /* cleared at first, on pages of its own; NULL: there is none */
+    size_t bytes;
+    int file;
+} attn__ranks_memory;
+/* memory->data is NULL if the ranks are on several machines (or ATTN_RANKS_APART is set), if the system has no shared
+ * memory, or if one rank asks for no bytes.  All ranks must call it. */
+attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
+/* From now on what this rank writes there is its own; it sees what others wrote before. */
+void attn__ranks_memory_part(const attn__ranks_memory *memory);
+void attn__ranks_memory_free(attn__ranks_memory *memory); /* nobody else loses it by that */
+/* Frees memory that sums may be under way in: at once, or, where they will never be finished, after the last word with
+ * MPI, which may write there until then. */
+void attn__ranks_free(attn_context *context, void *memory);
+/* ATTN_OK, or why this process should not go on: another gave up, or it is asked to stop. */
+attn_status attn__ranks_poll(attn_context *context);
+/* ATTN_ARGUMENT, "rank R WHAT", unless `value` is the same on all ranks. */
+attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *what);
+
+/* This rank gives up by itself, with the context's error: the others hear of it where they wait. */
+void attn__ranks_give_up(attn_context *context, attn_status status);
+/* The last error occurred on all ranks: do not announce it. */
+void attn__ranks_all_know(attn_context *context);
+
+/* This rank's share of n things that stand in a row: [*first, *first + the result). */
+int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first);
+
+/* The longest piece of a text that is passed on at once. */
+enum { ATTN__RANKS_PIECE = 1 << 24 };
+
+/* For tests: ranks over other operations than MPI's.  ATTN_MEMORY. */
+attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *ops);
+
+#endif

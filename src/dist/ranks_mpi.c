@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ * The ranks' operations by MPI: a shared object of its own (see ranks_ops.h), the one file that includes mpi.h. */
+#ifdef ATTN_MPI_MODULE
+#include "dist/ranks_ops.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+/* State of the one MPI that a process can have: MPI itself is global. */
+static MPI_Comm work, words;
+static int ranks, own, near;
+
+/* How many ranks this machine has: asked while starting, as it is not done bit by bit. */
+static int count_near(void)
+{
+    MPI_Comm here;
+    int error = MPI_Comm_split_type(work, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    if (error)
+        return error;
+    MPI_Comm_size(here, &near);
+    return MPI_Comm_free(&here);
+}
+
+static int start(int *rank, int *size)
+{
+    int had, level;
+    int error = MPI_Initialized(&had);
+    if (!error && !had)
+        error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    /* Notices travel apart from sums, and errors come back instead of ending the process. */
+    if (!error)
+        error = MPI_Comm_dup(MPI_COMM_WORLD, &work);
+    if (!error)
+        error = MPI_Comm_dup(MPI_COMM_WORLD, &words);
+    if (error)
+        return error;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(work, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(words, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(work, &own);
+    MPI_Comm_size(work, &ranks);
+    *rank = own;
+    *size = ranks;
+    return count_near();
+}
+
+static bool together(void)
+{
+    return near == ranks;
+}
+
+static void finish(void)
+{
+    MPI_Comm_free(&work);
+    MPI_Comm_free(&words);
+    MPI_Finalize();
+}
+
+static void text(int error, char *out, size_t size)
+{
+    char whole[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    MPI_Error_string(error, whole, &length);
+    snprintf(out, size, "%s", whole);
+}
+
+static int keep(int error, MPI_Request made, attn__ranks_request *request)
+{
+    _Static_assert(sizeof made <= sizeof *request, "a request fits");
+    memcpy(request, &made, sizeof made);
+    return error;
+}
+
+static int sum(void *data, int64_t n, attn__ranks_sum_kind kind, attn__ranks_request *request)
+{
+    MPI_Request made = MPI_REQUEST_NULL;
+    MPI_Datatype type = kind == ATTN__SUM_F32 ? MPI_FLOAT : kind == ATTN__SUM_F64 ? MPI_DOUBLE : MPI_UINT64_T;
+    int error =
+        MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, type, kind == ATTN__MAX_U64 ? MPI_MAX : MPI_SUM, work, &made);
+    return keep(error, made, request);
+}
+
+static int broadcast(void *data, int64_t bytes, int from, attn__ranks_request *request)
+{
+    MPI_Request made = MPI_REQUEST_NULL;
+    int error = MPI_Ibcast(data, (int)bytes, MPI_BYTE, from, work, &made);
+    return keep(error, made, request);
+}
+
+static int test(attn__ranks_request *request, bool *done)
+{
+    MPI_Request made;
+    int flag = 0;
+    memcpy(&made, request, sizeof made);
+    int error = MPI_Test(&made, &flag, MPI_STATUS_IGNORE);
+    *done = flag != 0;
+    return keep(error, made, request);
+}
+
+/* Small enough to be sent at once, even if no rank receives it; unreceived messages cost nothing at the end. */
+static int tell(const void *notice)
+{
+    /* A process gives up once and leaves once; the first notice may be under way when the second is made. */
+    static unsigned char notices[2][ATTN__RANKS_NOTICE];
+    static int next;
+    unsigned char *said = notices[next++ % 2];
+    int first = 0;
+    memcpy(said, notice, ATTN__RANKS_NOTICE);
+    for (int to = 0; to < ranks; to++) {
+        MPI_Request made;
+        int error = to == own ? 0 : MPI_Isend(said, ATTN__RANKS_NOTICE, MPI_BYTE, to, 1, words, &made);
+        if (!error && to != own)
+            error = MPI_Request_free(&made);
+        first = first ? first : error;
+    }
+    return first;
+}
+
+static int heard(void *notice, int *from, bool *any)
+{
+    MPI_Status status;
+    int flag = 0;
+    int error = MPI_Iprobe(MPI_ANY_SOURCE, 1, words, &flag, &status);
+    *any = !error && flag;
+    if (!*any)
+        return error;
+    *from = status.MPI_SOURCE;
+    return MPI_Recv(notice, ATTN__RANKS_NOTICE, MPI_BYTE, *from, 1, words, MPI_STATUS_IGNORE);
+}
+
+#if defined(OMPI_MAJOR_VERSION)
+#define NAME "Open MPI"
+#elif defined(MPICH_VERSION)
+#define NAME "MPICH " MPICH_VERSION
+#else
+#define NAME "MPI"
+#endif
+
+const attn__ranks_ops *attn__ranks_module(void);
+
+__attribute__((visibility("default"))) const attn__ranks_ops *attn__ranks_module(void)
+{
+    static const attn__ranks_ops ops = {.version = ATTN__RANKS_VERSION,
+                                        .name = NAME,
+                                        .start = start,
+                                        .finish = finish,
+                                        .text = text,
+                                        .sum = sum,
+                                        .broadcast = broadcast,
+                                        .test = test,
+                                        .tell = tell,
+                                        .heard = heard,
+                                        .together = together};
+    return &ops;
+}
+#else
+/* Part of the library's sources too, where it is nothing; an empty file is not C. */
+typedef int attn__ranks_mpi_is_apart;
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bf16x3_patch.h - two rows of 32 numbers become two rows of tiles in either direction: pairs of the same column of
+ * both rows, and of columns i and i + 16 of each row, so that no number changes its lane.  Include after vec_avx512.h.
+ */
+#ifndef ATTN_KERNELS_BF16X3_PATCH_H
+#define ATTN_KERNELS_BF16X3_PATCH_H
+
+enum { PATCH_ROWS = 2, PATCH_HALVES = 2, PATCH_COLUMNS = PATCH_HALVES * VF_LANES };
+
+typedef struct patch {
+    vf x[PATCH_ROWS][PATCH_HALVES];
+} patch;
+
+/* Where the parts of a patch go; NULL: not wanted. */
+typedef struct places {
+    uint16_t *across[PATCH_HALVES], *along[PATCH_ROWS];
+    int64_t across_part, along_part;
+} places;
+
+/* Adds a NaN to `odd` if a number is infinite or NaN. */
+VF_FN void note_odd(const patch *x, vf *odd)
+{
+    VF_UNROLL
+    for (int i = 0; i < PATCH_ROWS * PATCH_HALVES; i++)
+        *odd = vf_fma(x->x[i / PATCH_HALVES][i % PATCH_HALVES], vf_zero(), *odd);
+}
+
+VF_FN void round_patch(patch *x)
+{
+    VF_UNROLL
+    for (int i = 0; i < PATCH_ROWS * PATCH_HALVES; i++) {
+        vf *number = &x->x[i / PATCH_HALVES][i % PATCH_HALVES];
+        *number = vf_round_upper(*number);
+    }
+}
+
+/* The upper halves in both directions. */
+VF_FN void store_upper(const patch *x, const places *to, int part, bool across, bool along)
+{
+    VF_UNROLL
+    for (int i = 0; i < PATCH_ROWS; i++) {
+        if (across && to->across[i])
+            _mm512_storeu_si512(to->across[i] + part * to->across_part, vf_pair_upper(x->x[0][i], x->x[1][i]));
+        if (along)
+            _mm512_storeu_si512(to->along[i] + part * to->along_part, vf_pair_upper(x->x[i][0], x->x[i][1]));
+    }
+}
+
+/* What is left of a patch by the upper halves of another. */
+VF_FN void take_upper_away(patch *x, const patch *from)
+{
+    VF_UNROLL
+    for (int i = 0; i < PATCH_ROWS * PATCH_HALVES; i++) {
+        vf *number = &x->x[i / PATCH_HALVES][i % PATCH_HALVES];
+        *number = vf_beyond_upper(*number, from->x[i / PATCH_HALVES][i % PATCH_HALVES]);
+    }
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bf16x3_round.h - pairs of numbers to their three parts, rounded.  Include after vec_avx512.h.
+ */
+#ifndef ATTN_KERNELS_BF16X3_ROUND_H
+#define ATTN_KERNELS_BF16X3_ROUND_H
+
+/* The pairs (a, b) of all lanes, a row of a tile in each part.  What is left after two roundings is the third.  Where a
+ * number is not finite, or rounds to infinity, that is NaN (inf - inf, at the latest the second time), and so becomes
+ * its `odd`; both may be one. */
+VF_FN void cut_rounded(vf a, vf b, uint16_t *out, int64_t part, vf *odd_a, vf *odd_b)
+{
+    VF_UNROLL
+    for (int i = 0; i + 1 < ATTN__BF16X3_F32; i++, out += part) {
+        vf near_a = vf_round_upper(a), near_b = vf_round_upper(b);
+        _mm512_storeu_si512(out, vf_pair_upper(near_a, near_b));
+        a = vf_beyond_upper(a, near_a);
+        b = vf_beyond_upper(b, near_b);
+    }
+    _mm512_storeu_si512(out, vf_pair_upper(a, b));
+    *odd_a = vf_fma(a, vf_zero(), *odd_a);
+    *odd_b = vf_fma(b, vf_zero(), *odd_b);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bf16x3_split_rows.h - rows of f32 numbers to tiles of three parts each, as split_rows, split_pairs and turn of
+ * bf16x3.h make them, in half the time: halves of the bits are moved as they are, rounded by an addition, what is
+ * transposed is so before it becomes parts, and rows are asked for before they are needed.
+ *
+ * Neighbours along the columns are numbers l and l + 16 of a step in what is cut along and across, so that neither
+ * needs a shuffle; these two go together in a product, and with nothing else.
+ */
+#ifndef ATTN_KERNELS_BF16X3_SPLIT_ROWS_H
+#define ATTN_KERNELS_BF16X3_SPLIT_ROWS_H
+
+#include "kernels/bf16x3/bf16x3.h"
+
+typedef enum attn__bf16x3_direction {
+    ATTN__BF16X3_ALONG,     /* A from A's rows */
+    ATTN__BF16X3_ACROSS,    /* B from rows that are B's columns */
+    ATTN__BF16X3_TRANSPOSED /* A from rows that are A's columns, in their own order */
+} attn__bf16x3_direction;
+
+/* Rows that are brought in while others are cut, so that only the first of them need to be near. */
+enum { ATTN__BF16X3_SPLIT_NEAR = ATTN__BF16X3_DEPTH };
+
+/* Needs ATTN_ISA_AMX.  Both ways are filled up with zeros to whole tiles.  False if any number is infinite or NaN, or
+ * rounds to infinity, or is so small (below 2^-102, but not 0) that AMX would take a part of it for 0. */
+bool attn__bf16x3_split_rows(attn__bf16x3_direction way, const attn__bf16x3_rows *rows, const attn__bf16x3_side *to);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * channel_norm.h - layer normalisation over the channels of an image, [channels][ld] with positions adjacent.
+ *
+ *     y[c,i] = (x[c,i] - mean[i]) / sqrt(variance[i] + eps) * gain[c] + bias[c]
+ *
+ * Each lane is a position, so that the sums over channels need no operation across a vector.  The backward pass and
+ * the sums for gain and bias are here as well.
+ *
+ * Contract: n may be 0; only the n positions are read or written; nothing is allocated.  The result of a position
+ * does not depend on its neighbours.
+ */
+#ifndef ATTN_KERNELS_CHANNEL_NORM_H
+#define ATTN_KERNELS_CHANNEL_NORM_H
+
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct attn__channel_norm_args {
+    const float *x, *dy;        /* [channels][ld], of which n are meant */
+    const float *gain, *bias;   /* [channels] */
+    float *y;                   /* the result, or the gradient of x, which may be added to */
+    float *mean, *scale, *bend; /* [n]: forward out, backward in */
+    int64_t channels, ld, n;
+    float eps;
+    bool deviation; /* scale is 1 / (deviation + eps), else 1 / sqrt(variance + eps) */
+    bool add;
+} attn__channel_norm_args;
+
+typedef struct attn__channel_norm_kernel {
+    attn__isa isa;
+    /* y = (x - mean) * scale * gain + bias.  bend = scale^3, or scale^2 / deviation (0 if the deviation is 0): the
+     * derivative of scale, for `backward`. */
+    void (*forward)(const attn__channel_norm_args *args);
+    /* With h = dy * gain, d = x - mean and averages over the channels: dx = scale * (h - avg h) - bend * d *
+     * avg(h d). */
+    void (*backward)(const attn__channel_norm_args *args);
+    /* The sum of n adjacent numbers: a few hundred at a time in f32, these sums in f64. */
+    double (*sum)(const float *x, int64_t n);
+    /* The gradients of one channel's gain and bias: adds the sums of dy * (x - mean) * scale and of dy.  x and dy are
+     * that channel's.  Sums a few hundred positions at a time in f32, these sums in f64. */
+    void (*slopes)(const attn__channel_norm_args *args, double *gain, double *bias);
+} attn__channel_norm_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__channel_norm_kernel *attn__channel_norm_for(attn__isa isa);
+
+#endif

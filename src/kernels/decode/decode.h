@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * few.h - attention of up to 16 queries over many keys, as in decoding with a KV cache.
+ *
+ *     s[i,j] = sum_c q[i,c] k[j,c]     p = 2^(s - m)     o[i] = (sum_j p[i,j] v[j]) / l[i]
+ *
+ * Each key and value is read once, in place, with channels in the lanes.  Memory bandwidth limits the speed, so that
+ * nothing is packed or copied.
+ */
+#ifndef ATTN_KERNELS_DECODE_H
+#define ATTN_KERNELS_DECODE_H
+
+#include "attn/attn.h"
+#include "base/cpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Rows of keys or values: element (j, c) is base[at[j] + c].  `at` has ATTN__DECODE_PREFETCH_ROWS more entries, the
+ * rows to prefetch: the hardware prefetcher does not follow rows that are pages apart. */
+enum { ATTN__DECODE_PREFETCH_ROWS = 48 };
+
+typedef struct attn__decode_rows {
+    const void *base;
+    attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
+    const int64_t *at;
+    int64_t rows, channels;
+    bool prefetch; /* prefetch the rows that follow */
+} attn__decode_rows;
+
+/* out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels).
+ * The sum takes only queries i with from[i] <= j < to[i]. */
+typedef struct attn__decode_spread {
+    void *out;
+    attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
+    const int64_t *at;
+    int64_t rows, channels, queries;
+    const float *w, *x; /* x padded to whole vectors */
+    int64_t ldw, ldx;
+    const int64_t *from, *to;
+    float factor;
+    bool add;
+    bool stream; /* non-temporal stores where rows are aligned; call `settle` before another thread reads them */
+} attn__decode_spread;
+
+typedef struct attn__decode_kernel {
+    attn__isa isa;
+    int lanes;
+    /* row[c] = factor * from[c], c in [0, n). */
+    void (*load)(const void *from, attn_dtype dtype, int64_t n, float factor, float *row);
+    /* s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]; q padded with zeros to whole vectors, lds to whole
+     * vectors of keys. */
+    void (*score)(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds);
+    /* One step of the online softmax in powers of two: s[0 .. count) becomes 2^(s - m).  m starts at -inf, l at 0.
+     * Returns the factor for earlier sums. */
+    float (*weigh)(float *s, int64_t count, float *m, float *l);
+    /* o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]; o padded to whole vectors. */
+    void (*add)(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o);
+    /* Writes the gradients of rows of keys or values; see attn__decode_spread. */
+    void (*spread)(const attn__decode_spread *args);
+    void (*settle)(void);
+} attn__decode_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__decode_kernel *attn__decode_for(attn__isa isa);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decode_tmpl.h - a few queries for one instruction set; see few.h.
+ */
+#include "simd/exp.h"
+
+/* Vectors of values accumulated at once. */
+#define CHUNK (VF_REGISTERS / 4)
+
+VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
+{
+    if (dtype == ATTN_BF16) {
+        const uint16_t *p = (const uint16_t *)base + at;
+        return n == VF_LANES ? vf_load_bf16(p) : vf_load_bf16_part(p, n);
+    }
+    const float *p = (const float *)base + at;
+    return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
+}
+
+VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at)
+{
+    __builtin_prefetch((const char *)base + at * (dtype == ATTN_BF16 ? 2 : 4), 0, 2);
+}
+
+static void load(const void *from, attn_dtype dtype, int64_t n, float factor, float *row)
+{
+    for (int64_t c = 0; c < n; c += VF_LANES) {
+        int part = n - c < VF_LANES ? (int)(n - c) : VF_LANES;
+        vf x = dtype == ATTN_BF16 ? row_load(from, ATTN_BF16, c, part) : row_load(from, ATTN_F32, c, part);
+        vf_store_part(row + c, vf_mul(x, vf_set1(factor)), part);
+    }
+}
+
+/* As many keys as lanes: a vector of partial sums for each, transposed, adds up to a vector of scores. */
+VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *prefetch,
+                     const float *q, bool first)
+{
+    vf sum[VF_LANES];
+    int left = (int)(k->channels % VF_LANES);
+    VF_UNROLL
+    for (int r = 0; r < VF_LANES; r++) {
+        vf even = vf_zero(), odd = even; /* row by row, in the order of memory */
+        int64_t c = 0;
+        for (; c + 2 * VF_LANES <= k->channels; c += 2 * VF_LANES) {
+            if (first) {
+                row_prefetch(k->base, dtype, prefetch[r] + c);
+                row_prefetch(k->base, dtype, prefetch[r] + c + VF_LANES);
+            }
+            even = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, VF_LANES), even);
+            odd = vf_fma(vf_load(q + c + VF_LANES), row_load(k->base, dtype, at[r] + c + VF_LANES, VF_LANES), odd);
+        }
+        if (c + VF_LANES <= k->channels) {
+            even = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, VF_LANES), even);
+            c += VF_LANES;
+        }
+        if (left)
+            odd = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, left), odd);
+        sum[r] = vf_add(even, odd);
+    }
+    vf_transpose(sum);
+    VF_UNROLL
+    for (int half = VF_LANES / 2; half > 0; half /= 2) {
+        VF_UNROLL
+        for (int r = 0; r < half; r++)
+            sum[r] = vf_add(sum[r], sum[r + half]);
+    }
+    return sum[0];
+}
+
+VF_FN void score_as(const attn__decode_rows *k, attn_dtype dtype, const float *q, int64_t ldq, int64_t queries,
+                    float *s, int64_t lds)
+{
+    for (int64_t j = 0; j < k->rows; j += VF_LANES) {
+        int64_t at[VF_LANES];
+        for (int r = 0; r < VF_LANES; r++)
+            at[r] = k->at[j + r < k->rows ? j + r : k->rows - 1];
+        for (int64_t i = 0; i < queries; i++)
+            vf_store(s + i * lds + j, score_lanes(k, dtype, at, k->at + j + ATTN__DECODE_PREFETCH_ROWS, q + i * ldq,
+                                                  i == 0 && k->prefetch));
+    }
+}
+
+static void score(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds)
+{
+    if (k->dtype == ATTN_BF16)
+        score_as(k, ATTN_BF16, q, ldq, queries, s, lds);
+    else
+        score_as(k, ATTN_F32, q, ldq, queries, s, lds);
+}
+
+/* A NaN may get lost in the maximum, but not in its weight. */
+static float weigh(float *s, int64_t count, float *m, float *l)
+{
+    vf none = vf_set1(-INFINITY), top = none, sum = vf_zero();
+    int64_t whole = count / VF_LANES * VF_LANES;
+    int left = (int)(count - whole);
+    vm last = vm_first(left);
+    for (int64_t j = 0; j < whole; j += VF_LANES)
+        top = vf_max(vf_load(s + j), top);
+    if (left)
+        top = vf_max(vf_select(last, vf_load_part(s + whole, left), none), top);
+    float old = *m, most = vf_largest(top);
+    *m = most > old ? most : old;
+    float reference = *m == -INFINITY ? 0.0f : *m;
+    for (int64_t j = 0; j < whole; j += VF_LANES) {
+        vf p = vf_exp2(vf_sub(vf_load(s + j), vf_set1(reference)));
+        sum = vf_add(sum, p);
+        vf_store(s + j, p);
+    }
+    if (left) {
+        vf p = vf_exp2(vf_sub(vf_select(last, vf_load_part(s + whole, left), none), vf_set1(reference)));
+        sum = vf_add(sum, p);
+        vf_store_part(s + whole, p, left);
+    }
+    float shrink = exp2f(old - reference);
+    *l = *l * shrink + vf_sum(sum);
+    return shrink;
+}
+
+/* o += p v for keys [from, to), `vectors` vectors from channel `at` on.  Two keys at a time, each with sums of its own:
+ * four vectors' chains would leave the units waiting. */
+VF_FN void add_chunk(const attn__decode_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p,
+                     float shrink, float *o, int64_t at, int vectors, int n, bool prefetch)
+{
+    vf even[CHUNK], odd[CHUNK];
+    VF_UNROLL
+    for (int i = 0; i < vectors; i++) {
+        even[i] = vf_mul(vf_load(o + at + i * VF_LANES), vf_set1(shrink));
+        odd[i] = vf_zero();
+    }
+    int64_t j = from;
+    for (; j + 2 <= to; j += 2) {
+        vf x = vf_set1(p[j]), y = vf_set1(p[j + 1]);
+        VF_UNROLL
+        for (int i = 0; i < vectors; i++) {
+            if (prefetch)
+                row_prefetch(v->base, dtype, v->at[j + ATTN__DECODE_PREFETCH_ROWS] + at + i * VF_LANES);
+            even[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), even[i]);
+        }
+        VF_UNROLL
+        for (int i = 0; i < vectors; i++) {
+            if (prefetch)
+                row_prefetch(v->base, dtype, v->at[j + 1 + ATTN__DECODE_PREFETCH_ROWS] + at + i * VF_LANES);
+            odd[i] = vf_fma(y, row_load(v->base, dtype, v->at[j + 1] + at + i * VF_LANES, n), odd[i]);
+        }
+    }
+    if (j < to) {
+        vf x = vf_set1(p[j]);
+        VF_UNROLL
+        for (int i = 0; i < vectors; i++)
+            even[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), even[i]);
+    }
+    VF_UNROLL
+    for (int i = 0; i < vectors; i++)
+        vf_store(o + at + i * VF_LANES, vf_add(even[i], odd[i]));
+}
+
+VF_FN void add_as(const attn__decode_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p, float shrink,
+                  float *o, bool prefetch)
+{
+    int64_t at = 0;
+    for (; at + CHUNK * VF_LANES <= v->channels; at += CHUNK * VF_LANES)
+        add_chunk(v, dtype, from, to, p, shrink, o, at, CHUNK, VF_LANES, prefetch);
+    for (; at + CHUNK / 2 * VF_LANES <= v->channels; at += CHUNK / 2 * VF_LANES)
+        add_chunk(v, dtype, from, to, p, shrink, o, at, CHUNK / 2, VF_LANES, prefetch);
+    for (; at + VF_LANES <= v->channels; at += VF_LANES)
+        add_chunk(v, dtype, from, to, p, shrink, o, at, 1, VF_LANES, prefetch);
+    if (at < v->channels)
+        add_chunk(v, dtype, from, to, p, shrink, o, at, 1, (int)(v->channels - at), prefetch);
+}
+
+static void add(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o)
+{
+    if (v->dtype == ATTN_BF16)
+        add_as(v, ATTN_BF16, from, to, p, shrink, o, v->prefetch);
+    else if (v->prefetch)
+        add_as(v, ATTN_F32, from, to, p, shrink, o, true);
+    else
+        add_as(v, ATTN_F32, from, to, p, shrink, o, false);
+}
+
+VF_FN void row_store(const attn__decode_spread *t, attn_dtype dtype, int64_t at, vf x, int64_t left)
+{
+    int n = left < VF_LANES ? (int)left : VF_LANES;
+    vf factor = vf_set1(t->factor);
+    if (dtype == ATTN_BF16) {
+        uint16_t *p = (uint16_t *)t->out + at;
+        x = t->add ? vf_fma(x, factor, vf_load_bf16_part(p, n)) : vf_mul(x, factor);
+        vf_store_bf16_part(p, x, n);
+        return;
+    }
+    float *p = (float *)t->out + at;
+    if (t->add)
+        vf_store_part(p, vf_fma(x, factor, vf_load_part(p, n)), n);
+    else if (n < VF_LANES)
+        vf_store_part(p, vf_mul(x, factor), n);
+    else if (t->stream && (uintptr_t)p % (VF_LANES * sizeof(float)) == 0)
+        vf_stream(p, vf_mul(x, factor));
+    else
+        vf_store(p, vf_mul(x, factor));
+}
+
+/* Row j, in memory order. */
+VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j, int vectors, int64_t at, int64_t count)
+{
+    vf sum[CHUNK];
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        sum[v] = vf_zero();
+    for (int64_t i = 0; i < t->queries; i++) {
+        if (j < t->from[i] || j >= t->to[i]) /* what a query may not see may be NaN in it */
+            continue;
+        vf w = vf_set1(t->w[i * t->ldw + j]);
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum[v] = vf_fma(w, vf_load(t->x + i * t->ldx + at + v * VF_LANES), sum[v]);
+    }
+    VF_UNROLL
+    for (int v = 0; v < vectors; v++)
+        row_store(t, dtype, t->at[j] + at + v * VF_LANES, sum[v], count - v * VF_LANES);
+}
+
+VF_FN void spread_as(const attn__decode_spread *args, attn_dtype dtype, bool stream)
+{
+    attn__decode_spread t = *args; /* so that its members need not be read again after each store */
+    t.stream = stream;
+    for (int64_t j = 0; j < t.rows; j++) {
+        int64_t c = 0;
+        for (; c + CHUNK / 2 * VF_LANES <= t.channels; c += CHUNK / 2 * VF_LANES)
+            spread_row(&t, dtype, j, CHUNK / 2, c, t.channels - c);
+        for (; c < t.channels; c += VF_LANES)
+            spread_row(&t, dtype, j, 1, c, t.channels - c);
+    }
+}
+
+static void spread(const attn__decode_spread *t)
+{
+    if (t->dtype == ATTN_BF16)
+        spread_as(t, ATTN_BF16, false);
+    else if (t->stream)
+        spread_as(t, ATTN_F32, true);
+    else
+        spread_as(t, ATTN_F32, false);
+}
+
+static void settle(void)
+{
+    vf_stream_end();
+}
+
+const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA, VF_LANES, load, score, weigh, add, spread, settle};

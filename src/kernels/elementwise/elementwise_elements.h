@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * elementwise_elements.h - element by element: sums, activations, dropout, the optimiser's update.
+ */
+static void run_add(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    const real *x = a->x, *x2 = a->x2;
+    real *y = a->y;
+    for (int64_t i = begin; i < end; i += VF_LANES)
+        store(y + i, end - i, vf_add(load(x + i, end - i), load(x2 + i, end - i)));
+}
+
+static void run_affine(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    const real *x = a->x;
+    real *y = a->y;
+    vf scale = constant(a->s[0]), shift = constant(a->s[1]);
+    for (int64_t i = begin; i < end; i += VF_LANES)
+        store(y + i, end - i, vf_fma(load(x + i, end - i), scale, shift));
+}
+
+/* 0.5 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3) of the tanh form of GELU, and u' for its slope. */
+VF_FN vf gelu_tanh_part(vf x, vf *slope)
+{
+    vf c = constant(0.79788456080286535588), square = vf_mul(x, x);
+    vf u = vf_mul(vf_mul(c, x), vf_fma(constant(0.044715), square, constant(1)));
+    *slope = vf_mul(c, vf_fma(constant(3 * 0.044715), square, constant(1)));
+    return tanh_of(u);
+}
+
+VF_FN vf activated(vf x, int kind)
+{
+    vf half = constant(0.5), slope;
+    switch (kind) {
+    case ATTN__ACT_RELU: /* the order of arguments lets a NaN through */
+        return vf_max(vf_zero(), x);
+    case ATTN__ACT_LEAKY_RELU:
+        return vf_select(vf_lt(x, vf_zero()), vf_mul(x, constant(0.01)), x);
+    case ATTN__ACT_GELU_ERF:
+        return vf_mul(x, normal_cdf(x));
+    case ATTN__ACT_GELU_TANH:
+        return vf_mul(vf_mul(half, x), vf_add(constant(1), gelu_tanh_part(x, &slope)));
+    case ATTN__ACT_GELU_SIGMOID:
+        return vf_mul(x, sigmoid_of(vf_mul(x, constant(1.702))));
+    case ATTN__ACT_TANH:
+        return tanh_of(x);
+    case ATTN__ACT_SIGMOID:
+        return sigmoid_of(x);
+    default:
+        return x;
+    }
+}
+
+/* The derivative; s is the output where that suffices, else the input. */
+VF_FN vf slope_of(vf s, int kind)
+{
+    vf one = constant(1), half = constant(0.5), t, u;
+    switch (kind) {
+    case ATTN__ACT_RELU:
+        return vf_select(vf_lt(vf_zero(), s), one, vf_zero());
+    case ATTN__ACT_LEAKY_RELU:
+        return vf_select(vf_lt(vf_zero(), s), one, constant(0.01));
+    case ATTN__ACT_GELU_ERF:
+        return gelu_slope(s);
+    case ATTN__ACT_GELU_TANH:
+        t = gelu_tanh_part(s, &u);
+        u = vf_mul(vf_mul(half, s), vf_mul(vf_fnma(t, t, one), u));
+        return vf_fma(half, vf_add(one, t), u);
+    case ATTN__ACT_GELU_SIGMOID:
+        t = sigmoid_of(vf_mul(s, constant(1.702)));
+        return vf_fma(vf_mul(s, constant(1.702)), vf_mul(t, vf_sub(one, t)), t);
+    case ATTN__ACT_TANH:
+        return vf_fnma(s, s, one);
+    case ATTN__ACT_SIGMOID:
+        return vf_mul(s, vf_sub(one, s));
+    default:
+        return one;
+    }
+}
+
+/* The switch stands outside the loops: `kind` is a constant in each copy of BODY. */
+#define FOR_EACH_ACTIVATION(kind, BODY)                                                                                \
+    switch (kind) {                                                                                                    \
+    case ATTN__ACT_RELU:                                                                                               \
+        BODY(ATTN__ACT_RELU);                                                                                          \
+        break;                                                                                                         \
+    case ATTN__ACT_LEAKY_RELU:                                                                                         \
+        BODY(ATTN__ACT_LEAKY_RELU);                                                                                    \
+        break;                                                                                                         \
+    case ATTN__ACT_GELU_ERF:                                                                                           \
+        BODY(ATTN__ACT_GELU_ERF);                                                                                      \
+        break;                                                                                                         \
+    case ATTN__ACT_GELU_TANH:                                                                                          \
+        BODY(ATTN__ACT_GELU_TANH);                                                                                     \
+        break;                                                                                                         \
+    case ATTN__ACT_GELU_SIGMOID:                                                                                       \
+        BODY(ATTN__ACT_GELU_SIGMOID);                                                                                  \
+        break;                                                                                                         \
+    case ATTN__ACT_TANH:                                                                                               \
+        BODY(ATTN__ACT_TANH);                                                                                          \
+        break;                                                                                                         \
+    case ATTN__ACT_SIGMOID:                                                                                            \
+        BODY(ATTN__ACT_SIGMOID);                                                                                       \
+        break;                                                                                                         \
+    default:                                                                                                           \
+        BODY(ATTN__ACT_IDENTITY);                                                                                      \
+    }
+
+VF_FN void activate_range(real *y, const real *x, int64_t n, int kind)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        store(y + i, n - i, activated(load(x + i, n - i), kind));
+}
+
+static void run_activate(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    const real *x = (const real *)a->x + begin;
+    real *y = (real *)a->y + begin;
+    int64_t n = end - begin;
+#define BODY(kind) activate_range(y, x, n, kind)
+    FOR_EACH_ACTIVATION(a->kind, BODY)
+#undef BODY
+}
+
+VF_FN void activate_backward_range(real *y, const real *x, const real *saved, int64_t n, int kind)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        store(y + i, n - i, vf_mul(load(x + i, n - i), slope_of(load(saved + i, n - i), kind)));
+}
+
+static void run_activate_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    const real *x = (const real *)a->x + begin, *saved = (const real *)a->x2 + begin;
+    real *y = (real *)a->y + begin;
+    int64_t n = end - begin;
+#define BODY(kind) activate_backward_range(y, x, saved, n, kind)
+    FOR_EACH_ACTIVATION(a->kind, BODY)
+#undef BODY
+}
+
+VF_FN void bias_activate_rows(const attn__elementwise_args *a, int64_t begin, int64_t end, int kind)
+{
+    int64_t n = a->n;
+    const real *bias = a->x;
+    for (int64_t row = begin; row < end; row++) {
+        real *y = (real *)a->y + row * n;
+        if (!bias) {
+            activate_range(y, y, n, kind);
+            continue;
+        }
+        for (int64_t i = 0; i < n; i += VF_LANES)
+            store(y + i, n - i, activated(vf_add(load(y + i, n - i), load(bias + i, n - i)), kind));
+    }
+}
+
+static void run_bias_activate(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+#define BODY(kind) bias_activate_rows(a, begin, end, kind)
+    FOR_EACH_ACTIVATION(a->kind, BODY)
+#undef BODY
+}
+
+static void run_dropout(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    for (int64_t row = begin; row < end; row++) {
+        const real *x = (const real *)a->x + row * n;
+        real *y = (real *)a->y + row * n;
+        uint64_t key = row_key(a, row);
+        for (int64_t i = 0; i < n; i += VF_LANES)
+            store(y + i, n - i, apply_dropout(a, key, i, load(x + i, n - i)));
+    }
+}
+
+/* Stores past the caches if `past`: a cached store would first read the line. */
+VF_FN void store_or_stream(real *y, int64_t left, vf v, bool past)
+{
+    if (past && left >= VF_LANES)
+        vf_stream(y, v);
+    else
+        store(y, left, v);
+}
+
+/* Kingma and Ba 2014, arXiv:1412.6980; decoupled decay of Loshchilov and Hutter 2017, arXiv:1711.05101. */
+VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, bool past)
+{
+    const real *x = a->x, *old_p = a->x2, *old_m = a->x3, *old_v = a->x4;
+    real *p = a->y, *m = a->y2, *v = a->y3;
+    vf step = constant(a->s[0]), beta1 = constant(a->s[1]), beta2 = constant(a->s[2]), eps = constant(a->s[3]);
+    vf rest1 = constant(1 - a->s[1]), rest2 = constant(1 - a->s[2]), scale = constant(a->s[4]);
+    vf keep = constant(1 - a->s[5]), correct = constant(a->s[6]), decay = constant(a->s[7]);
+    for (int64_t i = begin; i < end; i += VF_LANES) {
+        int64_t left = end - i;
+        vf old = load(old_p + i, left);
+        vf g = vf_fma(old, decay, vf_mul(load(x + i, left), scale));
+        vf first = vf_fma(beta1, load(old_m + i, left), vf_mul(rest1, g));
+        vf second = vf_fma(beta2, load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
+        vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
+        store_or_stream(m + i, left, first, past);
+        store_or_stream(v + i, left, second, past);
+        store_or_stream(p + i, left, vf_fnma(step, vf_div(first, size), vf_mul(old, keep)), past);
+    }
+}
+
+static bool are_whole_vectors(const void *x, const void *y, const void *z)
+{
+    return ((uintptr_t)x | (uintptr_t)y | (uintptr_t)z) % (VF_LANES * sizeof(real)) == 0;
+}
+
+static void run_adam(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    const real *p = a->y, *m = a->y2, *v = a->y3;
+    if (a->past && are_whole_vectors(p + begin, m + begin, v + begin)) {
+        adam(a, begin, end, true);
+        vf_stream_end();
+    } else {
+        adam(a, begin, end, false);
+    }
+}
+
+static void run_squares(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t block = begin; block < end; block++) {
+        const real *x = (const real *)a->x + block * ATTN__ELEMENTWISE_BLOCK;
+        int64_t n = a->n - block * ATTN__ELEMENTWISE_BLOCK;
+        n = n < ATTN__ELEMENTWISE_BLOCK ? n : ATTN__ELEMENTWISE_BLOCK;
+        vf sum = vf_zero();
+        for (int64_t i = 0; i < n; i += VF_LANES) {
+            vf v = load(x + i, n - i);
+            sum = vf_fma(v, v, sum);
+        }
+        ((double *)a->y)[block] = (double)vf_sum(sum);
+    }
+}

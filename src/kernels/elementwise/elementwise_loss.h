@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * elementwise_loss.h - cross-entropy over the classes of a row, with label smoothing.
+ */
+VF_FN bool counts(const attn__elementwise_args *a, int64_t row)
+{
+    return !a->has_ignore || a->ids[row] != a->ignore;
+}
+
+static void run_cross_entropy(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    real smooth = (real)a->s[0];
+    for (int64_t row = begin; row < end; row++) {
+        real *loss = (real *)a->y + row, *lse = (real *)a->y2 + row;
+        *loss = *lse = 0;
+        if (!counts(a, row))
+            continue;
+        const real *x = (const real *)a->x + row * n;
+        real most = largest_of(x, n);
+        real shift = (real)log((double)exponentials(x, NULL, n, most));
+        *lse = most + shift;
+        /* Subtracts the largest score first: it may be large, and the differences are small. */
+        *loss = (1 - smooth) * ((most - x[a->ids[row]]) + shift);
+        if (smooth != 0)
+            *loss += smooth * ((most - row_total(x, n) / (real)n) + shift);
+    }
+}
+
+static void run_cross_entropy_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    double smooth = a->s[0], scale = a->s[1];
+    for (int64_t row = begin; row < end; row++) {
+        const real *x = (const real *)a->x + row * n;
+        real *y = (real *)a->y + row * n;
+        if (!counts(a, row)) {
+            for (int64_t i = 0; i < n; i++)
+                y[i] = 0;
+            continue;
+        }
+        vf lse = vf_set1(((const real *)a->x2)[row]), factor = constant(scale);
+        vf even = constant(-scale * smooth / (double)n);
+        for (int64_t i = 0; i < n; i += VF_LANES)
+            store(y + i, n - i, vf_fma(factor, exp_of(vf_sub(load(x + i, n - i), lse)), even));
+        y[a->ids[row]] -= (real)(scale * (1 - smooth));
+    }
+}

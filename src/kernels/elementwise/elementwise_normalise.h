@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * elementwise_normalise.h - layer normalisation and softmax, forward and backward.
+ */
+
+/* t = x + dropout(x2) into y; returns its mean. */
+VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
+{
+    int64_t n = a->n;
+    const real *x = (const real *)a->x + row * n, *x2 = a->x2 ? (const real *)a->x2 + row * n : NULL;
+    uint64_t key = row_key(a, row);
+    vf sum = vf_zero();
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf t = load(x + i, n - i);
+        if (x2)
+            t = vf_add(t, apply_dropout(a, key, i, load(x2 + i, n - i)));
+        sum = vf_add(sum, t);
+        store(y + i, n - i, t);
+    }
+    return vf_sum(sum) / (real)n;
+}
+
+/* Mean square distance from the mean, in a second pass: exact where the mean is large. */
+VF_FN real variance_row(const real *t, int64_t n, real mean)
+{
+    vf sum = vf_zero(), centre = vf_set1(mean);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf d = only_first(n - i, vf_sub(load(t + i, n - i), centre), vf_zero());
+        sum = vf_fma(d, d, sum);
+    }
+    return vf_sum(sum) / (real)n;
+}
+
+static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    const real *gain = a->x3, *bias = a->x4;
+    for (int64_t row = begin; row < end; row++) {
+        real *y = (real *)a->y + row * n, *keep = a->y2 ? (real *)a->y2 + row * n : NULL;
+        real mean = residual_row(a, row, y);
+        real inverse = (real)(1 / sqrt((double)variance_row(y, n, mean) + a->s[0]));
+        vf centre = vf_set1(mean), scale = vf_set1(inverse);
+        for (int64_t i = 0; i < n; i += VF_LANES) {
+            vf t = vf_mul(vf_sub(load(y + i, n - i), centre), scale);
+            if (keep)
+                store(keep + i, n - i, t);
+            store(y + i, n - i, vf_fma(t, load(gain + i, n - i), load(bias + i, n - i)));
+        }
+        if (a->y3)
+            ((real *)a->y3)[row] = inverse;
+    }
+}
+
+/* The normalised row: kept, or found again from the output. */
+VF_FN vf normalised(const real *kept, const real *gain, const real *bias, int64_t i, int64_t left)
+{
+    vf t = load(kept + i, left);
+    if (!bias)
+        return t;
+    return vf_div(vf_sub(t, load(bias + i, left)), only_first(left, load(gain + i, left), constant(1)));
+}
+
+static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    const real *gain = a->x3, *bias = a->x4;
+    for (int64_t row = begin; row < end; row++) {
+        const real *x = (const real *)a->x + row * n, *kept = (const real *)a->x2 + row * n;
+        real *y = (real *)a->y + row * n, *y2 = a->y2 ? (real *)a->y2 + row * n : NULL;
+        vf sum = vf_zero(), product = vf_zero();
+        for (int64_t i = 0; i < n; i += VF_LANES) {
+            vf d = vf_mul(load(x + i, n - i), load(gain + i, n - i));
+            sum = vf_add(sum, d);
+            product = vf_fma(d, normalised(kept, gain, bias, i, n - i), product);
+        }
+        vf mean = vf_set1(vf_sum(sum) / (real)n), slope = vf_set1(vf_sum(product) / (real)n);
+        vf scale = vf_set1(((const real *)a->x5)[row]);
+        uint64_t key = row_key(a, row);
+        for (int64_t i = 0; i < n; i += VF_LANES) {
+            vf d = vf_sub(vf_mul(load(x + i, n - i), load(gain + i, n - i)), mean);
+            d = vf_mul(scale, vf_fnma(slope, normalised(kept, gain, bias, i, n - i), d));
+            store(y + i, n - i, a->add ? vf_add(d, load(y + i, n - i)) : d);
+            if (y2)
+                store(y2 + i, n - i, apply_dropout(a, key, i, d));
+        }
+    }
+}
+
+static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    enum { WIDE = 4 };
+    const real *gain = a->x3, *bias = a->x4;
+    for (int64_t c = begin; c < end; c += WIDE * VF_LANES) {
+        vf product[WIDE], sum[WIDE];
+        int vectors = (int)((end - c + VF_LANES - 1) / VF_LANES);
+        vectors = vectors < WIDE ? vectors : WIDE;
+        for (int w = 0; w < vectors; w++)
+            product[w] = sum[w] = vf_zero();
+        for (int64_t row = 0; row < a->rows; row++) {
+            const real *x = (const real *)a->x + row * a->n, *kept = (const real *)a->x2 + row * a->n;
+            for (int w = 0; w < vectors; w++) {
+                int64_t i = c + w * VF_LANES;
+                vf d = load(x + i, end - i);
+                sum[w] = vf_add(sum[w], d);
+                product[w] = vf_fma(d, normalised(kept, gain, bias, i, end - i), product[w]);
+            }
+        }
+        for (int w = 0; w < vectors; w++) {
+            int64_t i = c + w * VF_LANES, left = end - i;
+            real *dgain = (real *)a->y + i, *dbias = (real *)a->y2 + i;
+            if (a->y)
+                store(dgain, left, a->add ? vf_add(product[w], load(dgain, left)) : product[w]);
+            if (a->y2)
+                store(dbias, left, a->add2 ? vf_add(sum[w], load(dbias, left)) : sum[w]);
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------------------- softmax */
+
+VF_FN int64_t row_length(const attn__elementwise_args *a, int64_t row)
+{
+    if (!a->lens)
+        return a->n;
+    int64_t length = a->lens[row / a->lens_rows];
+    return length < 0 ? 0 : length > a->n ? a->n : length;
+}
+
+VF_FN real largest_of(const real *x, int64_t n)
+{
+    vf most = constant(-INFINITY);
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        most = vf_max(only_first(n - i, load(x + i, n - i), most), most);
+    return vf_largest(most);
+}
+
+/* y = e^(x - most); returns the sum.  y may be x; NULL: only the sum. */
+VF_FN real exponentials(const real *x, real *y, int64_t n, real most)
+{
+    vf sum = vf_zero(), top = vf_set1(most);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf e = only_first(n - i, exp_of(vf_sub(load(x + i, n - i), top)), vf_zero());
+        sum = vf_add(sum, e);
+        if (y)
+            store(y + i, n - i, e);
+    }
+    return vf_sum(sum);
+}
+
+static void softmax_row(const attn__elementwise_args *a, const real *x, real *y, int64_t length)
+{
+    int64_t n = a->n;
+    real fill = (real)a->s[0], most = largest_of(x, length);
+    bool filled = a->s[0] != 0 && length < n;
+    if (filled && fill > most)
+        most = fill;
+    if (!(most > (real)-INFINITY) && most == (real)-INFINITY) { /* no key is attended, or all scores are -inf */
+        for (int64_t i = 0; i < n; i++)
+            y[i] = 0;
+        return;
+    }
+    real sum = exponentials(x, y, length, most), rest = 0;
+    if (filled) {
+        rest = (real)exp((double)(fill - most));
+        sum += rest * (real)(n - length);
+    }
+    vf scale = vf_set1(1 / sum);
+    for (int64_t i = 0; i < length; i += VF_LANES)
+        store(y + i, length - i, vf_mul(load(y + i, length - i), scale));
+    for (int64_t i = length; i < n; i++)
+        y[i] = rest / sum;
+}
+
+static void run_softmax(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++)
+        softmax_row(a, (const real *)a->x + row * a->n, (real *)a->y + row * a->n, row_length(a, row));
+}
+
+static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    for (int64_t row = begin; row < end; row++) {
+        const real *x = (const real *)a->x + row * n, *p = (const real *)a->x2 + row * n;
+        real *y = (real *)a->y + row * n;
+        vf sum = vf_zero();
+        for (int64_t i = 0; i < n; i += VF_LANES)
+            sum = vf_fma(load(x + i, n - i), load(p + i, n - i), sum);
+        vf mean = vf_set1(vf_sum(sum));
+        int64_t length = row_length(a, row); /* scores that were filled in are constants */
+        for (int64_t i = 0; i < length; i += VF_LANES)
+            store(y + i, length - i, vf_mul(load(p + i, length - i), vf_sub(load(x + i, length - i), mean)));
+        for (int64_t i = length; i < n; i++)
+            y[i] = 0;
+    }
+}

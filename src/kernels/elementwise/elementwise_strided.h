@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * elementwise_strided.h - loops over strided arrays: copies, broadcast arithmetic, sums over an axis.
+ */
+
+/* Offset of the outer index `row` (all axes but the last) under these strides. */
+VF_FN int64_t outer_offset(const attn__elementwise_args *a, const int64_t *stride, int64_t row)
+{
+    int64_t offset = 0;
+    if (a->rank == 2)
+        return row * stride[0];
+    for (int axis = a->rank - 2; axis >= 0; axis--) {
+        offset += row % a->shape[axis] * stride[axis];
+        row /= a->shape[axis];
+    }
+    return offset;
+}
+
+VF_FN vf load_strided(const real *x, int64_t i, int64_t left, int64_t stride)
+{
+    if (stride == 1)
+        return load(x + i, left);
+    if (stride == 0)
+        return vf_set1(*x);
+    real lanes[VF_LANES] = {0};
+    for (int64_t l = 0; l < VF_LANES && l < left; l++)
+        lanes[l] = x[(i + l) * stride];
+    return vf_load(lanes);
+}
+
+/* With one axis only, the range is a part of that axis; *from and *to bound the inner loop. */
+VF_FN void inner_range(const attn__elementwise_args *a, int64_t *begin, int64_t *end, int64_t *from, int64_t *to)
+{
+    *from = 0;
+    *to = a->shape[a->rank - 1];
+    if (a->rank == 1) {
+        *from = *begin;
+        *to = *end;
+        *begin = 0;
+        *end = 1;
+    }
+}
+
+/* A plain copy keeps all bits, integers too. */
+VF_FN bool is_copy(const attn__elementwise_args *a)
+{
+    return a->s[0] == 1 && !a->add;
+}
+
+#ifndef VF_DOUBLE
+/* As many rows as lanes whose elements at one column are adjacent in x: transposed square by square. */
+VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float *y)
+{
+    int last = a->rank - 1;
+    int64_t n = a->shape[last], sx = a->stride_x[last], sy = a->stride_y[last - 1], i = 0;
+    vf scale = constant(a->s[0]);
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        vf square[VF_LANES];
+        VF_UNROLL
+        for (int l = 0; l < VF_LANES; l++)
+            square[l] = vf_load(x + (i + l) * sx);
+        vf_transpose(square);
+        VF_UNROLL
+        for (int l = 0; l < VF_LANES; l++) {
+            float *to = y + l * sy + i;
+            vf v = is_copy(a) ? square[l] : vf_mul(scale, square[l]);
+            vf_store(to, a->add ? vf_add(v, vf_load(to)) : v);
+        }
+    }
+    for (; i < n; i++) {
+        for (int64_t l = 0; l < VF_LANES; l++) {
+            float v = is_copy(a) ? x[i * sx + l] : (float)a->s[0] * x[i * sx + l];
+            y[l * sy + i] = a->add ? v + y[l * sy + i] : v;
+        }
+    }
+}
+#endif
+
+/* How many rows from this one on were transposed together; 0: their layout does not allow it. */
+VF_FN int64_t transposed_rows(const attn__elementwise_args *a, int64_t row, int64_t end)
+{
+#ifndef VF_DOUBLE
+    int last = a->rank - 1;
+    if (last > 0 && a->stride_x[last - 1] == 1 && a->stride_x[last] != 1 && a->stride_y[last] == 1 &&
+        row + VF_LANES <= end && row % a->shape[last - 1] + VF_LANES <= a->shape[last - 1]) {
+        transpose_rows(a, (const float *)a->x + outer_offset(a, a->stride_x, row),
+                       (float *)a->y + outer_offset(a, a->stride_y, row));
+        return VF_LANES;
+    }
+#else
+    (void)a;
+    (void)row;
+    (void)end;
+#endif
+    return 0;
+}
+
+static void run_strided(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int last = a->rank - 1;
+    int64_t sx = a->stride_x[last], sy = a->stride_y[last], from, to;
+    real scale = (real)a->s[0];
+    inner_range(a, &begin, &end, &from, &to);
+    for (int64_t row = begin, transposed; row < end; row += transposed ? transposed : 1) {
+        transposed = transposed_rows(a, row, end);
+        if (transposed)
+            continue;
+        const real *x = (const real *)a->x + outer_offset(a, a->stride_x, row);
+        real *y = (real *)a->y + outer_offset(a, a->stride_y, row);
+        if (is_copy(a) && sx == 1 && sy == 1) {
+            for (int64_t i = from; i < to; i += VF_LANES)
+                store(y + i, to - i, load(x + i, to - i));
+        } else if (is_copy(a)) {
+            for (int64_t i = from; i < to; i++)
+                y[i * sy] = x[i * sx];
+        } else if (sy == 1) {
+            for (int64_t i = from; i < to; i += VF_LANES) {
+                vf v = vf_mul(vf_set1(scale), load_strided(x, i, to - i, sx));
+                store(y + i, to - i, a->add ? vf_add(v, load(y + i, to - i)) : v);
+            }
+        } else {
+            for (int64_t i = from; i < to; i++)
+                y[i * sy] = scale * x[i * sx] + (a->add ? y[i * sy] : 0);
+        }
+    }
+}
+
+VF_FN void binary_rows(const attn__elementwise_args *a, int64_t begin, int64_t end, int kind)
+{
+    int last = a->rank - 1;
+    int64_t n = a->shape[last], sx = a->stride_x[last], sx2 = a->stride_x2[last], from, to;
+    inner_range(a, &begin, &end, &from, &to);
+    for (int64_t row = begin; row < end; row++) {
+        const real *x = (const real *)a->x + outer_offset(a, a->stride_x, row);
+        const real *x2 = (const real *)a->x2 + outer_offset(a, a->stride_x2, row);
+        real *y = (real *)a->y + row * n;
+        for (int64_t i = from; i < to; i += VF_LANES) {
+            vf u = load_strided(x, i, to - i, sx), v = load_strided(x2, i, to - i, sx2);
+            store(y + i, to - i,
+                  kind == ATTN__BINARY_ADD   ? vf_add(u, v)
+                  : kind == ATTN__BINARY_SUB ? vf_sub(u, v)
+                                             : vf_mul(u, v));
+        }
+    }
+}
+
+static void run_binary(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    if (a->kind == ATTN__BINARY_ADD)
+        binary_rows(a, begin, end, ATTN__BINARY_ADD);
+    else if (a->kind == ATTN__BINARY_SUB)
+        binary_rows(a, begin, end, ATTN__BINARY_SUB);
+    else
+        binary_rows(a, begin, end, ATTN__BINARY_MUL);
+}
+
+VF_FN real row_total(const real *x, int64_t n)
+{
+    vf sum = vf_zero();
+    for (int64_t i = 0; i < n; i += VF_LANES)
+        sum = vf_add(sum, load(x + i, n - i));
+    return vf_sum(sum);
+}
+
+/* Columns [from, to) of one outer index: eight vectors of sums at a time stay in registers. */
+static void reduce_columns(const attn__elementwise_args *a, const real *x, real *y, int64_t from, int64_t to)
+{
+    enum { WIDE = 8 };
+    vf scale = constant(a->s[0]);
+    for (int64_t c = from; c < to; c += WIDE * VF_LANES) {
+        vf sum[WIDE];
+        VF_UNROLL
+        for (int w = 0; w < WIDE; w++)
+            sum[w] = vf_zero();
+        bool whole = to - c >= WIDE * VF_LANES;
+        int vectors = whole ? WIDE : (int)((to - c + VF_LANES - 1) / VF_LANES);
+        for (int64_t r = 0; r < a->rows; r++) {
+            const real *row = x + r * a->n + c;
+            if (whole) {
+                VF_UNROLL
+                for (int w = 0; w < WIDE; w++)
+                    sum[w] = vf_add(sum[w], vf_load(row + w * VF_LANES));
+            } else {
+                for (int w = 0; w < vectors; w++)
+                    sum[w] = vf_add(sum[w], load(row + w * VF_LANES, to - c - w * VF_LANES));
+            }
+        }
+        for (int w = 0; w < vectors; w++) {
+            int64_t left = to - c - w * VF_LANES;
+            real *out = y + c + w * VF_LANES;
+            store(out, left, vf_fma(scale, sum[w], a->add ? load(out, left) : vf_zero()));
+        }
+    }
+}
+
+static void run_reduce(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    real *y = a->y;
+    for (int64_t i = begin; i < end;) {
+        int64_t outer = i / n, from = i % n, to = end - outer * n < n ? end - outer * n : n;
+        const real *x = (const real *)a->x + outer * a->rows * n;
+        if (n == 1)
+            y[i] = (real)a->s[0] * row_total(x, a->rows) + (a->add ? y[i] : 0);
+        else
+            reduce_columns(a, x, y + outer * n, from, to);
+        i += to - from;
+    }
+}

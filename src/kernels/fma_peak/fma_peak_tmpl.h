@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fma_peak_tmpl.h - chains of multiply-adds that never touch memory, for one instruction set; see fma_peak.h.
+ */
+enum { CHAINS = 12 }; /* at least latency times FMA units of every known machine; fits the smallest register file */
+
+static double run(int64_t rounds, float *sink)
+{
+    vf chain[CHAINS], a = vf_set1(0.999f), b = vf_set1(1e-3f);
+    VF_UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        chain[i] = vf_set1((float)i);
+    for (int64_t round = 0; round < rounds; round++) {
+        VF_UNROLL
+        for (int i = 0; i < CHAINS; i++)
+            chain[i] = vf_fma(chain[i], a, b);
+    }
+    VF_UNROLL
+    for (int i = 1; i < CHAINS; i++)
+        chain[0] = vf_add(chain[0], chain[i]);
+    *sink += vf_sum(chain[0]);
+    return 2.0 * CHAINS * VF_LANES * (double)rounds;
+}
+
+const attn__fma_peak_kernel VF_NAME(attn__fma_peak) = {VF_ISA, run};

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemm_tile_tmpl.h - the f32 micro-kernel for one instruction set; see gemm_tile.h.  Included by gemm_tile_avx512.c and
+ * its kin.
+ *
+ * The register tile is ROWS x VECTORS accumulators, one row of b and one broadcast of a: 24 + 3 + 1 of 32 registers,
+ * 12 + 3 + 1 of 16.  A step of k needs ROWS + VECTORS loads for ROWS * VECTORS multiply-adds, which are more
+ * independent sums than the latency of the FMA units needs.
+ */
+#if VF_REGISTERS >= 32
+enum { ROWS = 8, VECTORS = 3, WIDE = 4, WIDE_ROWS = 6 }; /* 64 columns, the usual head, are one strip of 4 */
+#elif VF_LANES > 4
+enum { ROWS = 4, VECTORS = 3, WIDE = VECTORS, WIDE_ROWS = ROWS };
+#else
+enum { ROWS = 4, VECTORS = 2, WIDE = VECTORS, WIDE_ROWS = ROWS }; /* a product needs a register before it is added */
+#endif
+
+/* How A lies, known at compile time so that addresses are constants: rows far apart and k adjacent, or rows
+ * adjacent, or neither. */
+enum layout { ALONG_K, ALONG_M, STRIDED };
+
+VF_FN float element(const float *const row[], const attn__gemm_tile_args *t, const float *a, int64_t k, int m,
+                    enum layout layout)
+{
+    if (layout == ALONG_K)
+        return row[m][k];
+    if (layout == ALONG_M)
+        return a[m];
+    return row[m][k * t->ak];
+}
+
+/* sum += column k of A times row k of B, which lies at b. */
+VF_FN void step(const attn__gemm_tile_args *t, vf sum[ROWS][WIDE], const float *const row[], const float *a,
+                const float *b, int64_t k, int rows, int vectors, enum layout layout)
+{
+    vf lanes[WIDE];
+    VF_UNROLL
+    for (int n = 0; n < vectors; n++)
+        lanes[n] = vf_load(b + n * VF_LANES);
+    VF_UNROLL
+    for (int m = 0; m < rows; m++) {
+        vf x = vf_set1(element(row, t, a, k, m, layout));
+        VF_UNROLL
+        for (int n = 0; n < vectors; n++)
+            sum[m][n] = vf_fma(x, lanes[n], sum[m][n]);
+    }
+}
+
+/* top = the larger of itself and each row.  Beside the multiply-adds of the next tile this is free. */
+VF_FN void raise_top(float *top, vf sum[ROWS][WIDE], int rows, int vectors)
+{
+    VF_UNROLL
+    for (int n = 0; n < vectors; n++) {
+        vf most = vf_load(top + n * VF_LANES);
+        VF_UNROLL
+        for (int m = 0; m < rows; m++)
+            most = vf_max(sum[m][n], most);
+        vf_store(top + n * VF_LANES, most);
+    }
+}
+
+/* One register tile of `rows` x `vectors`, both constants after inlining. */
+VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
+                 int vectors, enum layout layout)
+{
+    vf sum[ROWS][WIDE];
+    const float *row[ROWS];
+    int64_t forward = layout == ALONG_M ? t->ak : 0; /* elsewhere k is added to the rows */
+    VF_UNROLL
+    for (int m = 0; m < rows; m++) {
+        row[m] = a + m * t->am;
+        VF_UNROLL
+        for (int n = 0; n < vectors; n++)
+            sum[m][n] = vf_zero();
+    }
+    int64_t k = 0;
+    for (; k + 2 <= t->k; k += 2) { /* two at a time: half the branches, and their end is foreseen more often */
+        step(t, sum, row, a, b, k, rows, vectors, layout);
+        step(t, sum, row, a + forward, b + t->ldb, k + 1, rows, vectors, layout);
+        a += 2 * forward;
+        b += 2 * t->ldb;
+    }
+    if (k < t->k)
+        step(t, sum, row, a, b, k, rows, vectors, layout);
+    if (t->accumulate) { /* at the start it would keep the multiply-adds waiting where c has left the first cache */
+        VF_UNROLL
+        for (int m = 0; m < rows; m++) {
+            VF_UNROLL
+            for (int n = 0; n < vectors; n++)
+                sum[m][n] = vf_add(sum[m][n], vf_load(c + m * t->ldc + n * VF_LANES));
+        }
+    }
+    if (top)
+        raise_top(top, sum, rows, vectors);
+    VF_UNROLL
+    for (int m = 0; m < rows; m++) {
+        VF_UNROLL
+        for (int n = 0; n < vectors; n++)
+            vf_store(c + m * t->ldc + n * VF_LANES, sum[m][n]);
+    }
+}
+
+VF_FN void block_layout(const attn__gemm_tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
+                        int vectors)
+{
+    if (t->am == 1)
+        block(t, a, b, c, top, rows, vectors, ALONG_M);
+    else if (t->ak == 1)
+        block(t, a, b, c, top, rows, vectors, ALONG_K);
+    else
+        block(t, a, b, c, top, rows, vectors, STRIDED);
+}
+
+/* All of m for one strip of `vectors`: whole tiles, then the rest. */
+VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vectors)
+{
+    int64_t m = 0;
+    const float *a = t->a, *b = t->b + n;
+    float *c = t->c + n, *top = t->top ? t->top + n : NULL;
+    for (; m + height <= t->m; m += height) {
+        block_layout(t, a + m * t->am, b, c + m * t->ldc, top, height, vectors);
+        attn__tile_hook_run(t->hook);
+    }
+    a += m * t->am;
+    c += m * t->ldc;
+    switch (t->m - m) {
+#if VF_REGISTERS >= 32
+    case 7:
+        block_layout(t, a, b, c, top, 7, vectors);
+        break;
+    case 6:
+        block_layout(t, a, b, c, top, 6, vectors);
+        break;
+    case 5:
+        block_layout(t, a, b, c, top, 5, vectors);
+        break;
+    case 4:
+        block_layout(t, a, b, c, top, 4, vectors);
+        break;
+#endif
+    case 3:
+        block_layout(t, a, b, c, top, 3, vectors);
+        break;
+    case 2:
+        block_layout(t, a, b, c, top, 2, vectors);
+        break;
+    case 1:
+        block_layout(t, a, b, c, top, 1, vectors);
+        break;
+    default:
+        return;
+    }
+    attn__tile_hook_run(t->hook);
+}
+
+/* The next strip of a row of `left` vectors: none of the splits leaves a lone vector behind. */
+VF_FN int64_t next_strip(int64_t left)
+{
+    if (left % VECTORS == 0 || left == 5)
+        return VECTORS;
+    return left > WIDE ? WIDE : left;
+}
+
+static void run(const attn__gemm_tile_args *t)
+{
+    for (int64_t left = t->n / VF_LANES, n = 0; left > 0;) {
+        int64_t vectors = next_strip(left);
+        if (vectors == VECTORS)
+            strip(t, n, ROWS, VECTORS);
+        else if (vectors == WIDE)
+            strip(t, n, WIDE_ROWS, WIDE);
+        else if (vectors == 2)
+            strip(t, n, ROWS, 2);
+        else
+            strip(t, n, ROWS, 1);
+        n += vectors * VF_LANES;
+        left -= vectors;
+    }
+}
+
+#include "kernels/gemm_tile/gemm_tile_packed_tmpl.h"
+
+const attn__gemm_tile_kernel VF_NAME(attn__gemm_tile) = {VF_ISA, VF_LANES, VECTORS, WIDE, ROWS, GROUP, run, run_packed};

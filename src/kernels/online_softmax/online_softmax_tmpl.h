@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * online_softmax_tmpl.h - the work between the tile products for one instruction set; see online_softmax.h.
+ */
+#include "simd/exp.h"
+
+#include "kernels/online_softmax/online_softmax_move_tmpl.h"
+
+static void add(float *s, const float *bias, int64_t count, float factor)
+{
+    vf f = vf_set1(factor);
+    for (int64_t i = 0; i < count; i += VF_LANES)
+        vf_store(s + i, vf_fma(vf_load(bias + i), f, vf_load(s + i)));
+}
+
+static void hide(float *s, const float *flag, int64_t count, float fill)
+{
+    vf f = vf_set1(fill);
+    for (int64_t i = 0; i < count; i += VF_LANES)
+        vf_store(s + i, vf_select(vf_eq(vf_load(flag + i), vf_zero()), f, vf_load(s + i)));
+}
+
+static void limit(float *s, int64_t rows, int64_t width, const int32_t *index, const int32_t *from, const int32_t *to,
+                  float fill)
+{
+    vf f = vf_set1(fill);
+    for (int64_t w = 0; w < width; w += VF_LANES) {
+        vi low = vi_load(from + w), high = vi_load(to + w);
+        for (int64_t r = 0; r < rows; r++) {
+            vi j = vi_set1(index[r]);
+            vm inside = vm_and(vm_not(vi_lt(j, low)), vi_lt(j, high));
+            vf_store(s + r * width + w, vf_select(inside, vf_load(s + r * width + w), f));
+        }
+    }
+}
+
+/* The largest of a column of vectors.  A NaN may get lost here, but not in the exponential that follows. */
+VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
+{
+    vf a = vf_set1(-INFINITY), b = a;
+    int64_t r = 0;
+    for (; r + 2 <= rows; r += 2) {
+        a = vf_max(vf_load(s + r * width), a);
+        b = vf_max(vf_load(s + (r + 1) * width), b);
+    }
+    if (r < rows)
+        a = vf_max(vf_load(s + r * width), a);
+    return vf_max(a, b);
+}
+
+/* The reference follows the maximum only when that has grown by this many powers of two: weights up to 256
+ * lose nothing in floating point, and most blocks then leave earlier sums alone.  Each lane decides for
+ * itself, so that its bits do not depend on its neighbours. */
+#define SLACK 8.0f
+
+/* Three rows a round: their exponentials' chains fill the units together. */
+VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
+{
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        VF_UNROLL
+        for (int i = 0; i < 4; i++) {
+            vf p = vf_exp2(vf_sub(vf_load(s + (r + i) * width), m));
+            sum[i] = vf_add(sum[i], p);
+            vf_store(s + (r + i) * width, p);
+        }
+    }
+    for (; r < rows; r++) {
+        vf p = vf_exp2(vf_sub(vf_load(s + r * width), m));
+        sum[0] = vf_add(sum[0], p);
+        vf_store(s + r * width, p);
+    }
+    return vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3]));
+}
+
+static void softmax(const attn__online_softmax_args *t)
+{
+    bool changed = false;
+    vf none = vf_set1(-INFINITY), one = vf_set1(1.0f);
+    for (int64_t w = 0; w < t->width; w += VF_LANES) {
+        vf old = vf_load(t->m + w), top = t->top ? vf_load(t->top + w) : column_max(t->s + w, t->rows, t->width);
+        vf m = vf_select(vf_lt(vf_add(old, vf_set1(SLACK)), top), top, old);
+        vm moved = vm_not(vf_eq(m, old));
+        /* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
+        vf reference = vf_select(vf_eq(m, none), vf_zero(), m);
+        vf shrink = vf_select(moved, vf_exp2(vf_sub(old, reference)), one);
+        vf sum = column_exp(t->s + w, t->rows, t->width, reference);
+        vf_store(t->l + w, vf_fma(vf_load(t->l + w), shrink, sum));
+        vf_store(t->m + w, m);
+        vf_store(t->shrink + w, shrink);
+        changed = changed || vm_any(moved);
+    }
+    *t->changed = changed;
+}
+
+static void dropout(const attn__lane_dropout *t)
+{
+    vi threshold = vi_set1((int32_t)t->threshold), m1 = vi_set1(0x7feb352d), m2 = vi_set1((int32_t)0x846ca68bu);
+    for (int64_t w = 0; w < t->width; w += VF_LANES) {
+        vi low = vi_load(t->key_low + w), high = vi_load(t->key_high + w);
+        for (int64_t r = 0; r < t->rows; r++) {
+            float *p = t->p + r * t->width + w;
+            vi x = vi_xor(vi_set1((int32_t)t->column[r]), low);
+            x = vi_xor(vi_mul(vi_xor(x, vi_shr(x, 16)), m1), high);
+            x = vi_mul(vi_xor(x, vi_shr(x, 15)), m2);
+            x = vi_xor(x, vi_shr(x, 16));
+            vf_store(p, vf_select(vi_ltu(x, threshold), vf_zero(), vf_load(p)));
+        }
+    }
+}
+
+static void scale(float *tile, int64_t rows, int64_t width, const float *factor)
+{
+    for (int64_t w = 0; w < width; w += VF_LANES) {
+        vf f = vf_load(factor + w);
+        for (int64_t r = 0; r < rows; r++)
+            vf_store(tile + r * width + w, vf_mul(f, vf_load(tile + r * width + w)));
+    }
+}
+
+const attn__online_softmax_kernel VF_NAME(attn__online_softmax) = {VF_ISA, VF_LANES, gather,  scatter, copy, add,
+                                                                   hide,   limit,    softmax, dropout, scale};

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pairwise.h - the score of one (query, key) pair and its gradients, for attention that no matrix product serves.
+ *
+ *     s = sum_c q[c] k[c]     or     s = sum_c w[c] tanh(q[c] + k[c])     o[c] += p v[c]
+ *
+ * Channels are the lanes of the vectors.  Windows with tables, additive scores and other normalisations compute each
+ * pair with these functions.
+ *
+ * Contract: n may be 0; nothing needs alignment; nothing outside [0, n) is read or written; nothing is allocated.
+ * The order of a sum depends only on n and the instruction set.
+ */
+#ifndef ATTN_KERNELS_PAIRWISE_H
+#define ATTN_KERNELS_PAIRWISE_H
+
+#include "base/cpu.h"
+
+#include <stdint.h>
+
+typedef struct attn__pairwise_kernel {
+    attn__isa isa;
+    float (*dot)(const float *a, const float *b, int64_t n);                      /* sum a b */
+    float (*additive)(const float *q, const float *k, const float *w, int64_t n); /* sum w tanh(q + k) */
+    void (*axpy)(float a, const float *x, float *y, int64_t n);                   /* y += a x */
+    void (*scale)(float a, float *y, int64_t n);                                  /* y *= a */
+    /* For the gradient g of additive: dw += g tanh(q + k), and d += g w (1 - tanh^2(q + k)) for both dq and dk. */
+    void (*additive_gradient)(float g, const float *q, const float *k, const float *w, float *dq, float *dk, float *dw,
+                              int64_t n);
+} attn__pairwise_kernel;
+
+/* The kernel for this instruction set, or the best below it. */
+const attn__pairwise_kernel *attn__pairwise_for(attn__isa isa);
+
+#endif

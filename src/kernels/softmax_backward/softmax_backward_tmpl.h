@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * softmax_backward_tmpl.h - the kernels of softmax_backward.h for one instruction set; included by
+ * softmax_backward_avx512.c and its kin.
+ */
+#include "simd/softmax.h"
+
+/* 1 / ln 2: scores of the natural exponential, in base 2. */
+#define LOG2E 1.44269504088896340736f
+
+/* The lanes of columns j.. that the row attends. */
+VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
+{
+    vi from = vi_set1(t->from[row] - t->first), to = vi_set1(t->to[row] - t->first);
+    vm m = vm_and(vm_not(vi_lt(column, from)), vi_lt(column, to));
+    if (t->mask) {
+        int32_t byte[VF_LANES];
+        const uint8_t *mask = t->mask + row * t->ld + j;
+        for (int l = 0; l < VF_LANES; l++)
+            byte[l] = mask[l];
+        m = vm_and(m, vi_lt(vi_set1(0), vi_load(byte)));
+    }
+    return m;
+}
+
+/* Where the generator keeps the element: attn__dropout_bits of rng.h on vectors. */
+VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
+{
+    vi x = vi_xor(vi_load(t->drop_column + j), vi_set1((int32_t)(uint32_t)t->drop_key[row]));
+    x = vi_mul(vi_xor(x, vi_shr(x, 16)), vi_set1(0x7feb352d));
+    x = vi_xor(x, vi_set1((int32_t)(uint32_t)(t->drop_key[row] >> 32)));
+    x = vi_mul(vi_xor(x, vi_shr(x, 15)), vi_set1((int32_t)0x846ca68bu));
+    x = vi_xor(x, vi_shr(x, 16));
+    return vm_not(vi_ltu(x, vi_set1((int32_t)t->drop_below)));
+}
+
+VF_FN void weights_plain(const attn__softmax_backward_args *t, bool wanted)
+{
+    for (int64_t row = 0; row < t->rows; row++) {
+        float *s = t->s + row * t->ld, *dp = wanted ? t->dp + row * t->ld : NULL;
+        vf lse = vf_set1(t->lse[row]), delta = vf_set1(wanted ? t->delta[row] : 0.0f);
+        for (int64_t j = 0; j < t->keys; j += VF_LANES) {
+            vf p = vf_exp2(vf_log_weight(vf_load(s + j), lse));
+            vf_store(s + j, p);
+            if (wanted)
+                vf_store(dp + j, vf_score_gradient(p, vf_load(dp + j), delta));
+        }
+    }
+}
+
+/* For the guarded products: bit 0 where the score's gradient counts, bit 1 where the weight does. */
+VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
+{
+    vf one = vf_set1(1.0f), two = vf_set1(2.0f), zero = vf_zero();
+    float sum[VF_LANES];
+    vf_store(sum, vf_add(vf_select(gradient, one, zero), vf_select(weight, two, zero)));
+    for (int l = 0; l < VF_LANES; l++)
+        alive[l] = (uint8_t)sum[l];
+}
+
+VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane)
+{
+    float *s = t->s + row * t->ld + j;
+    vi column = vi_add(lane, vi_set1((int32_t)j));
+    vf x = vf_load(s), zero = vf_zero();
+    if (t->bias)
+        x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1(LOG2E), x);
+    vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
+    vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
+    if (t->fill) {
+        counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
+        x = vf_select(seen, x, vf_set1(t->fill[row]));
+    }
+    vf p = vf_select(counts, vf_exp2(vf_log_weight(x, vf_set1(t->lse[row]))), zero);
+    vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
+    if (t->drop_key) {
+        keep = kept(t, row, j);
+        dropped = vf_select(keep, vf_mul(p, vf_set1(t->drop_scale)), zero);
+        dp = vf_select(keep, vf_mul(dp, vf_set1(t->drop_scale)), zero);
+    }
+    vf_store(s, dropped);
+    if (t->dp)
+        vf_store(t->dp + row * t->ld + j, vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero));
+    if (t->alive) {
+        counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
+        note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));
+    }
+}
+
+static void VF_NAME(weights)(const attn__softmax_backward_args *t)
+{
+    if (t->plain) {
+        if (t->dp)
+            weights_plain(t, true);
+        else
+            weights_plain(t, false);
+        return;
+    }
+    int32_t number[VF_LANES];
+    for (int l = 0; l < VF_LANES; l++)
+        number[l] = l;
+    vi lane = vi_load(number);
+    for (int64_t row = 0; row < t->rows; row++)
+        for (int64_t j = 0; j < t->keys; j += VF_LANES)
+            weights_vector(t, row, j, lane);
+}
+
+static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
+{
+    vf sum = vf_zero();
+    int64_t i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        sum = vf_fma(vf_load(a + i), vf_load(b + i), sum);
+    if (i < n)
+        sum = vf_fma(vf_load_part(a + i, (int)(n - i)), vf_load_part(b + i, (int)(n - i)), sum);
+    return vf_sum(sum);
+}
+
+static void VF_NAME(store)(float *dst, const float *src, int64_t n, float scale, bool add)
+{
+    vf factor = vf_set1(scale);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        int part = n - i < VF_LANES ? (int)(n - i) : VF_LANES;
+        vf x = vf_load_part(src + i, part);
+        x = add ? vf_fma(x, factor, vf_load_part(dst + i, part)) : vf_mul(x, factor);
+        vf_store_part(dst + i, x, part);
+    }
+}
+
+static void VF_NAME(store_bf16)(uint16_t *dst, const float *src, int64_t n, float scale, bool add)
+{
+    vf factor = vf_set1(scale);
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        int part = n - i < VF_LANES ? (int)(n - i) : VF_LANES;
+        vf x = vf_load_part(src + i, part);
+        x = add ? vf_fma(x, factor, vf_load_bf16_part(dst + i, part)) : vf_mul(x, factor);
+        vf_store_bf16_part(dst + i, x, part);
+    }
+}
+
+const attn__softmax_backward_kernel VF_NAME(attn__softmax_backward) = {
+    VF_ISA, VF_LANES, VF_NAME(weights), VF_NAME(dot), VF_NAME(store), VF_NAME(store_bf16),
+};

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile_hook.h - a hook that a product calls after each register tile, about every thousand cycles, for prefetching: a
+ * few cache lines at a time overlap with the multiply-adds, where all lines at once would stall them.
+ */
+#ifndef ATTN_KERNELS_TILE_HOOK_H
+#define ATTN_KERNELS_TILE_HOOK_H
+
+#include <stddef.h>
+
+typedef struct attn__tile_hook {
+    void (*call)(void *with); /* NULL: nothing */
+    void *with;
+} attn__tile_hook;
+
+static inline void attn__tile_hook_run(attn__tile_hook hook)
+{
+    if (hook.call)
+        hook.call(hook.with);
+}
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * window_steps_tmpl.h - runs of taps for one instruction set that lie a vector, half of one or a quarter apart, as they
+ * do where heads share the lanes; included by window_tmpl.h.
+ *
+ * Vector n at tap e is the strip at (e + n * per) steps, `per` steps being a vector: one load serves all tap and
+ * vector numbers with that sum, and every first, second or fourth one lies in one line of the cache.
+ */
+
+/* The taps of the run from the one with the lowest offset on: where its first row is, and how far the next ones. */
+typedef struct steps {
+    const float *strip;
+    float *s;
+    int64_t ld;
+} steps;
+
+VF_FN steps steps_at(const attn__tap_block *b, int64_t first, int taps, bool down)
+{
+    int64_t lowest = down ? first + taps - 1 : first;
+    return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
+}
+
+/* The end of the run that a tap is in, `end` being that of the one before. */
+VF_FN int64_t run_end(const attn__tap_block *b, int64_t tap, int64_t end)
+{
+    return tap == end ? tap + b->run : end;
+}
+
+VF_FN void score_steps(const attn__tap_block *b, int64_t first, int taps, int per, bool down)
+{
+    vf sum[TAPS][VECTORS];
+    steps t = steps_at(b, first, taps, down);
+    VF_UNROLL
+    for (int i = 0; i < taps * VECTORS; i++)
+        sum[i / VECTORS][i % VECTORS] = vf_zero();
+    for (int64_t c = 0; c < b->channels; c++, t.strip += b->ld) {
+        vf x[VECTORS];
+        VF_UNROLL
+        for (int n = 0; n < VECTORS; n++)
+            x[n] = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
+        VF_UNROLL
+        for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
+            vf k = vf_load_once(t.strip + j * (VF_LANES / per));
+            VF_UNROLL
+            for (int n = 0; n < VECTORS; n++) {
+                if (j >= per * n && j - per * n < taps)
+                    sum[j - per * n][n] = vf_fma(x[n], k, sum[j - per * n][n]);
+            }
+        }
+    }
+    VF_UNROLL
+    for (int i = 0; i < taps * VECTORS; i++)
+        vf_store(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES,
+                 vf_mul(sum[i / VECTORS][i % VECTORS], vf_set1(b->factor)));
+}
+
+/* Channels at once: their sums and the run's weights fill the registers. */
+enum { STEP_ROWS = VF_REGISTERS >= 32 ? 4 : 2 };
+
+VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int rows, int taps, int per, bool down)
+{
+    vf p[TAPS][VECTORS], sum[STEP_ROWS][VECTORS];
+    const float *strip[STEP_ROWS];
+    float *to = b->tile + row * b->tile_ld;
+    steps t = steps_at(b, first, taps, down);
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
+    VF_UNROLL
+    for (int i = 0; i < taps * VECTORS; i++)
+        p[i / VECTORS][i % VECTORS] = vf_load(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES);
+    VF_UNROLL
+    for (int c = 0; c < rows; c++)
+        strip[c] = t.strip + (row + c) * b->ld;
+    /* Channel after channel a step: their sums need not wait for each other. */
+    VF_UNROLL
+    for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
+        VF_UNROLL
+        for (int c = 0; c < rows; c++) {
+            vf x = vf_load_once(strip[c] + j * (VF_LANES / per));
+            VF_UNROLL
+            for (int n = 0; n < VECTORS; n++) {
+                if (j >= per * n && j - per * n < taps)
+                    sum[c][n] = vf_fma(p[j - per * n][n], x, sum[c][n]);
+            }
+        }
+    }
+    VF_UNROLL
+    for (int i = 0; i < rows * VECTORS; i++)
+        vf_store(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES, sum[i / VECTORS][i % VECTORS]);
+}
+
+/* A function for each length: in one, compilers work out the addresses of all of them beforehand. */
+typedef void part(const attn__tap_block *b, int64_t first);
+
+#define PARTS(taps, per)                                                                                               \
+    static __attribute__((noinline)) void scores_##taps##_##per(const attn__tap_block *b, int64_t first)               \
+    {                                                                                                                  \
+        score_steps(b, first, taps, per, b->down);                                                                     \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void mix_##taps##_##per(const attn__tap_block *b, int64_t first)                  \
+    {                                                                                                                  \
+        int64_t c = 0;                                                                                                 \
+        for (; c + STEP_ROWS <= b->channels; c += STEP_ROWS)                                                           \
+            mix_steps(b, first, c, STEP_ROWS, taps, per, b->down);                                                     \
+        for (; c < b->channels; c++)                                                                                   \
+            mix_steps(b, first, c, 1, taps, per, b->down);                                                             \
+    }
+#define PARTS_UP_TO_4(per)       PARTS(1, per) PARTS(2, per) PARTS(3, per) PARTS(4, per)
+#define NAMES_UP_TO_4(name, per) name##_1_##per, name##_2_##per, name##_3_##per, name##_4_##per
+#if VF_REGISTERS >= 32
+#define ALL_PARTS(per)   PARTS_UP_TO_4(per) PARTS(5, per) PARTS(6, per) PARTS(7, per)
+#define NAMES(name, per) NAMES_UP_TO_4(name, per), name##_5_##per, name##_6_##per, name##_7_##per
+#else
+#define ALL_PARTS(per)   PARTS_UP_TO_4(per)
+#define NAMES(name, per) NAMES_UP_TO_4(name, per)
+#endif
+
+ALL_PARTS(1)
+static part *const scores_by_vectors[TAPS] = {NAMES(scores, 1)}, *const mix_by_vectors[TAPS] = {NAMES(mix, 1)};
+ALL_PARTS(2)
+static part *const scores_by_halves[TAPS] = {NAMES(scores, 2)}, *const mix_by_halves[TAPS] = {NAMES(mix, 2)};
+
+#if VF_LANES > 8
+ALL_PARTS(4)
+static part *const scores_by_quarters[TAPS] = {NAMES(scores, 4)}, *const mix_by_quarters[TAPS] = {NAMES(mix, 4)};
+#endif
+
+static void by_steps(part *const *parts, const attn__tap_block *b)
+{
+    for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
+        end = run_end(b, e, end);
+        run = end - e < TAPS ? end - e : TAPS;
+        parts[run - 1](b, e);
+    }
+}

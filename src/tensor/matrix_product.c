@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ * From an operation's product to src/gemm's. */
+#include "tensor/matrix_product.h"
+
+#include "kernels/elementwise/elementwise.h"
+#include "tensor/gemm_slices.h"
+#include "tensor/op.h"
+
+bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem)
+{
+    attn__gemm_plan plan;
+    attn__gemm_plan_make(&plan, problem, tape->context->isa, tape->context->threads);
+    attn__hold workspace = {0};
+    size_t bytes = attn__gemm_workspace(&plan);
+    if (bytes > 0) {
+        workspace = attn__scratch(tape, bytes);
+        if (!workspace.data)
+            return false;
+    }
+    attn__gemm_run(&plan, workspace.data);
+    attn__scratch_release(workspace);
+    return true;
+}
+
+/* Rows that are done stay as they are: where C is added to, doing them again would count them twice. */
+attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *g, int64_t row)
+{
+    attn__gemm_args rest = *g;
+    rest.m = g->m - row;
+    rest.a = (const float *)g->a + row * (g->transpose_a ? 1 : g->lda);
+    rest.c = (float *)g->c + row * g->ldc;
+    return rest;
+}
+
+/* What follows the sums: bias and activation. */
+typedef struct epilogue {
+    attn__elementwise_fn run;
+    const char *bias;
+    int64_t element;
+    int kind;
+} epilogue;
+
+static void finish(const void *user, void *c, int64_t row, int64_t column, int64_t n)
+{
+    const epilogue *e = user;
+    (void)row;
+    attn__elementwise_args args = {
+        .x = e->bias ? e->bias + column * e->element : NULL, .y = c, .n = n, .kind = e->kind};
+    e->run(&args, 0, 1);
+}
+
+bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
+{
+    bool is_double = g->dtype == ATTN_F64, packed = g->packed && g->packed->hold.data && !g->packed->slices;
+    epilogue after = {.run = attn__elementwise_for(is_double, tape->context->isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
+                      .bias = g->bias,
+                      .element = is_double ? sizeof(double) : sizeof(float),
+                      .kind = (int)g->activation};
+    bool plain = !g->bias && g->activation == ATTN_IDENTITY;
+    return attn__gemm_problem_run(
+        tape, &(attn__gemm_problem){
+                  .dtype = g->dtype,
+                  .m = g->m,
+                  .n = g->n,
+                  .k = g->k,
+                  .a = {g->a, g->transpose_a ? 1 : g->lda, g->transpose_a ? g->lda : 1, .bf16 = g->dtype == ATTN_BF16},
+                  .b = {g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb},
+                  .packed = packed ? g->packed->hold.data : NULL,
+                  .c = g->c,
+                  .c_bf16 = g->c_bf16,
+                  .ldc = g->ldc,
+                  .add = g->add,
+                  .finish = plain ? NULL : finish,
+                  .user = &after});
+}
+
+bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
+{
+    if (args->m == 0 || args->n == 0)
+        return true;
+    const attn__packed *packed = args->packed && args->packed->hold.data ? args->packed : NULL;
+    attn_status status = packed && !packed->slices ? ATTN_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
+    return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
+}
+
+attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                            attn__packed *packed)
+{
+    attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
+    if (status != ATTN_UNSUPPORTED)
+        return status;
+    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = {b, ldb, 1}};
+    attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
+    *packed = (attn__packed){dtype, n, k, hold, .slices = false};
+    if (!hold.data)
+        return ATTN_MEMORY;
+    attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, hold.data);
+    return ATTN_OK;
+}
+
+void attn__gemm_unpack(attn__packed *packed)
+{
+    if (packed->hold.data)
+        attn__scratch_release(packed->hold);
+    *packed = (attn__packed){0};
+}

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT
+ * Attention as one operation: the engine's plans on tensors, forward and backward. */
+#include "base/rng.h"
+#include "tensor/dropout.h"
+#include "tensor/operand_layout.h"
+#include "tensor/plans.h"
+
+#include <string.h>
+
+/* The places of an execution in one order, for inputs of the node, saved data and gradients. */
+enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
+enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
+
+typedef struct attend_detail {
+    attn_problem problem; /* forward, without picks and weights */
+    int64_t offset[INPUTS];
+    uint64_t seed;
+    attn_drop_rows rows; /* dropout's */
+} attend_detail;
+
+/* ------------------------------------------------------------------------------------------ places in arrays */
+
+static void set_inputs(attn_arrays *arrays, const void *const data[SAVED_COUNT])
+{
+    arrays->q = data[Q];
+    arrays->k = data[K];
+    arrays->v = data[V];
+    arrays->bias = data[BIAS];
+    arrays->w = data[W];
+    arrays->w2 = data[W2];
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
+        arrays->table[i] = data[TABLES + i];
+    arrays->mask = data[SAVED_MASK];
+    arrays->lens = data[SAVED_LENS];
+}
+
+static void set_gradient(attn_arrays *arrays, int place, void *data)
+{
+    switch (place) {
+    case Q:
+        arrays->dq = data;
+        break;
+    case K:
+        arrays->dk = data;
+        break;
+    case V:
+        arrays->dv = data;
+        break;
+    case BIAS:
+        arrays->dbias = data;
+        break;
+    case W:
+        arrays->dw = data;
+        break;
+    case W2:
+        arrays->dw2 = data;
+        break;
+    default:
+        arrays->dtable[place - TABLES] = data;
+    }
+}
+
+static unsigned wish(int place)
+{
+    static const unsigned wishes[] = {[Q] = ATTN_WANT_DQ,       [K] = ATTN_WANT_DK, [V] = ATTN_WANT_DV,
+                                      [BIAS] = ATTN_WANT_DBIAS, [W] = ATTN_WANT_DW, [W2] = ATTN_WANT_DW};
+    return place < TABLES ? wishes[place] : ATTN_WANT_DTABLES;
+}
+
+/* The member of attn_dim with the strides of a place; 0 where it has none (tables). */
+static size_t strides_of(int place)
+{
+    static const size_t members[] = {[Q] = offsetof(attn_dim, q),
+                                     [K] = offsetof(attn_dim, k),
+                                     [V] = offsetof(attn_dim, v),
+                                     [BIAS] = offsetof(attn_dim, bias),
+                                     [W] = offsetof(attn_dim, w),
+                                     [W2] = offsetof(attn_dim, w),
+                                     [SAVED_MASK] = offsetof(attn_dim, mask),
+                                     [SAVED_LENS] = offsetof(attn_dim, lens)};
+    return members[place];
+}
+
+static void *element(const void *data, attn_dtype dtype, int64_t offset)
+{
+    return data ? (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype) : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- backward */
+
+/* Gradients of one execution: targets, and buffers of their own for operands that overlap another one. */
+typedef struct gradients {
+    attn__target target[INPUTS];
+    attn__hold apart[INPUTS];
+    bool add;
+} gradients;
+
+static attn__blocks blocks_of(const attn_problem *problem, int place)
+{
+    attn__extent extents[ATTN_MAX_DIMS];
+    if (place > V) /* bias, tables and weights are rarely shared: never side by side */
+        return (attn__blocks){0};
+    int n = attn__operand_extents(problem, strides_of(place), place != Q, extents);
+    return attn__operand_blocks(n, extents);
+}
+
+/* Whether place `i` shares elements of its tensor with an earlier place. */
+static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x, int i)
+{
+    attn__blocks own = blocks_of(&detail->problem, i);
+    for (int j = 0; j < i; j++) {
+        attn__blocks other = blocks_of(&detail->problem, j);
+        if (x[j] == x[i] && !attn__blocks_disjoint(&other, &own, detail->offset[i] - detail->offset[j]))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the wanted gradients overwrite every element of their tensors: then nothing need be cleared. */
+static bool cover_everything(const attend_detail *detail, attn_tensor *const *x)
+{
+    for (int i = 0; i < INPUTS; i++) {
+        if (!attn__grad_wanted(x[i]))
+            continue;
+        if (i > V || (x[i]->grad && !x[i]->grad->zero_pending) || overlaps_earlier(detail, x, i))
+            return false;
+        int64_t covered = 0;
+        for (int j = Q; j <= V; j++)
+            covered += x[j] == x[i] ? blocks_of(&detail->problem, j).count : 0;
+        if (covered != x[i]->size)
+            return false;
+    }
+    return true;
+}
+
+static attn__hold cleared(attn_tape *tape, const attn_tensor *x)
+{
+    attn__hold hold = attn__scratch(tape, attn__tensor_bytes(x));
+    tape->failed |= !hold.data;
+    if (hold.data)
+        memset(hold.data, 0, attn__tensor_bytes(x));
+    return hold;
+}
+
+static unsigned wishes_of(attn_tensor *const *x)
+{
+    unsigned wishes = 0;
+    for (int i = 0; i < INPUTS; i++)
+        wishes |= attn__grad_wanted(x[i]) ? wish(i) : 0;
+    return wishes;
+}
+
+/* The engine gives the gradients of all tables, or of w and w2, together: unwanted ones are thrown away. */
+static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
+{
+    const attend_detail *detail = node->detail;
+    unsigned wishes = wishes_of(node->x);
+    g->add = !cover_everything(detail, node->x);
+    for (int i = 0; i < INPUTS && !tape->failed; i++) {
+        if (!node->x[i] || !(wishes & wish(i)))
+            continue;
+        if (!attn__grad_wanted(node->x[i]) || overlaps_earlier(detail, node->x, i))
+            g->apart[i] = cleared(tape, node->x[i]);
+        else if (g->add)
+            g->target[i] = attn__grad_target_added(tape, node->x[i]);
+        else
+            g->target[i] = attn__grad_target(tape, node->x[i]);
+    }
+}
+
+static void execute_backward(attn_tape *tape, attn__node *node, const gradients *g)
+{
+    const attend_detail *detail = node->detail;
+    attn_problem problem = detail->problem;
+    const void *data[SAVED_COUNT];
+    for (int i = 0; i < SAVED_COUNT; i++)
+        data[i] = node->saved[i].data;
+    attn_arrays arrays = {.o = node->saved[SAVED_O].data,
+                          .lse = node->saved[SAVED_LSE].data,
+                          .dout = node->y->grad->data,
+                          .seed_offset = detail->seed,
+                          .drop_rows = detail->rows};
+    problem.direction = ATTN_BACKWARD;
+    problem.accumulate = g->add;
+    problem.with &= ~(unsigned)ATTN_WANT_LSE;
+    for (int i = 0; i < INPUTS; i++) {
+        void *gradient = g->apart[i].data ? g->apart[i].data : g->target[i].data;
+        if (gradient) {
+            problem.with |= wish(i);
+            set_gradient(&arrays, i, element(gradient, node->x[i]->dtype, detail->offset[i]));
+        }
+    }
+    set_inputs(&arrays, data);
+    const attn_plan *plan = attn__plan_for(tape, &problem);
+    attn__hold workspace = {0};
+    if (plan)
+        workspace = attn__scratch(tape, attn_plan_workspace(plan));
+    if (!workspace.data || attn_plan_execute(plan, &arrays, workspace.data) != ATTN_OK)
+        tape->failed = true;
+    attn__scratch_release(workspace);
+}
+
+static void attend_backward(attn_tape *tape, attn__node *node)
+{
+    gradients g = {0};
+    open_gradients(tape, node, &g);
+    if (!tape->failed)
+        execute_backward(tape, node, &g);
+    for (int i = 0; i < INPUTS; i++)
+        attn__grad_give(tape, node->x[i], g.apart[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------ checks */
+
+static const char *const place_names[] = {"q",       "k",       "v",       "bias",    "w",
+                                          "w2",      "table 0", "table 1", "table 2", "table 3",
+                                          "table 4", "table 5", "mask",    "lens",    "o"};
+
+/* Nothing outside its tensor may be touched: the engine sees only pointers. */
+static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
+                        const attn__extent *extents)
+{
+    int64_t lowest, highest;
+    if (!attn__operand_bounds(n, extents, &lowest, &highest))
+        return true;
+    if (offset >= 0 && lowest >= -offset && highest < x->size - offset)
+        return true;
+    char text[ATTN__SHAPE_TEXT];
+    attn__op_shape_error(
+        tape, "attend: %s, from element %lld on, reaches elements %lld to %lld beyond it of a tensor %s",
+        place_names[place], (long long)offset, (long long)lowest, (long long)highest, attn__shape_text(x, text));
+    return false;
+}
+
+static int table_extents(const attn_problem *problem, int i, attn__extent extents[ATTN_MAX_DIMS + 1])
+{
+    const attn_relative *relative = &problem->relatives[i];
+    int n = 0, innermost = -1;
+    attn_role channels = relative->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    extents[n++] = (attn__extent){relative->rows, relative->row_stride};
+    for (int d = 0; d < problem->ndims; d++) {
+        if (problem->dims[d].role == channels)
+            innermost = d;
+    }
+    for (int d = 0; d < problem->ndims; d++) {
+        int64_t length = problem->dims[d].n;
+        if (d == innermost && relative->end > relative->begin)
+            length = relative->end - relative->begin;
+        if (relative->stride[d] != 0)
+            extents[n++] = (attn__extent){length, relative->stride[d]};
+    }
+    return n;
+}
+
+static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place, const attn_tensor *x, int64_t offset)
+{
+    attn__extent extents[ATTN_MAX_DIMS + 1];
+    if (!x)
+        return true;
+    if (!x->data) {
+        attn__fail(tape->context, ATTN_ARGUMENT, "attend: %s was freed by the end of a scope", place_names[place]);
+        return false;
+    }
+    bool is_table = place >= TABLES && place < INPUTS, positions = place == K || place == V || place == SAVED_MASK;
+    int n = is_table ? table_extents(problem, place - TABLES, extents)
+                     : attn__operand_extents(problem, strides_of(place), positions, extents);
+    return lies_within(tape, place, x, offset, n, extents);
+}
+
+static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
+{
+    for (int i = 0; i < INPUTS; i++) {
+        if (inputs[i] && inputs[i]->dtype != a->q.tensor->dtype) {
+            attn__fail(tape->context, ATTN_ARGUMENT, "attend: %s is %s, q is %s", place_names[i],
+                       attn_dtype_name(inputs[i]->dtype), attn_dtype_name(a->q.tensor->dtype));
+            return false;
+        }
+    }
+    bool mask = !a->mask || a->mask->dtype == ATTN_U8 || a->mask->dtype == ATTN_BOOL;
+    if (mask && (!a->lens || a->lens->dtype == ATTN_I32))
+        return true;
+    attn__fail(tape->context, ATTN_ARGUMENT, "attend: a mask is u8 or bool, lens are i32");
+    return false;
+}
+
+/* ----------------------------------------------------------------------------------------------- forward */
+
+static attn_problem forward_problem(const attn_tape *tape, const attn_attention *a)
+{
+    attn_problem p = a->problem;
+    p.dtype = a->q.tensor->dtype;
+    p.direction = ATTN_FORWARD;
+    p.with = (a->bias ? (unsigned)ATTN_WITH_BIAS : 0) | (a->mask ? (unsigned)ATTN_WITH_MASK : 0) |
+             (a->lens ? (unsigned)ATTN_WITH_LENS : 0);
+    p.dropout = tape->options.train ? a->dropout : 0;
+    p.seed = p.stream = 0; /* they come with each execution, so that equal layers share a plan */
+    p.accumulate = p.own_grad_strides = false;
+    return p;
+}
+
+/* Elements of an array whose strides in the problem are the member at `member`; -1 if some stand before its first,
+ * which memory made here would not hold. */
+static int64_t array_size(const attn_problem *problem, size_t member)
+{
+    attn__extent extents[ATTN_MAX_DIMS];
+    int64_t lowest, highest;
+    int n = attn__operand_extents(problem, member, false, extents);
+    if (!attn__operand_bounds(n, extents, &lowest, &highest))
+        return 0;
+    return lowest < 0 || highest == INT64_MAX ? -1 : highest + 1;
+}
+
+static bool result_fits(attn_tape *tape, const attn_problem *problem, const attn_tensor *o)
+{
+    attn__extent extents[ATTN_MAX_DIMS];
+    int n = attn__operand_extents(problem, offsetof(attn_dim, o), false, extents);
+    if (!lies_within(tape, SAVED_LENS + 1, o, 0, n, extents))
+        return false;
+    if (attn__operand_blocks(n, extents).count != o->size)
+        memset(o->data, 0, attn__tensor_bytes(o));
+    return true;
+}
+
+/* The optional result; its picks may shorten axes, so only the shape that was given is trusted. */
+static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem *problem, attn_arrays *arrays)
+{
+    if (!a->weights)
+        return true;
+    attn_tensor *weights = attn__op_result(tape, problem->dtype, a->weights_rank, a->weights_shape);
+    if (!weights)
+        return false;
+    attn_problem picked = *problem;
+    for (int i = 0; i < problem->npicks; i++) {
+        if (problem->picks[i].dim >= 0 && problem->picks[i].dim < problem->ndims)
+            picked.dims[problem->picks[i].dim].n = problem->picks[i].n;
+    }
+    int64_t size = array_size(&picked, offsetof(attn_dim, weights));
+    if (size < 0 || size > weights->size) {
+        attn__op_shape_error(tape, "attend: the weights' shape does not hold what the problem's strides reach");
+        return false;
+    }
+    memset(weights->data, 0, attn__tensor_bytes(weights));
+    problem->with |= ATTN_WANT_WEIGHTS;
+    arrays->weights = weights->data;
+    *a->weights = weights;
+    return true;
+}
+
+static bool execute(attn_tape *tape, const attn_problem *problem, const attn_arrays *arrays)
+{
+    const attn_plan *plan = attn__plan_for(tape, problem);
+    attn__hold workspace = {0};
+    if (plan)
+        workspace = attn__scratch(tape, attn_plan_workspace(plan));
+    bool done = workspace.data && attn_plan_execute(plan, arrays, workspace.data) == ATTN_OK;
+    attn__scratch_release(workspace);
+    return done;
+}
+
+static void save(attn__node *node, const attn_problem *problem, const attn_arrays *arrays, const attn_attention *a,
+                 attn__hold lse)
+{
+    attend_detail *detail = node->detail;
+    detail->problem = *problem;
+    detail->problem.with &= ~(unsigned)ATTN_WANT_WEIGHTS;
+    detail->problem.npicks = 0;
+    detail->problem.weights_dropped = false;
+    detail->seed = arrays->seed_offset;
+    detail->rows = arrays->drop_rows;
+    detail->offset[Q] = a->q.offset;
+    detail->offset[K] = a->k.offset;
+    detail->offset[V] = a->v.offset;
+    for (int i = 0; i < INPUTS; i++) {
+        if (!node->x[i])
+            continue;
+        attn__node_save(node, i, node->x[i]);
+        node->saved[i].data = element(node->saved[i].data, node->x[i]->dtype, detail->offset[i]);
+    }
+    if (a->mask)
+        attn__node_save(node, SAVED_MASK, a->mask);
+    if (a->lens)
+        attn__node_save(node, SAVED_LENS, a->lens);
+    attn__node_save(node, SAVED_O, node->y);
+    attn__storage_ref(lse.storage);
+    attn__node_save_hold(node, SAVED_LSE, lse);
+}
+
+/* The checks here walk the problem's lists before the engine has looked at their lengths. */
+static bool counts_fit(attn_tape *tape, const attn_problem *p)
+{
+    if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
+        p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
+        return true;
+    attn__fail(tape->context, ATTN_ARGUMENT,
+               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken", p->ndims, p->nwindows,
+               p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
+    return false;
+}
+
+static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs, const attn_problem *problem)
+{
+    if (!counts_fit(tape, problem) || !types_fit(tape, a, inputs) || !attn__dropout_accepts(tape, "attend", a->dropout))
+        return false;
+    const int64_t offset[INPUTS] = {a->q.offset, a->k.offset, a->v.offset};
+    for (int i = 0; i < INPUTS; i++) {
+        if (!operand_fits(tape, problem, i, inputs[i], offset[i]))
+            return false;
+    }
+    return operand_fits(tape, problem, SAVED_MASK, a->mask, 0) && operand_fits(tape, problem, SAVED_LENS, a->lens, 0);
+}
+
+static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, attn_arrays *arrays)
+{
+    const void *data[SAVED_COUNT] = {0};
+    for (int i = 0; i < INPUTS; i++)
+        data[i] = inputs[i] ? inputs[i]->data : NULL;
+    data[Q] = element(data[Q], a->q.tensor->dtype, a->q.offset);
+    data[K] = element(data[K], a->k.tensor->dtype, a->k.offset);
+    data[V] = element(data[V], a->v.tensor->dtype, a->v.offset);
+    data[SAVED_MASK] = a->mask ? a->mask->data : NULL;
+    data[SAVED_LENS] = a->lens ? a->lens->data : NULL;
+    set_inputs(arrays, data);
+}
+
+/* Rows of weights, counted as the engine's dropout does (BATCH and QUERY dims in their order), that lie together for
+ * one example of the batch. */
+static int64_t rows_of_example(const attn_tape *tape, const attn_problem *problem, int dim)
+{
+    int64_t rows = 1;
+    for (int i = dim; i < problem->ndims; i++)
+        rows *= problem->dims[i].role == ATTN_BATCH || problem->dims[i].role == ATTN_QUERY ? problem->dims[i].n : 1;
+    return rows / (tape->share.count > 0 ? tape->share.count : 1);
+}
+
+/* bf16 too where nothing is recorded, of queries, keys and values alone: the engine's other arrays are f32 beside
+ * it. */
+static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
+{
+    bool bf16 = !tape->options.record && !tape->options.train && !a->weights;
+    for (int i = 0; i < INPUTS; i++)
+        bf16 = bf16 && (i <= V ? inputs[i] && inputs[i]->data && inputs[i]->dtype == ATTN_BF16 : !inputs[i]);
+    return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
+}
+
+attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
+{
+    attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
+    memcpy(inputs + TABLES, a->table, sizeof a->table);
+    if (!takes(tape, a, inputs))
+        return NULL;
+    attn_problem problem = forward_problem(tape, a);
+    if (!accepts(tape, a, inputs, &problem))
+        return NULL;
+    attn_arrays arrays = {0};
+    if (problem.dropout > 0) {
+        arrays.seed_offset = attn__mix64(attn__mix64(tape->options.seed) ^ tape->stream++);
+        arrays.drop_rows = attn__dropout_rows(tape, rows_of_example(tape, &problem, a->examples));
+    }
+    attn_tensor *y = attn__op_result(tape, problem.dtype, a->rank, a->shape);
+    attn__node *node;
+    if (!y || !result_fits(tape, &problem, y) || !make_weights(tape, a, &problem, &arrays) ||
+        !attn__op_record(tape, &node, attend_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(attend_detail)))
+        return NULL;
+    forward_arrays(a, inputs, &arrays);
+    arrays.o = y->data;
+    attn__hold lse = {0};
+    if (node) {
+        int64_t size = array_size(&problem, offsetof(attn_dim, lse));
+        if (size < 0)
+            return attn__op_shape_error(tape, "attend: the strides of lse are negative or overflow");
+        lse = attn__scratch(tape, attn__size_mul((size_t)size, attn_dtype_size(y->dtype)));
+        if (!lse.data)
+            return NULL;
+        problem.with |= ATTN_WANT_LSE;
+        arrays.lse = lse.data;
+    }
+    bool done = execute(tape, &problem, &arrays);
+    if (done && node)
+        save(node, &problem, &arrays, a, lse);
+    attn__scratch_release(lse);
+    return done ? y : NULL;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT
+ * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions: products with the im2col matrix, which is
+ * gathered block by block (gemm/im2col.h). */
+#include "base/context.h"
+#include "base/parallel.h"
+#include "gemm/im2col.h"
+#include "tensor/matrix_product.h"
+#include "tensor/spatial.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+enum { X, W, B, INPUTS };
+enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_COUNT };
+
+typedef struct conv_detail {
+    int spatial;
+    attn__window_grid grid;
+    int64_t batch, groups, in_channels, out_channels; /* channels of one group */
+    attn_activation activation;
+} conv_detail;
+
+/* Rows of the im2col matrix of one group: (channel, tap). */
+static int64_t rows_of(const conv_detail *d)
+{
+    return d->in_channels * attn__volume(d->grid.kernel);
+}
+
+static void *at(const void *data, attn_dtype dtype, int64_t offset)
+{
+    return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
+}
+
+/* Numbers of one group of an image, and of a whole one: of the input, and of the output. */
+static int64_t input_size(const conv_detail *d)
+{
+    return d->in_channels * attn__volume(d->grid.in);
+}
+
+static int64_t output_size(const conv_detail *d)
+{
+    return d->out_channels * attn__volume(d->grid.out);
+}
+
+static bool is_pointwise(const attn__window_grid *g)
+{
+    bool is = true;
+    for (int i = 0; i < 3; i++)
+        is = is && g->kernel[i] == 1 && g->stride[i] == 1 && g->padding[i] == 0;
+    return is;
+}
+
+/* The im2col matrix as an operand whose rows run along positions: k by positions, or its transpose. */
+static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
+{
+    int64_t along = is_pointwise(&s->grid) ? positions : 0;
+    attn__gemm_operand y = {.outer = rows_are_k ? 1 : along, .inner = rows_are_k ? along : 1, .batch = s->image};
+    if (is_pointwise(&s->grid)) {
+        y.data = s->x;
+    } else {
+        y.gather = attn__im2col_gather;
+        y.source = s;
+    }
+    return y;
+}
+
+/* ---------------------------------------------------------------------------------------------- forward */
+
+/* What follows the sums of a row of Y, an output channel. */
+typedef struct epilogue {
+    const attn__elementwise_table *rows;
+    attn_dtype dtype;
+    const void *bias; /* of the group; NULL: none */
+    attn_activation activation;
+} epilogue;
+
+static void finish(const void *user, void *y, int64_t row, int64_t column, int64_t n)
+{
+    const epilogue *e = user;
+    (void)column;
+    attn__elementwise_args args = {.x = y, .y = y, .s = {1, 0}, .kind = (int)e->activation};
+    if (e->bias) {
+        args.s[1] = e->dtype == ATTN_F64 ? ((const double *)e->bias)[row] : (double)((const float *)e->bias)[row];
+        e->rows->run[ATTN__ELEMENTWISE_AFFINE](&args, 0, n);
+    }
+    if (e->activation != ATTN_IDENTITY)
+        e->rows->run[ATTN__ELEMENTWISE_ACTIVATE](&args, 0, n);
+}
+
+/* Y = W columns(X), each group a batch of images. */
+static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
+                attn_tensor *y)
+{
+    int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
+    bool done = true;
+    for (int64_t i = 0; i < d->groups && d->batch > 0 && done; i++) {
+        attn__im2col columns = {.grid = d->grid,
+                                .x = at(x->data, y->dtype, i * input_size(d)),
+                                .image = d->groups * input_size(d),
+                                .element_size = (int64_t)attn_dtype_size(y->dtype)};
+        epilogue after = {attn__elementwise_for(y->dtype == ATTN_F64, tape->context->isa), y->dtype,
+                          b ? at(b->data, y->dtype, i * d->out_channels) : NULL, d->activation};
+        done = attn__gemm_problem_run(
+            tape, &(attn__gemm_problem){.dtype = y->dtype,
+                                        .batch = d->batch,
+                                        .m = d->out_channels,
+                                        .n = positions,
+                                        .k = rows,
+                                        .a = {at(w->data, y->dtype, i * d->out_channels * rows), rows, 1},
+                                        .b = columns_of(&columns, positions, true),
+                                        .c = at(y->data, y->dtype, i * output_size(d)),
+                                        .ldc = positions,
+                                        .c_batch = d->groups * output_size(d),
+                                        .finish = finish,
+                                        .user = &after});
+    }
+    return done;
+}
+
+/* --------------------------------------------------------------------------------------------- backward */
+
+/* dW (+)= dY columns(X)^T, summed over the images. */
+static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn_tensor *w = node->x[W];
+    attn__target dw = attn__grad_target(tape, w);
+    int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
+    for (int64_t i = 0; i < d->groups && dw.data; i++) {
+        attn__im2col columns = {.grid = d->grid,
+                                .x = at(node->saved[SAVED_X].data, w->dtype, i * input_size(d)),
+                                .image = d->groups * input_size(d),
+                                .element_size = (int64_t)attn_dtype_size(w->dtype)};
+        tape->failed |=
+            !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = w->dtype,
+                                                                .batch = d->batch,
+                                                                .m = d->out_channels,
+                                                                .n = rows,
+                                                                .k = d->batch > 0 ? positions : 0,
+                                                                .a = {at(dy, w->dtype, i * output_size(d)), positions,
+                                                                      1, .batch = d->groups * output_size(d)},
+                                                                .b = columns_of(&columns, positions, false),
+                                                                .c = at(dw.data, w->dtype, i * d->out_channels * rows),
+                                                                .ldc = rows,
+                                                                .add = dw.add});
+    }
+}
+
+/* A border of zeros must not meet a weight that is infinite or NaN: there the gradient has no term. */
+static bool is_finite(const attn_tensor *w, const void *data)
+{
+    uint64_t most = 0;
+    for (int64_t i = 0; i < w->size; i++) {
+        uint64_t bits = w->dtype == ATTN_F64 ? ((const uint64_t *)data)[i] << 1
+                                             : (uint64_t)(((const uint32_t *)data)[i] & 0x7fffffff);
+        most = bits > most ? bits : most;
+    }
+    return most < (w->dtype == ATTN_F64 ? (uint64_t)0x7ff << 53 : (uint64_t)0xff << 23);
+}
+
+/* Where the windows step by one place and lie within the input's border, the input's gradient is a convolution, too: of
+ * dY with the taps in reverse order and the channels changed over. */
+static bool has_reverse(const attn__window_grid *g)
+{
+    bool has = true;
+    for (int i = 0; i < 3; i++)
+        has = has && g->stride[i] == 1 && g->padding[i] < g->kernel[i];
+    return has;
+}
+
+static attn__window_grid reverse_of(const attn__window_grid *g)
+{
+    attn__window_grid r = *g;
+    for (int i = 0; i < 3; i++) {
+        r.in[i] = g->out[i];
+        r.out[i] = g->in[i];
+        r.padding[i] = g->kernel[i] - 1 - g->padding[i];
+    }
+    return r;
+}
+
+/* A group's weights [out, in, taps] as [in, out, taps in reverse]. */
+static void reverse_weights(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *w, void *to)
+{
+    int64_t taps = attn__volume(d->grid.kernel);
+    attn__elementwise_args args = {.x = at(w, dtype, taps - 1),
+                                   .y = to,
+                                   .s = {1},
+                                   .rank = 3,
+                                   .shape = {d->in_channels, d->out_channels, taps},
+                                   .stride_x = {taps, d->in_channels * taps, -1},
+                                   .stride_y = {d->out_channels * taps, taps, 1}};
+    attn__elementwise_run(tape, dtype, ATTN__ELEMENTWISE_STRIDED, &args, d->in_channels * d->out_channels, taps);
+}
+
+static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn_dtype dtype = node->y->dtype;
+    int64_t positions = attn__volume(d->grid.in), rows = d->out_channels * attn__volume(d->grid.kernel);
+    attn__hold weights = attn__scratch(tape, (size_t)(d->in_channels * rows) * attn_dtype_size(dtype));
+    attn__target dx = attn__grad_target(tape, node->x[X]);
+    tape->failed |= !weights.data;
+    for (int64_t i = 0; i < d->groups && d->batch > 0 && dx.data && !tape->failed; i++) {
+        attn__im2col columns = {.grid = reverse_of(&d->grid),
+                                .x = at(dy, dtype, i * output_size(d)),
+                                .image = d->groups * output_size(d),
+                                .element_size = (int64_t)attn_dtype_size(dtype)};
+        reverse_weights(tape, d, dtype, at(node->saved[SAVED_W].data, dtype, i * d->in_channels * rows), weights.data);
+        tape->failed |= !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                                            .batch = d->batch,
+                                                                            .m = d->in_channels,
+                                                                            .n = positions,
+                                                                            .k = rows,
+                                                                            .a = {weights.data, rows, 1},
+                                                                            .b = columns_of(&columns, positions, true),
+                                                                            .c = at(dx.data, dtype, i * input_size(d)),
+                                                                            .ldc = positions,
+                                                                            .c_batch = d->groups * input_size(d),
+                                                                            .add = dx.add});
+    }
+    attn__scratch_release(weights);
+}
+
+/* Else the gradient of the columns, W^T dY, is added to the places that they came from, image by image. */
+static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn_dtype dtype = node->y->dtype;
+    int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
+    attn__target dx = attn__grad_target_added(tape, node->x[X]);
+    attn__hold columns = attn__scratch(tape, (size_t)(rows * positions) * attn_dtype_size(dtype));
+    tape->failed |= !columns.data;
+    for (int64_t i = 0; i < d->batch * d->groups && dx.data && !tape->failed; i++) {
+        const void *w = at(node->saved[SAVED_W].data, dtype, i % d->groups * d->out_channels * rows);
+        tape->failed |=
+            !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                                .m = rows,
+                                                                .n = positions,
+                                                                .k = d->out_channels,
+                                                                .a = {w, 1, rows},
+                                                                .b = {at(dy, dtype, i * output_size(d)), 1, positions},
+                                                                .c = columns.data,
+                                                                .ldc = positions});
+        attn__spatial_args args = {.grid = d->grid, .x = columns.data, .y = at(dx.data, dtype, i * input_size(d))};
+        attn__parallel_range(tape->context->threads, d->in_channels, 1,
+                             attn__spatial_loops_for(dtype == ATTN_F64)->fold, &args);
+    }
+    attn__scratch_release(columns);
+}
+
+/* The gradient of what the activation was applied to. */
+static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
+{
+    attn_tensor *y = node->y;
+    if (d->activation == ATTN_IDENTITY)
+        return attn__grad_share(y);
+    attn__hold dy = attn__grad_reuse(tape, y);
+    attn__elementwise_args args = {
+        .x = y->grad->data, .x2 = node->saved[SAVED_Y].data, .y = dy.data, .kind = (int)d->activation};
+    if (dy.data)
+        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_ACTIVATE_BACKWARD, &args, y->size, 1);
+    return dy;
+}
+
+static void bias_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn__target db = attn__grad_target(tape, node->x[B]);
+    attn__batch_norm_args args = {.dy = dy,
+                                  .dbias = db.data,
+                                  .batch = d->batch,
+                                  .channels = d->groups * d->out_channels,
+                                  .plane = attn__volume(d->grid.out),
+                                  .add_bias = db.add};
+    if (db.data)
+        attn__sum_channels(tape->context, node->y->dtype, &args);
+}
+
+static void convolve_backward(attn_tape *tape, attn__node *node)
+{
+    const conv_detail *d = node->detail;
+    attn__hold dy = before_activation(tape, d, node);
+    if (!dy.data)
+        return;
+    bool reverse = has_reverse(&d->grid) && is_finite(node->x[W], node->saved[SAVED_W].data);
+    if (attn__grad_wanted(node->x[X]) && reverse)
+        input_gradient_reverse(tape, d, node, dy.data);
+    else if (attn__grad_wanted(node->x[X]))
+        input_gradient_fold(tape, d, node, dy.data);
+    if (attn__grad_wanted(node->x[W]))
+        weight_gradient(tape, d, node, dy.data);
+    bias_gradient(tape, d, node, dy.data);
+    attn__scratch_release(dy);
+}
+
+static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const char *why)
+{
+    char tx[ATTN__SHAPE_TEXT], tw[ATTN__SHAPE_TEXT];
+    attn__op_shape_error(tape, "convolve: x %s, w %s: %s", attn__shape_text(x, tx), attn__shape_text(w, tw), why);
+    return false;
+}
+
+/* Sizes in three spatial axes; false (noted) if something does not fit. */
+static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, conv_detail *d)
+{
+    int n = d->spatial = conv->spatial;
+    if (n < 1 || n > 3 || x->rank != n + 2 || w->rank != n + 2)
+        return shape_error(tape, x, w, "1 to 3 spatial axes after two others wanted");
+    d->batch = x->shape[0];
+    d->groups = conv->groups ? conv->groups : 1;
+    d->activation = conv->activation;
+    d->in_channels = w->shape[1];
+    if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0)
+        return shape_error(tape, x, w, "channels do not fit the groups");
+    d->out_channels = w->shape[0] / d->groups;
+    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
+    for (int i = 0; i < n; i++) {
+        int axis = 3 - n + i;
+        d->grid.in[axis] = x->shape[2 + i];
+        d->grid.kernel[axis] = w->shape[2 + i];
+        d->grid.stride[axis] = conv->stride[i] ? conv->stride[i] : 1;
+        d->grid.padding[axis] = conv->padding[i];
+        int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - w->shape[2 + i];
+        if (room < 0 || conv->stride[i] < 0 || conv->padding[i] < 0 || w->shape[2 + i] < 1)
+            return shape_error(tape, x, w, "the kernel does not fit into the image");
+        d->grid.out[axis] = room / d->grid.stride[axis] + 1;
+    }
+    return true;
+}
+
+/* Where the derivative is computed from what the activation was applied to, that stays, and it is an operation of its
+ * own; as one that there is not, for its error. */
+static bool goes_alone(attn_activation activation)
+{
+    return activation < ATTN_IDENTITY || activation > ATTN_SIGMOID || attn__activation_keeps_input((int)activation);
+}
+
+attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
+{
+    conv_detail d;
+    if (goes_alone(conv->activation)) {
+        attn_conv plain = *conv;
+        plain.activation = ATTN_IDENTITY;
+        return attn_activate(tape, attn_convolve(tape, x, w, b, &plain), conv->activation);
+    }
+    if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d))
+        return NULL;
+    if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
+        shape_error(tape, x, w, "b has not one element for each output channel");
+        return NULL;
+    }
+    int64_t shape[ATTN_MAX_RANK] = {x->shape[0], w->shape[0]};
+    memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof d) ||
+        !run(tape, &d, x, w, b, y))
+        return NULL;
+    if (node) {
+        *(conv_detail *)node->detail = d;
+        attn__node_save(node, SAVED_X, x);
+        attn__node_save(node, SAVED_W, w);
+        if (d.activation != ATTN_IDENTITY)
+            attn__node_save(node, SAVED_Y, y);
+    }
+    return y;
+}

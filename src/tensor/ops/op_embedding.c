@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT
+ * Rows of a table by id, scaled, with positions added; and rows by index alone. */
+#include "tensor/op.h"
+
+#include <string.h>
+
+typedef struct embedding_detail {
+    double scale;
+    int64_t rows, width, period, first;
+} embedding_detail;
+
+enum { SAVED_IDS, SAVED_COUNT };
+enum { TABLE, POSITION, INPUTS };
+
+static void embedding_backward(attn_tape *tape, attn__node *node)
+{
+    const embedding_detail *d = node->detail;
+    const attn_tensor *y = node->y;
+    int64_t n = d->width;
+    attn__elementwise_args args = {.x = y->grad->data,
+                                   .n = n,
+                                   .rows = d->rows,
+                                   .s = {d->scale},
+                                   .period = d->period,
+                                   .first = d->first,
+                                   .ids = node->saved[SAVED_IDS].data};
+    attn__target dtable = attn__grad_target_added(tape, node->x[TABLE]);
+    args.y = dtable.data;
+    if (args.y)
+        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_EMBED_BACKWARD, &args, n, d->rows);
+    attn__target dposition = attn__grad_target_added(tape, node->x[POSITION]);
+    args.y = dposition.data;
+    if (args.y)
+        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_POSITION_BACKWARD, &args, n, d->rows);
+}
+
+static bool ids_fit(attn_tape *tape, const char *op, const attn_tensor *table, const attn_tensor *ids)
+{
+    if (!ids || table->rank < 1)
+        return false;
+    if (ids->dtype != ATTN_I32 || !ids->data) {
+        attn__fail(tape->context, ATTN_ARGUMENT, "%s: the indices are %s, not i32", op, attn_dtype_name(ids->dtype));
+        return false;
+    }
+    const int32_t *id = ids->data;
+    for (int64_t i = 0; i < ids->size; i++) {
+        if (id[i] < 0 || id[i] >= table->shape[0]) {
+            attn__fail(tape->context, ATTN_ARGUMENT, "%s: index %d, the %lld-th, is not in [0, %lld)", op, id[i],
+                       (long long)i, (long long)table->shape[0]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t n, int64_t period, int64_t first)
+{
+    if (!position ||
+        (position->rank == 2 && position->shape[1] == n && first >= 0 && first + period <= position->shape[0]))
+        return true;
+    char text[ATTN__SHAPE_TEXT];
+    attn__op_shape_error(tape, "embedding: positions %lld to %lld of width %lld wanted of a table %s", (long long)first,
+                         (long long)(first + period - 1), (long long)n, attn__shape_text(position, text));
+    return false;
+}
+
+/* y's leading axes are those of ids, its last ones those of a row; n elements a row. */
+static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, attn_tensor *position,
+                            const embedding_detail *detail, int row_axes)
+{
+    int64_t shape[2 * ATTN_MAX_RANK], n = detail->width;
+    memcpy(shape, ids->shape, (size_t)ids->rank * sizeof *shape);
+    memcpy(shape + ids->rank, table->shape + 1, (size_t)row_axes * sizeof *shape);
+    attn_tensor *y = attn__op_result(tape, table->dtype, ids->rank + row_axes, shape);
+    attn__node *node;
+    attn_tensor *inputs[INPUTS] = {table, position};
+    if (!y || !attn__op_record(tape, &node, embedding_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof *detail))
+        return NULL;
+    attn__elementwise_args args = {.x = table->data,
+                                   .x2 = position ? position->data : NULL,
+                                   .y = y->data,
+                                   .n = n,
+                                   .s = {detail->scale},
+                                   .period = detail->period,
+                                   .first = detail->first,
+                                   .ids = ids->data};
+    attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_EMBED, &args, ids->size, n);
+    if (node) {
+        *(embedding_detail *)node->detail = *detail;
+        attn__node_save(node, SAVED_IDS, ids);
+    }
+    return y;
+}
+
+attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, double scale,
+                            attn_tensor *position, int64_t first)
+{
+    if (!attn__op_accepts(tape, "embedding", position ? 2 : 1, table, position) ||
+        !ids_fit(tape, "embedding", table, ids))
+        return NULL;
+    if (table->rank != 2)
+        return attn__op_shape_error(tape, "embedding: a table has 2 axes, not %d", table->rank);
+    int64_t period = ids->rank ? ids->shape[ids->rank - 1] : 1;
+    if (!positions_fit(tape, position, table->shape[1], period, first))
+        return NULL;
+    embedding_detail detail = {scale, ids->size, table->shape[1], period > 0 ? period : 1, first};
+    return look_up(tape, table, ids, position, &detail, 1);
+}
+
+attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index)
+{
+    if (!attn__op_accepts(tape, "gather", 1, x) || !ids_fit(tape, "gather", x, index))
+        return NULL;
+    int64_t width = 1;
+    for (int i = 1; i < x->rank; i++)
+        width *= x->shape[i];
+    embedding_detail detail = {1, index->size, width, 1, 0};
+    return look_up(tape, x, index, NULL, &detail, x->rank - 1);
+}

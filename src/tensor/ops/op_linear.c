@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ * y = activation(x w^T + b). */
+#include "tensor/all_reduce.h"
+#include "tensor/matrix_product.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+typedef struct linear_detail {
+    attn_activation activation;
+} linear_detail;
+
+enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_COUNT };
+enum { X, W, B, INPUTS };
+
+/* dx = dy w, dw = dy^T x. */
+static void products_backward(attn_tape *tape, attn__node *node, const void *dy, int64_t rows)
+{
+    attn_tensor *x = node->x[X], *w = node->x[W];
+    int64_t out = w->shape[0], in = w->shape[1];
+    attn__target dx = attn__grad_target(tape, x);
+    const attn__packed *packed = dx.data ? attn__weight_cache_find(tape->all_reduce, w, false, rows) : NULL;
+    if (dx.data)
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
+                                                             .m = rows,
+                                                             .n = in,
+                                                             .k = out,
+                                                             .a = dy,
+                                                             .lda = out,
+                                                             .b = node->saved[SAVED_W].data,
+                                                             .ldb = in,
+                                                             .c = dx.data,
+                                                             .ldc = in,
+                                                             .add = dx.add,
+                                                             .packed = packed});
+    attn__target dw = attn__grad_target(tape, w);
+    if (dw.data)
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
+                                                             .transpose_a = true,
+                                                             .m = out,
+                                                             .n = in,
+                                                             .k = rows,
+                                                             .a = dy,
+                                                             .lda = out,
+                                                             .b = node->saved[SAVED_X].data,
+                                                             .ldb = in,
+                                                             .c = dw.data,
+                                                             .ldc = in,
+                                                             .add = dw.add});
+}
+
+static void linear_backward(attn_tape *tape, attn__node *node)
+{
+    const linear_detail *detail = node->detail;
+    attn_tensor *y = node->y;
+    int64_t out = node->x[W]->shape[0], rows = attn__row_count(y);
+    attn__hold dy;
+    if (detail->activation == ATTN_IDENTITY) {
+        dy = attn__grad_share(y);
+    } else {
+        dy = attn__grad_reuse(tape, y);
+        if (!dy.data)
+            return;
+        attn__elementwise_args args = {
+            .x = y->grad->data, .x2 = node->saved[SAVED_Y].data, .y = dy.data, .kind = (int)detail->activation};
+        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_ACTIVATE_BACKWARD, &args, y->size, 1);
+    }
+    products_backward(tape, node, dy.data, rows);
+    attn__target db = attn__grad_target(tape, node->x[B]);
+    if (db.data) {
+        attn__elementwise_args args = {.x = dy.data, .y = db.data, .n = out, .rows = rows, .s = {1}, .add = db.add};
+        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_REDUCE, &args, out, rows);
+    }
+    attn__scratch_release(dy);
+}
+
+static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b)
+{
+    char tx[ATTN__SHAPE_TEXT], tw[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
+    if (x->rank >= 1 && w->rank == 2 && x->shape[x->rank - 1] == w->shape[1] &&
+        (!b || (b->rank == 1 && b->shape[0] == w->shape[0])))
+        return true;
+    attn__op_shape_error(tape, "linear: x %s, w %s, b %s; wanted [...,in], [out,in], [out]", attn__shape_text(x, tx),
+                         attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
+    return false;
+}
+
+/* The derivative of the activation is computed from its input or its output. */
+static void save(attn__node *node, attn_tensor *y, attn_activation activation, attn__hold input)
+{
+    *(linear_detail *)node->detail = (linear_detail){activation};
+    if (attn__grad_wanted(node->x[W]))
+        attn__node_save(node, SAVED_X, node->x[X]);
+    if (attn__grad_wanted(node->x[X]))
+        attn__node_save(node, SAVED_W, node->x[W]);
+    if (input.data)
+        attn__node_save_hold(node, SAVED_Y, input);
+    else if (activation != ATTN_IDENTITY)
+        attn__node_save(node, SAVED_Y, y);
+}
+
+/* The activation as a pass of its own where its input must be kept. */
+static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
+                attn__hold input, attn_tensor *y)
+{
+    int64_t in = w->shape[1], out = w->shape[0];
+    attn__gemm_args args = {.dtype = x->dtype,
+                            .transpose_b = true,
+                            .m = attn__row_count(x),
+                            .n = out,
+                            .k = in,
+                            .a = x->data,
+                            .lda = in,
+                            .b = w->data,
+                            .ldb = in,
+                            .c = input.data ? input.data : y->data,
+                            .ldc = out,
+                            .bias = b ? b->data : NULL,
+                            .activation = input.data ? ATTN_IDENTITY : activation,
+                            .packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x))};
+    if (!attn__gemm(tape, &args))
+        return false;
+    if (input.data) {
+        attn__elementwise_args act = {.x = input.data, .y = y->data, .kind = (int)activation};
+        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_ACTIVATE, &act, y->size, 1);
+    }
+    return true;
+}
+
+attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation)
+{
+    if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, w, b) || !shapes_fit(tape, x, w, b))
+        return NULL;
+    int64_t shape[ATTN_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = w->shape[0];
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
+    if (!y)
+        return NULL;
+    attn__node *node;
+    if (!attn__op_record(tape, &node, linear_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(linear_detail)))
+        return NULL;
+    attn__hold input = {0};
+    if (node && attn__activation_keeps_input((int)activation)) {
+        input = attn__scratch(tape, attn__tensor_bytes(y));
+        if (!input.data)
+            return NULL;
+    }
+    bool done = run(tape, x, w, b, activation, input, y);
+    if (node)
+        save(node, y, activation, input);
+    return done ? y : NULL;
+}

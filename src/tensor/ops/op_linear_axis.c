@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ * y = x w^T + b along an axis that is not the last one: of images with their channels first this is the 1x1
+ * convolution, done where the numbers lie.  x is [outer, in, inner], and each outer index one product of w with the
+ * matrix [in, inner] that it finds there, so that nothing is turned over first.  Where channels are last in x or are to
+ * be in y, the product reads or writes that matrix as [inner, channels]. */
+#include "base/context.h"
+#include "base/parallel.h"
+#include "tensor/matrix_product.h"
+#include "tensor/spatial.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+enum { X, W, B, INPUTS };
+
+typedef struct axis_detail {
+    int64_t outer, in, out, inner;
+    bool x_last, y_last; /* not both */
+} axis_detail;
+
+static void *at(const void *data, attn_dtype dtype, int64_t offset)
+{
+    return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
+}
+
+/* From a row of [channels, inner], or of [inner, channels], to the next. */
+static int64_t ld_of(const axis_detail *d, bool last, int64_t channels)
+{
+    return last ? channels : d->inner;
+}
+
+/* dX = w^T dY for each outer index. */
+static void input_gradient(attn_tape *tape, const attn__node *node, const axis_detail *d, attn__target dx)
+{
+    attn_dtype dtype = node->y->dtype;
+    int64_t ld = ld_of(d, d->y_last, d->out);
+    for (int64_t i = 0; i < d->outer && dx.data; i++) {
+        const void *dy = at(node->y->grad->data, dtype, i * d->out * d->inner), *w = node->saved[W].data;
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                             .transpose_a = !d->x_last || !d->y_last,
+                                                             .transpose_b = !d->x_last && d->y_last,
+                                                             .m = d->x_last ? d->inner : d->in,
+                                                             .n = d->x_last ? d->in : d->inner,
+                                                             .k = d->out,
+                                                             .a = d->x_last ? dy : w,
+                                                             .lda = d->x_last ? ld : d->in,
+                                                             .b = d->x_last ? w : dy,
+                                                             .ldb = d->x_last ? d->in : ld,
+                                                             .c = at(dx.data, dtype, i * d->in * d->inner),
+                                                             .ldc = ld_of(d, d->x_last, d->in),
+                                                             .add = dx.add});
+    }
+}
+
+/* dw = the sum of dY X^T over the outer indices. */
+static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_detail *d, attn__target dw)
+{
+    attn_dtype dtype = node->y->dtype;
+    for (int64_t i = 0; i < d->outer && dw.data; i++)
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                             .transpose_a = d->y_last,
+                                                             .transpose_b = !d->x_last,
+                                                             .m = d->out,
+                                                             .n = d->in,
+                                                             .k = d->inner,
+                                                             .a = at(node->y->grad->data, dtype, i * d->out * d->inner),
+                                                             .lda = ld_of(d, d->y_last, d->out),
+                                                             .b = at(node->saved[X].data, dtype, i * d->in * d->inner),
+                                                             .ldb = ld_of(d, d->x_last, d->in),
+                                                             .c = dw.data,
+                                                             .ldc = d->in,
+                                                             .add = true});
+}
+
+/* y or its gradient as [batch, channels, plane]. */
+static attn__batch_norm_args planes_of(const axis_detail *d)
+{
+    return (attn__batch_norm_args){
+        .batch = d->y_last ? d->outer * d->inner : d->outer, .channels = d->out, .plane = d->y_last ? 1 : d->inner};
+}
+
+static void linear_axis_backward(attn_tape *tape, attn__node *node)
+{
+    const axis_detail *d = node->detail;
+    input_gradient(tape, node, d, attn__grad_target(tape, node->x[X]));
+    weight_gradient(tape, node, d, attn__grad_target_added(tape, node->x[W]));
+    attn__target db = attn__grad_target(tape, node->x[B]);
+    attn__batch_norm_args args = planes_of(d);
+    args.dy = node->y->grad->data;
+    args.dbias = db.data;
+    args.add_bias = db.add;
+    if (db.data)
+        attn__sum_channels(tape->context, node->y->dtype, &args);
+}
+
+/* By which a caller knows it. */
+static const char *name_of(int from, int to)
+{
+    return from == to ? "linear_axis" : "linear_between";
+}
+
+static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const attn_tensor *w, const attn_tensor *b,
+                 axis_detail *d)
+{
+    char tx[ATTN__SHAPE_TEXT], tw[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
+    int first = axis < to ? axis : to;
+    *d = (axis_detail){.outer = 1, .inner = 1, .x_last = to < axis, .y_last = axis < to};
+    for (int i = 0; i < x->rank; i++) {
+        d->outer *= i < first ? x->shape[i] : 1;
+        d->inner *= i >= first && i != axis ? x->shape[i] : 1;
+    }
+    if (w->rank == 2 && x->shape[axis] == w->shape[1] && (!b || (b->rank == 1 && b->shape[0] == w->shape[0]))) {
+        d->in = w->shape[1];
+        d->out = w->shape[0];
+        return true;
+    }
+    attn__op_shape_error(tape, "%s: x %s with axis %d, w %s, b %s; wanted [out,in], [out]", name_of(axis, to),
+                         attn__shape_text(x, tx), axis, attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
+    return false;
+}
+
+static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
+                attn_tensor *y)
+{
+    attn_dtype dtype = y->dtype;
+    bool done = true;
+    int64_t ld = ld_of(d, d->x_last, d->in);
+    for (int64_t i = 0; i < d->outer && done; i++) {
+        const void *from = at(x->data, dtype, i * d->in * d->inner);
+        done = attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
+                                                   .transpose_a = d->y_last,
+                                                   .transpose_b = d->x_last || d->y_last,
+                                                   .m = d->y_last ? d->inner : d->out,
+                                                   .n = d->y_last ? d->out : d->inner,
+                                                   .k = d->in,
+                                                   .a = d->y_last ? from : w->data,
+                                                   .lda = d->y_last ? ld : d->in,
+                                                   .b = d->y_last ? w->data : from,
+                                                   .ldb = d->y_last ? d->in : ld,
+                                                   .c = at(y->data, dtype, i * d->out * d->inner),
+                                                   .ldc = ld_of(d, d->y_last, d->out)});
+    }
+    attn__batch_norm_args args = planes_of(d);
+    args.y = y->data;
+    args.bias = b ? b->data : NULL;
+    if (b && done)
+        attn__parallel_range(tape->context->threads, args.channels, 1,
+                             attn__batch_norm_for(dtype == ATTN_F64, tape->context->isa)->add_bias, &args);
+    return done;
+}
+
+/* x's shape with `out` channels at another axis. */
+static void shape_of(const attn_tensor *x, int from, int to, int64_t out, int64_t shape[ATTN_MAX_RANK])
+{
+    for (int i = 0; i < x->rank; i++) {
+        int other = i > to ? i - 1 : i; /* of those that stay, in their order */
+        shape[i] = i == to ? out : x->shape[other >= from ? other + 1 : other];
+    }
+}
+
+attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
+{
+    axis_detail d;
+    const char *name = name_of(from, to);
+    if (!attn__op_accepts(tape, name, b ? 3 : 2, x, w, b) || (from = attn__op_axis(tape, name, x, from)) < 0 ||
+        (to = attn__op_axis(tape, name, x, to)) < 0)
+        return NULL;
+    if (from == to && from == x->rank - 1)
+        return attn_linear(tape, x, w, b, ATTN_IDENTITY);
+    if (from != to && from != x->rank - 1 && to != x->rank - 1)
+        return attn__op_shape_error(tape, "linear_between: from axis %d to %d, and neither is the last one", from, to);
+    if (!plan(tape, x, from, to, w, b, &d))
+        return NULL;
+    int64_t shape[ATTN_MAX_RANK];
+    shape_of(x, from, to, d.out, shape);
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, linear_axis_backward, y, INPUTS, inputs, INPUTS - 1, sizeof d) ||
+        !run(tape, &d, x, w, b, y))
+        return NULL;
+    if (node) {
+        *(axis_detail *)node->detail = d;
+        attn__node_save(node, X, x);
+        attn__node_save(node, W, w);
+    }
+    return y;
+}
+
+attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b)
+{
+    return attn_linear_between(tape, x, axis, axis, w, b);
+}

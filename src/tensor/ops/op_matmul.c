@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ * Batched matrix products. */
+#include "tensor/matrix_product.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+typedef struct matmul_detail {
+    bool ta, tb;
+    int64_t batch, m, n, k;
+    bool shared; /* one b for all of a's matrices */
+} matmul_detail;
+
+enum { A, B, INPUTS };
+
+static const void *matrix(const void *data, attn_dtype dtype, int64_t index, int64_t size)
+{
+    return (const char *)data + (size_t)(index * size) * attn_dtype_size(dtype);
+}
+
+/* One product per batch index; operands step by their size, or not at all.  False without memory. */
+static bool products(attn_tape *tape, attn__gemm_args g, int64_t batch, int64_t a_step, int64_t b_step, int64_t c_step)
+{
+    const void *a = g.a, *b = g.b, *c = g.c;
+    bool done = true;
+    for (int64_t i = 0; i < batch && done; i++) {
+        g.a = matrix(a, g.dtype, i, a_step);
+        g.b = matrix(b, g.dtype, i, b_step);
+        g.c = (void *)(uintptr_t)matrix(c, g.dtype, i, c_step);
+        if (c_step == 0 && i > 0)
+            g.add = true;
+        done = attn__gemm(tape, &g);
+    }
+    return done;
+}
+
+/* A^T's rows and columns, and so on: a stored [m,k], or [k,m] if transposed. */
+static int64_t a_width(const matmul_detail *d)
+{
+    return d->ta ? d->m : d->k;
+}
+
+static int64_t b_width(const matmul_detail *d)
+{
+    return d->tb ? d->k : d->n;
+}
+
+static void backward_a(attn_tape *tape, const matmul_detail *d, attn_tensor *a, const void *b, const void *dc)
+{
+    attn__target da = attn__grad_target(tape, a);
+    if (!da.data)
+        return;
+    attn__gemm_args g = {.dtype = a->dtype, .c = da.data, .ldc = a_width(d), .add = da.add};
+    int64_t b_step = d->shared ? 0 : d->k * d->n;
+    if (!d->ta) { /* dA [m,k] = dC op(B)^T */
+        g.m = d->m, g.n = d->k, g.k = d->n;
+        g.a = dc, g.lda = d->n;
+        g.b = b, g.ldb = b_width(d), g.transpose_b = !d->tb;
+        tape->failed |= !products(tape, g, d->batch, d->m * d->n, b_step, d->m * d->k);
+    } else { /* dA [k,m] = op(B) dC^T */
+        g.m = d->k, g.n = d->m, g.k = d->n;
+        g.a = b, g.lda = b_width(d), g.transpose_a = d->tb;
+        g.b = dc, g.ldb = d->n, g.transpose_b = true;
+        tape->failed |= !products(tape, g, d->batch, b_step, d->m * d->n, d->m * d->k);
+    }
+}
+
+static void backward_b(attn_tape *tape, const matmul_detail *d, attn_tensor *b, const void *a, const void *dc)
+{
+    attn__target db = d->batch > 0 ? attn__grad_target(tape, b) : attn__grad_target_added(tape, b);
+    if (!db.data)
+        return;
+    attn__gemm_args g = {.dtype = b->dtype, .c = db.data, .ldc = b_width(d), .add = db.add, .k = d->m};
+    int64_t c_step = d->shared ? 0 : d->k * d->n;
+    if (!d->tb) { /* dB [k,n] = op(A)^T dC */
+        g.m = d->k, g.n = d->n;
+        g.a = a, g.lda = a_width(d), g.transpose_a = !d->ta;
+        g.b = dc, g.ldb = d->n;
+        tape->failed |= !products(tape, g, d->batch, d->m * d->k, d->m * d->n, c_step);
+    } else { /* dB [n,k] = dC^T op(A) */
+        g.m = d->n, g.n = d->k;
+        g.a = dc, g.lda = d->n, g.transpose_a = true;
+        g.b = a, g.ldb = a_width(d), g.transpose_b = d->ta;
+        tape->failed |= !products(tape, g, d->batch, d->m * d->n, d->m * d->k, c_step);
+    }
+}
+
+static void matmul_backward(attn_tape *tape, attn__node *node)
+{
+    const matmul_detail *d = node->detail;
+    backward_a(tape, d, node->x[A], node->saved[B].data, node->y->grad->data);
+    backward_b(tape, d, node->x[B], node->saved[A].data, node->y->grad->data);
+}
+
+/* Sizes of the product; false (noted) if the shapes do not fit. */
+static bool plan(attn_tape *tape, const attn_tensor *a, const attn_tensor *b, matmul_detail *d)
+{
+    bool fits = a->rank >= 2 && b->rank >= 2 && (b->rank == 2 || b->rank == a->rank);
+    d->batch = 1;
+    d->shared = fits && b->rank == 2;
+    for (int i = 0; i < a->rank - 2 && fits; i++) {
+        d->batch *= a->shape[i];
+        fits = b->rank == 2 || a->shape[i] == b->shape[i];
+    }
+    if (fits) {
+        d->m = a->shape[a->rank - (d->ta ? 1 : 2)];
+        d->k = a->shape[a->rank - (d->ta ? 2 : 1)];
+        d->n = b->shape[b->rank - (d->tb ? 2 : 1)];
+        fits = d->k == b->shape[b->rank - (d->tb ? 1 : 2)];
+    }
+    if (!fits) {
+        char ta[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
+        attn__op_shape_error(tape, "matmul: %s%s and %s%s do not fit", attn__shape_text(a, ta),
+                             d->ta ? " transposed" : "", attn__shape_text(b, tb), d->tb ? " transposed" : "");
+    }
+    return fits;
+}
+
+attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b)
+{
+    matmul_detail d = {.ta = transpose_a, .tb = transpose_b};
+    if (!attn__op_accepts(tape, "matmul", 2, a, b) || !plan(tape, a, b, &d))
+        return NULL;
+    int64_t shape[ATTN_MAX_RANK];
+    memcpy(shape, a->shape, sizeof shape);
+    shape[a->rank - 2] = d.m;
+    shape[a->rank - 1] = d.n;
+    if (d.shared && !d.ta) { /* one product of all rows */
+        d.m *= d.batch;
+        d.batch = 1;
+    }
+    attn_tensor *y = attn__op_result(tape, a->dtype, a->rank, shape), *inputs[INPUTS] = {a, b};
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, matmul_backward, y, INPUTS, inputs, INPUTS, sizeof d))
+        return NULL;
+    attn__gemm_args g = {.dtype = a->dtype,
+                         .transpose_a = d.ta,
+                         .transpose_b = d.tb,
+                         .m = d.m,
+                         .n = d.n,
+                         .k = d.k,
+                         .a = a->data,
+                         .lda = a_width(&d),
+                         .b = b->data,
+                         .ldb = b_width(&d),
+                         .c = y->data,
+                         .ldc = d.n};
+    bool done = products(tape, g, d.batch, d.m * d.k, d.shared ? 0 : d.k * d.n, d.m * d.n);
+    for (int i = 0; node && i < INPUTS; i++) {
+        if (attn__grad_wanted(inputs[1 - i]))
+            attn__node_save(node, i, inputs[i]);
+    }
+    if (node)
+        *(matmul_detail *)node->detail = d;
+    return done ? y : NULL;
+}

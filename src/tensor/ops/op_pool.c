@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ * The largest or the mean of windows. */
+#include "base/parallel.h"
+#include "tensor/spatial.h"
+#include "tensor/op.h"
+
+#include <string.h>
+
+typedef struct pool_detail {
+    attn__window_grid grid;
+    int64_t planes;
+    bool largest;
+} pool_detail;
+
+static void run_planes(attn_tape *tape, const pool_detail *d, void (*loop)(void *, int64_t, int64_t),
+                       attn__spatial_args *args)
+{
+    args->grid = d->grid;
+    attn__parallel_range(tape->context->threads, d->planes, 1, loop, args);
+}
+
+static void pool_backward(attn_tape *tape, attn__node *node)
+{
+    const pool_detail *d = node->detail;
+    attn__target dx = attn__grad_target_added(tape, node->x[0]);
+    if (!dx.data)
+        return;
+    const attn__spatial_loops *loops = attn__spatial_loops_for(node->y->dtype == ATTN_F64);
+    attn__spatial_args args = {.x = node->y->grad->data, .y = dx.data, .index = node->saved[0].data};
+    run_planes(tape, d, d->largest ? loops->max_backward : loops->avg_backward, &args);
+}
+
+static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spatial, const int64_t *kernel,
+                 const int64_t *stride, const int64_t *padding, pool_detail *d)
+{
+    bool fits = spatial >= 1 && spatial <= 3 && x->rank == spatial + 2;
+    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
+    for (int i = 0; i < spatial && fits; i++) {
+        int axis = 3 - spatial + i;
+        int64_t pad = padding ? padding[i] : 0;
+        /* At most half a window outside, so that every window has something inside. */
+        fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && kernel[i] <= x->shape[2 + i] + 2 * pad &&
+               (!stride || stride[i] >= 0);
+        if (!fits)
+            break;
+        d->grid.in[axis] = x->shape[2 + i];
+        d->grid.kernel[axis] = kernel[i];
+        d->grid.stride[axis] = stride && stride[i] ? stride[i] : kernel[i];
+        d->grid.padding[axis] = pad;
+        d->grid.out[axis] = (x->shape[2 + i] + 2 * pad - kernel[i]) / d->grid.stride[axis] + 1;
+    }
+    if (fits && attn__volume(d->grid.in) <= INT32_MAX) {
+        d->planes = x->shape[0] * x->shape[1];
+        return true;
+    }
+    char text[ATTN__SHAPE_TEXT];
+    attn__op_shape_error(tape, "%s: x %s does not hold the kernel over %d spatial axes", op, attn__shape_text(x, text),
+                         spatial);
+    return false;
+}
+
+static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int spatial, const int64_t *kernel,
+                         const int64_t *stride, const int64_t *padding, bool largest)
+{
+    pool_detail d = {.largest = largest};
+    if (!attn__op_accepts(tape, op, 1, x) || !plan(tape, op, x, spatial, kernel, stride, padding, &d))
+        return NULL;
+    int64_t shape[ATTN_MAX_RANK] = {x->shape[0], x->shape[1]};
+    memcpy(shape + 2, d.grid.out + 3 - spatial, (size_t)spatial * sizeof *shape);
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape);
+    attn__node *node;
+    if (!y || !attn__op_record(tape, &node, pool_backward, y, 1, &x, 1, sizeof d))
+        return NULL;
+    attn__hold index = {0};
+    if (largest) {
+        index = attn__scratch(tape, (size_t)y->size * sizeof(int32_t));
+        if (!index.data)
+            return NULL;
+    }
+    const attn__spatial_loops *loops = attn__spatial_loops_for(x->dtype == ATTN_F64);
+    attn__spatial_args args = {.x = x->data, .y = y->data, .index = index.data};
+    run_planes(tape, &d, largest ? loops->max_pool : loops->avg_pool, &args);
+    if (node) {
+        *(pool_detail *)node->detail = d;
+        attn__node_save_hold(node, 0, index);
+    } else {
+        attn__scratch_release(index);
+    }
+    return y;
+}
+
+attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride)
+{
+    return pool(tape, "max_pool", x, spatial, kernel, stride, NULL, true);
+}
+
+attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
+                                  const int64_t *stride, const int64_t *padding)
+{
+    return pool(tape, "max_pool", x, spatial, kernel, stride, padding, true);
+}
+
+attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride)
+{
+    return pool(tape, "avg_pool", x, spatial, kernel, stride, NULL, false);
+}

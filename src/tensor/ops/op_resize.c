@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ * Another length for an axis, by interpolation: every new position is a weighted sum of at most four old ones.  A
+ * picture is resized one axis after the other, since linear and cubic interpolation are products of their axes. */
+#include "base/parallel.h"
+#include "tensor/op.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TAPS = 4 };
+
+/* Where a new position takes its value from; taps beyond the ends fall on the end positions. */
+typedef struct resize_tap {
+    int64_t index[TAPS];
+    double weight[TAPS];
+} resize_tap;
+
+typedef struct resize_job {
+    int64_t outer, in, out, inner;
+    const resize_tap *taps;
+    const void *from;
+    void *to;
+    bool is_double;
+} resize_job;
+
+typedef struct resize_detail {
+    resize_job job; /* without the pointers */
+    resize_tap taps[];
+} resize_detail;
+
+/* Keys' cubic convolution (1981) with a = -0.75: the constant that PyTorch and OpenCV use. */
+static void cubic_weights(double t, double weight[TAPS])
+{
+    const double a = -0.75;
+    for (int k = 0; k < TAPS; k++) {
+        double d = fabs(t + 1 - k);
+        weight[k] = d <= 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+    }
+}
+
+/* Position i of `out` lies at (i + 1/2) in/out - 1/2 of the old ones: corners of pixels are aligned, not centres. */
+static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation kind)
+{
+    resize_tap tap = {.weight = {0}};
+    double at = ((double)i + 0.5) * (double)in / (double)out - 0.5, below = floor(at), t = at - below;
+    if (kind == ATTN_CUBIC)
+        cubic_weights(t, tap.weight);
+    else
+        tap.weight[1] = 1 - t, tap.weight[2] = t;
+    for (int k = 0; k < TAPS; k++) {
+        int64_t index = (int64_t)below + k - 1;
+        tap.index[k] = index < 0 ? 0 : index >= in ? in - 1 : index;
+    }
+    return tap;
+}
+
+/* to (length n) += weight * from */
+static void add_scaled(const resize_job *job, void *to, int64_t to_at, const void *from, int64_t from_at, double weight)
+{
+    if (job->is_double) {
+        double *y = (double *)to + to_at;
+        const double *x = (const double *)from + from_at;
+        for (int64_t i = 0; i < job->inner; i++)
+            y[i] += weight * x[i];
+    } else {
+        float *y = (float *)to + to_at, w = (float)weight;
+        const float *x = (const float *)from + from_at;
+        for (int64_t i = 0; i < job->inner; i++)
+            y[i] += w * x[i];
+    }
+}
+
+/* Outer indices: y (zeros before) from x. */
+static void spread(void *user, int64_t begin, int64_t end)
+{
+    const resize_job *job = user;
+    for (int64_t row = begin * job->out; row < end * job->out; row++) {
+        const resize_tap *tap = &job->taps[row % job->out];
+        for (int k = 0; k < TAPS; k++) {
+            if (tap->weight[k] != 0)
+                add_scaled(job, job->to, row * job->inner, job->from,
+                           (row / job->out * job->in + tap->index[k]) * job->inner, tap->weight[k]);
+        }
+    }
+}
+
+/* Outer indices: x's gradient (added to) from y's. */
+static void gather(void *user, int64_t begin, int64_t end)
+{
+    const resize_job *job = user;
+    for (int64_t row = begin * job->out; row < end * job->out; row++) {
+        const resize_tap *tap = &job->taps[row % job->out];
+        for (int k = 0; k < TAPS; k++) {
+            if (tap->weight[k] != 0)
+                add_scaled(job, job->to, (row / job->out * job->in + tap->index[k]) * job->inner, job->from,
+                           row * job->inner, tap->weight[k]);
+        }
+    }
+}
+
+static void resize_backward(attn_tape *tape, attn__node *node)
+{
+    resize_detail *detail = node->detail;
+    attn__target dx = attn__grad_target_added(tape, node->x[0]);
+    if (!dx.data)
+        return;
+    resize_job job = detail->job;
+    job.taps = detail->taps;
+    job.from = node->y->grad->data;
+    job.to = dx.data;
+    attn__parallel_range(tape->context->threads, job.outer, 1, gather, &job);
+}
+
+static resize_job sizes_of(const attn_tensor *x, int axis, int64_t n)
+{
+    resize_job job = {.outer = 1, .in = x->shape[axis], .out = n, .inner = 1, .is_double = x->dtype == ATTN_F64};
+    for (int i = 0; i < x->rank; i++) {
+        job.outer *= i < axis ? x->shape[i] : 1;
+        job.inner *= i > axis ? x->shape[i] : 1;
+    }
+    return job;
+}
+
+attn_tensor *attn_resize(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind)
+{
+    if (!attn__op_accepts(tape, "resize", 1, x))
+        return NULL;
+    axis = attn__op_axis(tape, "resize", x, axis);
+    if (axis < 0)
+        return NULL;
+    if (n < 1 || n > (int64_t)1 << 32 || x->shape[axis] < 1)
+        return attn__op_shape_error(tape, "resize: axis %d of length %lld cannot become %lld long", axis,
+                                    (long long)x->shape[axis], (long long)n);
+    if (n == x->shape[axis]) /* every weight would be 1 */
+        return x;
+    int64_t shape[ATTN_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[axis] = n;
+    size_t size = sizeof(resize_detail) + (size_t)n * sizeof(resize_tap);
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape);
+    resize_detail *detail = y ? attn__tape_take(tape, size) : NULL;
+    attn__node *node;
+    if (!detail || !attn__op_record(tape, &node, resize_backward, y, 1, &x, 0, 0))
+        return NULL;
+    detail->job = sizes_of(x, axis, n);
+    for (int64_t i = 0; i < n; i++)
+        detail->taps[i] = tap_at(i, x->shape[axis], n, kind);
+    if (node)
+        node->detail = detail;
+    resize_job job = detail->job;
+    job.taps = detail->taps;
+    job.from = x->data;
+    job.to = memset(y->data, 0, attn__tensor_bytes(y));
+    attn__parallel_range(tape->context->threads, job.outer, 1, spread, &job);
+    return y;
+}

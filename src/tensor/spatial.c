@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ * The loops of image.h, compiled twice. */
+#include "tensor/spatial.h"
+
+#include "base/context.h"
+#include "base/parallel.h"
+#include "kernels/channel_norm/channel_norm.h"
+
+#include <string.h>
+
+#define REAL       float
+#define NAME(name) name##_float
+#include "tensor/spatial_tmpl.h"
+#undef REAL
+#undef NAME
+
+#define REAL       double
+#define NAME(name) name##_double
+#include "tensor/spatial_tmpl.h"
+
+const attn__spatial_loops *attn__spatial_loops_for(bool is_double)
+{
+    return is_double ? &loops_double : &loops_float;
+}
+
+typedef struct sum_job {
+    const attn__batch_norm_args *args;
+    const attn__channel_norm_kernel *kernel; /* of f32; NULL: f64 */
+} sum_job;
+
+static double sum_of_plane(const sum_job *job, int64_t plane)
+{
+    enum { FEW = 16 }; /* not worth a call */
+    int64_t n = job->args->plane, first = plane * n;
+    const float *x = job->args->dy;
+    const double *wide = job->args->dy;
+    double sum = 0;
+    if (job->kernel && n >= FEW)
+        return job->kernel->sum(x + first, n);
+    for (int64_t i = 0; i < n; i++)
+        sum += job->kernel ? (double)x[first + i] : wide[first + i];
+    return sum;
+}
+
+static void sum_some(void *user, int64_t begin, int64_t end)
+{
+    const sum_job *job = user;
+    const attn__batch_norm_args *a = job->args;
+    for (int64_t c = begin; c < end; c++) {
+        double sum = 0;
+        for (int64_t b = 0; b < a->batch; b++)
+            sum += sum_of_plane(job, b * a->channels + c);
+        if (job->kernel)
+            ((float *)a->dbias)[c] = (float)sum + (a->add_bias ? ((float *)a->dbias)[c] : 0);
+        else
+            ((double *)a->dbias)[c] = sum + (a->add_bias ? ((double *)a->dbias)[c] : 0);
+    }
+}
+
+void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__batch_norm_args *args)
+{
+    sum_job job = {args, dtype == ATTN_F64 ? NULL : attn__channel_norm_for(context->isa)};
+    attn__parallel_range(context->threads, args->channels, 1, sum_some, &job);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * spatial_tmpl.h - the loops of image.h for one type; included by image.c with REAL and NAME.
+ */
+
+/* Output rows and where they read: calls BODY for each of them with `from` (the element that output column 0 would
+ * read, inside or not), `inside` (whether its row is inside) and [first, last), the output columns that read inside. */
+#define FOR_ROWS(g, tap, BODY)                                                                                         \
+    do {                                                                                                               \
+        int64_t tx = (tap) % (g)->kernel[2], ty = (tap) / (g)->kernel[2] % (g)->kernel[1];                             \
+        int64_t tz = (tap) / (g)->kernel[2] / (g)->kernel[1], step = (g)->stride[2], shift = tx - (g)->padding[2];     \
+        int64_t first = shift < 0 ? (-shift + step - 1) / step : 0, end = (g)->in[2] - shift, at_out = 0;              \
+        int64_t last = end <= 0 ? 0 : (end + step - 1) / step;                                                         \
+        last = last < (g)->out[2] ? last : (g)->out[2];                                                                \
+        first = first < last ? first : last;                                                                           \
+        for (int64_t oz = 0; oz < (g)->out[0]; oz++) {                                                                 \
+            for (int64_t oy = 0; oy < (g)->out[1]; oy++, at_out += (g)->out[2]) {                                      \
+                int64_t z = oz * (g)->stride[0] + tz - (g)->padding[0];                                                \
+                int64_t y = oy * (g)->stride[1] + ty - (g)->padding[1];                                                \
+                bool inside = z >= 0 && z < (g)->in[0] && y >= 0 && y < (g)->in[1];                                    \
+                int64_t from = (z * (g)->in[1] + y) * (g)->in[2] + shift;                                              \
+                BODY                                                                                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
+{
+    const attn__spatial_args *a = user;
+    const attn__window_grid *g = &a->grid;
+    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
+    for (int64_t row = begin * taps; row < end_channel * taps; row++) {
+        const REAL *x = (const REAL *)a->x + row * out;
+        REAL *to = (REAL *)a->y + row / taps * in;
+        FOR_ROWS(g, row % taps, {
+            for (int64_t i = first; i < last && inside; i++)
+                to[from + i * step] += x[at_out + i];
+        });
+    }
+}
+
+static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
+{
+    const attn__spatial_args *a = user;
+    const attn__window_grid *g = &a->grid;
+    int64_t taps = attn__volume(g->kernel), in = attn__volume(g->in), out = attn__volume(g->out);
+    for (int64_t plane = begin; plane < end_plane; plane++) {
+        const REAL *x = (const REAL *)a->x + plane * in;
+        REAL *to = (REAL *)a->y + plane * out;
+        int32_t *index = a->index + plane * out;
+        for (int64_t i = 0; i < out; i++)
+            index[i] = -1; /* nothing found yet: the first taps of a window may be outside */
+        for (int64_t tap = 0; tap < taps; tap++) {
+            FOR_ROWS(g, tap, {
+                for (int64_t i = first; i < last && inside; i++) {
+                    REAL here = x[from + i * step];
+                    if (index[at_out + i] < 0 || here > to[at_out + i] || here != here) {
+                        to[at_out + i] = here;
+                        index[at_out + i] = (int32_t)(from + i * step);
+                    }
+                }
+            });
+        }
+    }
+}
+#undef FOR_ROWS
+
+static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
+{
+    const attn__spatial_args *a = user;
+    int64_t in = attn__volume(a->grid.in), out = attn__volume(a->grid.out);
+    for (int64_t plane = begin; plane < end; plane++) {
+        for (int64_t i = 0; i < out; i++)
+            ((REAL *)a->y)[plane * in + a->index[plane * out + i]] += ((const REAL *)a->x)[plane * out + i];
+    }
+}
+
+/* Where the first tap of output row `row` reads; means have no taps outside. */
+static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
+{
+    return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
+}
+
+/* to[i] += the `taps` numbers from x[i * step] on. */
+static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
+{
+    if (taps == 2 && step == 2) {
+        for (int64_t i = 0; i < n; i++)
+            to[i] = to[i] + x[2 * i] + x[2 * i + 1];
+        return;
+    }
+    for (int64_t tap = 0; tap < taps; tap++) {
+        for (int64_t i = 0; i < n; i++)
+            to[i] += x[i * step + tap];
+    }
+}
+
+/* The other way: each x[i] is added to the `taps` numbers from to[i * step] on. */
+static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
+{
+    if (taps == 2 && step == 2) {
+        for (int64_t i = 0; i < n; i++) {
+            REAL part = x[i] * share;
+            to[2 * i] += part;
+            to[2 * i + 1] += part;
+        }
+        return;
+    }
+    for (int64_t tap = 0; tap < taps; tap++) {
+        for (int64_t i = 0; i < n; i++)
+            to[i * step + tap] += x[i] * share;
+    }
+}
+
+static void NAME(avg_pool)(void *user, int64_t begin, int64_t end)
+{
+    const attn__spatial_args *a = user;
+    const attn__window_grid *g = &a->grid;
+    int64_t rows = g->out[0] * g->out[1], width = g->out[2], lines = g->kernel[0] * g->kernel[1];
+    REAL share = 1 / (REAL)attn__volume(g->kernel);
+    for (int64_t row = begin * rows; row < end * rows; row++) {
+        const REAL *x = (const REAL *)a->x + row / rows * attn__volume(g->in) + NAME(first_read)(g, row % rows);
+        REAL *to = (REAL *)a->y + row * width;
+        memset(to, 0, (size_t)width * sizeof *to);
+        for (int64_t line = 0; line < lines; line++) {
+            int64_t down = line / g->kernel[1] * g->in[1] + line % g->kernel[1];
+            NAME(gather)(to, x + down * g->in[2], width, g->stride[2], g->kernel[2]);
+        }
+        for (int64_t i = 0; i < width; i++)
+            to[i] *= share;
+    }
+}
+
+static void NAME(avg_backward)(void *user, int64_t begin, int64_t end)
+{
+    const attn__spatial_args *a = user;
+    const attn__window_grid *g = &a->grid;
+    int64_t rows = g->out[0] * g->out[1], width = g->out[2], lines = g->kernel[0] * g->kernel[1];
+    REAL share = 1 / (REAL)attn__volume(g->kernel);
+    for (int64_t row = begin * rows; row < end * rows; row++) {
+        const REAL *x = (const REAL *)a->x + row * width;
+        REAL *to = (REAL *)a->y + row / rows * attn__volume(g->in) + NAME(first_read)(g, row % rows);
+        for (int64_t line = 0; line < lines; line++) {
+            int64_t down = line / g->kernel[1] * g->in[1] + line % g->kernel[1];
+            NAME(scatter)(to + down * g->in[2], x, width, g->stride[2], g->kernel[2], share);
+        }
+    }
+}
+
+static const attn__spatial_loops NAME(loops) = {
+    .fold = NAME(fold),
+    .max_pool = NAME(max_pool),
+    .max_backward = NAME(max_backward),
+    .avg_pool = NAME(avg_pool),
+    .avg_backward = NAME(avg_backward),
+};

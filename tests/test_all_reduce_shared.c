@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT
+ * Two processes that see the same memory take the steps of one; a step that one of them leaves is as if never begun. */
+#include "support/cmocka.h"
+
+#include "attn/train.h"
+#include "support/forked_ranks.h"
+#include "support/tensors.h"
+#include "support/two_ranks.h"
+#include "tensor/all_reduce.h"
+#include "train/optimiser.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { WIDE = 5000, STEPS = 6 };
+
+/* Two parameters that are used, one that is used in every other step, one never, and one that is not trained. */
+typedef struct model {
+    attn_named_list list;
+    attn_tensor *w[5];
+} model;
+
+static attn_status make_model(model *m, attn_context *c)
+{
+    static const char *const names[] = {"a", "b", "seldom", "unused", "still"};
+    *m = (model){.list = {.context = c, .owns = true}};
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < 5 && status == ATTN_OK; i++) {
+        status = attn_tensor_create(&m->w[i], c, ATTN_F32, 1, (int64_t[]){WIDE});
+        if (status == ATTN_OK && (status = attn_named_add(&m->list, names[i], m->w[i])) != ATTN_OK)
+            attn_tensor_destroy(m->w[i]);
+        for (int k = 0; status == ATTN_OK && k < WIDE; k++)
+            test_set(m->w[i], k, 0.01 * ((k * 7 + i) % 100 + 1));
+        if (status == ATTN_OK)
+            attn_tensor_set_needs_grad(m->w[i], i < 4);
+    }
+    return status;
+}
+
+/* mean(x (b a^2 + a)) with x = 1 for rank 0, 3 for rank 1, 2 for one that is alone: the mean over ranks is the same. */
+static attn_tensor *loss_of(const model *m, attn_tape *tape, int64_t step, double x)
+{
+    attn_tensor *square = attn_mul(tape, m->w[0], m->w[0]);
+    attn_tensor *sum = attn_add(tape, attn_mul(tape, square, m->w[1]), m->w[0]);
+    if (step % 2 == 1)
+        sum = attn_mul(tape, sum, m->w[2]);
+    return attn_mean(tape, attn_affine(tape, sum, x, 0), 0);
+}
+
+/* --------------------------------------------------------------------------------------- whole trainings */
+
+typedef struct training {
+    attn_context *context;
+    model m;
+    attn_optimiser_options options;
+    bool many;
+} training;
+
+static int64_t steps_of(void *user)
+{
+    (void)user;
+    return STEPS;
+}
+
+static attn_tensor *training_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    const training *t = user;
+    (void)epoch;
+    *counted = t->many ? 1 : 2;
+    return loss_of(&t->m, tape, step, !t->many ? 2 : attn_ranks_rank(t->context) == 0 ? 1 : 3);
+}
+
+static int64_t two_labels(void *user)
+{
+    (void)user;
+    return 2;
+}
+
+static attn_status save_nothing(void *user, bool improved)
+{
+    (void)user;
+    (void)improved;
+    return ATTN_OK;
+}
+
+/* Parameters and the optimiser's state after STEPS steps. */
+static attn_status train(const attn_optimiser_options *how, bool many, float *out, int64_t *n)
+{
+    training t = {.context = test_context(), .options = *how, .many = many};
+    attn_training_options options = {.epochs = 1, .schedule = {.peak = 0.01}, .optimiser = *how};
+    attn_job job = {
+        .user = &t, .steps = steps_of, .loss = training_loss, .save = save_nothing, .whole = many ? two_labels : NULL};
+    attn_training *of = NULL;
+    attn_status status = many ? attn__ranks_join_with(t.context, &forked_ranks) : ATTN_OK;
+    if (status == ATTN_OK)
+        status = make_model(&t.m, t.context);
+    if (status == ATTN_OK)
+        status = attn_training_create(&of, t.context, &t.m.list, &options);
+    if (status == ATTN_OK)
+        status = attn_training_run(of, &job);
+    *n = 0;
+    for (int list = 0; list < 2 && status == ATTN_OK; list++) {
+        const attn_named_list *from = list ? attn_optimiser_state(attn_training_optimiser(of)) : &t.m.list;
+        for (int64_t i = 0; i < from->n; i++, *n += WIDE)
+            memcpy(out + *n, attn_tensor_data(from->items[i].tensor), WIDE * sizeof *out);
+    }
+    attn_training_destroy(of);
+    attn_named_clear(&t.m.list);
+    attn_ranks_leave(t.context);
+    attn_context_destroy(t.context);
+    return status;
+}
+
+typedef struct wanted {
+    attn_optimiser_options options;
+    float alone[13 * WIDE], ours[13 * WIDE];
+    int64_t n;
+} wanted;
+
+static int compare(void *user)
+{
+    wanted *w = user;
+    int64_t n;
+    if (train(&w->options, true, w->ours, &n) != ATTN_OK || n != w->n)
+        return 1;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(fabsf(w->ours[i] - w->alone[i]) <= 2e-6F))
+            return 2;
+    }
+    return 0;
+}
+
+static void two_take_the_steps_of_one(void **state)
+{
+    (void)state;
+    static const attn_optimiser_options kinds[] = {
+        {.kind = ATTN_ADAM, .clip_norm = 0.01},
+        {.kind = ATTN_ADAMW, .weight_decay = 0.1},
+        {.kind = ATTN_SGD, .momentum = 0.9, .weight_decay = 0.01},
+        {.kind = ATTN_SGD},
+    };
+    wanted *w = malloc(sizeof *w);
+    assert_non_null(w);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        w->options = kinds[i];
+        assert_int_equal(train(&kinds[i], false, w->alone, &w->n), ATTN_OK);
+        int process = forked_ranks_begin(compare, w);
+        assert_true(process > 0);
+        int here = compare(w);
+        assert_int_equal(forked_ranks_end(process), 0);
+        assert_int_equal(here, 0);
+    }
+    free(w);
+}
+
+/* ------------------------------------------------------------------------------------ a step that is left */
+
+typedef struct alone {
+    attn_context *context;
+    model m;
+    attn_tape *tape;
+    attn_optimiser *optimiser;
+    attn__all_reduce *all_reduce;
+} alone;
+
+/* One more parameter, larger than all the others. */
+static attn_status add_large(model *m, attn_context *c)
+{
+    attn_tensor *w;
+    attn_status status = attn_tensor_create(&w, c, ATTN_F32, 1, (int64_t[]){400 * WIDE});
+    if (status == ATTN_OK && (status = attn_named_add(&m->list, "large", w)) != ATTN_OK)
+        attn_tensor_destroy(w);
+    if (status == ATTN_OK)
+        attn_tensor_set_needs_grad(w, true);
+    return status;
+}
+
+static attn_status make_alone(alone *a, bool large)
+{
+    *a = (alone){.context = test_context()};
+    attn_status status = attn__ranks_join_with(a->context, &forked_ranks);
+    if (status == ATTN_OK)
+        status = make_model(&a->m, a->context);
+    if (status == ATTN_OK && large)
+        status = add_large(&a->m, a->context);
+    if (status == ATTN_OK)
+        status = attn_optimiser_create(&a->optimiser, a->context, &a->m.list, NULL);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&a->tape, a->context);
+    if (status == ATTN_OK)
+        status =
+            attn__all_reduce_create(&a->all_reduce, a->context, &a->m.list, attn_optimiser_state(a->optimiser), 4096);
+    return status;
+}
+
+static void end_alone(alone *a)
+{
+    attn__all_reduce_destroy(a->all_reduce);
+    attn_tape_destroy(a->tape);
+    attn_optimiser_destroy(a->optimiser);
+    attn_named_clear(&a->m.list);
+    attn_ranks_leave(a->context);
+    attn_context_destroy(a->context);
+}
+
+static attn_status go_backward(alone *a)
+{
+    double totals[] = {1};
+    attn_tape_reset(a->tape, &(attn_tape_options){.record = true});
+    attn__all_reduce_begin(a->all_reduce, a->tape);
+    attn_tensor *loss = loss_of(&a->m, a->tape, 0, 1);
+    if (!loss)
+        return attn_context_status(a->context);
+    test_set(a->m.w[4], 3, test_at(a->m.w[4], 3) + 1); /* as running statistics move */
+    attn_status status = attn__all_reduce_backward(a->all_reduce, a->tape, loss, 0.5, totals, 1);
+    return status == ATTN_OK && totals[0] != 2 ? ATTN_INTERNAL : status;
+}
+
+static attn_status take_step(alone *a)
+{
+    double norm;
+    attn_status status = go_backward(a);
+    if (status == ATTN_OK && !attn__all_reduce_is_shared(a->all_reduce))
+        status = ATTN_INTERNAL;
+    return status == ATTN_OK ? attn__optimiser_step_shared(a->optimiser, a->all_reduce, 0.01, &norm) : status;
+}
+
+/* Two steps, and of the third only the gradients. */
+static int die_in_a_step(void *user)
+{
+    alone a;
+    (void)user;
+    if (make_alone(&a, false) != ATTN_OK || take_step(&a) != ATTN_OK || take_step(&a) != ATTN_OK ||
+        go_backward(&a) != ATTN_OK)
+        return 1;
+    return 0;
+}
+
+static void keep_all(const alone *a, float *out)
+{
+    const attn_named_list *lists[] = {&a->m.list, attn_optimiser_state(a->optimiser)};
+    for (int l = 0; l < 2; l++) {
+        for (int64_t i = 0; i < lists[l]->n; i++, out += WIDE)
+            memcpy(out, attn_tensor_data(lists[l]->items[i].tensor), WIDE * sizeof *out);
+    }
+}
+
+static void a_step_is_left_as_it_was(void **state)
+{
+    (void)state;
+    static float first[13 * WIDE], before[13 * WIDE], after[13 * WIDE];
+    alone a;
+    double norm;
+    int asked = 0;
+    int process = forked_ranks_begin(die_in_a_step, NULL);
+    assert_true(process > 0);
+    assert_int_equal(make_alone(&a, false), ATTN_OK);
+    keep_all(&a, first);
+    assert_int_equal(take_step(&a), ATTN_OK);
+    assert_int_equal(take_step(&a), ATTN_OK);
+    keep_all(&a, before);
+    assert_memory_not_equal(first, before, WIDE * sizeof *first);
+    assert_int_equal(go_backward(&a), ATTN_OK);
+    attn_ranks_watch(a.context, two_ranks_stop, &asked);
+    assert_int_equal(attn__optimiser_step_shared(a.optimiser, a.all_reduce, 0.01, &norm), ATTN_INTERRUPTED);
+    attn__all_reduce_abandon(a.all_reduce, a.tape);
+    keep_all(&a, after);
+    assert_memory_equal(before, after, sizeof before);
+    assert_int_equal(attn_optimiser_steps(a.optimiser), 2);
+    attn__all_reduce_destroy(a.all_reduce);
+    keep_all(&a, after); /* where they lay together they stay, this process's own now */
+    assert_memory_equal(before, after, sizeof before);
+    attn_tape_destroy(a.tape);
+    attn_optimiser_destroy(a.optimiser);
+    attn_named_clear(&a.m.list);
+    attn_context_destroy(a.context);
+    assert_int_equal(forked_ranks_end(process), 0);
+}
+
+/* ------------------------------------------------------------------------------------- no common memory */
+
+/* 0 if a step is refused for what differs: before, the larger one would have written beyond the file's end. */
+static int run_another(void *large)
+{
+    alone a;
+    attn_status status = make_alone(&a, large != NULL);
+    int bad = status != ATTN_OK || attn__all_reduce_is_shared(a.all_reduce) || go_backward(&a) != ATTN_ARGUMENT;
+    end_alone(&a);
+    return bad;
+}
+
+static void models_that_differ_are_told_of(void **state)
+{
+    (void)state;
+    for (int parent = 0; parent < 2; parent++) {
+        bool large = true;
+        int process = forked_ranks_begin(run_another, parent ? NULL : &large);
+        assert_true(process > 0);
+        int here = run_another(parent ? &large : NULL);
+        assert_int_equal(forked_ranks_end(process), 0);
+        assert_int_equal(here, 0);
+    }
+}
+
+static int make_apart(void *user)
+{
+    alone a;
+    (void)user;
+    int bad = make_alone(&a, false) != ATTN_OK || attn__all_reduce_is_shared(a.all_reduce);
+    end_alone(&a);
+    return bad;
+}
+
+/* Asking for a file that is too long would end the process. */
+static void short_files_leave_ranks_apart(void **state)
+{
+    (void)state;
+    struct rlimit usual, few;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    few = (struct rlimit){(rlim_t)1 << 20, usual.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int process = forked_ranks_begin(make_apart, NULL), here = make_apart(NULL);
+    int there = forked_ranks_end(process);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_int_equal(there, 0);
+    assert_int_equal(here, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_take_the_steps_of_one),
+        cmocka_unit_test(a_step_is_left_as_it_was),
+        cmocka_unit_test(models_that_differ_are_told_of),
+        cmocka_unit_test(short_files_leave_ranks_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ * The sums of a channel, by every instruction set that runs here, against double; nothing beside the numbers
+ * is read. */
+#include "support/cmocka.h"
+
+#include "base/rng.h"
+#include "kernels/channel_norm/channel_norm.h"
+#include "support/guard.h"
+
+#include <math.h>
+
+/* Each lane adds up to 32 numbers in f32 before they go to double. */
+static void sums_are_those_of_double(const attn__channel_norm_kernel *kernel, int64_t n)
+{
+    attn__rng rng = {.seed = (uint64_t)n};
+    size_t size = (size_t)n * sizeof(float);
+    float *x = guard_alloc(size);
+    double want = 0, sizes = 0;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (float)(attn__rng_normal(&rng) * exp(2 * attn__rng_normal(&rng)));
+        want += (double)x[i];
+        sizes += fabs((double)x[i]);
+    }
+    double off = fabs(kernel->sum(x, n) - want);
+    if (!(off <= 36 * 0x1p-24 * sizes))
+        fail_msg("%s: %lld numbers, off by %g of %g", attn__isa_text(kernel->isa), (long long)n, off, sizes);
+    if (n > 0) {
+        x[n / 2] = NAN;
+        assert_true(isnan(kernel->sum(x, n)));
+        x[n / 2] = -INFINITY;
+        assert_true(kernel->sum(x, n) == -(double)INFINITY);
+    }
+    guard_free(x, size);
+}
+
+/* Of one channel, whose numbers end at a guard page. */
+static void slopes_are_those_of_double(const attn__channel_norm_kernel *kernel, int64_t n)
+{
+    enum { X, DY, MEAN, SCALE, ARRAYS };
+    attn__rng rng = {.seed = (uint64_t)n};
+    float *a[ARRAYS];
+    double gain = 1, bias = 2, want_gain = 1, want_bias = 2, gains = 1, biases = 2;
+    for (int i = 0; i < ARRAYS; i++) {
+        a[i] = guard_alloc((size_t)n * sizeof(float));
+        for (int64_t j = 0; j < n; j++)
+            a[i][j] = (float)attn__rng_normal(&rng);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        double slope = (double)a[DY][j] * ((double)a[X][j] - (double)a[MEAN][j]) * (double)a[SCALE][j];
+        want_gain += slope, gains += fabs(slope);
+        want_bias += (double)a[DY][j], biases += fabs((double)a[DY][j]);
+    }
+    kernel->slopes(&(attn__channel_norm_args){.x = a[X], .dy = a[DY], .mean = a[MEAN], .scale = a[SCALE], .n = n},
+                   &gain, &bias);
+    if (!(fabs(gain - want_gain) <= 40 * 0x1p-24 * gains && fabs(bias - want_bias) <= 36 * 0x1p-24 * biases))
+        fail_msg("%s: %lld numbers, off by %g of %g and %g of %g", attn__isa_text(kernel->isa), (long long)n,
+                 gain - want_gain, gains, bias - want_bias, biases);
+    for (int i = 0; i < ARRAYS; i++)
+        guard_free(a[i], (size_t)n * sizeof(float));
+}
+
+static void all_lengths(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        if (!attn__isa_runs_here((attn__isa)isa))
+            continue;
+        const attn__channel_norm_kernel *kernel = attn__channel_norm_for((attn__isa)isa);
+        for (int64_t n = 0; n <= 1100; n++) {
+            sums_are_those_of_double(kernel, n);
+            slopes_are_those_of_double(kernel, n);
+        }
+    }
+}
+
+/* Whole numbers below 2^24 in each run: nothing is rounded, however many runs there are. */
+static void many_are_added_in_double(void **state)
+{
+    (void)state;
+    enum { COUNT = 1 << 20 };
+    size_t size = COUNT * sizeof(float);
+    float *x = guard_alloc(size);
+    for (int64_t i = 0; i < COUNT; i++)
+        x[i] = 1024 + (float)(i % 7);
+    double want = 0;
+    for (int64_t i = 0; i < COUNT; i++)
+        want += (double)x[i];
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++)
+        if (attn__isa_runs_here((attn__isa)isa))
+            assert_true(attn__channel_norm_for((attn__isa)isa)->sum(x, COUNT) == want);
+    guard_free(x, size);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_lengths),
+        cmocka_unit_test(many_are_added_in_double),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
