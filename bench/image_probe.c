@@ -2,7 +2,7 @@
  *
  * image_probe.c - axial models of images, timed.
  *
- *     cc -O2 -pthread -Iinclude bench/image_probe.c build/libattn.a $(pkg-config --libs jansson cairo) -ldnnl -lz -lm
+ *     cc -O2 -pthread -Iinclude bench/image_probe.c build/libattn.a $(pkg-config --libs jansson cairo) -lz -lm
  *
  * image_probe train SIDE DIM BATCH DEPTH...  the axial image transformer's reversible training step: time and memory
  * image_probe draw DIM SIDE...               one image from the axial transformer, fast and (to 16 x 16) slowly

@@ -3,7 +3,7 @@
  * vit_probe.c - Vision Transformers, timed.
  *
  *     cc -O2 -pthread -Iinclude bench/vit_probe.c build/libattn.a $(pkg-config --libs jansson cairo libpng) \
- *         -ljpeg -ldnnl -lz -lm -o vit_probe
+ *         -ljpeg -lz -lm -o vit_probe
  *
  * vit_probe forward BATCH   ViT-B/16 on 224 x 224, 1,000 classes
  * vit_probe train BATCH     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward, cross-entropy

@@ -92,12 +92,12 @@ static int64_t even(int64_t panels, int64_t pieces)
     return attn__pieces(panels, attn__least(pieces, panels));
 }
 
-/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a batch
- * a block has all rows, so that B is packed once. */
+/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a batch, and
+ * where the rows are not many, a block has all of them: it packs B for itself, and B's panels never leave its cache. */
 static void divide(plan *p)
 {
-    enum { EACH = 4 };
-    bool all_rows = p->g.batch > 1 && !p->own_c;
+    enum { EACH = 4, FEW_ROWS = 512 };
+    bool all_rows = (p->g.batch > 1 || p->g.m <= FEW_ROWS) && !p->own_c;
     int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
     int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
     int64_t high = even(tall, all_rows ? 1 : attn__pieces(p->g.m, M_BLOCK)),

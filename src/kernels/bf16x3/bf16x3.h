@@ -91,7 +91,7 @@ typedef struct attn__interleaved {
 typedef struct attn__bf16x3_kernel {
     attn__isa isa;
     /* What a thread does before its first product and after its last one (the state of the unit belongs to the thread;
-     * other code that uses the unit, oneDNN's for instance, must not come between). */
+     * other code that uses AMX must not come between). */
     void (*begin)(void);
     void (*end)(void);
     void (*run)(const attn__bf16x3_args *args);
