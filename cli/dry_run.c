@@ -62,7 +62,7 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     double best = 0;
     int64_t found = -1;
     for (int64_t i = 0; i < d->tensors; i++) {
-        attn_weights_entry e;
+        attn_weights_entry e = {0};
         long own = -1, other = -1;
         if (d->taken_by[i] >= 0 || !attn_weights_at(d->weights, i, &e))
             continue;
@@ -90,7 +90,7 @@ static void print_row(const char *source, const char *shape, const char *target,
 static void print_tensors(dry_run *d)
 {
     char a[128], b[128];
-    attn_weights_entry e;
+    attn_weights_entry e = {0};
     print_row("tensor", "shape", "parameter", "shape", "");
     for (int64_t i = 0; attn_weights_at(d->weights, i, &e); i++) {
         const char *source = e.origin ? e.origin : e.name;
@@ -174,7 +174,7 @@ static void propose(const dry_run *d)
     int n = 0;
     for (int64_t i = 0; rules && i < d->parameters->n && n < MOST; i++) {
         const char *operation = "";
-        attn_weights_entry e;
+        attn_weights_entry e = {0};
         int64_t near = d->filled[i] ? -1 : closest_tensor(d, i, &operation);
         if (near < 0 || !attn_weights_at(d->weights, near, &e))
             continue;
@@ -215,7 +215,7 @@ static int compare(dry_run *d)
     d->filled = calloc((size_t)(d->model ? d->parameters->n : 0) + 1, sizeof *d->filled);
     if (!d->taken_by || !d->filled)
         return cli_fail(CLI_FAILED, "out of memory");
-    attn_weights_entry e;
+    attn_weights_entry e = {0};
     for (int64_t i = 0; attn_weights_at(d->weights, i, &e); i++) {
         d->taken_by[i] = d->model ? find_parameter(d, e.name) : -1;
         if (d->taken_by[i] >= 0)
@@ -236,7 +236,7 @@ int cli_dry_run(const cli_call *cli, const cli_foreign *foreign, const char *pat
 {
     dry_run d = {.cli = cli, .foreign = foreign};
     attn_weights_options how = {.names = foreign->names, .allow_extra = true};
-    attn_weights_entry e;
+    attn_weights_entry e = {0};
     attn_status status = attn_weights_open(&d.weights, cli->context, path, &how, NULL);
     if (status == ATTN_OK && foreign->arch)
         status = attn_model_create(&d.model, cli->context, foreign->arch, foreign->config,

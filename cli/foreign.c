@@ -67,7 +67,7 @@ double cli_name_likeness(const char *a, const char *b)
 const char *cli_shape_text(int rank, const int64_t *shape, char *out)
 {
     size_t n = 1;
-    strcpy(out, "[");
+    out[0] = '[';
     for (int i = 0; i < rank && n < 100; i++)
         n += (size_t)snprintf(out + n, 128 - n, "%s%lld", i ? "," : "", (long long)shape[i]);
     snprintf(out + n, 128 - n, "]");

@@ -54,7 +54,7 @@ static attn_status choose_names(checkpoint *c)
                             "%s: no Vision Transformer by the names of Hugging Face "
                             "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
                             c->path);
-    if (status != ATTN_OK)
+    if (status != ATTN_OK || !name)
         return status;
     c->hugging_face = strcmp(name, "vit-huggingface") == 0;
     return attn_names_read(&c->names, c->context, name);

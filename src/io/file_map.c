@@ -48,8 +48,8 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
 
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path)
 {
-    int descriptor;
-    size_t size;
+    int descriptor = -1;
+    size_t size = 0;
     *input = (attn__input){.context = context, .name = path};
     attn_status status = attn__file_open(context, path, &descriptor, &size);
     if (status != ATTN_OK || size == 0) {
