@@ -211,7 +211,7 @@ static int suggest_carried(const dry_run *d)
 
 static int compare(dry_run *d)
 {
-    d->taken_by = malloc((size_t)(d->tensors + 1) * sizeof *d->taken_by);
+    d->taken_by = calloc((size_t)d->tensors + 1, sizeof *d->taken_by);
     d->filled = calloc((size_t)(d->model ? d->parameters->n : 0) + 1, sizeof *d->filled);
     if (!d->taken_by || !d->filled)
         return cli_fail(CLI_FAILED, "out of memory");
