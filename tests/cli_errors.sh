@@ -77,7 +77,9 @@ rm pipe link.png
 cp -r good greedy
 sed 's/"max_len": *[0-9]*/"max_len": 20000000/' good/config.json > greedy/config.json
 expect 2 'more than the [0-9]* bytes that fit to the file of weights; .*P alone has' "$attn" info greedy
-expect 2 'more than the [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
+# The address sanitizer maps terabytes for itself.
+grep -q -a __asan_init "$attn" ||
+    expect 2 'more than the [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
 rm -r greedy
 
 # Settings that a config.json may have from anywhere are held to the table of settings.

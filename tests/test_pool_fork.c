@@ -22,9 +22,14 @@
 
 enum { THREADS = 4, N = 4096, PATIENCE = 60 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZED true
-#else
+#endif
+#elif defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#endif
+#ifndef SANITIZED
 #define SANITIZED false
 #endif
 
@@ -116,6 +121,8 @@ static void *keep_busy(void *user)
 static void a_fork_while_others_are_in_regions(void **state)
 {
     (void)state;
+    if (SANITIZED) /* their allocators' locks stay taken in a child where another thread held them at the fork */
+        skip();
     pthread_t threads[2];
     bool right[2] = {true, true};
     atomic_store(&stop, false);
