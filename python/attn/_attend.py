@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _library as c
-from ._arrays import as_array
+from ._arrays import as_array, shown
 from ._errors import ArgumentError, ShapeError
 from ._library import Context, lib
 
@@ -166,6 +166,10 @@ def _operand(x: Any, name: str, dtype: Optional[np.dtype] = None) -> np.ndarray:
 def _steps(x: np.ndarray) -> tuple[int, ...]:
     """Strides in elements; 0 along axes of length 1, whose strides NumPy leaves to chance."""
     return tuple(0 if n == 1 else stride // x.itemsize for n, stride in zip(x.shape, x.strides))
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) or getattr(value, "shape", None) == ()
 
 
 class _Call:
@@ -322,14 +326,18 @@ class _Call:
             self.bias(bias)
         if valid_lens is not None:
             self.valid_lens(valid_lens)
-        most = float(np.finfo(self.sums).max)
-        for name, value in (("scale", scale), ("mask_fill", mask_fill)):
-            if value is not None and not abs(value) <= most:
-                raise ArgumentError(f"{name} is {value!r}, which is no finite {self.sums}")
+        most = float(np.finfo(np.float64 if self.dtype == np.float64 else np.float32).max)
+        for name, value in (("scale", 1.0 if scale is None else scale), ("mask_fill", mask_fill), ("dropout", dropout)):
+            if not _is_real(value):
+                raise ArgumentError(f"{name} is {shown(value)}, which is no real number")
+            if name != "dropout" and not abs(value) <= most:
+                raise ArgumentError(f"{name} is {shown(value)}, which is no finite {self.sums}")
+        if not isinstance(seed, (int, np.integer)):
+            raise ArgumentError(f"seed is {shown(seed)}, which is no whole number")
         if scale is not None and not scale:
             raise ArgumentError("scale is 0: all scores would be equal")
-        self.problem.scale = scale or 0
-        self.problem.mask_fill, self.problem.dropout, self.problem.seed = mask_fill, dropout, seed % 2**64
+        self.problem.scale = 0.0 if scale is None else float(scale)
+        self.problem.mask_fill, self.problem.dropout, self.problem.seed = mask_fill, dropout, int(seed) % 2**64
 
     # ---- results
 
