@@ -57,7 +57,7 @@ def _text(value: Optional[bytes]) -> str:
 
 
 def _key(key: c.Key) -> Key:
-    choices = []
+    choices: list[str] = []
     while key.choices and key.choices[len(choices)]:
         choices.append(key.choices[len(choices)].decode())
     default = None if key.otherwise is None else key.otherwise.decode()

@@ -3,68 +3,78 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from typing import Any, Optional
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _library as c
+from ._dlpack import Bfloat16
 from ._errors import ArgumentError
 from ._library import Context, lib
 
 _DTYPES = {c.F32: "<f4", c.F64: "<f8", c.F16: "<f2", c.I32: "<i4", c.I64: "<i8", c.U8: "|u1", c.BOOL: "|b1"}
+Array = npt.NDArray[Any]
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 
 
-def as_array(x: Any, name: str = "an array") -> np.ndarray:
+def as_array(x: Any, name: str = "an array") -> Array:
     """`x` as an array, without a copy where it is one or speaks DLPack (PyTorch's CPU tensors do)."""
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentError(f"{name} is a masked array, and its mask would be lost: give its data, and mask= where a "
                             "mask is meant")
-    if isinstance(x, np.ndarray):
-        return x
-    if hasattr(x, "__dlpack__"):
+    if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
         return _of_dlpack(x, name)
-    array = np.asarray(x)
-    if array.dtype.kind not in "biufV":
-        raise ArgumentError(f"{name} holds {_shown(x)}, which is of {array.dtype}: numbers are wanted")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ArgumentError(f"{name} holds {shown(x)}, which is no array: {error}") from None
+    if array.dtype.kind not in "biufcV":
+        raise ArgumentError(f"{name} holds {shown(x)}, which is of {array.dtype}: numbers are wanted")
     return array
 
 
-def _shown(x: Any) -> str:
+def shown(x: Any) -> str:
     text = repr(x)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _of_dlpack(x: Any, name: str) -> np.ndarray:
+def _of_dlpack(x: Any, name: str) -> Array:
     if getattr(x, "requires_grad", False):
         raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is no part of its graph: give "
                             f"{name}.detach(), and take gradients with attend_backward or Model.backward")
-    if str(getattr(x, "dtype", "")) == "torch.bfloat16":
-        return _of_bfloat16(x, name)
     try:
+        if "bfloat16" in str(getattr(x, "dtype", "")):
+            return _of_bfloat16(x, name)
         return np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        why = str(error)
+    try:
+        return _of_bfloat16(x, name)
+    except (BufferError, RuntimeError, TypeError, ValueError):
         raise ArgumentError(f"{name}, of {type(x).__name__}, cannot be read as an array (tensors on the CPU can): "
-                            f"{error}") from None
+                            f"{why}") from None
 
 
-def _of_bfloat16(x: Any, name: str) -> np.ndarray:
-    """A bfloat16 tensor of PyTorch: NumPy's own DLPack knows no such type, so it goes through as 16-bit integers."""
+def _of_bfloat16(x: Any, name: str) -> Array:
+    """A bfloat16 tensor of PyTorch, JAX or others: NumPy's own DLPack knows no such type."""
+    bits = np.asarray(Bfloat16(x.__dlpack__()))
     try:
         from ml_dtypes import bfloat16
     except ImportError:
         raise ArgumentError(f"{name} is a bfloat16 tensor: NumPy gets that type from the package ml_dtypes, which is "
-                            f"not installed (pip install ml_dtypes); or give {name}.float()") from None
-    return np.from_dlpack(x.view(sys.modules["torch"].int16)).view(bfloat16)
+                          f"not installed (pip install ml_dtypes); or give {name} in float32") from None
+    return bits.view(bfloat16)
 
 
 def fits(x: np.ndarray) -> np.ndarray:
-    """`x` in a type that the library has: other integers as the smallest type that holds them."""
+    """`x` in a type that the library has: other integers as the smallest type that holds them, bfloat16 as float32."""
     if x.dtype in _CODES:
         return x
     if x.dtype.kind in "iu":
         return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
+    if x.dtype.name == "bfloat16":
+        return x.astype(np.float32)
     return x.astype(x.dtype.newbyteorder("="))
 
 
@@ -89,7 +99,7 @@ def share(context: Context, tensor: int) -> np.ndarray:
     """An array over a tensor's memory, which lives as long as the array."""
     shared = ctypes.c_void_p()
     context.check(lib.tensor_share(ctypes.byref(shared), tensor))
-    return np.asarray(_Memory(context, shared.value))
+    return np.asarray(_Memory(context, shared.value or 0))
 
 
 def view(context: Context, tensor: int, owner: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections import deque
+from typing import Any
 
 from ._errors import error_of
 
@@ -62,9 +63,10 @@ class Problem(c.Structure):
 
 
 class Arrays(c.Structure):
-    _fields_ = [(name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "w", "w2")] + [
-        ("table", c.c_void_p * MAX_RELATIVE)] + [
-        (name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")] + [
+    _fields_ = [
+        *((name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "w", "w2")),
+        ("table", c.c_void_p * MAX_RELATIVE),
+        *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")),
         ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3)]
 
 
@@ -223,6 +225,9 @@ def _find() -> str:
 class _Library:
     """attn_NAME as lib.NAME."""
 
+    def __getattr__(self, name: str) -> Any:  # what __init__ sets is found without it; for tools that read types
+        raise AttributeError(name)
+
     def __init__(self) -> None:
         path = _find()
         try:
@@ -251,8 +256,8 @@ class Context:
             raise error_of(1, f"threads={threads}: 0 (the default) to {MAX_THREADS} are allowed")
         self.pointer = c.c_void_p()
         self.lock = threading.RLock()
-        self._gone: deque = deque()
-        self._users: set = set()
+        self._gone: deque[int] = deque()
+        self._users: set[object] = set()
         self._closed = False
         status = lib.context_create(c.byref(self.pointer), c.byref(ContextOptions(threads=threads)))
         if status:

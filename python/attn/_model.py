@@ -14,7 +14,7 @@ from . import _architectures
 from . import _library as c
 from ._architectures import Architecture
 from ._arrays import NamedList, as_array, dense, share, view, wrap
-from ._errors import ArgumentError, NotFoundError
+from ._errors import ArgumentError, NotFoundError, ShapeError
 from ._library import Context, lib
 
 Outputs = Any  # an array, or a tuple of them: `outputs` and the architecture say which
@@ -105,7 +105,7 @@ class Model:
         context.check(lib.model_create(ctypes.byref(self._model), context.pointer, architecture.encode(), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
-        self._dtype = np.dtype(dtype)
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._architecture = _architectures.find(architecture)
 
     def __del__(self) -> None:
@@ -309,10 +309,10 @@ class Model:
             self._context.check(lib.model_forward(self._model, self._tape, ctypes.byref(sources.struct),
                                                   ctypes.byref(results.struct)))
             for name in wanted:
-                tensor = results.tensor(name)
-                if tensor is None:
+                made = results.tensor(name)
+                if made is None:
                     raise ArgumentError(f"{self.architecture.name} made no output {name!r} for these inputs")
-                self._outputs[name] = tensor
+                self._outputs[name] = made
 
     def _is_real(self, name: str, array: np.ndarray) -> bool:
         """Whether an input has a gradient: ids and lengths have none, whatever type they come in."""
@@ -360,7 +360,7 @@ class Model:
         if array.shape != shape:
             array = array.reshape(shape) if array.size == 1 == int(np.prod(shape)) else array
         if array.shape != shape:
-            raise c.error_of(2, f"backward: the gradient of {name!r} has the shape {array.shape}, the output {shape}")
+            raise ShapeError(f"backward: the gradient of {name!r} has the shape {array.shape}, the output {shape}")
         return array
 
     def _backward(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -431,6 +431,14 @@ class _Names:
         return {key.decode(): _python_value(lib.config_get(found, key).contents) for key in keys}
 
 
+def _file(config: Optional[Union[Path, Mapping[str, Any]]]) -> Optional[Path]:
+    return None if config is None or isinstance(config, Mapping) else config
+
+
+def _settings(config: Optional[Union[Path, Mapping[str, Any]]]) -> Mapping[str, Any]:
+    return config if isinstance(config, Mapping) else {}
+
+
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
          dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None) -> Model:
     """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
@@ -450,9 +458,9 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
         config = os.path.join(folder, "config.json") if config is None else config
     context = Context(threads)
     with _Names(context, names) as rules:
-        from_file = isinstance(config, (str, bytes, os.PathLike))
-        settings = None if from_file else {**rules.settings(), **(config or {})}
-        with _Config(context, settings, config if from_file else None) as given:
+        from_file = _file(config) is not None
+        settings = None if from_file else {**rules.settings(), **_settings(config)}
+        with _Config(context, settings, _file(config)) as given:
             name = architecture or lib.config_text(given, b"architecture", b"").decode() or rules.architecture()
             if not name:
                 raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")

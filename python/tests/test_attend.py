@@ -118,6 +118,56 @@ class Forward(unittest.TestCase):
                 call()
 
 
+class Again(unittest.TestCase):
+    """The second call of a kind takes a short way; it must see everything that differs from the first."""
+
+    def test_new_numbers_and_equal_options(self):
+        rng = np.random.default_rng(11)
+        for options in ({}, {"causal": True}, {"window": (1, 2)}, {"window": [1, 2]}, {"dropout": 0.5, "seed": 3},
+                        {"layout": "bhtd"}, {"scale": np.float32(0.3)}):
+            for rank in (2, 3, 4):
+                first, second = (arrays(rng, t=4, s=4, g=4, dv=8) for _ in range(2))
+                first, second = ([x[(0, slice(None), 0) if rank == 2 else (slice(None), slice(None), 0) if rank == 3
+                                    else ...].copy() for x in each] for each in (first, second))
+                with self.subTest(options=options, rank=rank):
+                    attn.attend(*first, **options)
+                    again = attn.attend(*second, **options)
+                    apart, _ = attn.attend(*second, return_lse=True, **options)
+                    np.testing.assert_array_equal(again, apart)
+                    self.assertEqual(again.strides, apart.strides)
+
+    def test_other_options_strides_and_types(self):
+        rng = np.random.default_rng(12)
+        q, k, v = arrays(rng, t=4, s=4, g=4, dv=8)
+        plain = attn.attend(q, k, v)
+        self.assertTrue((attn.attend(q, k, v, causal=True) != plain).any())
+        self.assertTrue((attn.attend(q, k, v, scale=2.0) != plain).any())
+        self.assertTrue((attn.attend(q, k, v, dropout=0.5, seed=1) != attn.attend(q, k, v, dropout=0.5, seed=2)).any())
+        np.testing.assert_array_equal(attn.attend(q, k[:, ::-1], v[:, ::-1]).round(5), plain.round(5))
+        self.assertTrue((attn.attend(q, k[:, ::-1], v) != plain).any())
+        self.assertEqual(attn.attend(*(x.astype(np.float64) for x in (q, k, v))).dtype, np.float64)
+        for wrong in ({"causal": "left"}, {"threads": -1}, {"dropout": 1.5}):
+            with self.assertRaises(attn.ArgumentError):
+                attn.attend(q, k, v, **wrong)
+
+    def test_addresses_that_are_not_aligned(self):
+        rng = np.random.default_rng(13)
+        q, k, v = arrays(rng, t=4, s=4, g=4, dv=8)
+        wanted = attn.attend(q, k, v)
+        for shift in (1, 2, 4):
+            memory = np.zeros(q.nbytes + 16, np.uint8)
+            moved = memory[shift:shift + q.nbytes].view(q.dtype).reshape(q.shape)
+            moved[...] = q
+            np.testing.assert_array_equal(attn.attend(moved, k, v), wanted)
+
+    def test_more_kinds_than_are_kept(self):
+        rng = np.random.default_rng(14)
+        for _ in range(2):
+            for n in range(1, 40):
+                x = rng.standard_normal((1, n, 1, 4)).astype(np.float32)
+                self.assertLess(distance(attn.attend(x, x, x), attention(x, x, x)[0]), 1e-5)
+
+
 class Backward(unittest.TestCase):
     def test_against_differences_of_the_formula(self):
         rng = np.random.default_rng(6)

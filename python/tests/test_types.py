@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""Types: mypy --strict accepts the package, and a program that uses all of it, where mypy is installed."""
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import attn
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(os.path.abspath(attn.__file__))
+PROGRAM = os.path.join(HERE, "typed_program.py")
+
+
+class Types(unittest.TestCase):
+    def test_the_program_uses_every_public_name(self):
+        with open(PROGRAM, encoding="utf-8") as file:
+            text = file.read()
+        for name in attn.__all__:
+            self.assertIn(f"attn.{name}", text)
+
+    def test_the_program_runs(self):
+        run = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False,
+                             env={**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE)})
+        self.assertEqual((run.stdout, run.stderr), ("(1, 3, 2, 4) ['q', 'v'] True True\n", ""))
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
+    def test_strict(self):
+        with tempfile.TemporaryDirectory() as cache:
+            run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache,
+                                  *(os.path.join(PACKAGE, name) for name in sorted(os.listdir(PACKAGE))
+                                    if name.endswith(".py")), PROGRAM],
+                                 capture_output=True, text=True, check=False, cwd=os.path.dirname(PACKAGE))
+        self.assertIn("Success", run.stdout, run.stdout + run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

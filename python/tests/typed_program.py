@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""A user's program that calls every public function: tests/test_types.py has mypy --strict read it."""
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple
+
+import attn
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def every_overload(q: Array, lse_too: bool) -> Tuple[Array, Array]:
+    o: Array = attn.attend(q, q, q, causal="bottom-right", window=(1, None), threads=1)
+    pair: Tuple[Array, Array] = attn.attend(q, q, q, return_lse=True)
+    weights: Tuple[Array, Array] = attn.attend(q, q, q, return_weights=True)
+    three: Tuple[Array, Array, Array] = attn.attend(q, q, q, return_lse=True, return_weights=True)
+    some = attn.attend(q, q, q, return_lse=lse_too)
+    if isinstance(some, tuple):
+        o = some[0]
+    return o, pair[0] + weights[0] + three[0]
+
+
+def gradients(q: Array) -> Dict[str, Array]:
+    o, lse = attn.attend(q, q, q, return_lse=True)
+    return attn.attend_backward(o, q, q, q, o, lse, want=("q", "v"))
+
+
+def models(directory: str) -> float:
+    model: attn.Model = attn.build("detr-ffn", {"d": 4}, seed=1, dtype=np.float32)
+    y: Array = model.train()(np.ones((1, 2, 4), np.float32))
+    back: Dict[str, Array] = model.backward(np.ones_like(y))
+    with model.no_grad() as quiet:
+        quiet.eval()
+    model.load_state_dict({name: x * 2 for name, x in model.parameters().items()}, strict=True)
+    model.save(directory)
+    again = attn.load(directory, config={"d": 4}, architecture="detr-ffn")
+    held, peak = again.memory()
+    model.zero_grad()
+    return float(sum(x.sum() for x in back.values()) + held + peak + len(model.grads()) + len(model.state_dict()))
+
+
+def tables() -> Tuple[str, bool]:
+    found: Dict[str, attn.Architecture] = attn.architectures()
+    one = found["detr-ffn"]
+    key: attn.Key = one.keys[0]
+    port: attn.Port = one.inputs[0]
+    try:
+        attn.build("nothing")
+    except attn.NotFoundError as error:
+        status: int = error.status
+        return f"{attn.__version__} {status} {key.name} {port.shape} {one.summary}", key.required
+    except (attn.ArgumentError, attn.ShapeError, attn.OutOfMemoryError, attn.UnsupportedError, attn.BusyError,
+            attn.FileError, attn.FormatError, attn.InterruptError, attn.InternalError, attn.Error):
+        pass
+    return "", False
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    x = np.ones((1, 3, 2, 4), np.float32)
+    with tempfile.TemporaryDirectory() as place:
+        print(every_overload(x, True)[0].shape, sorted(gradients(x)), models(place) > 0, tables()[1])
