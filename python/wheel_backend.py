@@ -84,7 +84,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         library = _library(scratch)
         wheel = _Wheel(os.path.join(wheel_directory, file_name))
         package = os.path.join(HERE, "attn")
-        for entry in sorted(os.listdir(package)):
+        entries = os.listdir(package) + [f"torch/{entry}" for entry in os.listdir(os.path.join(package, "torch"))]
+        for entry in sorted(entries):
             if entry.endswith(".py") or entry == "py.typed":
                 with open(os.path.join(package, entry), "rb") as file:
                     wheel.add(f"attn/{entry}", file.read())

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+"""attn inside PyTorch: attention on the CPU, with gradients.
+
+    import attn.torch
+    attn.torch.enable()              # F.scaled_dot_product_attention is attn's where attn is faster
+"""
+from ._enable import calls, disable, enable
+from ._layer import Layer
+from ._sdpa import scaled_dot_product_attention
+from ._variants import (axial_attention, flex_attention, na1d, na2d, na3d, neighborhood_attention, tied_row_attention,
+                        varlen_attention)
+
+__all__ = ["Layer", "axial_attention", "calls", "disable", "enable", "flex_attention", "na1d", "na2d", "na3d",
+           "neighborhood_attention", "scaled_dot_product_attention", "tied_row_attention", "varlen_attention"]

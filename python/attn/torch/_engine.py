@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: MIT
+"""Tensors through the engine: plans kept by what they depend on, so that a call like an earlier one costs a look-up and
+a call of C."""
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from typing import Any, NamedTuple, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .. import _library as c
+from .._errors import ArgumentError
+from .._library import Context, lib
+from . import _form
+
+TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
+_KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
+# The library's function once more, with arguments that ctypes converts in less time.
+_execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+    ctypes.cast(lib.plan_execute, ctypes.c_void_p).value)
+_NOWHERE = ctypes.create_string_buffer(64)
+_EMPTY = ctypes.addressof(_NOWHERE)  # where an array without elements lies; the engine wants a pointer
+_OPERANDS = ("q", "k", "v", "bias", "mask")
+
+
+def _nowhere(x: Tensor) -> int:
+    if x.numel():
+        raise ArgumentError("a tensor without memory is not taken")  # PyTorch's ZeroTensor, for one
+    return _EMPTY
+
+
+class Problem(NamedTuple):
+    """What is asked, besides the tensors."""
+
+    form: str
+    scale: float = 0.0  # 0: the engine's default, 1/sqrt of the channels
+    dropout: float = 0.0
+    relations: tuple[int, ...] = ()
+    score: int = 0
+
+
+class Plan:
+    """One problem on tensors of known shapes and strides, for the thread that made it."""
+
+    def __init__(self, engine: "_Engine", problem: c.Problem, shape: Sequence[int], strides: Sequence[int],
+                 rows: Sequence[int]) -> None:
+        self.shape, self.strides, self.rows = tuple(shape), tuple(strides), tuple(rows)
+        self.engine, self.arrays = engine, c.Arrays()
+        self.pointer = ctypes.c_void_p()
+        self.masked: Optional[str] = None  # where a caller's one mask goes: "bias", "mask"
+        self.problem: Optional[Problem] = None
+        engine.context.check(lib.plan_create(ctypes.byref(self.pointer), engine.context.pointer, ctypes.byref(problem),
+                                             None))
+        self.bytes = lib.plan_workspace(self.pointer)
+        self.where = self.pointer.value, ctypes.addressof(self.arrays), None
+
+    def run(self) -> None:
+        status = _execute(*self.where)
+        if status:
+            self.engine.context.check(status)
+
+
+class _Engine:
+    """A thread's context, and the plans that it made last."""
+
+    def __init__(self, threads: int) -> None:
+        self.context = Context(threads)
+        self.context.hold("torch")
+        self.plans: OrderedDict[Any, Plan] = OrderedDict()
+        self.bytes = 0
+
+    def keep(self, key: Any, plan: Plan) -> None:
+        self.plans[key] = plan
+        self.bytes += plan.bytes
+        while len(self.plans) > 1 and (len(self.plans) > _KEPT or self.bytes > _KEPT_BYTES):
+            old = self.plans.popitem(last=False)[1]
+            self.bytes -= old.bytes
+            lib.plan_destroy(old.pointer)
+
+    def __del__(self) -> None:
+        if lib is None or not hasattr(self, "plans"):
+            return
+        for plan in self.plans.values():
+            lib.plan_destroy(plan.pointer)
+        self.context.drop("torch")
+
+
+class _Engines(threading.local):
+    def __init__(self) -> None:
+        self.by_threads: dict[int, _Engine] = {}
+
+
+_engines = _Engines()
+_empty_strided, _threads_now = torch.empty_strided, torch.get_num_threads
+
+
+def engine() -> _Engine:
+    """This thread's, with as many threads as PyTorch has now."""
+    threads = _threads_now()
+    found = _engines.by_threads.get(threads)
+    if found is None:
+        found = _engines.by_threads[threads] = _Engine(threads)
+    return found
+
+
+def meta(x: Optional[Tensor]) -> Any:
+    """What a plan depends on of a tensor."""
+    return None if x is None else (x.shape, x.stride(), x.dtype)
+
+
+# ------------------------------------------------------------------------------------------------- planning
+
+
+def check_types(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor]) -> None:
+    if q.dtype not in TYPES:
+        raise ArgumentError(f"q is of {q.dtype}; float32, float64 and bfloat16 are taken")
+    sums = torch.float64 if q.dtype == torch.float64 else torch.float32
+    for name, x, wanted in (("k", k, q.dtype), ("v", v, q.dtype), ("the bias", bias, sums), ("the mask", mask, torch.bool)):
+        if x is not None and x.dtype != wanted:
+            raise ArgumentError(f"{name} is of {x.dtype}; {wanted} is wanted where q is of {q.dtype}")
+
+
+def sizes(problem: Problem, tensors: Sequence[Optional[Tensor]]) -> tuple[_form.Form, dict[str, Any]]:
+    """The parsed form, and the length of each letter."""
+    form = _form.parse(problem.form)
+    shapes = [(name, getattr(form, name), x.shape) for name, x in zip(_OPERANDS, tensors) if x is not None]
+    return form, _form.sizes_of(form, shapes, _form.taps_of(problem.relations))
+
+
+def _fill(problem: Problem, form: _form.Form, lengths: dict[str, int], tensors: dict[str, tuple[Any, Any, Any]],
+          dtype: torch.dtype, direction: int) -> c.Problem:
+    """The engine's table; `tensors` has axes, shape and strides by the name of attn_dim's member."""
+    table = c.Problem(ndims=len(form.letters), dtype=TYPES[dtype], direction=direction, own_grad_strides=True,
+                      scale=problem.scale, dropout=problem.dropout, score=problem.score)
+    place = {letter: i for i, letter in enumerate(form.letters)}
+    for letter, i in place.items():
+        table.dims[i].role, table.dims[i].n = _form.ROLES.get(letter, c.BATCH), lengths[letter]
+    for name, (axes, shape, strides) in tensors.items():
+        for letter, step in _form.steps_of(axes, shape, strides, lengths).items():
+            setattr(table.dims[place[letter]], name, step)
+    _relate(table, problem.relations, place, form, tensors)
+    return table
+
+
+def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], form: _form.Form, tensors: Any) -> None:
+    for kind, query, key, *rest in _form.records(relations):
+        pair = place[chr(query)], place[chr(key)]
+        if kind == _form.BAND:
+            lo, hi = rest
+            table.bands[table.nbands] = c.Band(*pair, -_form.OPEN - 1 if lo == -_form.OPEN else lo, hi)
+            table.nbands += 1
+        else:
+            _, step, dilation, offset, border = rest
+            size = tensors["k"][1][form.k.index((chr(key),))]
+            table.windows[table.nwindows] = c.Window(*pair, size, step, dilation, offset, border)
+            table.nwindows += 1
+
+
+def _rows(form: _form.Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[int]]:
+    """Axes, shape and strides of lse."""
+    shape = [lengths[letter] for letter in form.rows]
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= n
+    return tuple((letter,) for letter in form.rows), shape, strides
+
+
+def _describe(form: _form.Form, tensors: Sequence[Optional[Tensor]]) -> dict[str, tuple[Any, Any, Any]]:
+    return {name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(_OPERANDS, tensors) if x is not None}
+
+
+def _point(arrays: c.Arrays, tensors: Sequence[Optional[Tensor]]) -> None:
+    q, k, v, bias, mask = tensors
+    arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
+    if bias is not None:
+        arrays.bias = bias.data_ptr() or _nowhere(bias)
+    if mask is not None:
+        arrays.mask = mask.data_ptr() or _nowhere(mask)
+
+
+# -------------------------------------------------------------------------------------------------- running
+
+
+def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse: bool) -> Plan:
+    """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it."""
+    check_types(*tensors)
+    form, lengths = sizes(problem, tensors)
+    shape, strides = _form.o_layout(form, lengths)
+    described = _describe(form, tensors)
+    described["o"] = (form.o, shape, strides)
+    rows = _rows(form, lengths)
+    described["lse"] = rows
+    table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
+    table.with_ = ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+                   | (c.WANT_LSE if want_lse else 0))
+    return Plan(engine(), table, shape, strides, rows[1])
+
+
+def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
+                seed: Optional[Tensor]) -> tuple[Tensor, Optional[Tensor]]:
+    q = tensors[0]
+    o = _empty_strided(plan.shape, plan.strides, dtype=q.dtype)
+    lse = torch.empty(plan.rows, dtype=torch.float64 if q.dtype == torch.float64 else torch.float32) if want_lse else None
+    arrays = plan.arrays
+    _point(arrays, tensors)
+    arrays.o = o.data_ptr() or _nowhere(o)
+    if lse is not None:
+        arrays.lse = lse.data_ptr() or _nowhere(lse)
+    if seed is not None:
+        arrays.seed_offset = int(seed)
+    plan.run()
+    return o, lse
+
+
+def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optional[Tensor],
+            want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+    mine = engine()
+    key = (problem, want_lse, *map(meta, tensors))
+    plan = mine.plans.get(key)
+    if plan is None:
+        plan = forward_plan(problem, tensors, want_lse)
+        mine.keep(key, plan)
+    return run_forward(plan, tensors, want_lse, seed)
+
+
+def gradients_like(tensors: Sequence[Optional[Tensor]], want: Sequence[bool]) -> list[Tensor]:
+    """Room for the gradients wanted of q, k, v and the bias."""
+    return [torch.empty_like(x) for x, wanted in zip(tensors, want) if wanted and x is not None]
+
+
+_WANT = (c.WANT_DQ, c.WANT_DK, c.WANT_DV, c.WANT_DBIAS)
+
+
+def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]], o: Tensor, lse: Tensor,
+             seed: Optional[Tensor], want: Sequence[bool]) -> list[Tensor]:
+    """The gradients wanted, in order."""
+    grads = gradients_like(tensors, want)
+    names = [name for name, x, wanted in zip(_OPERANDS, tensors, want) if wanted and x is not None]
+    mine = engine()
+    key = (problem, *map(meta, tensors), meta(dout), o.stride(), tuple(want))
+    plan = mine.plans.get(key)
+    if plan is None:
+        form, lengths = sizes(problem, tensors)
+        described = _describe(form, tensors)
+        described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
+                         lse=_rows(form, lengths))
+        described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)})
+        table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
+        table.with_ = ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+                       | sum(bit for bit, name in zip(_WANT, _OPERANDS) if name in names))
+        plan = Plan(mine, table, (), (), ())
+        mine.keep(key, plan)
+    arrays = plan.arrays
+    _point(arrays, tensors)
+    arrays.o, arrays.lse, arrays.dout = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse), dout.data_ptr() or _nowhere(dout)
+    for name, x in zip(names, grads):
+        setattr(arrays, "d" + name, x.data_ptr() or _nowhere(x))
+    if seed is not None:
+        arrays.seed_offset = int(seed)
+    plan.run()
+    return grads

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Forms: how the axes of tensors become the engine's table of dimensions.
+
+A form names the axes of q, k, v, o, bias and mask by letters, as einsum does:
+
+    "AHqc,AHkc,AHkv->AHqv;AqHv;1Hqk;"
+
+Upper case letters are BATCH dims; q r s QUERY, k l m KEY, c d CONTRACT, v w VALUE.  Letters in parentheses share an axis,
+the last one innermost.  An axis of length 1 broadcasts, and so does a letter that a tensor lacks.  After o come its
+letters as they lie in memory, the axes of the bias and those of the mask; "1" is an axis of length 1.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple, Optional, Sequence
+
+from .. import _library as c
+from .._errors import ShapeError
+
+Axes = tuple[tuple[str, ...], ...]
+ROLES = {**dict.fromkeys("qrs", c.QUERY), **dict.fromkeys("klm", c.KEY), **dict.fromkeys("cd", c.CONTRACT),
+         **dict.fromkeys("vw", c.VALUE)}
+BAND, WINDOW = range(2)  # the first number of a relation
+OPEN = 2**63 - 1         # of a band: no limit
+
+
+class Form(NamedTuple):
+    q: Axes
+    k: Axes
+    v: Axes
+    o: Axes
+    memory: Axes  # o's, outermost first
+    bias: Axes
+    mask: Axes
+    letters: tuple[str, ...]  # in the order of the table of dimensions
+    rows: tuple[str, ...]     # the letters of lse
+
+
+def _axes(text: str) -> Axes:
+    found: list[tuple[str, ...]] = []
+    group: Optional[list[str]] = None
+    for letter in text:
+        if letter == "(":
+            group = []
+        elif letter == ")":
+            found.append(tuple(group or ()))
+            group = None
+        elif group is not None:
+            group.append(letter)
+        else:
+            found.append(() if letter == "1" else (letter,))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=256)
+def parse(text: str) -> Form:
+    operands, rest = text.split("->")
+    q, k, v = map(_axes, operands.split(","))
+    o, memory, bias, mask = map(_axes, rest.split(";"))
+    seen = dict.fromkeys(letter for axes in (o, q, k, v) for axis in axes for letter in axis)
+    letters = tuple(sorted(seen, key=lambda letter: ROLES.get(letter, c.BATCH)))  # stable
+    rows = tuple(letter for letter in letters if ROLES.get(letter, c.BATCH) in (c.BATCH, c.QUERY))
+    return Form(q, k, v, o, memory, bias, mask, letters, rows)
+
+
+def _product(sizes: dict[str, Any], letters: Sequence[str]) -> Any:
+    product = 1
+    for letter in letters:
+        product = product * sizes[letter]
+    return product
+
+
+def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps: dict[str, int]) -> dict[str, Any]:
+    """The length of each letter, from the operands' shapes; `taps` has those of keys under a window."""
+    sizes: dict[str, Any] = {}
+    shared = []
+    for name, axes, shape in shapes:
+        if len(axes) != len(shape):
+            raise ShapeError(f"{name} has the shape {tuple(shape)}; {len(axes)} axes are wanted")
+        for axis, n in zip(axes, shape):
+            if len(axis) > 1:
+                shared.append((name, axis, n))
+            elif axis and axis[0] not in taps:
+                _learn(sizes, name, axis[0], n, shapes)
+    sizes.update(taps)
+    for name, axis, n in sorted(shared, key=lambda entry: len(entry[1])):
+        unknown = [letter for letter in axis if letter not in sizes]
+        known = _product(sizes, [letter for letter in axis if letter in sizes])
+        if len(unknown) == 1 and known != 0 and n % known == 0:
+            sizes[unknown[0]] = n // known
+        elif (unknown or known != n) and n != 1:
+            raise ShapeError(f"{name}: an axis of {n} is no multiple of {known}: {_shown(shapes)}")
+    for letter in form.letters:
+        sizes.setdefault(letter, 1)
+    return sizes
+
+
+def _shown(shapes: Sequence[tuple[str, Axes, Sequence[Any]]]) -> str:
+    return ", ".join(f"{name} {tuple(shape)}" for name, _, shape in shapes)
+
+
+def _learn(sizes: dict[str, Any], name: str, letter: str, n: Any, shapes: Any) -> None:
+    known = sizes.get(letter)
+    if known is None or known == 1:
+        sizes[letter] = n
+    elif n not in (1, known):
+        raise ShapeError(f"{name} has an axis of {n} where another operand has {known}: {_shown(shapes)}")
+
+
+def taps_of(relations: Sequence[int]) -> dict[str, int]:
+    """The taps of each key letter that a window has."""
+    return {chr(key): taps for kind, _, key, taps, *_ in records(relations) if kind == WINDOW}
+
+
+def records(relations: Sequence[int]) -> list[Sequence[int]]:
+    """Bands (BAND, query letter, key letter, lo, hi) and windows (WINDOW, query letter, key letter, taps, step, dilation,
+    offset, border), one after the other in a list of numbers."""
+    found, at = [], 0
+    while at < len(relations):
+        end = at + (5 if relations[at] == BAND else 8)
+        found.append(relations[at:end])
+        at = end
+    return found
+
+
+def shape_of(axes: Axes, sizes: dict[str, Any]) -> list[Any]:
+    return [_product(sizes, axis) for axis in axes]
+
+
+def o_layout(form: Form, sizes: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The shape and strides of o."""
+    step: Any = 1
+    steps: dict[str, Any] = {}
+    for axis in reversed(form.memory):
+        for letter in reversed(axis):
+            steps[letter] = step
+            step = step * sizes[letter]
+    return shape_of(form.o, sizes), [steps[axis[-1]] if axis else 1 for axis in form.o]
+
+
+def steps_of(axes: Axes, shape: Sequence[int], strides: Sequence[int], sizes: dict[str, int]) -> dict[str, int]:
+    """The stride of each letter that steps through a tensor."""
+    steps: dict[str, int] = {}
+    for axis, n, stride in zip(axes, shape, strides):
+        if n == 1:
+            continue  # a broadcast, or one element
+        for letter in reversed(axis):
+            steps[letter] = stride
+            stride *= sizes[letter]
+    return steps

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""The operators attn::attend and attn::attend_backward, with their fake, autograd and vmap rules, and a short way past the
+dispatcher for plain tensors in eager mode."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .._errors import UnsupportedError
+from . import _engine
+from ._engine import Problem
+
+_DEFINED = torch.library.Library("attn", "FRAGMENT")
+_ASKED = "str form, float scale, float dropout, int[] relations, int score"
+_READ = "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed"
+_DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
+_DEFINED.define(f"attend_backward(Tensor dout, {_READ}, Tensor o, Tensor lse, {_ASKED}, bool[] want) -> Tensor[]",
+                tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def _sums(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+# ------------------------------------------------------------------------------------------------ forward
+
+
+def _attend(q, k, v, bias, mask, seed, form, scale, dropout, relations, score):
+    problem = Problem(form, scale, dropout, tuple(relations), score)
+    return _engine.forward(problem, (q, k, v, bias, mask), seed, True)
+
+
+def _attend_fake(q, k, v, bias, mask, seed, form, scale, dropout, relations, score):
+    tensors = (q, k, v, bias, mask)
+    _engine.check_types(*tensors)
+    parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
+    shape, strides = _engine._form.o_layout(parsed, lengths)
+    rows = [lengths[letter] for letter in parsed.rows]
+    return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_sums(q.dtype))
+
+
+def _attend_backward(dout, q, k, v, bias, mask, seed, o, lse, form, scale, dropout, relations, score, want):
+    problem = Problem(form, scale, dropout, tuple(relations), score)
+    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want)
+
+
+def _attend_backward_fake(dout, q, k, v, bias, mask, seed, o, lse, form, scale, dropout, relations, score, want):
+    return _engine.gradients_like((q, k, v, bias), want)
+
+
+_DEFINED.impl("attend", _attend, "CPU")
+_DEFINED.impl("attend_backward", _attend_backward, "CPU")
+torch.library.register_fake("attn::attend", _attend_fake, lib=_DEFINED)
+torch.library.register_fake("attn::attend_backward", _attend_backward_fake, lib=_DEFINED)
+_op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backward.default
+
+
+# ----------------------------------------------------------------------------------------------- autograd
+
+
+def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
+    q, k, v, bias, mask, seed, *asked = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, bias, mask, seed, *output)
+    ctx.mark_non_differentiable(output[1])
+    ctx.problem = Problem(asked[0], asked[1], asked[2], tuple(asked[3]), asked[4])
+
+
+def _back(ctx: Any, dout: Optional[Tensor], _: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+    want = list(ctx.needs_input_grad[:4])
+    if dout is None or not any(want):
+        return (None,) * 11
+    q, k, v, bias, mask, seed, o, lse = ctx.saved_tensors
+    if not torch.is_grad_enabled() and unwatched() and plain(dout):
+        grads = iter(_engine.backward(ctx.problem, dout, (q, k, v, bias, mask), o, lse, seed, want))
+    else:
+        way = _TransformedBack.apply if _in_transform() else _op_backward
+        grads = iter(way(dout, q, k, v, bias, mask, seed, o, lse, *ctx.problem, want))
+    return (*(next(grads) if wanted else None for wanted in want), None, None, None, None, None, None, None)
+
+
+def _refuse_twice(ctx: Any, *grads: Any) -> Any:
+    raise UnsupportedError("attn: attention has no second derivative here; PyTorch's has one, under "
+                           "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
+
+
+torch.library.register_autograd("attn::attend", _back, setup_context=_keep, lib=_DEFINED)
+torch.library.register_autograd("attn::attend_backward", _refuse_twice, setup_context=lambda ctx, inputs, output: None,
+                                lib=_DEFINED)
+
+
+class _Direct(torch.autograd.Function):
+    """The operator's rule without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, bias, mask, seed, plan, problem):  # type: ignore[override]
+        o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, bias, mask, seed, o, lse)
+        ctx.problem = problem
+        return o
+
+    @staticmethod
+    def backward(ctx, dout):  # type: ignore[override]
+        return _back(ctx, dout, None)[:8]
+
+
+# --------------------------------------------------------------------------------------------------- vmap
+
+
+def _batched(tensors: Sequence[Optional[Tensor]], dims: Sequence[Optional[int]], n: int,
+             every: bool) -> list[Optional[Tensor]]:
+    """The mapped axis in front; of tensors without one length 1, or n as a view where `every` is set."""
+    found: list[Optional[Tensor]] = []
+    for x, dim in zip(tensors, dims):
+        if x is None:
+            found.append(None)
+        elif dim is not None:
+            found.append(x.movedim(dim, 0))
+        else:
+            found.append(x.unsqueeze(0).expand(n, *x.shape) if every else x.unsqueeze(0))
+    return found
+
+
+def _mapped_form(form: str, operands: Sequence[Optional[Tensor]]) -> str:
+    """The form with one more axis in front of all; Z, or the next letter back that is free."""
+    letter = next(letter for letter in "ZYXWVUTS" if letter not in form)
+    parts = [letter + part for part in form.replace("->", ",").replace(";", ",").split(",")]
+    parts[5:] = [part if x is not None else "" for part, x in zip(parts[5:], operands[3:5])]
+    return ",".join(parts[:3]) + "->" + ";".join(parts[3:])
+
+
+def _refuse_mapped_seed(dim: Optional[int]) -> None:
+    if dim is not None:
+        raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
+
+
+def _map(info, in_dims, q, k, v, bias, mask, seed, form, *asked):
+    _refuse_mapped_seed(in_dims[5])
+    tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
+    if in_dims[0] is None:
+        tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
+    return _op(*tensors, seed, _mapped_form(form, tensors), *asked), (0, 0)
+
+
+def _map_backward(info, in_dims, dout, q, k, v, bias, mask, seed, o, lse, form, *rest):
+    _refuse_mapped_seed(in_dims[6])
+    dout, o, lse = _batched((dout, o, lse), (in_dims[0], in_dims[7], in_dims[8]), info.batch_size, True)
+    tensors = _batched((q, k, v, bias, mask), in_dims[1:6], info.batch_size, True)
+    grads = _op_backward(dout, *tensors, seed, o, lse.contiguous(), _mapped_form(form, tensors), *rest)
+    return grads, [0] * len(grads)
+
+
+torch.library.register_vmap("attn::attend", _map, lib=_DEFINED)
+torch.library.register_vmap("attn::attend_backward", _map_backward, lib=_DEFINED)
+
+
+class _Transformed(torch.autograd.Function):
+    """The operator under torch.func: PyTorch's registration serves its transforms by functions of this form only."""
+
+    @staticmethod
+    def forward(*inputs):  # type: ignore[override]
+        return _op(*inputs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[override]
+        _keep(ctx, inputs, output)
+
+    backward = staticmethod(_back)  # type: ignore[assignment]
+    vmap = staticmethod(_map)  # type: ignore[assignment]
+
+
+class _TransformedBack(torch.autograd.Function):
+    @staticmethod
+    def forward(*inputs):  # type: ignore[override]
+        return tuple(_op_backward(*inputs))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[override]
+        pass
+
+    backward = staticmethod(_refuse_twice)  # type: ignore[assignment]
+
+    @staticmethod
+    def vmap(info, in_dims, *inputs):  # type: ignore[override]
+        grads, dims = _map_backward(info, in_dims, *inputs)
+        return tuple(grads), tuple(dims)
+
+
+# ---------------------------------------------------------------------------------------------- the choice
+
+
+def _in_transform() -> bool:
+    return not torch.compiler.is_compiling() and _transform() is not None
+
+
+def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
+           mask: Optional[Tensor] = None, seed: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    """o and the log-sum-exp, through the operator."""
+    way = _Transformed.apply if _in_transform() else _op
+    return way(q, k, v, bias, mask, seed, *problem)
+
+
+def draw_seed() -> Tensor:
+    """Dropout's, from PyTorch's generator: torch.manual_seed fixes what is dropped."""
+    return torch.randint(2**62, (), dtype=torch.int64)
+
+
+_modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+_tracing, _transform = torch._C._get_tracing_state, torch._C._functorch.peek_interpreter_stack
+_autocast_off = torch._C._dispatch_tls_is_dispatch_key_excluded
+_AUTOCAST = torch._C.DispatchKey.AutocastCPU
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def unwatched() -> bool:
+    """Whether nothing looks at calls or changes them: no compiler, mode, transform, tracing or autocast."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (_modes() or _function_modes()) and _transform() is None and _tracing() is None and _autocast_off(_AUTOCAST)
+
+
+def plain(x: Tensor) -> bool:
+    """Whether the engine can read x where it lies."""
+    return type(x) in _PLAIN and x.is_cpu and not x.is_neg()

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: MIT
+"""scaled_dot_product_attention as torch.nn.functional has it."""
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from .._errors import ArgumentError, ShapeError
+from . import _engine, _form, _ops
+from ._engine import Problem
+
+_LEADING = "ABCDEFGHIJ"
+CAUSAL = (_form.BAND, ord("q"), ord("k"), -_form.OPEN, 0)
+_CONSTANT = 5  # the score that is the same for all pairs: what a scale of 0 asks for
+
+
+class Asked(NamedTuple):
+    """A call as the engine takes it."""
+
+    problem: Problem
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    bias: Optional[Tensor]
+    mask: Optional[Tensor]
+
+
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
+                                 enable_gqa: bool = False) -> Tensor:
+    """torch.nn.functional.scaled_dot_product_attention by attn's engine: the same arguments, the same meaning.
+
+    query [..., L, E], key [..., S, E], value [..., S, Ev]; leading axes broadcast.  float32, bfloat16, float64, and
+    float16, which is converted to float32 and back.  Memory is linear in L and S for all gradients; that of a float
+    mask is as large as the mask.  Raises attn.ShapeError and attn.ArgumentError.
+    """
+    if not dropout_p and _ops.unwatched():
+        found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        if found is not None:
+            return found
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = (_autocast(x) for x in (query, key, value))
+    asked = _ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    seed = _ops.draw_seed() if asked.problem.dropout else None
+    o = _ops.attend(asked.problem, *asked[1:], seed)[0]
+    if dropout_p == 1:
+        o = o * 0
+    return o if o.dtype == query.dtype else o.to(query.dtype)
+
+
+def _autocast(x: Tensor) -> Tensor:
+    """As PyTorch's own operator does under autocast."""
+    wanted = torch.get_autocast_dtype("cpu")
+    return x.to(wanted) if x.is_floating_point() and x.dtype not in (wanted, torch.float64) else x
+
+
+_plain = _ops.plain
+
+# ------------------------------------------------------------------------------------ a call like an earlier one
+
+
+def _quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
+           scale: Optional[float], enable_gqa: bool) -> Optional[Tensor]:
+    """The result for plain tensors; None where the long way has to look."""
+    if not (_plain(query) and _plain(key) and _plain(value)) or (attn_mask is not None and not _plain(attn_mask)):
+        return None
+    grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad or (
+        attn_mask is not None and attn_mask.requires_grad))
+    mine = _engine.engine()
+    kind = (query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(), query.dtype, key.dtype,
+            value.dtype, is_causal, scale, enable_gqa, grad, _engine.meta(attn_mask))
+    plan = mine.plans.get(kind)
+    if plan is None:
+        plan = _learn(mine, kind, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
+        if plan is None:
+            return None
+    bias = attn_mask if plan.masked == "bias" else None
+    mask = attn_mask if plan.masked == "mask" else None
+    if grad:
+        return _ops._Direct.apply(query, key, value, bias, mask, None, plan, plan.problem)
+    return _engine.run_forward(plan, (query, key, value, bias, mask), False, None)[0]
+
+
+def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[Any]:
+    """A plan for calls of this kind, if tensors can be used as they are."""
+    asked = _ask(*call)
+    given = call[3]
+    if asked.q is not call[0] or (given is not None and given is not asked.bias and given is not asked.mask):
+        return None
+    plan = _engine.forward_plan(asked.problem, asked[1:], grad)
+    plan.problem = asked.problem
+    plan.masked = None if given is None else "bias" if given is asked.bias else "mask"
+    mine.keep(kind, plan)
+    return plan
+
+
+# ------------------------------------------------------------------------------------------------ the long way
+
+
+def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+         scale: Optional[float], enable_gqa: bool) -> Asked:
+    _check(query, key, value, attn_mask, dropout_p, is_causal)
+    form = _form_of(query, key, value, attn_mask, enable_gqa)
+    score, scale = _scale_of(scale, query.shape[-1])
+    problem = Problem(form, scale, float(dropout_p) if dropout_p < 1 else 0.0, CAUSAL if is_causal else (), score)
+    if query.dtype == torch.float16:
+        query, key, value = query.float(), key.float(), value.float()
+    bias = mask = None
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        mask = attn_mask
+    elif attn_mask is not None:
+        bias = as_sums(attn_mask, query.dtype)
+    return Asked(problem, query, key, value, bias, mask)
+
+
+def as_sums(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bias in the type that scores have; one that was expanded is converted once for all that share it."""
+    sums = torch.float64 if dtype == torch.float64 else torch.float32
+    if bias.dtype == sums:
+        return bias
+    if bias.requires_grad:
+        return bias.to(sums)
+    shape = bias.shape
+    for axis, (n, step) in enumerate(zip(bias.shape, bias.stride())):
+        if step == 0 and n > 1:
+            bias = bias.narrow(axis, 0, 1)
+    return bias.to(sums).expand(shape)
+
+
+def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
+    """The engine's score and scale, for which 0 is the default."""
+    if scale is None:
+        return (0, 0.0) if channels else (0, 1.0)
+    if not math.isfinite(scale):
+        raise ArgumentError(f"scale is {scale}; a finite number is wanted")
+    return (0, float(scale)) if scale else (_CONSTANT, 1.0)
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, causal: bool) -> None:
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.device.type not in ("cpu", "meta"):
+            raise ArgumentError(f"{name} is on {x.device}; attn computes on the CPU")
+        if x.dim() < 2:
+            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; at least 2 axes are wanted")
+        if x.dtype not in _engine.TYPES and x.dtype != torch.float16:
+            raise ArgumentError(f"{name} is of {x.dtype}; float32, bfloat16, float16 and float64 are taken")
+        if x.dtype != query.dtype:
+            raise ArgumentError(f"{name} is of {x.dtype}, query of {query.dtype}: one type is wanted")
+    if not 0 <= dropout_p <= 1:
+        raise ArgumentError(f"dropout_p is {dropout_p}; a probability from 0 to 1 is wanted")
+    if mask is None:
+        return
+    if causal:
+        raise ArgumentError("attn_mask and is_causal=True exclude each other: put the causal relation into attn_mask")
+    if mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        raise ArgumentError(f"attn_mask is of {mask.dtype}; bool, float32 or query's {query.dtype} is wanted")
+
+
+def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], grouped: bool) -> str:
+    n = max(query.dim(), key.dim(), value.dim()) - 2
+    if n > len(_LEADING):
+        raise ShapeError(f"{n + 2} axes are more than the {len(_LEADING) + 2} that are taken")
+    leading = list(_LEADING[:n])
+    heads = {"q": leading, "k": leading, "v": leading}
+    if grouped:
+        heads = _grouped(leading, query, key, value)
+
+    def axes(name: str, x: Tensor, last: str) -> str:
+        return "".join(heads[name][n - (x.dim() - 2):]) + last
+
+    memory = "".join(heads["q"][:-1]) + "q" + heads["q"][-1] + "v" if n else "qv"
+    text = f"{axes('q', query, 'qc')},{axes('k', key, 'kc')},{axes('v', value, 'kv')}->" \
+           f"{''.join(heads['q'])}qv;{memory};"
+    if mask is None:
+        return text + ";"
+    if mask.dim() > n + 2:
+        raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, the scores have {n + 2} axes")
+    pairs = ("".join(heads["q"][n - (mask.dim() - 2):]) + "qk") if mask.dim() >= 2 else "qk"[2 - mask.dim():]
+    return text + (";" + pairs if mask.dtype == torch.bool else pairs + ";")
+
+
+def _grouped(leading: list[str], query: Tensor, key: Tensor, value: Tensor) -> dict[str, list[str]]:
+    """Heads of k and v that each serve several of q: X of them in both, U more in the one that has more."""
+    if min(x.dim() for x in (query, key, value)) < 3:
+        raise ShapeError("enable_gqa: query, key and value have at least 3 axes, heads at -3")
+    hq, hk, hv = (x.shape[-3] for x in (query, key, value))
+    fewer, more = min(hk, hv), max(hk, hv)
+    if fewer == 0 or more % fewer or hq % more:
+        raise ShapeError(f"enable_gqa: {hk} heads of key and {hv} of value do not divide {hq} of query and each other")
+    first = leading[:-1]
+    if hk == hv:
+        return {"q": [*first, "(XY)"], "k": [*first, "X"], "v": [*first, "X"]}
+    return {"q": [*first, "(XUY)"], "k": [*first, "X" if hk < hv else "(XU)"],
+            "v": [*first, "X" if hv < hk else "(XU)"]}

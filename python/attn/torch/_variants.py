@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""The attentions that are no scaled_dot_product_attention: neighbourhoods, axes, tied rows, and biased scores."""
+from __future__ import annotations
+
+import operator
+from typing import Any, Optional, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from .._errors import ArgumentError, ShapeError, UnsupportedError
+from . import _form, _ops, _sdpa
+from ._engine import Problem
+
+Sizes = Union[int, Sequence[int]]
+_SHIFT = 2  # the border of neighbourhood attention: a window is moved inwards until it fits
+
+
+def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
+    for name, x in tensors.items():
+        if x.device.type not in ("cpu", "meta"):
+            raise ArgumentError(f"{name} is on {x.device}; attn computes on the CPU")
+        if x.dim() != axes:
+            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; {shape} is wanted")
+
+
+def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
+            mask: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    if q.dtype == torch.float16:
+        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask)
+        return o.to(q.dtype), lse
+    return _ops.attend(problem, q, k, v, bias, mask)
+
+
+def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = ()) -> Problem:
+    score, scale = _sdpa._scale_of(scale, q.shape[-1])
+    return Problem(form, scale, 0.0, relations, score)
+
+
+# ------------------------------------------------------------------------------------------ neighbourhoods
+
+
+def _per_axis(given: Any, axes: int, name: str) -> tuple[int, ...]:
+    try:
+        found = (operator.index(given),) * axes if not isinstance(given, (tuple, list)) else tuple(
+            operator.index(n) for n in given)
+    except TypeError:
+        found = ()
+    if len(found) != axes or min(found, default=0) < 1:
+        raise ArgumentError(f"{name} is {given!r}; a whole number from 1 up, or {axes} of them, is wanted")
+    return found
+
+
+def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, stride: Sizes = 1,
+                           dilation: Sizes = 1, is_causal: Union[bool, Sequence[bool]] = False,
+                           scale: Optional[float] = None) -> Tensor:
+    """Each position attends those of the window around it, which is moved inwards at the borders (Hassani et al. 2022,
+    arXiv:2204.07143), with NATTEN's arguments.
+
+    query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D]: heads last, as NATTEN has them.  An
+    axis has at least kernel_size * dilation positions.  Not supported, and refused: stride above 1, and is_causal.
+    """
+    axes = query.dim() - 3
+    if not 1 <= axes <= 3:
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,X,H,D] with one to three axes X is wanted")
+    _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
+    if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
+    if any(_per_axis(stride, axes, "stride")[i] != 1 for i in range(axes)):
+        raise UnsupportedError(f"stride={stride}: windows that several queries share are not supported")
+    if is_causal if isinstance(is_causal, bool) else any(is_causal):
+        raise UnsupportedError(f"is_causal={is_causal}: causal neighbourhoods are not supported")
+    taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
+    q, k = "qrs"[:axes], "klm"[:axes]
+    relations: list[int] = []
+    for i in range(axes):
+        if query.shape[1 + i] < taps[i] * steps[i]:
+            raise ShapeError(f"axis {i} has {query.shape[1 + i]} positions, kernel_size * dilation is "
+                             f"{taps[i] * steps[i]}")
+        relations += (_form.WINDOW, ord(q[i]), ord(k[i]), taps[i], 1, steps[i], -(taps[i] // 2) * steps[i], _SHIFT)
+    form = f"A{q}Bc,A{k}Bc,A{k}Bv->A{q}Bv;A{q}Bv;;"
+    return _attend(_scaled(form, query, scale, tuple(relations)), query, key, value)[0]
+
+
+def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
+    if query.dim() != axes + 3:
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; {axes + 3} axes are wanted: B, {axes} of positions, "
+                         "H, D")
+    return neighborhood_attention(query, *rest, **named)
+
+
+def na1d(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, **options: Any) -> Tensor:
+    """`neighborhood_attention` on [B, X, H, D]."""
+    return _with_axes(1, query, key, value, kernel_size, **options)
+
+
+def na2d(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, **options: Any) -> Tensor:
+    """`neighborhood_attention` on [B, Y, X, H, D]."""
+    return _with_axes(2, query, key, value, kernel_size, **options)
+
+
+def na3d(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, **options: Any) -> Tensor:
+    """`neighborhood_attention` on [B, Z, Y, X, H, D]."""
+    return _with_axes(3, query, key, value, kernel_size, **options)
+
+
+# ----------------------------------------------------------------------------------------- axes, tied rows
+
+
+def axial_attention(query: Tensor, key: Tensor, value: Tensor, axis: int, is_causal: bool = False,
+                    scale: Optional[float] = None) -> Tensor:
+    """Attention along one axis of an image, video or alignment; the other axes are batch (Ho et al. 2019,
+    arXiv:1912.12180).  query [B, ..., H, D], key and value alike, the length along `axis` excepted; heads at -2."""
+    rank = query.dim()
+    if not 4 <= rank <= 8:
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,...,H,D] of 4 to 8 axes is wanted")
+    _check({"key": key, "value": value}, rank, f"{rank} axes")
+    at = axis + rank if axis < 0 else axis
+    if not 1 <= at < rank - 2:
+        raise ArgumentError(f"axis is {axis}; one of the axes 1 to {rank - 3} is wanted")
+    letters = list("ABCDEFG"[:rank - 1])
+
+    def named(position: str, channel: str) -> str:
+        return "".join(letters[:at] + [position] + letters[at + 1:] + [channel])
+
+    o = named("q", "v")
+    form = f"{named('q', 'c')},{named('k', 'c')},{named('k', 'v')}->{o};{o};;"
+    return _attend(_scaled(form, query, scale, _sdpa.CAUSAL if is_causal else ()), query, key, value)[0]
+
+
+def tied_row_attention(query: Tensor, key: Tensor, value: Tensor, scale: Optional[float] = None,
+                       mask: Optional[Tensor] = None) -> Tensor:
+    """One attention map for all rows of an alignment (Rao et al. 2021, MSA Transformer): the scores of the rows are added
+    up, and each row's values are weighted by the common map.
+
+    query, key and value are [B, R, C, H, D]: rows, columns.  scale: 1/sqrt(D * R) by default.  mask: bool, broadcast to
+    [B, H, C, C], True where a column attends another.
+    """
+    _check({"query": query, "key": key, "value": value}, 5, "[B,R,C,H,D]")
+    if mask is not None and (mask.dtype != torch.bool or mask.dim() != 4):
+        raise ArgumentError(f"mask is {mask.dtype} {tuple(mask.shape)}; bool that broadcasts to [B,H,C,C] is wanted")
+    form = "AdqBc,AdkBc,AwkBv->AwqBv;AwqBv;;" + ("ABqk" if mask is not None else "")
+    return _attend(_scaled(form, query, scale), query, key, value, None, mask)[0]
+
+
+# ------------------------------------------------------------------------------------------- biased scores
+
+
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Tensor] = None,
+                   mask: Optional[Tensor] = None, is_causal: bool = False,
+                   window: Optional[tuple[Optional[int], Optional[int]]] = None, scale: Optional[float] = None,
+                   enable_gqa: bool = False, return_lse: bool = False, *, score_mod: Any = None, block_mask: Any = None,
+                   softcap: Any = None, sinks: Any = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """What of PyTorch's FlexAttention the engine can say, with gradients of query, key, value and bias.
+
+    query [B, H, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev].  bias (added to the scaled scores) and mask (bool, True
+    where a query attends) broadcast to [B, H, L, S], both at once if wanted; is_causal is top-left; window (left, right)
+    lets query i attend keys i - left to i + right, None for no limit.  return_lse: the log-sum-exp [B, H, L] as well,
+    without a gradient.  Refused: score_mod and block_mask (Python functions of positions), softcap and sinks.
+    """
+    for name, given in (("score_mod", score_mod), ("block_mask", block_mask), ("softcap", softcap), ("sinks", sinks)):
+        if given is not None:
+            raise UnsupportedError(f"{name} is not supported; bias, mask, is_causal and window say what scores may be")
+    _check({"query": query, "key": key, "value": value}, 4, "[B,H,L,E]")
+    _sdpa._check(query, key, value, None, 0.0, False)
+    shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
+    if mask is not None and mask.dtype != torch.bool:
+        raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
+    mask = None if mask is None else _pairs(mask, shape, "mask")
+    heads = "(XY)" if enable_gqa else "B"
+    kv = "X" if enable_gqa else "B"
+    pairs = f"A{heads}qk"
+    form = (f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{pairs if bias is not None else ''};"
+            f"{pairs if mask is not None else ''}")
+    o, lse = _attend(_scaled(form, query, scale, _band(is_causal, window)), query, key, value, bias, mask)
+    return (o, lse.reshape(query.shape[:3])) if return_lse else o
+
+
+def _pairs(x: Tensor, shape: Sequence[int], name: str) -> Tensor:
+    """Four axes that broadcast to `shape`."""
+    fits = x.dim() <= 4 and all(n in (1, m) for n, m in zip(reversed(x.shape), reversed(shape)))
+    if not fits:
+        raise ShapeError(f"{name} has the shape {tuple(x.shape)}, which does not broadcast to {tuple(shape)}")
+    return x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
+
+
+def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]) -> tuple[int, ...]:
+    left, right = (None, None) if window is None else window
+    if any(side is not None and side < 0 for side in (left, right)):
+        raise ArgumentError(f"window is {window}; two numbers from 0 up, or None for no limit, are wanted")
+    right = 0 if is_causal else right
+    if left is None and right is None:
+        return ()
+    return (_form.BAND, ord("q"), ord("k"), -_form.OPEN if left is None else -left, _form.OPEN if right is None else right)
+
+
+def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+                     *_: Any, **options: Any) -> Tensor:
+    """Packed sequences, [tokens, H, D] with their offsets: not supported yet, and refused."""
+    raise UnsupportedError("varlen_attention: packed sequences are not supported yet; pad them, and give "
+                           "scaled_dot_product_attention a bool mask")

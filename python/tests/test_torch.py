@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""attn.torch.scaled_dot_product_attention against PyTorch's unfused path in float64, on random calls; and the operator's
+rules.  ATTN_LONG=1 tries many more calls.  Skipped where there is no PyTorch."""
+import os
+import random
+import unittest
+
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    import attn.torch
+except ImportError:
+    raise unittest.SkipTest("no PyTorch here") from None
+
+import attn
+
+LONG = bool(os.environ.get("ATTN_LONG"))
+CALLS = 3000 if LONG else 90
+sdpa = attn.torch.scaled_dot_product_attention
+# Of the largest element: rounding of inputs and results, and of sums of a few dozen terms.
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 2e-3}
+
+
+def strided(draw, x):
+    """The same numbers where other memory lies between them."""
+    if not x.dim():
+        return x
+    way = draw.randrange(4)
+    if way == 1 and x.dim() >= 3:
+        return x.transpose(-2, -3).contiguous().transpose(-2, -3)
+    if way == 2:
+        axis = -2 if x.dim() > 1 else -1
+        return torch.stack((x, x.flip(-1)), axis).select(axis, 0)
+    if way == 3:
+        return x.mT.contiguous().mT if x.dim() > 1 else x
+    return x
+
+
+def draw_mask(draw, batch, queries, keys, dtype):
+    shape = [draw.choice((1, n)) for n in (*batch, queries, keys)][draw.randrange(len(batch) + 1):]
+    if draw.random() < 0.5:
+        return torch.rand(shape) < 0.6
+    mask = torch.randn(shape)
+    mask[torch.rand(shape) < 0.2] = -float("inf")
+    return mask.to(draw.choice((torch.float32, dtype)))
+
+
+def draw_call(seed):
+    """query, key, value and the other arguments."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    dtype = draw.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16))
+    batch = [draw.choice((1, 2, 3)) for _ in range(draw.randrange(4))]
+    queries, keys = draw.choice((1, 2, 5, 17, 33)), draw.choice((1, 2, 7, 16, 40))
+    channels, values = draw.choice((1, 3, 8, 16, 32)), draw.choice((1, 4, 8, 16))
+    shapes = [(*batch, queries, channels), (*batch, keys, channels), (*batch, keys, values)]
+    grouped = bool(batch) and draw.random() < 0.3
+    if grouped:
+        shapes[0] = (*batch[:-1], batch[-1] * draw.choice((1, 2, 4)), queries, channels)
+        batch = list(shapes[0][:-2])
+    elif draw.random() < 0.2:
+        shapes = [(*(draw.choice((1, n)) for n in batch), *shape[-2:]) for shape in shapes]
+    q, k, v = (strided(draw, torch.randn(shape, dtype=torch.float64).to(dtype)) for shape in shapes)
+    options = {"scale": draw.choice((None, None, 0.3, -0.5, 0.0)), "enable_gqa": grouped}
+    kind = draw.randrange(3)
+    if kind == 1:
+        options["is_causal"] = True
+    elif kind == 2:
+        whole = q.shape[:-2] if grouped else torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        options["attn_mask"] = strided(draw, draw_mask(draw, whole, queries, keys, dtype))
+    return q, k, v, options
+
+
+def run(function, q, k, v, options, dout_seed):
+    """The result and the gradients of q, k, v and a float mask."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    options = dict(options)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.is_floating_point():
+        options["attn_mask"] = mask.detach().requires_grad_()
+        leaves.append(options["attn_mask"])
+    o = function(*leaves[:3], **options)
+    torch.manual_seed(dout_seed)
+    dout = torch.randn(o.shape, dtype=torch.float64).to(o.dtype)
+    return [o.detach(), *torch.autograd.grad(o, leaves, dout)]
+
+
+def exact(q, k, v, options, dout_seed):
+    options = dict(options)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.is_floating_point():
+        options["attn_mask"] = mask.double()
+    with sdpa_kernel(SDPBackend.MATH):
+        return run(torch.nn.functional.scaled_dot_product_attention, q.double(), k.double(), v.double(), options,
+                   dout_seed)
+
+
+class Random(unittest.TestCase):
+    def test_calls(self):
+        for seed in range(CALLS):
+            q, k, v, options = draw_call(seed)
+            got, wanted = run(sdpa, q, k, v, options, seed), exact(q, k, v, options, seed)
+            largest = max(float(w.abs().max()) for w in wanted)  # a gradient may be zero by mathematics
+            for name, g, w in zip(("o", "dq", "dk", "dv", "dmask"), got, wanted):
+                with self.subTest(seed=seed, what=name, dtype=q.dtype, q=q.shape, k=k.shape, options=options):
+                    self.assertEqual(g.shape, w.shape)
+                    self.assertTrue(torch.isfinite(g).all())
+                    peak = float(w.abs().max())
+                    # Gradients are differences of rounded terms, which may be much larger than themselves.
+                    tolerance = max(TOLERANCE[q.dtype], TOLERANCE[g.dtype])
+                    half = q.dtype in (torch.bfloat16, torch.float16)
+                    bound = tolerance * (largest if half else peak + largest / 10)
+                    self.assertLessEqual(float((g.double() - w).abs().max()), bound)
+
+
+class Corners(unittest.TestCase):
+    def test_rows_without_keys_and_no_keys(self):
+        q = torch.randn(2, 3, 4, 8, requires_grad=True)
+        mask = torch.ones(4, 4, dtype=torch.bool)
+        mask[2] = False
+        o = sdpa(q, q, q, mask)
+        self.assertEqual(float(o.detach()[:, :, 2].abs().max()), 0)
+        self.assertTrue(torch.isfinite(torch.autograd.grad(o.sum(), q)[0]).all())
+        none = torch.randn(2, 3, 0, 8)
+        self.assertEqual(float(sdpa(q, none, none).abs().max()), 0)
+        self.assertEqual(sdpa(none, q, q).shape, (2, 3, 0, 8))
+
+    def test_dropout(self):
+        q = torch.randn(2, 4, 64, 16, requires_grad=True)
+        torch.manual_seed(3)
+        first = sdpa(q, q, q, dropout_p=0.25)
+        torch.manual_seed(3)
+        self.assertTrue(torch.equal(sdpa(q, q, q, dropout_p=0.25), first))
+        self.assertFalse(torch.equal(sdpa(q, q, q, dropout_p=0.25), first))
+        self.assertEqual(float(sdpa(q, q, q, dropout_p=1.0).detach().abs().max()), 0)
+        even = torch.zeros(1, 1, 4096, 8)  # equal weights: the sum of what is kept is 1 on the average
+        kept = sdpa(even, even, torch.ones(1, 1, 4096, 1), dropout_p=0.25)
+        self.assertLess(abs(float(kept.mean()) - 1), 2e-3)
+        self.assertGreater(float(kept.std()), 0)
+
+    def test_refusals(self):
+        q = torch.randn(2, 3, 4, 8)
+        mask = torch.ones(4, 4, dtype=torch.bool)
+        for wrong, words in (((q, q.double(), q), "one type"), ((q, q[..., :4], q), "8"), ((q, q[:, :, :3], q), "3"),
+                             ((q.int(), q.int(), q.int()), "int32"), ((q, q, q, mask[:3]), "mask"),
+                             ((q[0, 0, 0], q, q), "at least 2"), ((q, q, q, mask, 0.0, True), "is_causal"),
+                             ((q, q, q, mask, 1.5), "dropout_p"), ((q, q, q, None, 0.0, False, float("nan")), "scale"),
+                             ((q, q, q, mask.int()), "attn_mask")):
+            with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
+                sdpa(*wrong)
+
+    def test_second_derivative_is_refused(self):
+        q = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)
+        (first,) = torch.autograd.grad(sdpa(q, q, q).pow(2).sum(), q, create_graph=True)
+        with self.assertRaisesRegex(attn.UnsupportedError, "second derivative"):
+            first.sum().backward()
+
+    def test_threads_follow(self):
+        q, before = torch.randn(2, 8, 256, 32), torch.get_num_threads()
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(sdpa(q, q, q))
+        torch.set_num_threads(before)
+        self.assertTrue(torch.equal(*results))
+
+
+class Operator(unittest.TestCase):
+    """The rules of torch.library."""
+
+    def inputs(self, dtype=torch.float64, grad=True):
+        torch.manual_seed(1)
+        make = [torch.randn(2, 2, n, 4, dtype=dtype) for n in (5, 6, 6)] + [torch.randn(5, 6, dtype=dtype)]
+        return [x.requires_grad_(grad) for x in make]
+
+    def test_gradcheck(self):
+        self.assertTrue(torch.autograd.gradcheck(sdpa, self.inputs()))
+        self.assertTrue(torch.autograd.gradcheck(lambda q, k, v: sdpa(q, k, v, is_causal=True), self.inputs()[:3]))
+
+    def test_opcheck(self):
+        q, k, v, bias = self.inputs(torch.float32)
+        form = "ABqc,ABkc,ABkv->ABqv;AqBv;qk;"
+        torch.library.opcheck(torch.ops.attn.attend.default, (q, k, v, bias, None, None, form, 0.0, 0.0, [], 0))
+
+    @unittest.skipUnless(LONG, "slow: ATTN_LONG=1")
+    def test_compile_with_inductor(self):
+        self.compiled("inductor")
+
+    def test_compile(self):
+        self.compiled("aot_eager")
+
+    def compiled(self, backend):
+        found = []
+
+        def look(graph, example):
+            found.extend(str(node.target) for node in graph.graph.nodes)
+            return torch._dynamo.lookup_backend(backend)(graph, example)
+
+        def work(q, k, v, mask):
+            return (sdpa(q * 2, k, v, mask) * 3).sum() + sdpa(q, k, v, is_causal=True).sum()
+
+        inputs = self.inputs(torch.float32)
+        wanted = torch.autograd.grad(work(*inputs), inputs)
+        got = torch.autograd.grad(torch.compile(work, fullgraph=True, backend=look)(*inputs), inputs)
+        self.assertEqual(sum("attend" in name for name in found), 2, found)
+        for g, w in zip(got, wanted):
+            self.assertLess(float((g - w).abs().max()), 1e-4)
+
+    def test_func(self):
+        q, k, v, bias = (x.detach() for x in self.inputs())
+        wanted = torch.autograd.grad(sdpa(q.requires_grad_(), k, v, bias).sin().sum(), q)[0]
+        got = torch.func.grad(lambda q: sdpa(q, k, v, bias).sin().sum())(q.detach())
+        self.assertLess(float((got - wanted).abs().max()), 1e-12)
+        mapped = torch.func.vmap(lambda q, v: sdpa(q, k[0], v, bias), in_dims=(0, 1))(q.detach(), v.transpose(0, 1))
+        self.assertLess(float((mapped - sdpa(q, k[:1], v, bias)).abs().max()), 1e-12)
+        each = torch.func.vmap(torch.func.grad(lambda q: sdpa(q, k[0], v[0], bias).sin().sum()))(q.detach())
+        whole = torch.func.grad(lambda q: sdpa(q, k[:1], v[:1], bias).sin().sum())(q.detach())
+        self.assertLess(float((each - whole).abs().max()), 1e-12)
+
+    def test_autocast(self):
+        q = torch.randn(2, 3, 9, 8, requires_grad=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            o, wanted = sdpa(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        self.assertEqual(o.dtype, wanted.dtype)
+        self.assertLess(float((o.float() - wanted.float()).abs().max()), 3e-2)
+        self.assertEqual(torch.autograd.grad(o.sum(), q)[0].dtype, torch.float32)
+
+    def test_trace(self):
+        q = torch.randn(1, 2, 5, 4)
+        traced = torch.jit.trace(lambda q: sdpa(q, q, q), (q,), check_trace=False)
+        other = torch.randn(1, 2, 5, 4)
+        self.assertLess(float((traced(other) - sdpa(other, other, other)).abs().max()), 1e-6)
+
+
+class Enable(unittest.TestCase):
+    def test_replaces_and_gives_back(self):
+        theirs, before = torch.nn.functional.scaled_dot_product_attention, attn.torch.calls()
+        q = torch.randn(1, 2, 5, 8)
+        wanted = theirs(q, q, q)
+        with attn.torch.enable():
+            o = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            torch.nn.functional.scaled_dot_product_attention(q.double(), q.double(), q.double())
+            torch.nn.MultiheadAttention(8, 2)(q[0], q[0], q[0], need_weights=False)
+        self.assertEqual(attn.torch.calls() - before, 2)
+        self.assertIs(torch.nn.functional.scaled_dot_product_attention, theirs)
+        self.assertLess(float((o - wanted).abs().max()), 1e-6)
+        attn.torch.enable()
+        attn.torch.enable()
+        attn.torch.disable()
+        self.assertIs(torch.nn.functional.scaled_dot_product_attention, theirs)
+        with self.assertRaises(RuntimeError), attn.torch.enable():  # PyTorch's own words
+            torch.nn.functional.scaled_dot_product_attention(q, q[..., :4], q)
+
+
+if __name__ == "__main__":
+    unittest.main()

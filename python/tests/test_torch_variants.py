@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""attn.torch's other attentions and Layer against formulas of PyTorch in float64.  Skipped where there is no PyTorch."""
+import multiprocessing
+import unittest
+
+try:
+    import torch
+
+    import attn.torch
+except ImportError:
+    raise unittest.SkipTest("no PyTorch here") from None
+
+import attn
+
+
+def random(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=torch.float64).to(dtype)
+
+
+class Formula(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(4)
+
+    def compare(self, function, formula, *tensors):
+        """Results and gradients: `function` in float32 and float64, `formula` in float64."""
+        exact = [x.double().requires_grad_() for x in tensors]
+        wanted = formula(*exact)
+        dout = random(*wanted.shape, dtype=torch.float64)
+        wanted = [wanted.detach(), *torch.autograd.grad(wanted, exact, dout)]
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+            leaves = [x.detach().to(dtype).requires_grad_() for x in tensors]
+            o = function(*leaves)
+            for g, w in zip([o.detach(), *torch.autograd.grad(o, leaves, dout.to(dtype))], wanted):
+                self.assertEqual(g.shape, w.shape)
+                self.assertLessEqual(float((g - w).abs().max()), tolerance * float(w.abs().max()) + tolerance / 10)
+
+    def test_neighborhood(self):
+        for sizes, taps, dilation in (((9,), 3, 2), ((7, 6), (3, 5), 1), ((6, 8), (3, 3), (2, 1)), ((4, 3, 5), 3, 1)):
+            shape = (2, *sizes, 2, 4)
+            taps_of = (taps,) * len(sizes) if isinstance(taps, int) else taps
+            steps = (dilation,) * len(sizes) if isinstance(dilation, int) else dilation
+            mask = neighbours(sizes, taps_of, steps)
+
+            def formula(q, k, v):
+                flat = [x.flatten(1, -3).transpose(1, 2) for x in (q, k, v)]
+                scores = (flat[0] @ flat[1].mT / 2).masked_fill(~mask, -float("inf"))
+                return (scores.softmax(-1) @ flat[2]).transpose(1, 2).reshape(q.shape)
+
+            with self.subTest(sizes=sizes, taps=taps, dilation=dilation):
+                self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, dilation=dilation), formula,
+                             *(random(*shape) for _ in range(3)))
+
+    def test_axial(self):
+        def formula(q, k, v):
+            q, k, v = (x.movedim(1, -2) for x in (q, k, v))  # [B,X,H,Y,D]
+            scores = q @ k.mT / 2
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -float("inf"))
+            return (scores.softmax(-1) @ v).movedim(-2, 1)
+
+        self.compare(lambda q, k, v: attn.torch.axial_attention(q, k, v, 1, is_causal=True), formula,
+                     *(random(2, 5, 6, 3, 4) for _ in range(3)))
+
+    def test_tied_rows(self):
+        def formula(q, k, v):
+            scores = torch.einsum("brihd,brjhd->bhij", q, k) / (q.shape[-1] * q.shape[1]) ** 0.5
+            return torch.einsum("bhij,brjhd->brihd", scores.softmax(-1), v)
+
+        self.compare(attn.torch.tied_row_attention, formula, *(random(2, 3, 7, 2, 4) for _ in range(3)))
+
+    def test_flex(self):
+        mask = torch.rand(7, 9) < 0.7
+
+        def formula(q, k, v, bias):
+            k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+            far = torch.arange(9) - torch.arange(7)[:, None]
+            allowed = mask & (far >= -2) & (far <= 4)
+            scores = (q @ k.mT * 0.3 + bias).masked_fill(~allowed, -float("inf"))
+            return scores.softmax(-1).nan_to_num() @ v
+
+        self.compare(lambda q, k, v, bias: attn.torch.flex_attention(q, k, v, bias, mask, window=(2, 4), scale=0.3,
+                                                                     enable_gqa=True),
+                     formula, random(2, 4, 7, 8), random(2, 2, 9, 8), random(2, 2, 9, 8), random(4, 1, 9))
+        q = random(1, 2, 5, 8)
+        lse = attn.torch.flex_attention(q, q, q, return_lse=True)[1]
+        self.assertLess(float((lse - (q @ q.mT / 8**0.5).logsumexp(-1)).abs().max()), 1e-5)
+
+    def test_refusals(self):
+        q, image = random(1, 2, 5, 8), random(1, 6, 6, 2, 4)
+        for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=30.0), "softcap"),
+                            (lambda: attn.torch.flex_attention(q, q, q, score_mod=max), "score_mod"),
+                            (lambda: attn.torch.flex_attention(q, q, q, mask=q), "bool"),
+                            (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
+                            (lambda: attn.torch.na2d(image, image, image, 7), "7"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2), "stride"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, is_causal=True), "causal"),
+                            (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
+                            (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
+                            (lambda: attn.torch.tied_row_attention(q, q, q), "R,C"),
+                            (lambda: attn.torch.varlen_attention(q, q, q, None, None), "packed")):
+            with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
+                call()
+
+
+def neighbours(sizes, taps, steps):
+    """bool [N,N]: a window moved inwards, on the residue of its position modulo the dilation."""
+    def along(n, taps, step):
+        mask = torch.zeros(n, n, dtype=torch.bool)
+        for i in range(n):
+            same = list(range(i % step, n, step))
+            start = min(max(same.index(i) - taps // 2, 0), len(same) - taps)
+            mask[i, same[start:start + taps]] = True
+        return mask
+
+    whole = torch.ones(1, 1, dtype=torch.bool)
+    for n, t, s in zip(sizes, taps, steps):
+        whole = torch.kron(whole.to(torch.uint8), along(n, t, s).to(torch.uint8)).bool()
+    return whole
+
+
+class Layers(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(5)
+
+    def make(self, **options):
+        return attn.torch.Layer("multi-head-attention", {"num_hiddens": 16, "num_heads": 4}, seed=2, **options)
+
+    def test_gradients(self):
+        layer = self.make(dtype=torch.float64).eval()
+        x = random(2, 5, 16, dtype=torch.float64).requires_grad_()
+        parameters = dict(layer.named_parameters())
+        self.assertEqual(set(parameters), set(layer.attn_model.parameters()))
+        self.assertTrue(torch.autograd.gradcheck(lambda x, *_: layer(x, x, x), (x, *parameters.values())))
+
+    def test_trains_and_saves(self):
+        layer, x, wanted = self.make().train(), random(4, 5, 16), random(4, 5, 16)
+        optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = (layer(x, x, x) - wanted).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        self.assertLess(losses[-1], 0.7 * losses[0])
+        other = self.make()
+        other.load_state_dict(layer.state_dict())
+        layer.eval()
+        other.eval()
+        with torch.no_grad():
+            self.assertTrue(torch.equal(layer(x, x, x), other(x, x, x)))
+            self.assertTrue(torch.equal(layer(x, x, x), torch.from_numpy(layer.attn_model(x, x, x))))
+
+    def test_two_calls_and_one_backward(self):
+        layer, x = self.make().eval(), random(2, 5, 16).requires_grad_()
+        y = random(2, 3, 16)
+        whole = torch.autograd.grad((layer(x, x, x).sum() + layer(y, y, y).pow(2).sum()), [x, *layer.parameters()])
+        first = torch.autograd.grad(layer(x, x, x).sum(), [x, *layer.parameters()])
+        second = torch.autograd.grad(layer(y, y, y).pow(2).sum(), list(layer.parameters()))
+        self.assertLess(float((whole[0] - first[0]).abs().max()), 1e-5)
+        for w, a, b in zip(whole[1:], first[1:], second):
+            self.assertLess(float((w - a - b).abs().max()), 1e-4)
+
+    def test_refusals(self):
+        with self.assertRaises(attn.UnsupportedError):
+            self.make().double()
+        layer, x = self.make().train(), random(2, 5, 16)
+        first, _ = layer(x, x, x), layer(x, x, x)
+        with self.assertRaisesRegex(attn.UnsupportedError, "called again"):
+            first.sum().backward()
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        q = torch.full((1, 2, 40, 8), float(i))
+        return attn.torch.scaled_dot_product_attention(q, q, q)
+
+
+class Workers(unittest.TestCase):
+    def test_loader(self):
+        q = torch.randn(2, 8, 128, 32)
+        before = attn.torch.scaled_dot_product_attention(q, q, q)
+        loader = torch.utils.data.DataLoader(Data(), num_workers=2, timeout=60,
+                                             multiprocessing_context=multiprocessing.get_context("fork"))
+        for i, o in enumerate(loader):
+            self.assertLess(float((o - i).abs().max()), 1e-5)
+        self.assertTrue(torch.equal(attn.torch.scaled_dot_product_attention(q, q, q), before))
+
+
+if __name__ == "__main__":
+    unittest.main()
