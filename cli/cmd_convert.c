@@ -176,9 +176,12 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
 static int run(cli_call *cli)
 {
     cli_foreign foreign;
-    int code = cli_foreign_read(cli, &foreign) != ATTN_OK ? cli_failed(cli, NULL)
-               : cli_flag(cli, "dry_run")                 ? cli_dry_run(cli, &foreign, cli->words[0])
-                                                          : write_out(cli, &foreign);
+    attn_status status = cli_foreign_read(cli, &foreign);
+    if (status == ATTN_OK)
+        status = cli_foreign_measure(cli, &foreign, cli->words[0]);
+    int code = status != ATTN_OK          ? cli_failed(cli, NULL)
+               : cli_flag(cli, "dry_run") ? cli_dry_run(cli, &foreign, cli->words[0])
+                                          : write_out(cli, &foreign);
     cli_foreign_free(&foreign);
     return code;
 }
