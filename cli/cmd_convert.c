@@ -34,6 +34,7 @@ static const char description[] =
     "\n"
     "  ESM-MSA-1b, ESM-MSA-1   with the contact regression, for attn contacts, embed, score, show\n"
     "  Vision Transformers     of Hugging Face or timm, for attn classify and show\n"
+    "  a training with --lora  its adapter merged with its weights\n"
     "  anything else           with --arch and --config, for attn run; its names must be that architecture's, or be "
     "brought under them by a names file\n"
     "\n"
@@ -141,6 +142,9 @@ static int convert_tensors(const cli_call *cli)
 static int convert_known(const cli_call *cli)
 {
     attn_checkpoint_kind kind;
+    if (attn_model_is_adapted(cli->context, cli->words[0]))
+        return attn_model_merge(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK ? CLI_OK
+                                                                                              : cli_failed(cli, NULL);
     if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_OTHER)
@@ -172,9 +176,12 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
 static int run(cli_call *cli)
 {
     cli_foreign foreign;
-    int code = cli_foreign_read(cli, &foreign) != ATTN_OK ? cli_failed(cli, NULL)
-               : cli_flag(cli, "dry_run")                 ? cli_dry_run(cli, &foreign, cli->words[0])
-                                                          : write_out(cli, &foreign);
+    attn_status status = cli_foreign_read(cli, &foreign);
+    if (status == ATTN_OK)
+        status = cli_foreign_measure(cli, &foreign, cli->words[0]);
+    int code = status != ATTN_OK          ? cli_failed(cli, NULL)
+               : cli_flag(cli, "dry_run") ? cli_dry_run(cli, &foreign, cli->words[0])
+                                          : write_out(cli, &foreign);
     cli_foreign_free(&foreign);
     return code;
 }

@@ -27,7 +27,7 @@ static const char *const examples[] = {
     "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' \\",
     "         --input x=x.npy --output weights=weights.npy",
     "attn run --arch transformer --config config.json --weights model.safetensors \\",
-    "         --input src=src.npy --input tgt=tgt.npy --output logits=logits.npy",
+    "         --input tokens=src.npy --input tgt_tokens=tgt.npy --output logits=logits.npy",
     NULL,
 };
 
@@ -81,6 +81,8 @@ static int make_model(const cli_call *cli, attn_model **model)
     *model = NULL;
     attn_status status = cli_foreign_read(cli, &foreign);
     attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed")};
+    if (status == ATTN_OK && *weights)
+        status = cli_foreign_measure(cli, &foreign, weights);
     if (status == ATTN_OK && !foreign.arch)
         code = cli_fail(CLI_BAD, "--arch is needed, or a names file with a line arch; attn list names architectures");
     else if (status == ATTN_OK)

@@ -29,6 +29,26 @@ attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)
     return status;
 }
 
+attn_status cli_foreign_measure(const cli_call *cli, cli_foreign *foreign, const char *path)
+{
+    attn_weights *weights = NULL;
+    attn_weights_options how = {.names = foreign->names, .allow_extra = true};
+    attn_config *given = NULL;
+    if (!foreign->names)
+        return ATTN_OK;
+    attn_status status = attn_weights_open(&weights, cli->context, path, &how, NULL);
+    if (status == ATTN_OK)
+        status = cli_model_config_read(cli, &given);
+    if (status == ATTN_OK)
+        status = attn_names_measure(foreign->names, weights, given);
+    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(given); i++)
+        status = attn_config_set(foreign->config, attn_config_key(given, i),
+                                 attn_config_get(given, attn_config_key(given, i)));
+    attn_config_destroy(given);
+    attn_weights_close(weights);
+    return status;
+}
+
 void cli_foreign_free(cli_foreign *foreign)
 {
     attn_names_destroy(foreign->names);

@@ -18,6 +18,8 @@ typedef struct cli_foreign {
 
 /* To be freed in any case. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
+/* Adds settings that the names file reads from the shapes of the weights. */
+attn_status cli_foreign_measure(const cli_call *cli, cli_foreign *foreign, const char *weights);
 void cli_foreign_free(cli_foreign *foreign);
 
 /* Lists what fits of the checkpoint, what is missing and what is left over; an exit code. */

@@ -92,6 +92,55 @@ grep -q "only in\|another shape" differences && fail "train images --from builds
 # shellcheck disable=SC2086
 expect 2 "a model of pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
 
+# ---- low-rank adapters: a small file of their own beside what was begun with; used by every command, merged by convert
+lora="--data three --from base $small --quiet --lora 2 --lora-on blks\\..*\\.W_[qv]"
+# shellcheck disable=SC2086
+"$attn" train classify $lora --out lora --epochs 2 > /dev/null || fail "train classify --lora fails"
+[ ! -e lora/model.safetensors ] || fail "a training of adapters writes the whole model"
+"$attn" diff lora/base.safetensors lora > differences || true
+[ "$(grep -c 'W_[qv].weight' differences)" = 4 ] || fail "adapters are not merged as weights are read: $(cat differences)"
+[ "$(grep -c relative differences)" = 6 ] || fail "more than the adapters and the new layer changed: $(cat differences)"
+grep -q "m.blks.0.attention.W_q.lora_A.weight" lora/checkpoint.safetensors || fail "no moments of an adapter"
+grep -q "blks.0.attention.W_q.weight" lora/checkpoint.safetensors && fail "the checkpoint holds what is frozen"
+grep -q "blks.0.attention.W_q.lora_B.weight	\[16,2\]	anew: low-rank" lora/fine-tuning.tsv || fail "fine-tuning.tsv lists no adapter"
+grep -q "base_model.model.head.1.weight" lora/adapter_model.safetensors || fail "the adapter lacks the new layer"
+"$attn" eval lora > /dev/null || fail "eval does not take an adapter"
+"$attn" convert lora -o merged --quiet > /dev/null || fail "convert does not merge an adapter"
+"$attn" diff lora merged > /dev/null || fail "what is merged is something else"
+"$attn" eval merged --data three > evaluated || fail "eval does not take what was merged"
+"$attn" eval lora --data three > adapted
+same "what eval says of adapter and merged" "$(cat adapted)" "$(cat evaluated)"
+picture=$(find three/lying -name '*.pgm' | head -n 1)
+"$attn" classify "$picture" --model lora > one && "$attn" classify "$picture" --model merged > two.txt
+same "classes of adapter and merged" "$(cat one)" "$(cat two.txt)"
+expect 2 "there is an adapter in it" "$attn" convert lora -o lora
+# shellcheck disable=SC2086
+"$attn" train classify $lora --out lora2 --epochs 1 > /dev/null
+mv base elsewhere
+"$attn" train classify --out lora2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "a training of adapters does not go on"
+mv elsewhere base
+cmp -s lora/adapter_model.safetensors lora2/adapter_model.safetensors || fail "a resumed training of adapters ends elsewhere"
+printf 'x' | dd of=lora2/base.safetensors bs=1 seek=2000 conv=notrunc 2> /dev/null
+expect 2 "its sum is not that" "$attn" train classify --out lora2 --resume --epochs 3
+# shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out lora3 --epochs 1 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null || fail "train msa --lora fails"
+expect 0 'contacts' "$attn" contacts families/1.a3m --model lora3 -o out3
+# shellcheck disable=SC2086
+"$attn" train images $draw --out lora4 --from drawn --epochs 1 --lora 2 --lora-on '.*w_q|.*fc1|.*dense1' > /dev/null || fail "train images --lora fails"
+"$attn" generate lora4 -n 1 -o drawn.pgm --quiet > /dev/null || fail "generate does not take an adapter"
+
+# ---- adapters that do not fit are named
+for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2/"s": 2/' 's/"bias"/"use_dora": true, "bias"/'; do
+    rm -rf wrong && cp -r lora wrong
+    sed "$change" lora/adapter_config.json > wrong/adapter_config.json
+    if "$attn" eval wrong > out.txt 2> said; then fail "an adapter after $change is taken"; fi
+    same "lines for $change" 1 "$(wc -l < said | tr -d ' ')"
+done
+rm -rf wrong && cp -r lora wrong && cp lora/base.safetensors wrong/adapter_model.safetensors
+expect 2 "is no name that peft gives" "$attn" eval wrong
+rm wrong/adapter_model.safetensors
+expect 2 "adapter_model.safetensors" "$attn" eval wrong
+
 # ---- two batches of 8 in a step are a batch of 16, but for rounding: the order of pictures is the same
 order="--data three --epochs 1 --warmup 0 --schedule constant --rate 0.003 --shift 0 --flip=false --threads 1 --valid 0 --keep last
        --clip 0 --optimiser sgd --momentum 0 --quiet --from base"
@@ -106,7 +155,8 @@ grep -q "blks.0.attention.W_q.weight" differences || fail "accumulated gradients
 
 # ---- what cannot be is named, and no directory is begun
 for wrong in '--freeze blks(' '--freeze nothing' '--freeze .*' '--rates head' '--rates head=x' '--rates nothing=1' '--from three' \
-    '--from nowhere' '--size 16 --from base'; do
+    '--from nowhere' '--size 16 --from base' '--lora 2' '--from base --lora 2' '--from base --lora-on .*' '--from base --lora 2 --lora-on head' \
+    '--from base --lora 2 --lora-on head\.1' '--from base --lora 2 --lora-on blks.0.ln1' '--from base --lora 0 --lora-on .*'; do
     # shellcheck disable=SC2086
     if "$attn" train classify --data three --out none --epochs 1 --quiet $wrong > out.txt 2> said; then fail "$wrong is taken"; fi
     same "lines for $wrong" 1 "$(wc -l < said | tr -d ' ')"

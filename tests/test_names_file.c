@@ -5,8 +5,10 @@
 #include "support/scratch.h"
 
 #include "attn/io.h"
+#include "attn/models.h"
 #include "io/pattern.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -162,6 +164,7 @@ static const char every[] =
     "a\\.0 across transpose join 0/2 1\na\\.1 across transpose join 1/2 1\n"
     "table rows rows 1:3\ntable longer rows 3: append-zero-row\n"
     "nothing\\.(.*)  bias.\\1 default\n"
+    "size rows_of longer 0\ncount blocks blk\nwhen tied=false whole\nwhen tied=true none\nsize tied rows 1\nsize x none 0\n"
     ".* -\n";
 
 static void every_operation_does_what_it_says(void **state)
@@ -285,6 +288,10 @@ static void wrong_files_are_refused(void **state)
     refuse(HEAD "a - transpose\n", "nothing may follow a -");
     refuse(HEAD "arch a\narch b\n", "once: \"b\"");
     refuse(HEAD "set x\n", "KEY=VALUE");
+    refuse(HEAD "size x y\n", "wanted: size KEY TARGET AXIS");
+    refuse(HEAD "size x y 8\n", "no axis: \"8\"");
+    refuse(HEAD "when x y\n", "when KEY=VALUE TARGET");
+    refuse(HEAD "count x y z\n", "count KEY PREFIX");
 }
 
 static attn_status read_all(attn_context *c, void *user)
@@ -295,19 +302,155 @@ static attn_status read_all(attn_context *c, void *user)
     return status;
 }
 
+static attn_status measure_all(attn_context *c, void *user);
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
+    assert_true(faults_try_all(measure_all, (void *)(uintptr_t)checkpoint()) > 50);
     assert_true(faults_try_all(read_all, (void *)(uintptr_t)checkpoint()) > 50);
+}
+
+/* ------------------------------------------------------------------------------------------- carried files */
+
+#define assert_ok(context, call)                                                                                       \
+    do {                                                                                                               \
+        if ((call) != ATTN_OK)                                                                                         \
+            fail_msg("%s", attn_context_error(context));                                                               \
+    } while (0)
+
+static attn_model *model_by_names(attn_context *c, const char *names_file, const char *path)
+{
+    attn_names *names;
+    attn_weights *weights;
+    attn_config *config;
+    attn_model *model;
+    assert_ok(c, attn_names_read(&names, c, names_file));
+    attn_weights_options how = {.names = names, .allow_extra = true};
+    assert_ok(c, attn_weights_open(&weights, c, path, &how, NULL));
+    assert_ok(c, attn_config_create(&config, c));
+    assert_ok(c, attn_config_set_int(config, "num_heads", 2));
+    assert_ok(c, attn_names_measure(names, weights, config));
+    const attn_config *set = attn_names_settings(names);
+    for (int64_t i = 0; i < attn_config_size(set); i++)
+        assert_ok(c, attn_config_set(config, attn_config_key(set, i), attn_config_get(set, attn_config_key(set, i))));
+    assert_ok(
+        c, attn_model_create(&model, c, attn_names_architecture(names), config, &(attn_model_options){.blank = true}));
+    how.allow_extra = false;
+    assert_ok(c, attn_weights_load(attn_model_parameters(model), path, &how, NULL, NULL));
+    attn_config_destroy(config);
+    attn_weights_close(weights);
+    attn_names_destroy(names);
+    return model;
+}
+
+static void compare(const attn_tensor *found, const attn_tensor *expected)
+{
+    const float *a = attn_tensor_data(found), *b = attn_tensor_data(expected);
+    double most = 0, off = 0;
+    assert_int_equal(attn_tensor_size(found), attn_tensor_size(expected));
+    for (int64_t i = 0; i < attn_tensor_size(found); i++) {
+        most = fmax(most, fabs(b[i]));
+        off = fmax(off, fabs((double)a[i] - b[i]));
+    }
+    assert_true(off <= 1e-5 * most);
+}
+
+static attn_status measure(attn_context *c, const char *text, const char *path, attn_config **config)
+{
+    attn_names *names = NULL;
+    attn_weights *weights = NULL;
+    *config = NULL;
+    attn_status status = attn_names_parse(&names, c, text, strlen(text), "names");
+    attn_weights_options how = {.names = names};
+    if (status == ATTN_OK)
+        status = attn_weights_open(&weights, c, path, &how, NULL);
+    if (status == ATTN_OK)
+        status = attn_config_create(config, c);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(*config, "x", 7);
+    if (status == ATTN_OK)
+        status = attn_names_measure(names, weights, *config);
+    attn_weights_close(weights);
+    attn_names_destroy(names);
+    return status;
+}
+
+static void settings_are_read_from_shapes(void **state)
+{
+    attn_context *c;
+    attn_config *config;
+    (void)state;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_ok(c, measure(c, every, checkpoint(), &config));
+    assert_int_equal(attn_config_int(config, "rows_of", 0), 2);
+    assert_int_equal(attn_config_int(config, "blocks", 0), 2);
+    assert_false(attn_config_bool(config, "tied", true)); /* the first line that finds its target */
+    assert_int_equal(attn_config_int(config, "x", 0), 7);
+    assert_int_equal(attn_config_size(config), 4);
+    attn_config_destroy(config);
+    attn_context_destroy(c);
+}
+
+static attn_status measure_all(attn_context *c, void *user)
+{
+    attn_config *config;
+    attn_status status = measure(c, every, user, &config);
+    attn_config_destroy(config);
+    return status;
+}
+
+/* Checkpoints of PyTorch, with its outputs beside them ("=NAME"): tests/parity/family.py wrote them. */
+static void carried_files_give_the_originals_outputs(void **state)
+{
+    static const char *const cases[][2] = {{"torch", "torch-transformer"},
+                                           {"fairseq", "fairseq-transformer"},
+                                           {"marian-native", "marian-native"},
+                                           {"bert-masked", "bert-huggingface"}};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char path[128];
+        attn_context *c;
+        attn_tape *tape;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
+        attn_named_list all = {.context = c, .owns = true}, in = {.context = c}, out = in;
+        snprintf(path, sizeof path, "tests/data/names/%s.npz", cases[k][0]);
+        attn_model *model = model_by_names(c, cases[k][1], path);
+        snprintf(path, sizeof path, "tests/data/names/%s-case.npz", cases[k][0]);
+        assert_ok(c, attn_weights_read(&all, path, NULL, NULL, NULL));
+        for (int64_t i = 0; i < all.n; i++) {
+            bool expected = all.items[i].name[0] == '=';
+            assert_ok(c, attn_named_add(expected ? &out : &in, all.items[i].name + expected,
+                                        expected ? NULL : all.items[i].tensor));
+        }
+        assert_int_equal(out.n, 1);
+        assert_ok(c, attn_tape_create(&tape, c));
+        assert_ok(c, attn_model_forward(model, tape, &in, &out));
+        for (int64_t i = 0; i < all.n; i++)
+            if (all.items[i].name[0] == '=')
+                compare(attn_named_find(&out, all.items[i].name + 1), all.items[i].tensor);
+        attn_tape_destroy(tape);
+        attn_model_destroy(model);
+        attn_named_clear(&all);
+        attn_named_clear(&in);
+        attn_named_clear(&out);
+        attn_context_destroy(c);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_match_whole_names),    cmocka_unit_test(wrong_patterns_are_named),
-        cmocka_unit_test(no_pattern_takes_long),         cmocka_unit_test(every_operation_does_what_it_says),
-        cmocka_unit_test(a_file_says_what_the_model_is), cmocka_unit_test(defaults_become_zeros),
-        cmocka_unit_test(what_does_not_fit_is_refused),  cmocka_unit_test(wrong_files_are_refused),
+        cmocka_unit_test(patterns_match_whole_names),
+        cmocka_unit_test(settings_are_read_from_shapes),
+        cmocka_unit_test(carried_files_give_the_originals_outputs),
+        cmocka_unit_test(wrong_patterns_are_named),
+        cmocka_unit_test(no_pattern_takes_long),
+        cmocka_unit_test(every_operation_does_what_it_says),
+        cmocka_unit_test(a_file_says_what_the_model_is),
+        cmocka_unit_test(defaults_become_zeros),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(wrong_files_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
     };
     scratch_open(folder);

@@ -48,6 +48,13 @@ ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, c
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);
 
+/* Whether a directory has a low-rank adapter (adapter_config.json, adapter_model.safetensors) beside attn's config.json.
+ * Readers of weights merge it as they read. */
+ATTN_API bool attn_model_is_adapted(attn_context *context, const char *directory);
+/* Writes such a directory's model with the adapter in its weights to another directory: config.json, its vocabularies and
+ * model.safetensors.  ATTN_ARGUMENT: the same directory, or one with an adapter; the statuses of attn_weights_read. */
+ATTN_API attn_status attn_model_merge(attn_context *context, const char *directory, const char *to);
+
 #ifdef __cplusplus
 }
 #endif

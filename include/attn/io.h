@@ -124,6 +124,7 @@ ATTN_API attn_status attn_config_write(attn_context *context, const attn_config 
  * where a pattern is for the whole name: literals, . [ ] ( ) | * + ? \d; a target may hold \1 to \9 and {\1-1}; and then
  * come operations, done from left to right: transpose; part i/n [axis]; rows a:b; reshape a,b,...; squeeze; scale x;
  * append-zero-row; join i/n [axis], the last: slice i of a target made of n sources; default: the target may stay zeros.
+ * Lines `size KEY TARGET AXIS`, `count KEY PREFIX` and `when KEY=VALUE TARGET` read settings from shapes.
  * Every rule that matches applies; `-` passes over what no other rule takes.  docs/names.md has it in full. */
 typedef struct attn_names attn_names;
 /* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_FORMAT, with the line. */
@@ -208,6 +209,9 @@ ATTN_API bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weigh
  * ATTN_ARGUMENT: there is no i-th; ATTN_FORMAT: more numbers than the file can hold; ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i);
 
+/* Adds to a config what lines of a names file read from the shapes of `weights`, which were opened with it: `size KEY TARGET
+ * AXIS`, `count KEY PREFIX` and `when KEY=VALUE TARGET`; keys that the config has stay.  ATTN_MEMORY. */
+ATTN_API attn_status attn_names_measure(const attn_names *names, const attn_weights *weights, attn_config *config);
 /* The i-th names file that the library carries, NULL past the last; attn_names_read takes its name for a path.  `text` (may
  * be NULL) gets what is in it. */
 ATTN_API const char *attn_names_carried(int i, const char **text);

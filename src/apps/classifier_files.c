@@ -139,7 +139,7 @@ static attn_status load_parts(attn_classifier *c, const char *directory)
     char config[ATTN__PATH], weights[ATTN__PATH];
     attn_status status = attn__path(c->context, config, directory, "config.json");
     if (status == ATTN_OK)
-        status = attn__path(c->context, weights, directory, "model.safetensors");
+        status = attn__model_weights_path(c->context, weights, directory);
     if (status == ATTN_OK)
         status = attn_config_read(&c->config, c->context, config);
     if (status == ATTN_OK)

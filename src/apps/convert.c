@@ -6,9 +6,11 @@
 #include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
+#include "io/adapter.h"
 #include "io/file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------- kinds */
@@ -139,6 +141,68 @@ attn_status attn_weights_convert(attn_context *context, const char *path, const 
     if (tensors)
         *tensors = list.n;
     attn_config_destroy(metadata);
+    attn_named_clear(&list);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- adapters */
+
+bool attn_model_is_adapted(attn_context *context, const char *directory)
+{
+    bool is = false;
+    attn_config *config = attn__is_directory(directory) ? attn__model_config_try(context, directory) : NULL;
+    bool own = config && attn_config_get(config, "architecture");
+    attn_config_destroy(config);
+    return own && attn__adapter_is_in(&is, context, directory) == ATTN_OK && is;
+}
+
+/* An adapter there would be merged a second time. */
+static attn_status check_target(attn_context *context, const char *directory, const char *to)
+{
+    bool adapted = false;
+    char *from_here = realpath(directory, NULL), *there = realpath(to, NULL);
+    bool same = from_here && there && strcmp(from_here, there) == 0;
+    free(from_here);
+    free(there);
+    attn_status status = attn__adapter_is_in(&adapted, context, to);
+    return status != ATTN_OK ? status
+           : same || adapted ? attn__fail(context, ATTN_ARGUMENT, "%s: there is an adapter in it", to)
+                             : ATTN_OK;
+}
+
+static attn_status copy_file(attn_context *context, const char *directory, const char *name, const char *to)
+{
+    char from[ATTN__PATH], path[ATTN__PATH];
+    attn_bytes bytes = {0};
+    attn_status status = attn__path(context, from, directory, name);
+    if (status == ATTN_OK)
+        status = attn__path(context, path, to, name);
+    if (status != ATTN_OK || !attn_file_exists(from))
+        return status;
+    status = attn_file_read(&bytes, context, from, 0);
+    if (status == ATTN_OK)
+        status = attn_file_write(context, path, bytes.data, bytes.size);
+    attn_bytes_free(context, &bytes);
+    return status;
+}
+
+attn_status attn_model_merge(attn_context *context, const char *directory, const char *to)
+{
+    static const char *const names[] = {"source.spm", "target.spm", "source.vocab", "target.vocab", "config.json"};
+    char path[ATTN__PATH];
+    attn_named_list list = {.context = context, .owns = true};
+    attn_weights_options how = {.keep_types = true};
+    attn_status status = attn__path(context, path, to, "model.safetensors");
+    if (status == ATTN_OK)
+        status = check_target(context, directory, to);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&list, directory, &how, NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn_directory_create(context, to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == ATTN_OK; i++)
+        status = copy_file(context, directory, names[i], to);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(&list, path, NULL);
     attn_named_clear(&list);
     return status;
 }

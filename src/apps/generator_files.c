@@ -63,7 +63,7 @@ static attn_status load_parts(attn_generator *g, const char *directory)
     char config[ATTN__PATH], weights[ATTN__PATH];
     attn_status status = attn__path(g->context, config, directory, "config.json");
     if (status == ATTN_OK)
-        status = attn__path(g->context, weights, directory, "model.safetensors");
+        status = attn__model_weights_path(g->context, weights, directory);
     if (status == ATTN_OK)
         status = attn_config_read(&g->config, g->context, config);
     if (status == ATTN_OK)

@@ -5,8 +5,10 @@
 #include "apps/model_directory.h"
 #include "attn/io.h"
 #include "base/context.h"
+#include "io/adapter.h"
 #include "io/array.h"
 
+#include <stdio.h>
 #include <string.h>
 
 attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
@@ -67,6 +69,17 @@ bool attn__model_config_names(attn_context *context, const char *directory, cons
     return is;
 }
 
+attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory)
+{
+    bool adapted = false;
+    attn_status status = attn__adapter_is_in(&adapted, context, directory);
+    if (status != ATTN_OK || !adapted)
+        return status != ATTN_OK ? status : attn__path(context, path, directory, "model.safetensors");
+    int length = snprintf(path, ATTN__PATH, "%s", directory);
+    return length < ATTN__PATH ? ATTN_OK
+                               : attn__fail(context, ATTN_ARGUMENT, "the path %.60s... is too long", directory);
+}
+
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory)
 {
     attn_config *file = attn__model_config_try(context, directory);
@@ -74,7 +87,7 @@ attn_status attn__model_of_directory(attn_model **model, attn_context *context, 
         file ? attn_architecture_find(attn_config_text(file, "architecture", "")) : NULL;
     char weights[ATTN__PATH];
     *model = NULL;
-    attn_status status = attn__path(context, weights, directory, "model.safetensors");
+    attn_status status = attn__model_weights_path(context, weights, directory);
     if (status == ATTN_OK)
         status = architecture
                      ? attn__model_of_config(model, context, architecture, file, weights)

@@ -23,6 +23,9 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
 /* Whether it is of that architecture. */
 bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
 
+/* Where a directory's weights lie, in a buffer of ATTN__PATH bytes: its model.safetensors, or, with a low-rank adapter in
+ * it, the directory itself, which readers of weights know how to read. */
+attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory);
 /* The model that a directory's config.json describes, blank.  ATTN_FORMAT: it describes none. */
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory);
 /* A model with the parameters of `from` and its settings, but for those that `over` has. */

@@ -34,7 +34,8 @@ static bool is_leftover(const char *entry, const char *const *names)
 static void remove_leftovers(attn_context *context, const char *directory, const char *const *own_files)
 {
     static const char *const names[] = {"checkpoint.safetensors", "model.safetensors", "history.tsv",
-                                        "training.json",          "config.json",       NULL};
+                                        "training.json",          "config.json",       "adapter_model.safetensors",
+                                        "adapter_config.json",    "base.safetensors",  NULL};
     DIR *entries = opendir(directory);
     struct dirent *entry;
     while (entries && (entry = readdir(entries))) {

@@ -147,11 +147,10 @@ static attn_status find_files(attn_context *context, const char *path, char *wei
     memcpy(directory, length ? path : ".", length ? length : 1);
     directory[length ? length : 1] = 0;
     attn_status status = attn__path(context, config, directory, "config.json");
-    return status == ATTN_OK ? attn__path(context, weights, directory,
-                                          file && slash ? slash + 1
-                                          : file        ? path
-                                                        : "model.safetensors")
-                             : status;
+    if (status != ATTN_OK)
+        return status;
+    return file ? attn__path(context, weights, directory, slash ? slash + 1 : path)
+                : attn__model_weights_path(context, weights, directory);
 }
 
 static attn_status build_from(attn_msa *msa, const attn_config *file, const char *weights,

@@ -8,6 +8,7 @@
 #include "apps/model_directory.h"
 #include "apps/run_average.h"
 #include "apps/run_files.h"
+#include "apps/run_lora.h"
 #include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
@@ -83,7 +84,10 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     attn__run *run = user;
     attn__run_average_swap(run);
-    attn_status status = run->kind->validate(run->self, tape, loss);
+    attn_status status = attn__run_lora_fold(run, true);
+    if (status == ATTN_OK)
+        status = run->kind->validate(run->self, tape, loss);
+    (void)attn__run_lora_fold(run, false);
     attn__run_average_swap(run);
     /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
      * sooner that is seen the better. */
@@ -135,6 +139,8 @@ static attn_status prepare(attn__run *run)
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
     if (status == ATTN_OK)
+        status = attn__run_lora_begin(run);
+    if (status == ATTN_OK)
         status = attn__run_freeze(run);
     if (status != ATTN_OK)
         return status;
@@ -170,6 +176,7 @@ static attn_status compare_ranks(const attn__run *run)
 static void release(attn__run *run)
 {
     attn_training_destroy(run->training);
+    attn__run_lora_end(run);
     attn_config_destroy(run->settings);
     attn_config_destroy(run->stored);
     attn_bytes_free(run->context, &run->history);

@@ -68,6 +68,7 @@ struct attn__run {
     /* Moving average of the parameters, under their names, where the settings have "ema" > 0: what is validated and kept
      * as the model; else empty.  In the checkpoint "a.NAME". */
     attn_named_list average;
+    struct attn__run_lora *lora; /* NULL: every parameter is trained itself */
 };
 
 /* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the
@@ -127,6 +128,12 @@ extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *
                   "batches whose mean gradient one step follows, in the memory of one; default 1"),                    \
         ATTN__TEXT("freeze", "", NULL,                                                                                 \
                    "parameters that stay as they are: a pattern for their whole names, 'blks\\..*'"),                  \
+        ATTN__INT("lora", "", 1, 4096,                                                                                 \
+                  "rank of low-rank adapters, which are trained in place of the weights of `lora_on`; default: none"), \
+        ATTN__TEXT("lora_on", "", NULL,                                                                                \
+                   "linear layers that get an adapter: a pattern for their whole names, '.*\\.attention\\.W_[qv]'"),   \
+        ATTN__REAL("lora_alpha", "", 1e-6, 1e6, "adapters are multiplied by this over their rank; default: the rank"), \
+        ATTN__TEXT("lora_whole", "", NULL, "parameters that are trained whole besides; what began anew always is"),    \
         ATTN__TEXT("rates", "", NULL, "rates of parameters: PATTERN=X with spaces between, X times the rate"),         \
         ATTN__INT("save_every", "0", 0, 1e9, "steps between checkpoints inside an epoch; 0: at its end only")
 

@@ -2,6 +2,7 @@
  * The average of a run's weights. */
 #include "apps/run_average.h"
 
+#include "apps/run_lora.h"
 #include "base/context.h"
 #include "tensor/tensor.h"
 
@@ -17,9 +18,11 @@ attn_status attn__run_average_begin(attn__run *run)
     for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
         const attn_tensor *p = parameters->items[i].tensor;
         attn_tensor *copy = NULL;
-        status =
-            attn_tensor_create(&copy, run->context, attn_tensor_dtype(p), attn_tensor_rank(p), attn_tensor_shape(p));
-        if (status == ATTN_OK)
+        bool same = attn__run_lora_is_base(run, i); /* it never changes: no second one in memory */
+        status = same ? attn_tensor_share(&copy, p)
+                      : attn_tensor_create(&copy, run->context, attn_tensor_dtype(p), attn_tensor_rank(p),
+                                           attn_tensor_shape(p));
+        if (status == ATTN_OK && !same)
             memcpy(attn_tensor_data(copy), attn_tensor_data(p), attn__tensor_bytes(p));
         if (status == ATTN_OK && (status = attn_named_add(&run->average, parameters->items[i].name, copy)) != ATTN_OK)
             attn_tensor_destroy(copy);
@@ -36,6 +39,8 @@ void attn__run_average_step(attn__run *run, int64_t steps)
     for (int64_t i = 0; i < run->average.n; i++) {
         attn_tensor *to = run->average.items[i].tensor;
         const float *from = attn_tensor_data(parameters->items[i].tensor);
+        if (from == (const float *)attn_tensor_data(to))
+            continue;
         if (attn_tensor_dtype(to) != ATTN_F32) { /* counters and the like are not averaged */
             memcpy(attn_tensor_data(to), from, attn__tensor_bytes(to));
             continue;

@@ -7,6 +7,7 @@
 #include "apps/run_files.h"
 
 #include "apps/model_directory.h"
+#include "apps/run_lora.h"
 #include "apps/run_parts.h"
 #include "apps/run_sum.h"
 #include "base/context.h"
@@ -110,6 +111,8 @@ attn_status attn__run_begin_directory(attn__run *run)
         status = attn__run_write_taken(run);
     if (status == ATTN_OK)
         status = begin_history(run);
+    if (status == ATTN_OK && run->lora)
+        status = attn__run_lora_write_base(run);
     if (status == ATTN_OK)
         status = save_checkpoint(run);
     return status == ATTN_OK ? attn__run_save(run, false) : status;
@@ -185,11 +188,14 @@ attn_status attn__run_check_data(const attn__run *run)
                       run->data ? run->data : run->kind->no_path, run->directory);
 }
 
-static attn_status add_all(attn_named_list *list, const char *prefix, const attn_named_list *from)
+static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,
+                           bool whole)
 {
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
         char name[512];
+        if (!whole && attn__run_lora_is_base(run, i))
+            continue;
         snprintf(name, sizeof name, "%s%s", prefix, from->items[i].name);
         status = attn_named_add(list, name, from->items[i].tensor);
     }
@@ -197,15 +203,15 @@ static attn_status add_all(attn_named_list *list, const char *prefix, const attn
 }
 
 /* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
- * "a.NAME", the optimiser's under their own names. */
-static attn_status checkpoint_list(const attn__run *run, attn_named_list *list)
+ * "a.NAME", the optimiser's under their own names.  `whole`: with what base.safetensors holds, for the sum. */
+static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
 {
     *list = (attn_named_list){.context = run->context};
-    attn_status status = add_all(list, "p.", attn_model_parameters(run->model));
+    attn_status status = add_all(run, list, "p.", attn_model_parameters(run->model), whole);
     if (status == ATTN_OK)
-        status = add_all(list, "a.", &run->average);
+        status = add_all(run, list, "a.", &run->average, whole);
     if (status == ATTN_OK)
-        status = add_all(list, "", attn_optimiser_state(attn_training_optimiser(run->training)));
+        status = add_all(run, list, "", attn_optimiser_state(attn_training_optimiser(run->training)), true);
     return status;
 }
 
@@ -262,14 +268,17 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
 }
 
 /* Checkpoints of earlier versions carry no settings: of those nothing is checked (docs/formats.md). */
-static attn_status check_whole(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
-                               const char *path)
+static attn_status check_whole(const attn__run *run, const attn_config *metadata, const char *path)
 {
     attn_config *then;
+    attn_named_list list = {0};
     const char *text = attn_config_text(metadata, "settings", NULL);
     if (!text)
         return ATTN_OK;
-    attn_status status = compare_sum(run, metadata, list, path);
+    attn_status status = checkpoint_list(run, true, &list);
+    if (status == ATTN_OK)
+        status = compare_sum(run, metadata, &list, path);
+    attn_named_clear(&list);
     if (status == ATTN_OK)
         status = attn_config_parse(&then, run->context, text, strlen(text), path);
     if (status != ATTN_OK)
@@ -310,11 +319,11 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = attn_config_create(&metadata, run->context);
     if (status == ATTN_OK)
-        status = checkpoint_list(run, &list);
+        status = checkpoint_list(run, false, &list);
     if (status == ATTN_OK)
         status = attn_weights_load(&list, path, NULL, metadata, NULL);
     if (status == ATTN_OK)
-        status = check_whole(run, metadata, &list, path);
+        status = check_whole(run, metadata, path);
     if (status == ATTN_OK)
         status = restore_counters(run, metadata, path);
     if (status == ATTN_OK)
@@ -378,7 +387,7 @@ static attn_status add_settings_and_sum(const attn__run *run, attn_config *metad
 static attn_status save_checkpoint(attn__run *run)
 {
     char path[ATTN__PATH];
-    attn_named_list list = {0};
+    attn_named_list list = {0}, whole = {0};
     attn_config *metadata = NULL;
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK)
@@ -386,9 +395,12 @@ static attn_status save_checkpoint(attn__run *run)
     if (status == ATTN_OK)
         status = counters_as_text(run, metadata);
     if (status == ATTN_OK)
-        status = checkpoint_list(run, &list);
+        status = checkpoint_list(run, true, &whole);
     if (status == ATTN_OK)
-        status = add_settings_and_sum(run, metadata, &list);
+        status = add_settings_and_sum(run, metadata, &whole);
+    attn_named_clear(&whole);
+    if (status == ATTN_OK)
+        status = checkpoint_list(run, false, &list);
     if (status == ATTN_OK)
         status = attn_safetensors_write(&list, path, metadata);
     attn_named_clear(&list);
@@ -407,9 +419,9 @@ attn_status attn__run_save(attn__run *run, bool improved)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
+    const attn_named_list *best = run->average.n > 0 ? &run->average : attn_model_parameters(run->model);
     if (status == ATTN_OK && (improved || latest))
-        status =
-            attn_safetensors_write(run->average.n > 0 ? &run->average : attn_model_parameters(run->model), model, NULL);
+        status = run->lora ? attn__run_lora_save(run, best) : attn_safetensors_write(best, model, NULL);
     /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);

@@ -3,6 +3,7 @@
 #include "apps/run_parts.h"
 
 #include "apps/model_directory.h"
+#include "apps/run_lora.h"
 #include "base/context.h"
 #include "dist/ranks.h"
 #include "base/real.h"
@@ -12,9 +13,22 @@
 #include <math.h>
 #include <string.h>
 
-/* Calls part(user, parameter, i) for each that a pattern of `size` bytes matches; none is an error. */
+/* The length of the name that a pattern must match; 0: it is not asked. */
+static size_t whole_name(const char *name)
+{
+    return strlen(name);
+}
+
+/* A module's: without ".weight". */
+static size_t module_name(const char *name)
+{
+    static const char ending[] = ".weight";
+    size_t n = strlen(name), m = sizeof ending - 1;
+    return n > m && strcmp(name + n - m, ending) == 0 ? n - m : 0;
+}
+
 static attn_status for_matching(const attn__run *run, const char *setting, const char *text, size_t size,
-                                void (*part)(void *user, int64_t i), void *user)
+                                size_t (*length)(const char *name), void (*part)(void *user, int64_t i), void *user)
 {
     attn_named_list *list = attn_model_parameters(run->model);
     attn__pattern *pattern;
@@ -26,16 +40,29 @@ static attn_status for_matching(const attn__run *run, const char *setting, const
                           text, wrong);
     for (int64_t i = 0; status == ATTN_OK && i < list->n; i++) {
         const char *name = list->items[i].name;
-        if (attn__pattern_matches(pattern, name, strlen(name), NULL)) {
+        size_t n = length(name);
+        if (n > 0 && attn__pattern_matches(pattern, name, n, NULL)) {
             part(user, i);
             any = true;
         }
     }
     attn__pattern_destroy(run->context, pattern);
     if (status == ATTN_OK && !any)
-        return attn__fail(run->context, ATTN_ARGUMENT, "%s: no parameter of the model matches \"%.*s\"", setting,
-                          (int)(size < 200 ? size : 200), text);
+        return attn__fail(run->context, ATTN_ARGUMENT, "%s: no %s of the model matches \"%.*s\"", setting,
+                          length == module_name ? "layer" : "parameter", (int)(size < 200 ? size : 200), text);
     return status;
+}
+
+attn_status attn__run_matching(const attn__run *run, const char *setting, const char *text, size_t size,
+                               void (*part)(void *user, int64_t i), void *user)
+{
+    return for_matching(run, setting, text, size, whole_name, part, user);
+}
+
+attn_status attn__run_matching_modules(const attn__run *run, const char *setting, const char *text, size_t size,
+                                       void (*part)(void *user, int64_t i), void *user)
+{
+    return for_matching(run, setting, text, size, module_name, part, user);
 }
 
 /* ---------------------------------------------------------------------------------------------- frozen */
@@ -51,7 +78,7 @@ attn_status attn__run_freeze(const attn__run *run)
     const char *text = attn_config_text(run->settings, "freeze", "");
     if (!*text)
         return ATTN_OK;
-    attn_status status = for_matching(run, "freeze", text, strlen(text), freeze, (void *)(uintptr_t)run);
+    attn_status status = attn__run_matching(run, "freeze", text, strlen(text), freeze, (void *)(uintptr_t)run);
     if (status == ATTN_OK && attn__run_parameters(run) == 0)
         return attn__fail(run->context, ATTN_ARGUMENT, "freeze: \"%.200s\" leaves nothing to train", text);
     return status;
@@ -91,7 +118,7 @@ attn_status attn__run_set_rates(const attn__run *run)
             return attn__fail(run->context, ATTN_ARGUMENT,
                               "rates: \"%.*s\" is not PATTERN=X, X from 0 to a million times the rate",
                               (int)(size < 200 ? size : 200), at);
-        status = for_matching(run, "rates", at, (size_t)(equals - at), set_rate, &r);
+        status = attn__run_matching(run, "rates", at, (size_t)(equals - at), set_rate, &r);
         at += size;
     }
     return status;
@@ -111,7 +138,13 @@ attn_status attn__run_write_taken(const attn__run *run)
         status = attn__output_begin(&output, run->context, path);
     if (status != ATTN_OK)
         return status;
+    attn_bytes factors = {0};
+    status = attn__run_lora_tell(run, &factors);
     attn__output_write(&output, head, sizeof head - 1);
     attn__output_write(&output, run->taken.data, run->taken.size);
-    return attn__output_end(&output);
+    if (factors.size > 0)
+        attn__output_write(&output, factors.data, factors.size);
+    attn_bytes_free(run->context, &factors);
+    attn_status written = attn__output_end(&output);
+    return status == ATTN_OK ? written : status;
 }

@@ -7,6 +7,12 @@
 
 #include "apps/run.h"
 
+/* Calls part(user, i) for each parameter whose whole name a pattern of `size` bytes matches, or, for modules, whose name
+ * without ".weight".  ATTN_ARGUMENT: no pattern, or none matches. */
+attn_status attn__run_matching(const attn__run *run, const char *setting, const char *text, size_t size,
+                               void (*part)(void *user, int64_t i), void *user);
+attn_status attn__run_matching_modules(const attn__run *run, const char *setting, const char *text, size_t size,
+                                       void (*part)(void *user, int64_t i), void *user);
 /* Freezes what the settings say, before moments are made for it.  ATTN_ARGUMENT: a pattern that is none, or that no
  * parameter matches, or nothing left to train. */
 attn_status attn__run_freeze(const attn__run *run);

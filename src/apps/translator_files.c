@@ -152,7 +152,7 @@ static attn_status load_parts(attn_translator *t, const char *directory)
     char config[ATTN__PATH], weights[ATTN__PATH];
     attn_status status = attn__path(t->context, config, directory, "config.json");
     if (status == ATTN_OK)
-        status = attn__path(t->context, weights, directory, "model.safetensors");
+        status = attn__model_weights_path(t->context, weights, directory);
     if (status == ATTN_OK)
         status = attn_config_read(&t->config, t->context, config);
     if (status == ATTN_OK && attn__marian_is(t->config))

@@ -38,6 +38,19 @@ typedef struct attn__rule {
     int n;
 } attn__rule;
 
+/* What is read from the tensors that the rules make: a setting's value. */
+typedef enum attn__measure_kind {
+    ATTN__SIZE,     /* the length of the target's axis */
+    ATTN__COUNT_OF, /* how many numbers follow the target, from 0, in names of tensors */
+    ATTN__WHEN      /* `value`, where the target is there */
+} attn__measure_kind;
+typedef struct attn__measure {
+    attn__measure_kind kind;
+    char *key, *target;
+    char *value;
+    int axis;
+} attn__measure;
+
 struct attn_names {
     attn_context *context;
     char *file; /* its name, for messages */
@@ -45,8 +58,12 @@ struct attn_names {
     attn_config *settings;
     attn__rule *rules;
     int n;
+    attn__measure *measures;
+    int nmeasures;
 };
 
+/* Sets what a text says: a whole number, true or false, a real number, or the text. */
+attn_status attn__names_set(attn_config *settings, const char *key, const char *value);
 /* Whether a rule brings a tensor of this name anywhere; the place of one that does is written to `target` of
  * ATTN__NAME_MOST + 1 bytes (may be NULL). */
 bool attn__names_know(const attn_names *names, const char *name);

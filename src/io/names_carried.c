@@ -7,6 +7,11 @@
 #define CARRIED(X)                                                                                                     \
     X("vit-timm", vit_timm)                                                                                            \
     X("vit-huggingface", vit_huggingface)                                                                              \
+    X("torch-transformer", torch_transformer)                                                                          \
+    X("fairseq-transformer", fairseq_transformer)                                                                      \
+    X("marian-huggingface", marian_huggingface)                                                                        \
+    X("marian-native", marian_native)                                                                                  \
+    X("bert-huggingface", bert_huggingface)                                                                            \
     X("msa-esm", msa_esm)
 
 #define DECLARE(name, symbol)                                                                                          \

@@ -240,15 +240,10 @@ static attn_status add_rule(const line *l)
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-static attn_status set_value(const line *l, char *word)
+attn_status attn__names_set(attn_config *settings, const char *word, const char *value)
 {
-    char *equals = strchr(word, '='), *end;
+    char *end;
     double real;
-    if (!equals || equals == word)
-        return fail(l, "KEY=VALUE must follow set", word);
-    *equals = '\0';
-    const char *value = equals + 1;
-    attn_config *settings = l->names->settings;
     errno = 0;
     long long whole = strtoll(value, &end, 10);
     if (*value && !*end && !errno)
@@ -258,6 +253,45 @@ static attn_status set_value(const line *l, char *word)
     if (read_real(value, &real))
         return attn_config_set_real(settings, word, real);
     return attn_config_set_text(settings, word, value);
+}
+
+static attn_status set_value(const line *l, char *word)
+{
+    char *equals = strchr(word, '=');
+    if (!equals || equals == word)
+        return fail(l, "KEY=VALUE must follow set", word);
+    *equals = '\0';
+    return attn__names_set(l->names->settings, word, equals + 1);
+}
+
+/* size KEY TARGET AXIS, count KEY PREFIX, when KEY=VALUE TARGET */
+static attn_status add_measure(const line *l, attn__measure_kind kind)
+{
+    enum { MOST = 256 };
+    attn_names *names = l->names;
+    attn_context *context = names->context;
+    int64_t axis = 0;
+    const char *rest;
+    char *value = kind == ATTN__WHEN && l->n > 1 ? strchr(l->words[1], '=') : NULL;
+    if (l->n != (kind == ATTN__SIZE ? 4 : 3) || (kind == ATTN__WHEN && !value) || names->nmeasures == MOST)
+        return fail(l, "wanted: size KEY TARGET AXIS, count KEY PREFIX or when KEY=VALUE TARGET", "");
+    if (kind == ATTN__SIZE && (!read_whole(l->words[3], "", &axis, &rest) || axis < 0 || axis >= ATTN_MAX_RANK))
+        return fail(l, "no axis", l->words[3]);
+    if (value)
+        *value++ = '\0';
+    attn__measure *more =
+        attn__realloc(context, names->measures, (size_t)(names->nmeasures + 1) * sizeof *names->measures);
+    if (!more)
+        return ATTN_MEMORY;
+    names->measures = more;
+    attn__measure *made = &more[names->nmeasures++];
+    *made = (attn__measure){.kind = kind,
+                            .key = attn__strdup(context, l->words[1]),
+                            .target = attn__strdup(context, l->words[2]),
+                            .axis = (int)axis};
+    if (value)
+        made->value = attn__strdup(context, value);
+    return made->key && made->target && (!value || made->value) ? ATTN_OK : ATTN_MEMORY;
 }
 
 static attn_status take_line(line *l)
@@ -271,6 +305,10 @@ static attn_status take_line(line *l)
             status = set_value(l, l->words[i]);
         return status;
     }
+    static const char *const measures[] = {[ATTN__SIZE] = "size", [ATTN__COUNT_OF] = "count", [ATTN__WHEN] = "when"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(l->words[0], measures[i]) == 0)
+            return add_measure(l, (attn__measure_kind)i);
     if (strcmp(l->words[0], "arch") != 0)
         return add_rule(l);
     if (l->n != 2 || names->architecture)
@@ -359,6 +397,12 @@ void attn_names_destroy(attn_names *names)
         attn__pattern_destroy(names->context, names->rules[i].fallback);
         attn__free(names->context, names->rules[i].target);
     }
+    for (int i = 0; i < names->nmeasures; i++) {
+        attn__free(names->context, names->measures[i].key);
+        attn__free(names->context, names->measures[i].target);
+        attn__free(names->context, names->measures[i].value);
+    }
+    attn__free(names->context, names->measures);
     attn__free(names->context, names->rules);
     attn__free(names->context, names->file);
     attn__free(names->context, names->architecture);

@@ -272,7 +272,7 @@ attn_status attn_weights_bound(attn_context *context, const char *path, size_t *
     attn__findings findings = {.arrays = {.context = context}};
     attn_status status = attn__weights_files_open(&files, context, path);
     if (status == ATTN_OK && files.n == 1) /* one file: its size will do */
-        findings.arrays.backing = files.parts->input.size;
+        findings.arrays.backing = attn__size_add(files.parts->input.size, files.adapter.input.size);
     else if (status == ATTN_OK)
         status = attn__weights_files_find(&files, &findings);
     *bytes = attn__size_add(attn__size_mul(findings.arrays.backing, 16), (size_t)64 << 20);

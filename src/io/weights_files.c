@@ -24,24 +24,64 @@ static char *path_with(attn_context *context, const char *directory, size_t leng
 static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
                                     "/pytorch_model.bin.index.json", "/model.npz"};
 
-static attn_status choose(attn__weights_files *files, const char *path)
+/* The usual one of a directory; none: the path stays NULL. */
+static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
-    bool directory = attn__is_directory(path);
-    size_t length = strlen(path);
-    for (size_t i = 0; directory && i < sizeof usual / sizeof *usual; i++) {
-        files->path = path_with(files->context, path, length, usual[i]);
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        files->path = path_with(files->context, directory, strlen(directory), usual[i]);
         if (!files->path || attn_file_exists(files->path))
             return files->path ? ATTN_OK : ATTN_MEMORY;
         attn__free(files->context, files->path);
         files->path = NULL;
     }
-    if (directory)
-        return attn__fail(files->context, ATTN_NOT_FOUND,
-                          "%s: no weights in this directory: neither model.safetensors nor pytorch_model.bin (or their "
-                          ".index.json) nor model.npz",
-                          path);
-    files->path = attn__strdup(files->context, path);
-    return files->path ? ATTN_OK : ATTN_MEMORY;
+    return ATTN_OK;
+}
+
+static attn_status choose(attn__weights_files *files, const char *path);
+
+/* What an adapter names as its base: a path from its own directory, or from here. */
+static attn_status choose_base(attn__weights_files *files, const char *directory)
+{
+    const char *base = attn__adapter_base(&files->adapter);
+    char *inside = path_with(files->context, directory, strlen(directory), "/");
+    char *path = inside ? path_with(files->context, inside, strlen(inside), base) : NULL;
+    attn_status status = path ? ATTN_OK : ATTN_MEMORY;
+    bool here = path && *base && (attn_file_exists(path) || attn__is_directory(path));
+    if (status == ATTN_OK && !here && !(*base && (attn_file_exists(base) || attn__is_directory(base))))
+        status =
+            attn__fail(files->context, ATTN_NOT_FOUND,
+                       "%s: an adapter without the weights that it is for: \"base_model_name_or_path\" is \"%.200s\", "
+                       "and there is nothing there, nor a model.safetensors beside it",
+                       directory, base);
+    if (status == ATTN_OK)
+        status = choose(files, here ? path : base);
+    attn__free(files->context, path);
+    attn__free(files->context, inside);
+    return status;
+}
+
+static attn_status choose(attn__weights_files *files, const char *path)
+{
+    bool adapted = false;
+    if (!attn__is_directory(path)) {
+        files->path = attn__strdup(files->context, path);
+        return files->path ? ATTN_OK : ATTN_MEMORY;
+    }
+    attn_status status = attn__adapter_is_in(&adapted, files->context, path);
+    if (status == ATTN_OK && adapted && files->adapter.config)
+        status = attn__fail(files->context, ATTN_UNSUPPORTED, "%s: an adapter whose base has an adapter itself", path);
+    if (status == ATTN_OK && adapted)
+        status = attn__adapter_open(&files->adapter, files->context, path);
+    if (status == ATTN_OK)
+        status = choose_in(files, path);
+    if (status != ATTN_OK || files->path)
+        return status;
+    if (adapted)
+        return choose_base(files, path);
+    return attn__fail(files->context, ATTN_NOT_FOUND,
+                      "%s: no weights in this directory: neither model.safetensors nor pytorch_model.bin (or their "
+                      ".index.json) nor model.npz",
+                      path);
 }
 
 static bool is_index(const char *path)
@@ -53,7 +93,7 @@ static bool is_index(const char *path)
 
 attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path)
 {
-    *files = (attn__weights_files){.context = context, .find = files->find};
+    *files = (attn__weights_files){.context = context, .find = files->find, .adapter = {.context = context}};
     attn_status status = choose(files, path);
     if (status != ATTN_OK || is_index(files->path))
         return status;
@@ -70,6 +110,7 @@ void attn__weights_files_close(attn__weights_files *files)
         attn__file_unmap(&files->parts[i].input);
         attn__free(files->context, files->parts[i].path);
     }
+    attn__adapter_close(&files->adapter);
     attn__free(files->context, files->parts);
     attn__free(files->context, files->path);
     *files = (attn__weights_files){.context = files->context};
@@ -202,7 +243,7 @@ static attn_status find_parts(index_reader *r)
     return status == ATTN_OK ? attn__arrays_check_names(&r->findings->arrays) : status;
 }
 
-attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings)
+static attn_status find_base(attn__weights_files *files, attn__findings *findings)
 {
     enum { MAX_VALUES = 1 << 21 };
     index_reader r = {.files = files, .findings = findings};
@@ -223,4 +264,10 @@ attn_status attn__weights_files_find(attn__weights_files *files, attn__findings 
     attn__free(files->context, r.places);
     attn__file_unmap(&text);
     return status;
+}
+
+attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings)
+{
+    attn_status status = find_base(files, findings);
+    return status == ATTN_OK && files->adapter.config ? attn__adapter_merge(&files->adapter, findings) : status;
 }

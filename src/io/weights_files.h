@@ -5,6 +5,7 @@
 #ifndef ATTN_IO_WEIGHTS_FILES_H
 #define ATTN_IO_WEIGHTS_FILES_H
 
+#include "io/adapter.h"
 #include "io/file.h"
 #include "io/weights.h"
 
@@ -19,6 +20,7 @@ typedef struct attn__weights_files {
     char *path; /* of the file or of the index */
     attn__weights_part *parts;
     int64_t n;
+    attn__adapter adapter;                                                   /* of a directory that has one */
     attn_status (*find)(attn__findings *findings, const attn__input *input); /* in one file of any format */
 } attn__weights_files;
 

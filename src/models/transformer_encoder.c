@@ -3,6 +3,9 @@
  * The Transformer's encoder. */
 #include "models/transformer_parts.h"
 
+#include "base/context.h"
+#include "nn/block.h"
+
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias)
 {
@@ -21,8 +24,15 @@ void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn
 attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, attn_tape *tape,
                                       const attn_tensor *tokens, const attn_tensor *lens, attn_named_list *weights)
 {
+    return attn__transformer_encode_segments(encoder, tape, tokens, NULL, lens, weights);
+}
+
+attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *encoder, attn_tape *tape,
+                                               const attn_tensor *tokens, const attn_tensor *segments,
+                                               const attn_tensor *lens, attn_named_list *weights)
+{
     attn_nn_mask mask = {.valid_lens = lens, .fill = encoder->fill};
-    attn_tensor *x = attn__transformer_front_forward(&encoder->front, tape, tokens, 0);
+    attn_tensor *x = attn__transformer_front_segments(&encoder->front, tape, tokens, segments, 0);
     for (int i = 0; i < encoder->blocks; i++) {
         attn_tensor *map = NULL;
         if (weights) {
@@ -38,43 +48,147 @@ attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, 
 
 /* ------------------------------------------------------------------------------------------ by itself */
 
+/* Devlin et al. 2019 (arXiv:1810.04805) put heads behind it: for whole sequences and for hidden tokens. */
+typedef struct encoder_model {
+    attn__transformer_encoder encoder;
+    attn_nn_linear pooler, classifier, dense; /* where they have weights */
+    attn_nn_layer_norm norm;
+    attn_tensor *bias;
+    attn_nn_ffn_activation activation;
+} encoder_model;
+
+#define SIZE_KEY(name, doc)                                                                                            \
+    {                                                                                                                  \
+        name, ATTN_VALUE_INT, "0", 0, 1 << 30, NULL, doc                                                               \
+    }
 static const attn_key keys[] = {
     ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
     ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the last block"),
+    SIZE_KEY("segments", "kinds of segments, whose embedding is added to each token's; 0: none"),
+    ATTN__KEY_FLAG("pooler", "false", "a layer with tanh behind the first token's output"),
+    SIZE_KEY("num_classes", "classes of the layer behind that; 0: none"),
+    ATTN__KEY_FLAG("masked_head", "false",
+                   "a head that says which tokens there were: dense, norm, the embedding's table"),
 };
 static const attn_port inputs[] = {ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
-                                   ATTN__PORT_LENS("(b) or (b,t)")};
+                                   ATTN__PORT_LENS("(b) or (b,t)"),
+                                   {"segments", "(b,t)", true, true, "ids below segments; left out: the first"}};
 static const attn_port outputs[] = {
     ATTN__PORT("out", "(b,t,num_hiddens)", ""),
     ATTN__PORT_OPTIONAL("weights", "(num_blks,b,h,t,t)", "attention weights of every block"),
+    ATTN__PORT_OPTIONAL("pooled", "(b,num_hiddens)", "the first token's, behind the pooler where there is one"),
+    ATTN__PORT_OPTIONAL("logits", "(b,num_classes)", "of the whole sequence"),
+    ATTN__PORT_OPTIONAL("token_logits", "(b,t,vocab_size)", "of the masked head"),
 };
+
+static void linear_build(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
+{
+    attn_nn_push(builder, "%s", name);
+    attn_nn_linear_init(layer, builder, in, out, true);
+    attn_nn_pop(builder);
+}
+
+static void masked_head_build(encoder_model *m, attn_nn_builder *builder, const attn_config *config)
+{
+    int64_t hidden = attn_config_int(config, "num_hiddens", 0), vocabulary = attn_config_int(config, "vocab_size", 0);
+    attn_nn_push(builder, "masked_head");
+    linear_build(&m->dense, builder, "dense", hidden, hidden);
+    attn__transformer_norm_build(&m->norm, builder, config, "masked_head", "norm");
+    m->bias = attn_nn_parameter(builder, "bias", 1, &vocabulary, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    attn_nn_pop(builder);
+}
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    attn__transformer_encoder_build(self, builder, config, attn_config_int(config, "vocab_size", 0),
+    encoder_model *m = self;
+    int64_t hidden = attn_config_int(config, "num_hiddens", 0), classes = attn_config_int(config, "num_classes", 0);
+    attn__transformer_encoder_build(&m->encoder, builder, config, attn_config_int(config, "vocab_size", 0),
                                     attn_config_bool(config, "use_bias", false));
+    m->activation = attn__transformer_block_options(config, ATTN__ENCODER, false).activation;
+    if (attn_config_bool(config, "pooler", false)) {
+        linear_build(&m->pooler, builder, "pooler.dense", hidden, hidden);
+    }
+    if (classes > 0) {
+        linear_build(&m->classifier, builder, "classifier", hidden, classes);
+    }
+    if (attn_config_bool(config, "masked_head", false)) {
+        masked_head_build(m, builder, config);
+    }
+}
+
+/* [B,D]: the first token's. */
+static attn_tensor *pool(const encoder_model *m, attn_tape *tape, attn_tensor *out)
+{
+    if (!out) {
+        return NULL;
+    }
+    attn_tensor *first = attn_slice(tape, out, 1, 0, 1);
+    first = attn_reshape(tape, first, 2, (int64_t[]){attn_tensor_dim(out, 0), attn_tensor_dim(out, 2)});
+    return m->pooler.weight ? attn_activate(tape, attn_nn_linear_forward(&m->pooler, tape, first), ATTN_TANH) : first;
+}
+
+static attn_tensor *guess_tokens(const encoder_model *m, attn_tape *tape, attn_tensor *out)
+{
+    const attn_nn_ffn head = {.dense1 = m->dense, .activation = m->activation};
+    attn_tensor *h = attn__transformer_norm(&m->norm, tape, attn__nn_ffn_hidden(&head, tape, out));
+    return attn_linear(tape, h, m->encoder.front.embedding.weight, m->bias, ATTN_IDENTITY);
+}
+
+static void heads_forward(const encoder_model *m, const attn__call *call, attn_tensor *out)
+{
+    attn_tensor *slot;
+    bool pooled = attn__wanted(call, "pooled", &slot) != NULL, logits = attn__wanted(call, "logits", &slot) != NULL;
+    if (logits && !m->classifier.weight) {
+        attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "transformer-encoder: num_classes is 0: no logits");
+        return;
+    }
+    attn_tensor *first = pooled || logits ? pool(m, call->tape, out) : NULL;
+    if (pooled) {
+        attn__output(call, "pooled", first);
+    }
+    if (logits) {
+        attn__output(call, "logits", attn_nn_linear_forward(&m->classifier, call->tape, first));
+    }
+    if (attn__wanted(call, "token_logits", &slot)) {
+        if (m->dense.weight) {
+            attn__output(call, "token_logits", guess_tokens(m, call->tape, out));
+        } else {
+            attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT,
+                       "transformer-encoder: masked_head is false: no token_logits");
+        }
+    }
 }
 
 static void forward(const void *self, const attn__call *call)
 {
+    const encoder_model *m = self;
     attn_named_list maps = {.context = attn_tape_context(call->tape)};
     attn_tensor *tokens = attn__input(call, "tokens"), *lens = attn__input(call, "valid_lens"), *slot;
+    attn_tensor *segments = attn__input(call, "segments");
     bool wanted = attn__wanted(call, "weights", &slot) != NULL;
-    attn__output(call, "out", attn__transformer_encode(self, call->tape, tokens, lens, wanted ? &maps : NULL));
+    if (segments && !m->encoder.front.segments.weight) {
+        attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "transformer-encoder: the model has no segments");
+        return;
+    }
+    attn_tensor *out =
+        attn__transformer_encode_segments(&m->encoder, call->tape, tokens, segments, lens, wanted ? &maps : NULL);
+    attn__output(call, "out", out);
     if (wanted) {
         attn__output(call, "weights", attn__stack(call->tape, &maps, "encoder"));
     }
+    heads_forward(m, call, out);
     attn_named_clear(&maps);
 }
 
 const attn__kind attn__kind_transformer_encoder = {
     .about = {.name = "transformer-encoder",
-              .summary = "embedding, positions, blocks of self-attention and feed-forward networks",
+              .summary =
+                  "embedding, positions, blocks of self-attention and feed-forward networks; by its settings BERT",
               .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
               ATTN__PORTS(keys, inputs, outputs)},
-    .size = sizeof(attn__transformer_encoder),
+    .size = sizeof(encoder_model),
     .build = build,
     .forward = forward,
 };

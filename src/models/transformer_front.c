@@ -67,14 +67,39 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
                                  attn_config_real(config, "dropout", 0));
     attn_nn_pop(builder);
     front->positions.offset = attn_config_int(config, "position_offset", 0);
+    int64_t segments = attn_config_int(config, "segments", 0);
+    if (segments > 0) {
+        attn_nn_push(builder, "segment_embedding");
+        attn_nn_embedding_init(&front->segments, builder, segments, hidden, 1);
+        attn_nn_pop(builder);
+    }
     attn__transformer_norm_build(&front->norm, builder, config, "embedding_norm", "embedding_norm");
+}
+
+/* Without ids every token is of the first segment. */
+static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
+                                 const attn_tensor *segments)
+{
+    if (!layer->weight) {
+        return x;
+    }
+    int64_t hidden = attn_tensor_dim(layer->weight, 1);
+    attn_tensor *rows = segments ? attn_nn_embedding_forward(layer, tape, segments)
+                                 : attn_reshape(tape, attn_slice(tape, layer->weight, 0, 0, 1), 1, &hidden);
+    return attn_add(tape, x, rows);
+}
+
+attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
+                                              const attn_tensor *tokens, const attn_tensor *segments, int64_t first)
+{
+    attn_tensor *x = attn_nn_positional_embed(&front->positions, &front->embedding, tape, tokens, first);
+    return attn__transformer_norm(&front->norm, tape, add_segments(&front->segments, tape, x, segments));
 }
 
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first)
 {
-    attn_tensor *x = attn_nn_positional_embed(&front->positions, &front->embedding, tape, tokens, first);
-    return attn__transformer_norm(&front->norm, tape, x);
+    return attn__transformer_front_segments(front, tape, tokens, NULL, first);
 }
 
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias)

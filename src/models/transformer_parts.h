@@ -59,7 +59,8 @@ typedef enum attn__half { ATTN__ENCODER, ATTN__DECODER } attn__half;
 typedef struct attn__transformer_front {
     attn_nn_embedding embedding;
     attn_nn_positional positions;
-    attn_nn_layer_norm norm; /* where it has a weight */
+    attn_nn_embedding segments; /* where it has a weight: added too */
+    attn_nn_layer_norm norm;    /* where it has a weight */
 } attn__transformer_front;
 
 typedef struct attn__transformer_encoder {
@@ -85,6 +86,9 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
 /* tokens [B,T] at positions first, first+1, ... -> [B,T,D] */
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first);
+/* The same, with the segment of each token, I32 [B,T] (NULL: all are the first). */
+attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
+                                              const attn_tensor *tokens, const attn_tensor *segments, int64_t first);
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias);
 /* Where a norm has parameters at all: else x. */
 attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x);
@@ -109,6 +113,9 @@ void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn
 /* tokens [B,T] -> [B,T,D]; `weights` (may be NULL) gets "encoder.i". */
 attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, attn_tape *tape,
                                       const attn_tensor *tokens, const attn_tensor *lens, attn_named_list *weights);
+attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *encoder, attn_tape *tape,
+                                               const attn_tensor *tokens, const attn_tensor *segments,
+                                               const attn_tensor *lens, attn_named_list *weights);
 /* tokens [B,T], encoded [B,Ts,D] -> logits [B,T,V]; weights gets "decoder.i" and "cross.i". */
 attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, attn_tape *tape,
                                       const attn_tensor *tokens, attn_tensor *encoded, const attn_tensor *lens,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The position-wise feed-forward network. */
-#include "attn/nn.h"
+#include "nn/block.h"
 
 void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out)
 {
@@ -14,7 +14,7 @@ void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, 
     attn_nn_pop(builder);
 }
 
-attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
+attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
 {
     static const attn_activation fused[] = {[ATTN_NN_RELU] = ATTN_RELU,
                                             [ATTN_NN_GELU] = ATTN_GELU_ERF,
@@ -25,5 +25,10 @@ attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn
     if (layer->activation == ATTN_NN_SILU) {
         h = attn_mul(tape, h, attn_activate(tape, h, ATTN_SIGMOID));
     }
-    return attn_nn_linear_forward(&layer->dense2, tape, h);
+    return h;
+}
+
+attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
+{
+    return attn_nn_linear_forward(&layer->dense2, tape, attn__nn_ffn_hidden(layer, tape, x));
 }

@@ -3,6 +3,8 @@
  * y = x weight^T + bias. */
 #include "attn/nn.h"
 
+#include "tensor/tensor.h"
+
 void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_t in, int64_t out, bool bias)
 {
     bool torch = builder->policy == ATTN_POLICY_TORCH;
@@ -10,6 +12,9 @@ void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_
     attn_nn_fill offset = {.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_ZEROS, .fan_in = in};
     *layer = (attn_nn_linear){0};
     layer->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){out, in}, weight);
+    if (layer->weight) {
+        layer->weight->linear = true;
+    }
     if (bias) {
         layer->bias = attn_nn_parameter(builder, "bias", 1, &out, offset);
     }

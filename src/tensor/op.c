@@ -27,6 +27,9 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
         else if (x->dtype != first->dtype || (x->dtype != ATTN_F32 && x->dtype != ATTN_F64))
             fine = attn__fail(tape->context, ATTN_ARGUMENT, "%s: operand %d is %s, operand 0 is %s; f32 or f64 wanted",
                               op, i, attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
+        else if (x->low_rank)
+            fine = attn__fail(tape->context, ATTN_UNSUPPORTED,
+                              "%s: operand %d has a low-rank adapter, which only linear layers have", op, i) == ATTN_OK;
     }
     va_end(list);
     return fine;

@@ -9,6 +9,12 @@
 #include "base/context.h"
 #include "tensor/storage.h"
 
+/* Linear layers that read the weight w read w + scale B A instead, without ever making it. */
+typedef struct attn__low_rank {
+    attn_tensor *a, *b; /* [r,in], [out,r] */
+    double scale;
+} attn__low_rank;
+
 struct attn_tensor {
     attn_context *context;
     attn_tape *tape;        /* NULL: the caller's own */
@@ -28,6 +34,8 @@ struct attn_tensor {
      * lie (tensor/all_reduce.h).  0 and NULL: it is not. */
     int64_t slot;
     void *place;
+    bool linear;                    /* a weight of a linear layer */
+    const attn__low_rank *low_rank; /* of such a weight; NULL: none.  Other operations refuse it. */
 };
 
 /* Data that the backward pass needs, alive although the tensor itself may be gone. */

@@ -129,6 +129,10 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
 
 attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation)
 {
+    if (x && w && w->low_rank) {
+        attn_tensor *y = attn_linear_between(tape, x, -1, -1, w, b);
+        return activation == ATTN_IDENTITY ? y : attn_activate(tape, y, activation);
+    }
     if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, w, b) || !shapes_fit(tape, x, w, b))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];

@@ -158,8 +158,21 @@ static void shape_of(const attn_tensor *x, int from, int to, int64_t out, int64_
     }
 }
 
+/* x w^T + b + scale (x A^T) B^T.  The bare weight is a view without an adapter, so that this ends. */
+static attn_tensor *with_low_rank(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
+{
+    const attn__low_rank *adapter = w->low_rank;
+    attn_tensor *bare = attn__op_view(tape, w, 0, w->rank, w->shape);
+    attn_tensor *y = attn_linear_between(tape, x, from, to, bare, b);
+    attn_tensor *narrow = attn_linear_between(tape, x, from, to, adapter->a, NULL);
+    attn_tensor *change = attn_linear_between(tape, narrow, to, to, adapter->b, NULL);
+    return attn_add(tape, y, attn_affine(tape, change, adapter->scale, 0));
+}
+
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
 {
+    if (x && w && w->low_rank)
+        return with_low_rank(tape, x, from, to, w, b);
     axis_detail d;
     const char *name = name_of(from, to);
     if (!attn__op_accepts(tape, name, b ? 3 : 2, x, w, b) || (from = attn__op_axis(tape, name, x, from)) < 0 ||
