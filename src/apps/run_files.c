@@ -85,9 +85,9 @@ static attn_status append_history(attn__run *run, const char *line)
 static attn_status begin_history(attn__run *run)
 {
     char head[160];
-    const char *measure = run->kind->measure;
-    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s\n", measure ? "\t" : "",
-             measure ? measure : "");
+    const char *measure = run->kind->measure, *too = run->kind->measure_too;
+    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s%s%s\n", measure ? "\t" : "",
+             measure ? measure : "", too ? "\t" : "", too ? too : "");
     return append_history(run, head);
 }
 
@@ -197,13 +197,15 @@ static attn_status add_all(attn_named_list *list, const char *prefix, const attn
 }
 
 /* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
- * "a.NAME", the optimiser's under their own names. */
+ * "a.NAME", what it is the average of and the optimiser's under their own names. */
 static attn_status checkpoint_list(const attn__run *run, attn_named_list *list)
 {
     *list = (attn_named_list){.context = run->context};
     attn_status status = add_all(list, "p.", attn_model_parameters(run->model));
     if (status == ATTN_OK)
         status = add_all(list, "a.", &run->average);
+    if (status == ATTN_OK)
+        status = add_all(list, "", &run->snapshots);
     if (status == ATTN_OK)
         status = add_all(list, "", attn_optimiser_state(attn_training_optimiser(run->training)));
     return status;
@@ -334,6 +336,8 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     int n = snprintf(line, sizeof line, "%lld\t%.6f\t%.6f\t%.6g", (long long)p->epoch, p->loss, p->valid_loss, p->rate);
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
+    if (run->kind->measure_too)
+        n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure_too);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
     attn__text_points(line);
     (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
