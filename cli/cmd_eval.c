@@ -31,7 +31,7 @@ static const char description[] =
     "training use --part all.\n"
     "\n"
     "Prints the loss (nats per word, with the reference's words given), the mean over the sentences of BLEU as Dive "
-    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU as sacreBLEU computes it (13a, 0 to 100).\n"
+    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU and chrF as sacreBLEU computes them (0 to 100), each with its signature.\n"
     "\n"
     "Of a classifier: accuracy, loss, and for each class how many of its images were found (recall), how many of those "
     "taken for it are of it (precision), and what each was taken for.\n"
@@ -81,6 +81,13 @@ static attn_part part_of(const char *name)
     return values[i];
 }
 
+/* What was counted, in the words of sacreBLEU's signatures; the version is that of the program that counts. */
+#define TEXT_OF(x) #x
+#define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
+#define ATTN_VERSION_TEXT VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
+static const char bleu_signature[] = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
+static const char chrf_signature[] = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
+
 static void json_score(attn_json *json, const attn_translator_score *score)
 {
     attn_json_int(json, "sentences", score->sentences);
@@ -94,19 +101,27 @@ static void json_score(attn_json *json, const attn_translator_score *score)
     attn_json_real(json, "brevity_penalty", score->corpus.brevity_penalty);
     attn_json_int(json, "prediction_length", score->corpus.prediction_length);
     attn_json_int(json, "reference_length", score->corpus.reference_length);
+    attn_json_text(json, "bleu_signature", bleu_signature);
+    attn_json_real(json, "chrf", score->chrf);
+    attn_json_text(json, "chrf_signature", chrf_signature);
     attn_json_real(json, "tokens_per_second", score->tokens_per_second);
+    attn_json_real(json, "words_per_second", score->words_per_second);
 }
 
 static void print_score(const char *part, const attn_translator_score *score)
 {
     const attn_bleu *b = &score->corpus;
-    char count[32], rate[32];
+    char count[32], rate[32], words[32];
     printf("part          %s, %s sentences\n", part, cli_count(score->sentences, count));
     printf("loss          %.4f nats per word\n", score->loss);
     printf("BLEU (d2l)    %.4f  mean over the sentences, k = 2\n", score->bleu_d2l);
     printf("BLEU          %.2f  corpus, as sacreBLEU; %.1f/%.1f/%.1f/%.1f, brevity penalty %.3f\n", b->score,
            b->precisions[0], b->precisions[1], b->precisions[2], b->precisions[3], b->brevity_penalty);
-    printf("speed         %s words decoded a second\n", cli_count((int64_t)score->tokens_per_second, rate));
+    printf("              %s\n", bleu_signature);
+    printf("chrF2         %.2f  corpus, as sacreBLEU\n", score->chrf);
+    printf("              %s\n", chrf_signature);
+    printf("speed         %s source words a second; %s tokens decoded\n",
+           cli_count((int64_t)score->words_per_second, words), cli_count((int64_t)score->tokens_per_second, rate));
 }
 
 /* training.json, which says where the data is; NULL if there is none. */

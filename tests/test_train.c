@@ -51,6 +51,38 @@ static void bleu_of_a_corpus(void **state)
     attn_context_destroy(context);
 }
 
+/* Expected figures: sacrebleu 2.6.0, CHRF().corpus_score; its signature is
+ * nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0. */
+static void chrf_of_a_corpus(void **state)
+{
+    (void)state;
+    const char *predictions[] = {
+        "Il est calme .", "J'ai perdu 1,000 euros, hier...",        "“Bonjour” &quot;dit-il&quot;, à 3-4 heures!", "",
+        "va !",           "the cat the cat on the mat\xE2\x80\xAF!"};
+    const char *references[] = {
+        "Il est très calme .",     "J'ai perdu 1,000 euros hier.", "« Bonjour », dit-il à 3-4 heures !", "rien", "va !",
+        "the cat sat on the mat !"};
+    static const struct {
+        const char *prediction, *reference;
+        double score;
+    } ones[] = {{"abcdef ghi", "ab", 51.22950819672132}, /* orders that the reference lacks do not count */
+                {"日本語😀", "日本の😀語", 27.415143603133163},
+                {"ab", "cd", 0},
+                {"", "", 0}};
+    attn_context *context;
+    double chrf;
+    attn_context_create(&context, NULL);
+    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, 6), ATTN_OK);
+    CLOSE(chrf, 67.57119757468558, 1e-9);
+    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, 1), ATTN_OK);
+    CLOSE(chrf, 48.00844901517588, 1e-9);
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        assert_int_equal(attn_chrf_corpus(&chrf, context, &ones[i].prediction, &ones[i].reference, 1), ATTN_OK);
+        CLOSE(chrf, ones[i].score, 1e-9);
+    }
+    attn_context_destroy(context);
+}
+
 /* Lines of 200,000 words, of which every third is another: pairs by pairs they would take minutes. */
 static void bleu_of_long_lines(void **state)
 {
@@ -93,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bleu_of_a_sentence),
         cmocka_unit_test(bleu_of_a_corpus),
+        cmocka_unit_test(chrf_of_a_corpus),
         cmocka_unit_test(bleu_of_long_lines),
         cmocka_unit_test(schedules_rise_and_fall),
     };

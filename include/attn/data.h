@@ -200,6 +200,9 @@ typedef struct attn_batch {
 typedef struct attn_batches attn_batches;
 typedef struct attn_batches_options {
     int64_t size; /* sentences in a batch; 0: 64 */
+    int64_t tokens;      /* 0: `size` counts.  Else a batch has as many sentences as make at most so many places of the
+                          * longer side (one sentence at least), all of one length or of neighbouring ones; each epoch
+                          * has as many batches.  Not with mixed_lengths */
     uint64_t seed;
     bool in_order;       /* not shuffled: the corpus's order (validation) */
     bool mixed_lengths;  /* default: sentences of like length share a batch, so that little is padding */

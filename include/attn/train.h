@@ -85,7 +85,8 @@ typedef struct attn_progress {
     bool epoch_ends;              /* sent once after each epoch's validation */
     double exchange_seconds;      /* of `seconds`: waiting for the gradients of other processes */
     double measure;               /* beside the loss at the last validation: an accuracy; NaN: there is none */
-    bool improved;                /* with epoch_ends: the best validation loss yet */
+    double measure_too;           /* a second one */
+    bool improved;                /* with epoch_ends: the best validation yet */
 } attn_progress;
 
 /* What the loop asks for.  Every function gets `user`. */
@@ -99,6 +100,8 @@ typedef struct attn_job {
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
     /* Mean loss on data that is not trained on; NULL: none, and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
+    /* What the last validation is judged by in place of its loss, more being better; NaN: by the loss.  May be NULL. */
+    double (*judge)(void *user);
     /* Called at each epoch's end, and when the run stops early: parameters are best so far if `improved`. */
     attn_status (*save)(void *user, bool improved);
     /* May be NULL.  Returning false stops the run after saving. */
@@ -114,7 +117,7 @@ typedef struct attn_training_options {
     attn_schedule schedule;
     attn_optimiser_options optimiser;
     uint64_t seed;
-    int64_t patience;   /* epochs without improvement before stopping; 0: never */
+    int64_t patience;   /* validations without improvement before stopping; 0: never */
     int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
     int64_t
         accumulate; /* losses of the job whose mean gradient one step follows (the last step of an epoch may have fewer);
@@ -172,6 +175,10 @@ typedef struct attn_bleu {
 /* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: one reference a line,
  * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771).  ATTN_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
+                                      const char *const *references, int64_t n);
+/* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
+ * white space left out, one reference a line, case kept.  ATTN_MEMORY. */
+ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 
 #ifdef __cplusplus

@@ -107,7 +107,9 @@ typedef struct attn_translator_score {
     double loss;              /* nats per target token */
     double bleu_d2l;          /* mean over the sentences of attn_bleu_d2l with k = 2 */
     attn_bleu corpus;         /* sacreBLEU's, of detokenised text */
+    double chrf;              /* chrF2, sacreBLEU's, of the same */
     double tokens_per_second; /* decoded */
+    double words_per_second;  /* of the source sentences, between spaces */
 } attn_translator_score;
 
 /* Which part of the data: the one that its training held back, or all of it. */

@@ -83,6 +83,7 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     attn__run *run = user;
+    attn__run_average_epoch(run);
     attn__run_average_swap(run);
     attn_status status = attn__run_lora_fold(run, true);
     if (status == ATTN_OK)
@@ -97,6 +98,12 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     return status;
 }
 
+static double job_judge(void *user)
+{
+    const attn__run *run = user;
+    return run->kind->judge(run->self);
+}
+
 static attn_status job_save(void *user, bool improved)
 {
     const attn__run *run = user;
@@ -107,11 +114,14 @@ static bool job_progress(void *user, const attn_progress *progress)
 {
     attn__run *run = user;
     attn_progress told = *progress;
+    if (progress->epoch_ends && run->no_validation)
+        attn__run_average_epoch(run); /* else done before it was validated */
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
     else /* after every step, before anything is saved */
         attn__run_average_step(run, progress->all_steps);
     told.measure = run->measure;
+    told.measure_too = run->measure_too;
     return !run->progress || run->progress(run->user, &told);
 }
 
@@ -181,7 +191,7 @@ static void release(attn__run *run)
     attn_config_destroy(run->stored);
     attn_bytes_free(run->context, &run->history);
     attn_bytes_free(run->context, &run->taken);
-    attn_named_clear(&run->average);
+    attn__run_average_end(run);
     attn__directory_unlock(run->lock);
     run->training = NULL;
     run->settings = run->stored = NULL;
@@ -191,7 +201,7 @@ static void release(attn__run *run)
 attn_status attn__run_train(attn__run *run)
 {
     run->lock = -1;
-    run->measure = NAN;
+    run->measure = run->measure_too = NAN;
     bool many = attn__ranks_many(run->context);
     attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);
     if (many)
@@ -209,6 +219,7 @@ attn_status attn__run_train(attn__run *run)
                          .steps = job_steps,
                          .loss = job_loss,
                          .validate = run->no_validation ? NULL : job_validate,
+                         .judge = run->kind->judge ? job_judge : NULL,
                          .save = job_save,
                          .progress = job_progress,
                          .whole = many ? job_whole : NULL};

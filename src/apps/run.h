@@ -26,6 +26,7 @@ typedef struct attn__run_kind {
     const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
     const char *no_path;    /* what training.json calls data that came without a path; NULL: there is no such data */
     const char *measure;    /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
+    const char *measure_too; /* likewise of run->measure_too */
     const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
     /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
      * then asks attn__run_check_data whether it is the data to go on with. */
@@ -38,6 +39,8 @@ typedef struct attn__run_kind {
     attn_tensor *(*loss)(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted);
     /* The mean loss on data that is not trained on; not called where run->no_validation. */
     attn_status (*validate)(void *self, attn_tape *tape, double *loss);
+    /* The measure by which the last validation is judged, more being better, or NaN: the loss is.  NULL: the loss. */
+    double (*judge)(const void *self);
 } attn__run_kind;
 
 struct attn__run {
@@ -57,6 +60,7 @@ struct attn__run {
     bool no_validation;   /* there is nothing to validate on */
     int64_t whole;        /* labels of the last step's whole batch; attn__run_share sets it */
     double measure;       /* of the last validation: what kind->measure names */
+    double measure_too;   /* likewise */
     attn_bytes taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else empty */
     /* The run's own. */
     attn_config *settings; /* resolved */
@@ -65,10 +69,12 @@ struct attn__run {
     int64_t epochs;
     int lock;           /* the directory's, once it is taken; else -1 */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
-    /* Moving average of the parameters, under their names, where the settings have "ema" > 0: what is validated and kept
-     * as the model; else empty.  In the checkpoint "a.NAME". */
+    /* Average of the parameters, under their names: moving where the settings have "ema" > 0, of the last epochs where
+     * they have "average" > 1: what is validated and kept as the model; else empty.  In the checkpoint "a.NAME". */
     attn_named_list average;
     struct attn__run_lora *lora; /* NULL: every parameter is trained itself */
+    /* Of "average" epochs the parameters at their ends, "s0.NAME" and so on, by the epoch modulo their number. */
+    attn_named_list snapshots;
 };
 
 /* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the

@@ -86,9 +86,9 @@ static attn_status append_history(attn__run *run, const char *line)
 static attn_status begin_history(attn__run *run)
 {
     char head[160];
-    const char *measure = run->kind->measure;
-    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s\n", measure ? "\t" : "",
-             measure ? measure : "");
+    const char *measure = run->kind->measure, *too = run->kind->measure_too;
+    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s%s%s\n", measure ? "\t" : "",
+             measure ? measure : "", too ? "\t" : "", too ? too : "");
     return append_history(run, head);
 }
 
@@ -191,10 +191,11 @@ attn_status attn__run_check_data(const attn__run *run)
 static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,
                            bool whole)
 {
+    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may hold them several times */
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
         char name[512];
-        if (!whole && attn__run_lora_is_base(run, i))
+        if (!whole && attn__run_lora_is_base(run, i % parameters))
             continue;
         snprintf(name, sizeof name, "%s%s", prefix, from->items[i].name);
         status = attn_named_add(list, name, from->items[i].tensor);
@@ -203,13 +204,16 @@ static attn_status add_all(const attn__run *run, attn_named_list *list, const ch
 }
 
 /* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
- * "a.NAME", the optimiser's under their own names.  `whole`: with what base.safetensors holds, for the sum. */
+ * "a.NAME", what it is the average of and the optimiser's under their own names.  `whole`: with what base.safetensors
+ * holds, for the sum. */
 static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
 {
     *list = (attn_named_list){.context = run->context};
     attn_status status = add_all(run, list, "p.", attn_model_parameters(run->model), whole);
     if (status == ATTN_OK)
         status = add_all(run, list, "a.", &run->average, whole);
+    if (status == ATTN_OK)
+        status = add_all(run, list, "", &run->snapshots, whole);
     if (status == ATTN_OK)
         status = add_all(run, list, "", attn_optimiser_state(attn_training_optimiser(run->training)), true);
     return status;
@@ -343,6 +347,8 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
     int n = snprintf(line, sizeof line, "%lld\t%.6f\t%.6f\t%.6g", (long long)p->epoch, p->loss, p->valid_loss, p->rate);
     if (run->kind->measure)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
+    if (run->kind->measure_too)
+        n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure_too);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
     attn__text_points(line);
     (void)append_history(run, line); /* saving, which comes next, looks at what became of it */

@@ -12,6 +12,8 @@
 static const char *const models[] = {"transformer", "bahdanau", NULL};
 static const char *const compats[] = {"none", "d2l", NULL};
 static const char *const vocabularies[] = {"auto", "unigram", "bpe", "word", NULL};
+static const char *const ties[] = {"none", "decoder", "all", NULL};
+static const char *const norms[] = {"post", "pre", NULL};
 static const attn_key keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
     ATTN__TEXT("compat", "none", compats,
@@ -39,8 +41,16 @@ static const attn_key keys[] = {
     ATTN__BOOL("use_bias", "false", "biases in the encoder's attention (transformer)"),
     ATTN__INT("embed_size", "256", 1, 65536, "width of the embeddings (bahdanau)"),
     ATTN__INT("num_layers", "2", 1, 100, "layers of encoder and decoder each (bahdanau)"),
+    ATTN__TEXT("tie", "", ties,
+               "which share one table (transformer): none; decoder: its embedding and the output layer; all: the "
+               "encoder's embedding too; default: all with one vocabulary of pieces, decoder with two, none with words"),
+    ATTN__TEXT("norm", "", norms,
+               "where norms stand (transformer): post, behind the residual connections, or pre, before the layers; "
+               "default post"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
     /* training */
+    ATTN__INT("batch_tokens", "0", 0, 1e6,
+              "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
     ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0"),
 };
 /* What a model or a compat mode changes of the defaults. */

@@ -104,9 +104,9 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     attn_status status = attn_translator_translate(t, r->sources, r->n, options, r->translations);
     if (status != ATTN_OK)
         return status;
-    double tokens = 0, seconds = attn__seconds_since(from);
+    double tokens = 0, source_words = 0, seconds = attn__seconds_since(from);
     for (int64_t i = 0; i < r->n; i++) {
-        const char *said = r->translations[i].tokens, *word;
+        const char *said = r->translations[i].tokens, *asked = r->sources[i], *word;
         size_t length;
         r->predictions[i] = r->translations[i].text;
         double bleu;
@@ -116,8 +116,11 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
         score->bleu_d2l += bleu / (double)r->n;
         for (tokens++; attn_text_word(&said, &word, &length);)
             tokens++;
+        while (attn_text_word(&asked, &word, &length))
+            source_words++;
     }
     score->tokens_per_second = seconds > 0 ? tokens / seconds : 0;
+    score->words_per_second = seconds > 0 ? source_words / seconds : 0;
     return ATTN_OK;
 }
 
@@ -135,6 +138,8 @@ static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const
         status = translate_all(t, pairs, options, &r, score);
     if (status == ATTN_OK)
         status = attn_bleu_corpus(&score->corpus, t->context, r.predictions, r.references, r.n);
+    if (status == ATTN_OK)
+        status = attn_chrf_corpus(&score->chrf, t->context, r.predictions, r.references, r.n);
     for (int64_t i = 0; sample && status == ATTN_OK && i < r.n; i++)
         sample(user, r.sources[i], r.references[i], r.predictions[i]);
     release(t->context, &r);

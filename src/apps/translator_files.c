@@ -90,6 +90,12 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
         status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
+    /* Before the layers, norms leave the last layer's output as it is. */
+    bool pre = strcmp(attn_config_text(settings, "norm", "post"), "pre") == 0;
+    if (status == ATTN_OK && pre && !bahdanau)
+        status = attn_config_set_bool(config, "encoder_norm", true);
+    if (status == ATTN_OK && pre && !bahdanau)
+        status = attn_config_set_bool(config, "decoder_norm", true);
     /* The book's start of the weights, and its encoder that runs over padding, are the book's way only. */
     bool d2l = attn__setting_compat(settings) == ATTN_COMPAT_D2L;
     if (status == ATTN_OK && d2l)

@@ -71,6 +71,7 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
     bool d2l = t->compat == ATTN_COMPAT_D2L;
     attn_batches_options options = {
         .size = attn_config_int(t->run.settings, "batch", 64),
+        .tokens = shuffled && !d2l ? attn_config_int(t->run.settings, "batch_tokens", 0) : 0,
         .seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1),
         .in_order = !shuffled,
         .mixed_lengths = d2l,
@@ -102,11 +103,25 @@ static attn_status choose_vocabulary(training *t)
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 
+/* Which tables are shared, where nobody said it: what training.json keeps, so that a resumed run has the same model. */
+static attn_status choose_tie(training *t)
+{
+    attn_config *settings = t->run.settings;
+    bool words = attn__setting_vocabulary(settings) == ATTN_VOCAB_WORDS;
+    bool transformer = strcmp(attn_config_text(settings, "model", ""), "transformer") == 0;
+    if (t->run.resume || words || !transformer || attn_config_get(settings, "tie"))
+        return ATTN_OK;
+    return attn_config_set_text(settings, "tie",
+                                attn_config_bool(settings, "joint_vocabulary", true) ? "all" : "decoder");
+}
+
 static attn_status prepare_data(training *t)
 {
     attn_status status = read_pairs(t);
     if (status == ATTN_OK)
         status = choose_vocabulary(t);
+    if (status == ATTN_OK)
+        status = choose_tie(t);
     if (status == ATTN_OK)
         status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
     if (status == ATTN_OK)

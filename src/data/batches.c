@@ -26,7 +26,8 @@ struct attn_batches {
     int64_t count, epoch, position;
     int64_t steps[2];   /* most places a sentence may take, by side */
     int64_t *sentences; /* [n] in the epoch's order */
-    int64_t *batches;   /* [count] the order in which runs of `size` sentences are taken */
+    int64_t *batches;   /* [count] the order in which they are taken */
+    int64_t *begins;    /* [count + 1] where each begins in `sentences`: the same in every epoch */
     sortable *window;
     int32_t *source, *source_lens, *input, *labels, *target_lens;
     int64_t *indices;
@@ -44,7 +45,7 @@ static int by_key(const void *a, const void *b)
 
 static void sort_windows(attn_batches *b)
 {
-    int64_t n = b->corpus->n, window = WINDOW * b->options.size;
+    int64_t n = b->corpus->n, window = b->options.tokens ? n : WINDOW * b->options.size;
     for (int64_t begin = 0; begin < n; begin += window) {
         int64_t length = n - begin < window ? n - begin : window;
         for (int64_t i = 0; i < length; i++) {
@@ -75,9 +76,51 @@ static void order_epoch(attn_batches *b)
     attn__rng_shuffle(&rng, b->sentences, n);
     if (!b->options.mixed_lengths) {
         sort_windows(b);
-        /* A last batch that is not full stays last. */
-        attn__rng_shuffle(&rng, b->batches, n / b->options.size);
+        /* A last batch that is not full stays last, where sentences are counted. */
+        attn__rng_shuffle(&rng, b->batches, b->options.tokens ? b->count : n / b->options.size);
     }
+}
+
+/* --------------------------------------------------------------------------------------------- cutting */
+
+static int64_t round_up(const attn_batches *b, int64_t steps)
+{
+    if (b->options.fixed_steps)
+        return b->options.fixed_steps;
+    return (steps + b->options.multiple - 1) / b->options.multiple * b->options.multiple;
+}
+
+/* The end of a batch that begins at `begin` of the present order: sentences enter it while their number times the
+ * longest of either side is at most options.tokens. */
+static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
+{
+    int64_t end = begin, longest = 1;
+    for (; end < b->corpus->n; end++) {
+        for (int side = 0; side < 2; side++) {
+            int64_t steps = round_up(b, attn__corpus_length(b->corpus, (attn_side)side, b->sentences[end]));
+            longest = steps > longest ? steps : longest;
+        }
+        if (end > begin && (end - begin + 1) * longest > b->options.tokens)
+            break;
+    }
+    return end;
+}
+
+/* Cuts the present order into batches.  Sorted as a whole it has the same lengths in the same places in every epoch,
+ * so that these cuts are right for all. */
+static void cut(attn_batches *b)
+{
+    int64_t n = b->corpus->n, most = 0;
+    b->count = 0;
+    for (int64_t begin = 0; begin < n; b->count++) {
+        int64_t size = b->options.size, rest = n - begin;
+        int64_t end = b->options.tokens ? end_of_tokens(b, begin) : begin + (size < rest ? size : rest);
+        b->begins[b->count] = begin;
+        most = end - begin > most ? end - begin : most;
+        begin = end;
+    }
+    b->begins[b->count] = n;
+    b->options.size = most > 0 ? most : 1;
 }
 
 /* --------------------------------------------------------------------------------------------- making */
@@ -91,6 +134,10 @@ static attn_status check(const attn_corpus *corpus, const attn_batches_options *
 {
     if (o->size < 0 || o->size > INT32_MAX)
         return fail_option(corpus, "size", o->size);
+    if (o->tokens < 0 || o->tokens > INT32_MAX || (o->tokens > 0 && o->mixed_lengths))
+        return o->mixed_lengths ? attn__fail(corpus->context, ATTN_ARGUMENT,
+                                             "batches: tokens are counted where lengths are not mixed only")
+                                : fail_option(corpus, "tokens", o->tokens);
     if (o->multiple < 0 || o->multiple > INT32_MAX)
         return fail_option(corpus, "multiple", o->multiple);
     for (int side = 0; side < 2 && o->fixed_steps; side++) {
@@ -102,35 +149,53 @@ static attn_status check(const attn_corpus *corpus, const attn_batches_options *
     return ATTN_OK;
 }
 
-static int64_t round_up(const attn_batches *b, int64_t steps)
-{
-    if (b->options.fixed_steps)
-        return b->options.fixed_steps;
-    return (steps + b->options.multiple - 1) / b->options.multiple * b->options.multiple;
-}
-
 static void *array_of(attn_batches *b, int64_t rows, int64_t columns, size_t element)
 {
     return attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), element));
 }
 
+/* What the order of sentences needs. */
+static attn_status allocate_order(attn_batches *b)
+{
+    int64_t n = b->corpus->n, size = b->options.size;
+    int64_t window = b->options.tokens || n < WINDOW * size ? n : WINDOW * size;
+    int64_t most = b->options.tokens ? n : (n + size - 1) / size; /* batches */
+    b->sentences = array_of(b, n, 1, sizeof *b->sentences);
+    b->batches = array_of(b, most, 1, sizeof *b->batches);
+    b->begins = array_of(b, most + 1, 1, sizeof *b->begins);
+    b->window = array_of(b, window, 1, sizeof *b->window);
+    b->count = most;
+    return b->sentences && b->batches && b->begins && b->window ? ATTN_OK : ATTN_MEMORY;
+}
+
 /* For the longest sentences, so that no batch ever needs more. */
 static attn_status allocate(attn_batches *b)
 {
-    int64_t n = b->corpus->n, size = b->options.size;
-    int64_t window = n < WINDOW * size ? n : WINDOW * size;
-    b->sentences = array_of(b, n, 1, sizeof *b->sentences);
-    b->batches = array_of(b, b->count, 1, sizeof *b->batches);
-    b->window = array_of(b, window, 1, sizeof *b->window);
-    b->source = array_of(b, size, b->steps[ATTN_SOURCE], sizeof *b->source);
-    b->input = array_of(b, size, b->steps[ATTN_TARGET], sizeof *b->input);
-    b->labels = array_of(b, size, b->steps[ATTN_TARGET], sizeof *b->labels);
+    int64_t size = b->options.size, places[2];
+    for (int side = 0; side < 2; side++) {
+        /* Counted by tokens, no batch has more places than it may have tokens, or than one sentence takes. */
+        int64_t steps = b->steps[side], tokens = b->options.tokens > steps ? b->options.tokens : steps;
+        places[side] = b->options.tokens && size > tokens / steps ? tokens : size * steps;
+    }
+    b->source = array_of(b, places[ATTN_SOURCE], 1, sizeof *b->source);
+    b->input = array_of(b, places[ATTN_TARGET], 1, sizeof *b->input);
+    b->labels = array_of(b, places[ATTN_TARGET], 1, sizeof *b->labels);
     b->source_lens = array_of(b, size, 1, sizeof *b->source_lens);
     b->target_lens = array_of(b, size, 1, sizeof *b->target_lens);
     b->indices = array_of(b, size, 1, sizeof *b->indices);
-    bool whole = b->sentences && b->batches && b->window && b->source && b->input && b->labels && b->source_lens &&
-                 b->target_lens && b->indices;
+    bool whole = b->source && b->input && b->labels && b->source_lens && b->target_lens && b->indices;
     return whole ? ATTN_OK : ATTN_MEMORY;
+}
+
+static attn_status prepare(attn_batches *b)
+{
+    attn_status status = allocate_order(b);
+    if (status != ATTN_OK)
+        return status;
+    order_epoch(b); /* by which batches of so many tokens are cut */
+    cut(b);
+    order_epoch(b);
+    return allocate(b);
 }
 
 attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options)
@@ -148,17 +213,13 @@ attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpu
     b->options = options ? *options : defaults;
     b->options.size = b->options.size ? b->options.size : 64;
     b->options.multiple = b->options.multiple ? b->options.multiple : 1;
-    b->count = (corpus->n + b->options.size - 1) / b->options.size;
     b->steps[ATTN_SOURCE] = round_up(b, corpus->side[ATTN_SOURCE].longest);
     b->steps[ATTN_TARGET] = round_up(b, corpus->side[ATTN_TARGET].longest);
-    if (b->options.size > corpus->n && corpus->n > 0)
-        b->options.size = corpus->n;
-    status = allocate(b);
+    status = prepare(b);
     if (status != ATTN_OK) {
         attn_batches_destroy(b);
         return status;
     }
-    order_epoch(b);
     *batches = b;
     return ATTN_OK;
 }
@@ -167,9 +228,9 @@ void attn_batches_destroy(attn_batches *batches)
 {
     if (!batches)
         return;
-    void *const arrays[] = {batches->sentences, batches->batches,     batches->window,
-                            batches->source,    batches->source_lens, batches->input,
-                            batches->labels,    batches->target_lens, batches->indices};
+    void *const arrays[] = {batches->sentences, batches->batches,     batches->begins, batches->window,
+                            batches->source,    batches->source_lens, batches->input,  batches->labels,
+                            batches->target_lens, batches->indices};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         attn__free(batches->context, arrays[i]);
     attn__free(batches->context, batches);
@@ -277,8 +338,8 @@ bool attn_batches_next(attn_batches *batches, attn_batch *batch)
     *batch = (attn_batch){0};
     if (b->position >= b->count)
         return false;
-    int64_t begin = b->batches[b->position++] * b->options.size, left = b->corpus->n - begin;
-    batch->size = left < b->options.size ? left : b->options.size;
+    const int64_t *begins = b->begins + b->batches[b->position++], begin = begins[0];
+    batch->size = begins[1] - begin;
     memcpy(b->indices, b->sentences + begin, (size_t)batch->size * sizeof *b->indices);
     batch->source_steps = longest_of(b, batch, ATTN_SOURCE);
     batch->target_steps = longest_of(b, batch, ATTN_TARGET);

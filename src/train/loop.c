@@ -21,6 +21,7 @@ typedef struct counters {
     int64_t all_steps;
     double loss_sum, loss_tokens; /* of this epoch so far */
     double best, last_valid;      /* losses; NaN at first */
+    double best_score;            /* what the best one was judged by, if not its loss */
     int64_t stale;                /* epochs since the best one */
 } counters;
 
@@ -53,7 +54,7 @@ attn_status attn_training_create(attn_training **training, attn_context *context
     made->context = context;
     made->options = *options;
     made->parameters = parameters;
-    made->at.best = made->at.last_valid = NAN;
+    made->at.best = made->at.last_valid = made->at.best_score = NAN;
     attn_status status = attn_optimiser_create(&made->optimiser, context, parameters, &options->optimiser);
     if (status != ATTN_OK) {
         attn_training_destroy(made);
@@ -88,7 +89,7 @@ int64_t attn_training_epoch(const attn_training *training)
 #define COUNTERS(INT, REAL)                                                                                            \
     INT("epoch", at.epoch) INT("step", at.step) INT("all_steps", at.all_steps) INT("stale", at.stale)                  \
     REAL("loss_sum", at.loss_sum) REAL("loss_tokens", at.loss_tokens) REAL("best", at.best)                            \
-    REAL("last_valid", at.last_valid)
+    REAL("last_valid", at.last_valid) REAL("best_score", at.best_score)
 /* clang-format on */
 
 attn_status attn_training_store(const attn_training *training, attn_config *config)
@@ -135,7 +136,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
-    p->measure = NAN; /* the job's to fill in */
+    p->measure = p->measure_too = NAN; /* the job's to fill in */
     training->seconds += attn__seconds_since(training->looked);
     training->looked = attn__now();
     p->seconds = training->seconds;
@@ -294,6 +295,19 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     return ATTN_OK;
 }
 
+/* Whether the last validation is the best yet, which is noted then. */
+static bool improved(counters *at, double score)
+{
+    bool better = isnan(score) ? isnan(at->best) || at->last_valid < at->best
+                               : isnan(at->best_score) || score > at->best_score;
+    at->stale = better ? 0 : at->stale + 1;
+    if (better) {
+        at->best = at->last_valid;
+        at->best_score = score;
+    }
+    return better;
+}
+
 /* Validates, counts the epoch as done, saves. */
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
@@ -310,10 +324,7 @@ static attn_status end_epoch(attn_training *training, const attn_job *job, attn_
         if (status != ATTN_OK)
             return status;
         training->unfinished = false;
-        p->improved = isnan(at->best) || at->last_valid < at->best;
-        at->stale = p->improved ? 0 : at->stale + 1;
-        if (p->improved)
-            at->best = at->last_valid;
+        p->improved = improved(at, job->judge ? job->judge(job->user) : NAN);
     }
     p->epoch_ends = true;
     bool go_on = report(training, job, p);

@@ -106,8 +106,7 @@ static size_t resolve_entities(char *text, size_t n)
     return n;
 }
 
-/* Bytes of the white space (any of Unicode's) at `s`, 0 if there is none. */
-static size_t space_at(const char *s)
+size_t attn__space_at(const char *s)
 {
     unsigned char c = (unsigned char)s[0], d = c ? (unsigned char)s[1] : 0, e = d ? (unsigned char)s[2] : 0;
     if (c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31))
@@ -124,14 +123,14 @@ static size_t space_at(const char *s)
 static void split(attn__words *words, char *text)
 {
     while (*text) {
-        size_t space = space_at(text);
+        size_t space = attn__space_at(text);
         if (space) {
             memset(text, 0, space);
             text += space;
             continue;
         }
         words->word[words->n++] = text;
-        while (*text && !space_at(text))
+        while (*text && !attn__space_at(text))
             text++;
     }
 }

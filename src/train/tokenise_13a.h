@@ -16,6 +16,8 @@ typedef struct attn__words {
 /* Splits UTF-8 text into words: entities resolved, ASCII punctuation apart, periods and commas apart unless
  * between digits, a dash apart after a digit.  Free with attn__words_free.  ATTN_MEMORY. */
 attn_status attn__tokenise_13a(attn__words *words, attn_context *context, const char *line);
+/* Bytes of the white space (any of Unicode's) at `s`, 0 if there is none. */
+size_t attn__space_at(const char *s);
 void attn__words_free(attn__words *words, attn_context *context);
 
 #endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * chrF with sacreBLEU's defaults: the F-score of character n-grams. */
+#include "attn/train.h"
+
+#include "base/context.h"
+#include "train/ngrams.h"
+
+#include <string.h>
+
+enum { ORDERS = 6 };
+
+/* Bytes of the character at `s`, which is not at the end; what is not UTF-8 counts byte by byte. */
+static size_t character_at(const char *s)
+{
+    unsigned char c = (unsigned char)*s;
+    size_t n = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+    for (size_t i = 1; i < n; i++)
+        if (((unsigned char)s[i] & 0xC0) != 0x80)
+            return 1;
+    return n;
+}
+
+/* The characters of a line as its "words", white space left out. */
+static attn_status split(attn__words *words, attn_context *context, const char *line)
+{
+    size_t length = strlen(line), at = 0;
+    *words = (attn__words){0};
+    words->buffer = attn__alloc(context, attn__size_add(attn__size_mul(length, 2), 1));
+    words->word = attn__alloc(context, attn__size_mul(attn__size_add(length, 1), sizeof *words->word));
+    if (!words->buffer || !words->word) {
+        attn__words_free(words, context);
+        return ATTN_MEMORY;
+    }
+    while (*line) {
+        size_t space = attn__space_at(line), bytes = space ? space : character_at(line);
+        if (!space) {
+            words->word[words->n++] = words->buffer + at;
+            memcpy(words->buffer + at, line, bytes);
+            words->buffer[at + bytes] = '\0';
+            at += bytes + 1;
+        }
+        line += bytes;
+    }
+    return ATTN_OK;
+}
+
+/* Precision and recall are means over the orders that both sides have n-grams of; recall counts twice as much. */
+static double score(const attn__ngrams orders[ORDERS])
+{
+    const double beta2 = 4;
+    double precision = 0, recall = 0;
+    int counted = 0;
+    for (int n = 0; n < ORDERS; n++) {
+        if (orders[n].predicted == 0 || orders[n].wanted == 0)
+            continue;
+        precision += (double)orders[n].matches / (double)orders[n].predicted;
+        recall += (double)orders[n].matches / (double)orders[n].wanted;
+        counted++;
+    }
+    if (counted == 0 || precision + recall <= 0)
+        return 0;
+    precision /= counted;
+    recall /= counted;
+    return 100 * (1 + beta2) * precision * recall / (beta2 * precision + recall);
+}
+
+static attn_status add(attn_context *context, const char *prediction, const char *reference, attn__ngrams *orders)
+{
+    attn__words predicted, wanted;
+    attn__ngrams own[ORDERS] = {{0}};
+    attn_status status = split(&predicted, context, prediction);
+    if (status != ATTN_OK)
+        return status;
+    status = split(&wanted, context, reference);
+    if (status == ATTN_OK) {
+        status = attn__ngrams_add(context, &predicted, &wanted, own, ORDERS);
+        attn__words_free(&wanted, context);
+    }
+    attn__words_free(&predicted, context);
+    for (int n = 0; n < ORDERS; n++) {
+        /* As there: a prediction's n-grams count where its reference has some of that order. */
+        orders[n].predicted += own[n].wanted > 0 ? own[n].predicted : 0;
+        orders[n].wanted += own[n].wanted;
+        orders[n].matches += own[n].matches;
+    }
+    return status;
+}
+
+attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
+                             const char *const *references, int64_t n)
+{
+    attn__ngrams orders[ORDERS] = {{0}};
+    attn_status status = ATTN_OK;
+    *chrf = 0;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
+        status = add(context, predictions[i], references[i], orders);
+    if (status == ATTN_OK)
+        *chrf = score(orders);
+    return status;
+}
