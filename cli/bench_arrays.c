@@ -90,8 +90,8 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
 /* Sequences of any lengths from none to the longest, as far as the positions reach; in q and k by the same shares. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
-    double mean = sequences ? (double)positions / (double)sequences : 0, reach = mean;
-    reach = 2 * mean > (double)longest ? (double)longest - mean : mean;
+    double mean = sequences ? (double)positions / (double)sequences : 0;
+    double reach = 2 * mean > (double)longest ? (double)longest - mean : mean;
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
         uint64_t share = scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
