@@ -11,7 +11,17 @@
 static void **slot(attn_arrays *a, int array)
 {
     const void **const inputs[] = {
-        &a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask, (const void **)(void *)&a->lens, &a->w, &a->w2};
+        &a->q,
+        &a->k,
+        &a->v,
+        &a->bias,
+        (const void **)(void *)&a->mask,
+        (const void **)(void *)&a->lens,
+        &a->w,
+        &a->w2,
+        (const void **)(void *)&a->q_offsets,
+        (const void **)(void *)&a->k_offsets,
+    };
     void **const others[] = {&a->o,  &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias,
                              &a->dw, &a->dw2};
     if (array < ATTN_ARRAY_O)
@@ -77,6 +87,22 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
     }
 }
 
+/* Sequences of any lengths from none to the longest, as far as the positions reach; in q and k by the same shares. */
+static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
+{
+    double mean = sequences ? (double)positions / (double)sequences : 0, reach = mean;
+    reach = 2 * mean > (double)longest ? (double)longest - mean : mean;
+    double sum = 0, even = 0;
+    for (int64_t s = 0; s < sequences; s++) {
+        uint64_t share = scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
+        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs that make up for each other */
+        sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
+        offsets[s + 1] = (int32_t)(sum < (double)positions ? sum : (double)positions);
+        if (offsets[s + 1] - offsets[s] > longest)
+            offsets[s + 1] = (int32_t)(offsets[s] + longest);
+    }
+}
+
 /* Lengths are half of the keys and more, as padded data has them; one key in eight is masked. */
 static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
 {
@@ -86,7 +112,8 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
     for (int64_t i = 0; array == ATTN_ARRAY_LENS && i < n; i++)
         ((int32_t *)block)[i] =
             (int32_t)(keys / 2 + (int64_t)(scatter((uint64_t)array, (uint64_t)i) % (uint64_t)(keys - keys / 2 + 1)));
-    if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_LENS)
+    if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_LENS && array != ATTN_ARRAY_Q_OFFSETS &&
+        array != ATTN_ARRAY_K_OFFSETS)
         fill_reals(block, span->dtype, rounded, array, n);
 }
 
@@ -126,7 +153,12 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
             return false;
         }
         memset(made->blocks[array], 0, bytes);
-        if (!span->output)
+        const attn_packed *p = &problem->packed;
+        if (array == ATTN_ARRAY_Q_OFFSETS)
+            fill_offsets(made->blocks[array], span->high - 1, problem->dims[p->query_dim].n, p->queries);
+        else if (array == ATTN_ARRAY_K_OFFSETS)
+            fill_offsets(made->blocks[array], span->high - 1, problem->dims[p->key_dim].n, p->keys);
+        else if (!span->output)
             fill(made->blocks[array], span, rounding(rounded, array), array, keys);
         *slot(&made->arrays, array) = (char *)made->blocks[array] - span->low * (int64_t)size;
     }

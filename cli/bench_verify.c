@@ -25,7 +25,7 @@ attn_status bench_run_before(attn_context *context, const attn_problem *problem,
     if (problem->direction == ATTN_FORWARD)
         return ATTN_OK;
     forward.direction = ATTN_FORWARD;
-    forward.with &= ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS;
+    forward.with &= ATTN_WITH_ALL;
     forward.with |= ATTN_WANT_LSE;
     attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
     if (status == ATTN_OK)

@@ -40,7 +40,10 @@ static attn_status make_usual(attn_problem *p, bytes *b)
                                                    .layout = (attn_layout)(n[2] / 2 % 2),
                                                    .causal = (attn_causal)(n[7] % 3),
                                                    .lens_per = (int)(n[7] / 3 % 3),
-                                                   .key_padding = n[7] > 8});
+                                                   .key_padding = n[7] > 8,
+                                                   .packed = n[2] % 5 == 4,
+                                                   .packed_queries = n[0] * n[3],
+                                                   .packed_keys = n[0] * n[4] / 2});
     case 1:
         return attn_problem_axis(p, &(attn_axis){.rank = 3,
                                                  .shape = {n[2], n[3], n[4]},
@@ -145,7 +148,7 @@ static void change(attn_problem *p, bytes *b)
         p->dtype = (attn_dtype)take(b, 0, 3);
         break;
     default:
-        p->with ^= 1U << take(b, 0, 15);
+        p->with ^= 1U << take(b, 0, 23);
     }
 }
 
@@ -191,7 +194,17 @@ static void put(arrays *s, int array, void *at)
 {
     attn_arrays *a = &s->a;
     const void **const slots[] = {
-        &a->q, &a->k, &a->v, &a->bias, (const void **)(void *)&a->mask, (const void **)(void *)&a->lens, &a->w, &a->w2};
+        &a->q,
+        &a->k,
+        &a->v,
+        &a->bias,
+        (const void **)(void *)&a->mask,
+        (const void **)(void *)&a->lens,
+        &a->w,
+        &a->w2,
+        (const void **)(void *)&a->q_offsets,
+        (const void **)(void *)&a->k_offsets,
+    };
     void **const others[] = {&a->o,  &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias,
                              &a->dw, &a->dw2};
     if (array < ATTN_ARRAY_O)
@@ -224,9 +237,19 @@ static void fill(char *block, attn_dtype dtype, int64_t n, int array)
     }
 }
 
-/* Blocks are as long as the span, so that the address sanitizer sees any step outside. */
-static bool make_arrays(arrays *s, const attn_plan *plan)
+/* Packed sequences of different lengths, as long as there are positions. */
+static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
+    for (int64_t s = 0; s < sequences; s++) {
+        int64_t length = (s * 5 + 3) % (longest + 1);
+        offsets[s + 1] = (int32_t)(offsets[s] + (length < positions - offsets[s] ? length : positions - offsets[s]));
+    }
+}
+
+/* Blocks are as long as the span, so that the address sanitizer sees any step outside. */
+static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *problem)
+{
+    const attn_packed *p = &problem->packed;
     *s = (arrays){0};
     for (int array = 0; array < ATTN_ARRAYS; array++) {
         attn_span *span = &s->spans[array];
@@ -238,7 +261,11 @@ static bool make_arrays(arrays *s, const attn_plan *plan)
         s->blocks[array] = calloc((size_t)(n > 0 ? n : 1), (size_t)size);
         if (!s->blocks[array])
             return false;
-        if (!span->output)
+        if (array == ATTN_ARRAY_Q_OFFSETS)
+            fill_offsets((int32_t *)(void *)s->blocks[array], n - 1, problem->dims[p->query_dim].n, p->queries);
+        else if (array == ATTN_ARRAY_K_OFFSETS)
+            fill_offsets((int32_t *)(void *)s->blocks[array], n - 1, problem->dims[p->key_dim].n, p->keys);
+        else if (!span->output)
             fill(s->blocks[array], span->dtype, n, array);
         put(s, array, s->blocks[array] - span->low * size);
     }
@@ -286,7 +313,7 @@ static bool run_before(attn_context *context, const attn_problem *problem, array
     if (problem->direction == ATTN_FORWARD)
         return true;
     forward.direction = ATTN_FORWARD;
-    forward.with = (problem->with & (ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS)) | ATTN_WANT_LSE;
+    forward.with = (problem->with & ATTN_WITH_ALL) | ATTN_WANT_LSE;
     bool done = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = "reference"}) == ATTN_OK &&
                 attn_plan_execute(plan, &s->a, NULL) == ATTN_OK;
     attn_plan_destroy(plan);
@@ -302,7 +329,7 @@ static bool run(attn_context *context, const attn_problem *problem, const char *
     *s = (arrays){0};
     if (status != ATTN_OK && !attn_context_error(context)[0])
         fault("refused without a word", solver);
-    bool done = status == ATTN_OK && make_arrays(s, plan) && run_before(context, problem, s);
+    bool done = status == ATTN_OK && make_arrays(s, plan, problem) && run_before(context, problem, s);
     if (done && attn_plan_execute(plan, &s->a, NULL) != ATTN_OK)
         fault(attn_context_error(context), solver);
     attn_plan_destroy(plan);

@@ -243,14 +243,31 @@ typedef struct attn_pick {
     const int64_t *index; /* read when the plan is made */
 } attn_pick;
 
+/* Sequences of different lengths one behind the other, without padding (cu_seqlens).  Index s of `batch_dim` (BATCH)
+ * counts sequences: sequence s has queries [q_offsets[s], q_offsets[s + 1]) and keys [k_offsets[s], k_offsets[s + 1]) of
+ * the packed positions.  The lengths of `query_dim` and `key_dim` are those of the longest sequence.  Along `batch_dim`
+ * q, k, v, o, lse and their gradients have stride 0: index i of `query_dim` stands at position q_offsets[s] + i of q, o,
+ * lse, dq and dout, index j of `key_dim` at k_offsets[s] + j of k, v, dk and dv.  Bias, mask, lens, weights, bands and
+ * dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past a sequence's length do not exist: they
+ * cost nothing, nothing is written for them (weights: 0), and mask_fill does not count them.  A sequence gets the same
+ * bits whatever the others are: those that it gets alone, by the same solver in a problem of the same two lengths. */
+typedef struct attn_packed {
+    int batch_dim, query_dim, key_dim;
+    int64_t queries, keys; /* packed positions in all; no offset may be larger */
+    bool align_ends;       /* bands and relative tables see query i as i + keys - queries of its sequence, so that the
+                            * last query stands at the last key: hi = 0 is then causal bottom-right */
+} attn_packed;
+
 /* Optional operands and outputs, as bits. */
 enum {
-    ATTN_WITH_BIAS = 1 << 0,    /* arrays.bias */
-    ATTN_WITH_MASK = 1 << 1,    /* arrays.mask: one byte an entry, nonzero = attend */
-    ATTN_WITH_LENS = 1 << 2,    /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
-    ATTN_WANT_LSE = 1 << 8,     /* forward: arrays.lse */
-    ATTN_WANT_WEIGHTS = 1 << 9, /* forward: arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 10,     /* backward: the gradients wanted */
+    ATTN_WITH_BIAS = 1 << 0,      /* arrays.bias */
+    ATTN_WITH_MASK = 1 << 1,      /* arrays.mask: one byte an entry, nonzero = attend */
+    ATTN_WITH_LENS = 1 << 2,      /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
+    ATTN_WITH_PACKED = 1 << 3,    /* arrays.q_offsets, arrays.k_offsets: int32, as attn_problem.packed says */
+    ATTN_WITH_ALL = (1 << 8) - 1, /* every operand */
+    ATTN_WANT_LSE = 1 << 8,       /* forward: arrays.lse */
+    ATTN_WANT_WEIGHTS = 1 << 9,   /* forward: arrays.weights, before dropout unless weights_dropped */
+    ATTN_WANT_DQ = 1 << 10,       /* backward: the gradients wanted */
     ATTN_WANT_DK = 1 << 11,
     ATTN_WANT_DV = 1 << 12,
     ATTN_WANT_DBIAS = 1 << 13,
@@ -272,6 +289,7 @@ typedef struct attn_problem {
     attn_normalise normalise;
     unsigned with; /* ATTN_WITH_* | ATTN_WANT_* */
     int lens_dim;  /* the KEY dim that lengths cut */
+    attn_packed packed;
     int nbands;
     attn_band bands[ATTN_MAX_BANDS];
     int nwindows;
@@ -307,6 +325,9 @@ typedef struct attn_arrays {
     const void *bias;
     const uint8_t *mask;
     const int32_t *lens;
+    /* Packed sequences, one more than there are sequences: 0 <= q_offsets[s] <= q_offsets[s + 1] <= packed.queries, no
+     * sequence longer than the dim; k_offsets alike.  The same array may serve as both. */
+    const int32_t *q_offsets, *k_offsets;
     const void *w, *w2;
     const void *table[ATTN_MAX_RELATIVE];
     void *o;
@@ -350,7 +371,8 @@ ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
  * broadcast: they are summed apart, so that what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
- * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward. */
+ * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward.  Packed
+ * sequences count as if all were equally long. */
 ATTN_API double attn_plan_flops(const attn_plan *plan);
 /* The name of the solver chosen.  A constant string. */
 ATTN_API const char *attn_plan_solver(const attn_plan *plan);
@@ -361,7 +383,7 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
 /* Runs the plan.  `workspace` is attn_plan_workspace() bytes aligned to 64, or NULL for the plan's own.
  * Several threads may execute one plan at once if each gives a workspace; with NULL the second one gets
  * ATTN_BUSY.  ATTN_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output that is
- * the same array as another one (other overlaps are not looked for).  Nothing is allocated or written on error.
+ * the same array as another one (other overlaps are not looked for), offsets of packed sequences that are not in order.  Nothing is allocated or written on error.
  * The same bits come out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
@@ -375,6 +397,8 @@ typedef enum attn_array {
     ATTN_ARRAY_LENS,
     ATTN_ARRAY_W,
     ATTN_ARRAY_W2,
+    ATTN_ARRAY_Q_OFFSETS,
+    ATTN_ARRAY_K_OFFSETS,
     ATTN_ARRAY_O,
     ATTN_ARRAY_LSE,
     ATTN_ARRAY_DOUT,
@@ -428,6 +452,11 @@ typedef struct attn_heads {
     attn_causal causal;
     int lens_per;     /* 0 none, 1 lens[B], 2 lens[B,Tq] */
     bool key_padding; /* mask[B,Tk], nonzero = attend */
+    /* Packed sequences: `batch` is how many, `queries` and `keys` are the longest; q and o are [packed_queries,H,D], k and
+     * v [packed_keys,Hkv,D] ([H,packed_queries,D] and so on in BHTD), lse is [H,packed_queries].  causal BOTTOM_RIGHT
+     * aligns the ends of each sequence. */
+    bool packed;
+    int64_t packed_queries, packed_keys;
 } attn_heads;
 /* Dims in order: batch, (kv) head, [group], query, key, contract, value; lse and weights are [B,H,Tq] and
  * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_SHAPE: kv_heads does not
@@ -476,6 +505,7 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *     causal causal-br       keys up to the query's own place; bottom-right: the last query sees the last key
  *     band=LO..HI            keys from i + LO to i + HI only
  *     lens lensq             lengths, one for each index of the first dim, or for each query of those
+ *     packed=N               (multi-head) b packed sequences of N queries in all, at most q each; keys in proportion
  *     pad mask               boolean masks over [first dim, keys] and over [queries, keys]
  *     bias biask             an additive bias of its own for each score, or for each key
  *     rel                    relative positions in the score: a table of channels along the last query and key dims

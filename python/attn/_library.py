@@ -51,10 +51,15 @@ class Pick(c.Structure):
     _fields_ = [("dim", c.c_int), ("n", c.c_int64), ("index", c.POINTER(c.c_int64))]
 
 
+class Packed(c.Structure):
+    _fields_ = [("batch_dim", c.c_int), ("query_dim", c.c_int), ("key_dim", c.c_int), ("queries", c.c_int64),
+                ("keys", c.c_int64), ("align_ends", c.c_bool)]
+
+
 class Problem(c.Structure):
     _fields_ = [("ndims", c.c_int), ("dims", Dim * MAX_DIMS), ("dtype", c.c_int), ("direction", c.c_int),
                 ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("normalise", c.c_int),
-                ("with_", c.c_uint), ("lens_dim", c.c_int), ("nbands", c.c_int), ("bands", Band * MAX_BANDS),
+                ("with_", c.c_uint), ("lens_dim", c.c_int), ("packed", Packed), ("nbands", c.c_int), ("bands", Band * MAX_BANDS),
                 ("nwindows", c.c_int), ("windows", Window * MAX_WINDOWS), ("nrelatives", c.c_int),
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
@@ -62,7 +67,8 @@ class Problem(c.Structure):
 
 
 class Arrays(c.Structure):
-    _fields_ = [(name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "w", "w2")] + [
+    _fields_ = [(name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "q_offsets",
+                                               "k_offsets", "w", "w2")] + [
         ("table", c.c_void_p * MAX_RELATIVE)] + [
         (name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")] + [
         ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3)]

@@ -605,12 +605,31 @@ static void run_row(row *r, bool backward)
         gradients(r);
 }
 
+/* Past the end of a packed sequence: weights of 0. */
+static void absent_row(row *r)
+{
+    walk keep = r->w;
+    int64_t j = 0;
+    r->empty = true;
+    if (walk_start(&r->w, ROLE_K))
+        do {
+            clear_key(r, &r->key[j]);
+            r->key[j].state = WALK_ABSENT;
+            r->key[j++].at = r->w;
+        } while (walk_next(&r->w, ROLE_K));
+    r->w = keep;
+    write_weights(r);
+}
+
 /* Every element of a gradient that has an index is written, if only with 0. */
-static void clear_gradient(const attn_problem *p, double *value, double *bound, size_t field, bool positions, int roles)
+static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *value, double *bound, size_t field,
+                           bool positions, int roles)
 {
     walk w = {.p = p};
     if (!value)
         return;
+    bool rows = walk_is_token(field, ATTN_QUERY), keys = walk_is_token(field, ATTN_KEY);
+    const int32_t *offsets = rows ? a->q_offsets : a->k_offsets;
     attn_problem moving = *p; /* axes of positions in place of taps, broadcast dims once */
     for (int d = 0; d < p->ndims; d++) {
         int64_t stride;
@@ -620,6 +639,13 @@ static void clear_gradient(const attn_problem *p, double *value, double *bound, 
                 moving.dims[d].n = p->windows[i].size;
         if (stride == 0)
             moving.dims[d].n = 1;
+        if ((p->with & ATTN_WITH_PACKED) && (rows || keys) && d == (rows ? p->packed.query_dim : p->packed.key_dim)) {
+            int64_t start = offsets[0] * stride;
+            moving.dims[d].n = offsets[p->dims[p->packed.batch_dim].n] - offsets[0];
+            if (stride == 0 && moving.dims[d].n > 1)
+                moving.dims[d].n = 1;
+            value += start, bound += start;
+        }
     }
     w.p = &moving;
     if (walk_start(&w, roles))
@@ -651,15 +677,16 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
-static bool clear_gradients(const attn_problem *p, const attend_ref_arrays *v, const attend_ref_arrays *b)
+static bool clear_gradients(const attn_problem *p, const attn_arrays *a, const attend_ref_arrays *v,
+                            const attend_ref_arrays *b)
 {
     bool any = v->dq || v->dk || v->dv || v->dbias || v->dw;
-    clear_gradient(p, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
-    clear_gradient(p, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
-    clear_gradient(p, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);
-    clear_gradient(p, v->dbias, b->dbias, offsetof(attn_dim, dbias), false, ROLE_B | ROLE_Q | ROLE_K);
-    clear_gradient(p, v->dw, b->dw, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
-    clear_gradient(p, v->dw2, b->dw2, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
+    clear_gradient(p, a, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
+    clear_gradient(p, a, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
+    clear_gradient(p, a, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);
+    clear_gradient(p, a, v->dbias, b->dbias, offsetof(attn_dim, dbias), false, ROLE_B | ROLE_Q | ROLE_K);
+    clear_gradient(p, a, v->dw, b->dw, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
+    clear_gradient(p, a, v->dw2, b->dw2, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
     for (int t = 0; t < p->nrelatives; t++) {
         clear_table(p, v->dtable[t], b->dtable[t], t);
         any = any || v->dtable[t];
@@ -690,13 +717,18 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
 {
     attn_problem p = with_gradient_strides(problem);
     row r = {.p = &p, .a = arrays, .value = value, .bound = bound, .u = units, .w.p = &p};
+    if (p.with & ATTN_WITH_PACKED)
+        r.w.q_offsets = arrays->q_offsets, r.w.k_offsets = arrays->k_offsets;
     r.scale = resolved_scale(&p);
     r.width = p.width != 0 ? p.width : 1;
-    bool backward = clear_gradients(&p, value, bound);
+    bool backward = clear_gradients(&p, arrays, value, bound);
     allocate(&r);
     if (walk_start(&r.w, ROLE_B | ROLE_Q))
         do
-            run_row(&r, backward);
+            if (walk_row_exists(&r.w))
+                run_row(&r, backward);
+            else if (value->weights)
+                absent_row(&r);
         while (walk_next(&r.w, ROLE_B | ROLE_Q));
     free(r.key);
     free(r.pool);
@@ -705,9 +737,13 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
 void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays, unsigned char *k, unsigned char *v)
 {
     walk w = {.p = problem};
+    if (problem->with & ATTN_WITH_PACKED)
+        w.q_offsets = arrays->q_offsets, w.k_offsets = arrays->k_offsets;
     if (!walk_start(&w, ROLE_B | ROLE_Q | ROLE_K))
         return;
     do {
+        if (!walk_row_exists(&w))
+            continue;
         walk at = w;
         walk_state state = walk_place(&at, arrays);
         if (state == WALK_ABSENT || !at.inside)

@@ -44,6 +44,37 @@ int64_t walk_count(const attn_problem *p, int roles)
     return n;
 }
 
+bool walk_is_token(size_t field, attn_role role)
+{
+    static const size_t rows[] = {offsetof(attn_dim, q), offsetof(attn_dim, o), offsetof(attn_dim, lse),
+                                  offsetof(attn_dim, dq), offsetof(attn_dim, dout)};
+    static const size_t keys[] = {offsetof(attn_dim, k), offsetof(attn_dim, v), offsetof(attn_dim, dk),
+                                  offsetof(attn_dim, dv)};
+    bool is = false;
+    for (int i = 0; role == ATTN_QUERY && i < 5; i++)
+        is = is || field == rows[i];
+    for (int i = 0; role == ATTN_KEY && i < 4; i++)
+        is = is || field == keys[i];
+    return is;
+}
+
+static int64_t stride_at(const attn_problem *p, int dim, size_t field)
+{
+    int64_t stride;
+    memcpy(&stride, (const char *)&p->dims[dim] + field, sizeof stride);
+    return stride;
+}
+
+static int64_t length_at(const int32_t *offsets, int64_t s)
+{
+    return offsets[s + 1] - offsets[s];
+}
+
+bool walk_row_exists(const walk *w)
+{
+    return !w->q_offsets || w->at[w->p->packed.query_dim] < length_at(w->q_offsets, w->at[w->p->packed.batch_dim]);
+}
+
 int64_t walk_offset(const walk *w, size_t field, bool positions)
 {
     int64_t offset = 0;
@@ -53,6 +84,11 @@ int64_t walk_offset(const walk *w, size_t field, bool positions)
         if (stride)
             offset += stride * (positions ? w->pos[d] : w->at[d]);
     }
+    const attn_packed *packed = &w->p->packed;
+    if (w->q_offsets && walk_is_token(field, ATTN_QUERY))
+        offset += w->q_offsets[w->at[packed->batch_dim]] * stride_at(w->p, packed->query_dim, field);
+    if (w->k_offsets && walk_is_token(field, ATTN_KEY))
+        offset += w->k_offsets[w->at[packed->batch_dim]] * stride_at(w->p, packed->key_dim, field);
     return offset;
 }
 
@@ -111,7 +147,10 @@ static bool is_masked(const walk *w, const attn_arrays *a)
 {
     const attn_problem *p = w->p;
     for (int i = 0; i < p->nbands; i++) {
-        int64_t d = relative(w, p->bands[i].query_dim, p->bands[i].key_dim);
+        int64_t d = relative(w, p->bands[i].query_dim, p->bands[i].key_dim), s = w->at[p->packed.batch_dim];
+        if (w->q_offsets && p->packed.align_ends && p->bands[i].query_dim == p->packed.query_dim &&
+            p->bands[i].key_dim == p->packed.key_dim)
+            d -= length_at(w->k_offsets, s) - length_at(w->q_offsets, s);
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }
@@ -133,6 +172,9 @@ walk_state walk_place(walk *w, const attn_arrays *a)
             return WALK_ABSENT;
         w->inside = false;
     }
+    const attn_packed *packed = &w->p->packed;
+    if (w->k_offsets && w->at[packed->key_dim] >= length_at(w->k_offsets, w->at[packed->batch_dim]))
+        return WALK_ABSENT;
     if (is_masked(w, a))
         return w->p->mask_fill != 0 ? WALK_MASKED : WALK_ABSENT;
     return WALK_PRESENT;

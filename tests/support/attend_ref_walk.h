@@ -12,9 +12,10 @@ enum { ROLE_B = 1, ROLE_Q = 2, ROLE_K = 4, ROLE_C = 8, ROLE_V = 16 };
 
 typedef struct walk {
     const attn_problem *p;
-    int64_t at[ATTN_MAX_DIMS];  /* index along each dim */
-    int64_t pos[ATTN_MAX_DIMS]; /* position: the same but along windowed KEY dims */
-    bool inside;                /* all positions exist; else k and v are 0 */
+    int64_t at[ATTN_MAX_DIMS];            /* index along each dim */
+    int64_t pos[ATTN_MAX_DIMS];           /* position: the same but along windowed KEY dims */
+    const int32_t *q_offsets, *k_offsets; /* of packed sequences; NULL: none */
+    bool inside;                          /* all positions exist; else k and v are 0 */
 } walk;
 
 /* Sets the indices of the roles' dims to 0; false if one of the dims is empty. */
@@ -27,6 +28,11 @@ int64_t walk_count(const attn_problem *p, int roles);
 int64_t walk_offset(const walk *w, size_t field, bool positions);
 #define OFFSET(w, field)          walk_offset(w, offsetof(attn_dim, field), false)
 #define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
+
+/* Whether the field is a stride along packed positions of that role. */
+bool walk_is_token(size_t field, attn_role role);
+/* Whether the query is not past its packed sequence. */
+bool walk_row_exists(const walk *w);
 
 /* Element i of an array of any float type. */
 double walk_load(attn_dtype dtype, const void *array, int64_t i);

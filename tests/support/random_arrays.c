@@ -53,6 +53,10 @@ static int64_t length_of(const attn_problem *p, const kind *k, int dim)
     for (int i = 0; k->positional && i < p->nwindows; i++)
         if (p->windows[i].key_dim == dim)
             return p->windows[i].size;
+    if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.query_dim && walk_is_token(k->field, ATTN_QUERY))
+        return p->packed.queries;
+    if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.key_dim && walk_is_token(k->field, ATTN_KEY))
+        return p->packed.keys;
     for (int i = 0; k->id == ARRAY_WEIGHTS && i < p->npicks; i++)
         if (p->picks[i].dim == dim)
             return p->picks[i].n;
@@ -78,11 +82,16 @@ static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
         *stride = 0;
         if (!(k->roles >> p->dims[dim].role & 1))
             continue;
+        if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.batch_dim &&
+            (walk_is_token(k->field, ATTN_QUERY) || walk_is_token(k->field, ATTN_KEY)))
+            continue;
         bool broadcast = k->id == ARRAY_BIAS || k->id == ARRAY_MASK || k->id == ARRAY_LENS || k->id == ARRAY_W;
         bool spread = !k->output || k->gradient;
         if (spread && p->dims[dim].role == ATTN_BATCH && (broadcast ? chosen(g, 40) : wild && chosen(g, 15)))
             continue;
         bool needed = k->id == ARRAY_W && p->dims[dim].role == ATTN_CONTRACT;
+        needed = needed || ((p->with & ATTN_WITH_PACKED) && walk_is_token(k->field, p->dims[dim].role) &&
+                            (dim == p->packed.query_dim || dim == p->packed.key_dim));
         if (spread && wild && chosen(g, 6) && !needed)
             continue;
         *stride = wild && chosen(g, 8) ? -next : next;
@@ -216,6 +225,32 @@ static size_t effective_field(const attn_problem *p, const kind *k)
         if (k->field == own[i])
             return like[i];
     return k->field;
+}
+
+/* Offsets are in order and reach as far as the positions do; guard pages watch them, too. */
+static void draw_offsets(attn__rng *g, array *a, const char *name, int64_t sequences, int64_t longest,
+                         int64_t positions)
+{
+    *a = (array){.name = name, .dtype = ATTN_I32, .n = sequences + 1};
+    obtain(a);
+    int32_t *offsets = a->block;
+    offsets[0] = (int32_t)attn__rng_below(g, 3);
+    for (int64_t s = 1; s <= sequences; s++)
+        offsets[s] = (int32_t)(offsets[s - 1] + (int64_t)attn__rng_below(g, (uint64_t)longest + 1));
+    if (offsets[sequences] > positions || (sequences == 0 && offsets[0] > positions))
+        offsets[0] = -1; /* no room was left: the problem is wrong */
+}
+
+void random_offsets(attn__rng *g, random_problem *r)
+{
+    const attn_problem *p = &r->forward;
+    int64_t n = p->dims[p->packed.batch_dim].n;
+    if (!(p->with & ATTN_WITH_PACKED))
+        return;
+    draw_offsets(g, &r->array[ARRAY_Q_OFFSETS], "q_offsets", n, p->dims[p->packed.query_dim].n, p->packed.queries);
+    draw_offsets(g, &r->array[ARRAY_K_OFFSETS], "k_offsets", n, p->dims[p->packed.key_dim].n, p->packed.keys);
+    r->arrays.q_offsets = r->array[ARRAY_Q_OFFSETS].block;
+    r->arrays.k_offsets = r->array[ARRAY_K_OFFSETS].block;
 }
 
 static void allocate_tables(random_problem *r)

@@ -15,6 +15,8 @@ int random_dim(attn__rng *g, const attn_problem *p, attn_role role);
 void random_layout(attn__rng *g, random_problem *r, bool plain);
 void random_allocate(random_problem *r);
 /* Normal numbers; q and k times `loud`; NaN wherever no query attends. */
+/* Draws the offsets of packed sequences, if there are any. */
+void random_offsets(attn__rng *g, random_problem *r);
 void random_fill(attn__rng *g, random_problem *r, double loud);
 
 #endif

@@ -226,6 +226,24 @@ static void draw_score(attn__rng *g, attn_problem *p)
     p->width = p->score >= ATTN_SCORE_GAUSSIAN && chance(g, 80) ? 0.5 + 4 * attn__rng_uniform(g) : 0;
 }
 
+/* Sequences along a BATCH dim, if there is one, in place of padding. */
+static void draw_packed(attn__rng *g, attn_problem *p)
+{
+    attn_packed packed = {.batch_dim = random_dim(g, p, ATTN_BATCH),
+                          .query_dim = random_dim(g, p, ATTN_QUERY),
+                          .key_dim = random_dim(g, p, ATTN_KEY)};
+    if (packed.batch_dim < 0)
+        return;
+    for (int i = 0; i < p->nwindows; i++)
+        if (p->windows[i].query_dim == packed.query_dim || p->windows[i].key_dim == packed.key_dim)
+            return;
+    packed.queries = p->dims[packed.batch_dim].n * p->dims[packed.query_dim].n + 2;
+    packed.keys = p->dims[packed.batch_dim].n * p->dims[packed.key_dim].n + 3;
+    packed.align_ends = chance(g, 40);
+    p->with |= ATTN_WITH_PACKED;
+    p->packed = packed;
+}
+
 static void draw_picks(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
@@ -321,9 +339,13 @@ void random_problem_make(random_problem *r, uint64_t number)
     cut_to_size(&g, &r->forward);
     r->forward.dtype = draw_dtype(&g);
     draw_features(&g, r, form);
+    attn__rng more = {.seed = 20201121, .stream = number}; /* leaves the other draws as they were */
+    if (chance(&more, 15))
+        draw_packed(&more, &r->forward);
     draw_backward(&g, r);
     random_layout(&g, r, form == PLAIN);
     random_allocate(r);
+    random_offsets(&more, r);
     random_fill(&g, r, chance(&g, 8) ? 120 : 1);
 }
 
@@ -343,8 +365,9 @@ void random_problem_describe(const random_problem *r, char *text, size_t size)
         at += snprintf(text + at, size - (size_t)at, " %c%lld", letters[p->dims[i].role], (long long)p->dims[i].n);
     if (at < (int)size)
         snprintf(text + at, size - (size_t)at,
-                 " %s score %d norm %d with 0x%x bands %d windows %d tables %d fill %g "
+                 " %s score %d norm %d with 0x%x packed %d bands %d windows %d tables %d fill %g "
                  "dropout %g accumulate %d own %d",
-                 attn_dtype_name(p->dtype), (int)p->score, (int)p->normalise, r->backward.with, p->nbands, p->nwindows,
-                 p->nrelatives, p->mask_fill, p->dropout, r->backward.accumulate, r->backward.own_grad_strides);
+                 attn_dtype_name(p->dtype), (int)p->score, (int)p->normalise, r->backward.with,
+                 p->with & ATTN_WITH_PACKED ? 1 + p->packed.align_ends : 0, p->nbands, p->nwindows, p->nrelatives,
+                 p->mask_fill, p->dropout, r->backward.accumulate, r->backward.own_grad_strides);
 }

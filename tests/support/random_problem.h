@@ -15,6 +15,8 @@ typedef enum array_id {
     ARRAY_BIAS,
     ARRAY_MASK,
     ARRAY_LENS,
+    ARRAY_Q_OFFSETS,
+    ARRAY_K_OFFSETS,
     ARRAY_W,
     ARRAY_W2,
     ARRAY_DOUT,

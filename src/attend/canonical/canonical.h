@@ -17,12 +17,16 @@
 #include "attn/attn.h"
 #include "base/cpu.h"
 
+/* What few solvers know, as bits. */
+enum { ATTN__PACKED = 1 };
+
 typedef struct attn__axis {
     attn_dim dim;                     /* length and strides; role is the group's */
     int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (BATCH, CONTRACT, VALUE) */
     int64_t drop;                     /* weight of the index in the dropout row or column */
     int pick;                         /* index into problem.picks, or -1 */
-    int source;                       /* a dim of the problem that this one came from, or -1 */
+    bool packed; /* the BATCH axis of packed sequences, along which tokens move though their strides are 0 */
+    int source;  /* a dim of the problem that this one came from, or -1 */
 } attn__axis;
 
 typedef struct attn__group {
@@ -33,7 +37,7 @@ typedef struct attn__group {
 
 typedef struct attn__canonical {
     attn_problem problem; /* as given, with defaults resolved: scale, width, step, dilation, end, gradient strides.
-                           * query_dim, key_dim and lens_dim here index the groups `query` and `key`. */
+                           * query_dim, key_dim and lens_dim here index the groups `query` and `key`, packed.batch_dim `batch`. */
     attn__group batch, query, key, contract, value;
     bool backward;
     int threads;
@@ -41,6 +45,7 @@ typedef struct attn__canonical {
     attn__caches caches;
     /* Derived from the above. */
     bool has_bias, has_mask, has_lens, has_dropout;
+    unsigned extras;     /* ATTN__PACKED and so on */
     bool needs_row_scan; /* some row may have no key at all: lens, mask, bands, or no keys */
 } attn__canonical;
 

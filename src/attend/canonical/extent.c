@@ -14,9 +14,15 @@ static void widen(attn__extent *e, int64_t length, int64_t stride)
         e->high += (length - 1) * stride;
 }
 
-static int64_t length_of(const attn__canonical *canonical, const attn__group *group, int i, attn__operand op)
+int64_t attn__extent_length(const attn__canonical *canonical, const attn__group *group, int i, attn__operand op)
 {
     const attn_problem *p = &canonical->problem;
+    if (canonical->extras & ATTN__PACKED) {
+        if (group == &canonical->query && i == p->packed.query_dim && attn__operand_packed(op, ATTN_QUERY))
+            return p->packed.queries;
+        if (group == &canonical->key && i == p->packed.key_dim && attn__operand_packed(op, ATTN_KEY))
+            return p->packed.keys;
+    }
     for (int w = 0; group == &canonical->key && attn__operand_table[op].positional && w < p->nwindows; w++)
         if (p->windows[w].key_dim == i)
             return p->windows[w].size;
@@ -30,7 +36,7 @@ attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operan
     attn__extent e = {0};
     for (int g = 0; g < 5; g++)
         for (int i = 0; i < groups[g]->n; i++)
-            widen(&e, length_of(canonical, groups[g], i, op), attn__stride(&groups[g]->axis[i].dim, op));
+            widen(&e, attn__extent_length(canonical, groups[g], i, op), attn__stride(&groups[g]->axis[i].dim, op));
     return e;
 }
 

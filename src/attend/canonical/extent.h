@@ -15,6 +15,8 @@ typedef struct attn__extent {
     int64_t low, high;
 } attn__extent;
 
+/* How many indices the operand has along axis i of a group: the length, or positions. */
+int64_t attn__extent_length(const attn__canonical *canonical, const attn__group *group, int i, attn__operand op);
 attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op);
 attn__extent attn__table_extent(const attn__canonical *canonical, int relative);
 /* high - low + 1, or 0 if some axis has no elements. */

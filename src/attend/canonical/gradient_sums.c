@@ -4,6 +4,7 @@
 
 #include "attend/scores/score.h"
 #include "attend/canonical/extent.h"
+#include "attend/canonical/packed.h"
 #include "base/context.h"
 
 static bool is_wanted(const attn__canonical *canonical, int which)
@@ -83,6 +84,23 @@ static void store_one(const double *sums, const attn__extent *e, attn_dtype dtyp
     }
 }
 
+/* Of packed sequences only positions of theirs are written. */
+static int64_t packed_start(const attn__canonical *canonical, const attn_arrays *arrays, int which, attn__extent *e)
+{
+    const attn_packed *packed = &canonical->problem.packed;
+    if (!attn__is_packed(canonical) || which >= ATTN__SUM_BIAS)
+        return 0;
+    const attn__axis *axis =
+        which == ATTN__SUM_Q ? &canonical->query.axis[packed->query_dim] : &canonical->key.axis[packed->key_dim];
+    const int32_t *offsets = which == ATTN__SUM_Q ? arrays->q_offsets : arrays->k_offsets;
+    attn__canonical used = *canonical;
+    int64_t sequences = canonical->batch.axis[packed->batch_dim].dim.n;
+    used.problem.packed.queries = arrays->q_offsets[sequences] - arrays->q_offsets[0];
+    used.problem.packed.keys = arrays->k_offsets[sequences] - arrays->k_offsets[0];
+    *e = extent_of(&used, which);
+    return offsets[0] * attn__stride(&axis->dim, operands[which]);
+}
+
 void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays)
 {
     const attn_problem *p = &canonical->problem;
@@ -91,8 +109,10 @@ void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, 
         if (!sums->at[which])
             continue;
         attn__extent e = extent_of(canonical, which);
-        store_one(sums->at[which], &e, which < ATTN__SUM_BIAS ? p->dtype : side, array_of(arrays, which),
-                  p->accumulate);
+        attn_dtype dtype = which < ATTN__SUM_BIAS ? p->dtype : side;
+        int64_t start = packed_start(canonical, arrays, which, &e);
+        store_one(sums->at[which] + start, &e, dtype,
+                  (char *)array_of(arrays, which) + start * (int64_t)attn_dtype_size(dtype), p->accumulate);
     }
 }
 
@@ -105,7 +125,9 @@ bool attn__sums_disjoint(const attn__canonical *canonical, int batch_axis)
             continue;
         int64_t stride =
             which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE] : attn__stride(&axis->dim, operands[which]);
-        private_gradients = private_gradients && stride != 0;
+        /* Sequences have tokens of their own. */
+        bool apart = stride != 0 || (axis->packed && which < ATTN__SUM_BIAS);
+        private_gradients = private_gradients && apart;
     }
     return private_gradients;
 }

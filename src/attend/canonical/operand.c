@@ -56,6 +56,25 @@ const attn_window *attn__window_of(const attn_problem *problem, int key_dim)
     return NULL;
 }
 
+bool attn__operand_packed(attn__operand op, attn_role role)
+{
+    switch (op) {
+    case ATTN__OP_Q:
+    case ATTN__OP_O:
+    case ATTN__OP_LSE:
+    case ATTN__OP_DQ:
+    case ATTN__OP_DOUT:
+        return role == ATTN_QUERY;
+    case ATTN__OP_K:
+    case ATTN__OP_V:
+    case ATTN__OP_DK:
+    case ATTN__OP_DV:
+        return role == ATTN_KEY;
+    default:
+        return false;
+    }
+}
+
 int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op)
 {
     const attn_window *window = NULL;
@@ -63,6 +82,12 @@ int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand
         window = attn__window_of(problem, dim);
     if (window)
         return window->size;
+    if (problem->with & ATTN_WITH_PACKED) {
+        if (dim == problem->packed.query_dim && attn__operand_packed(op, ATTN_QUERY))
+            return problem->packed.queries;
+        if (dim == problem->packed.key_dim && attn__operand_packed(op, ATTN_KEY))
+            return problem->packed.keys;
+    }
     for (int i = 0; op == ATTN__OP_WEIGHTS && i < problem->npicks; i++)
         if (problem->picks[i].dim == dim)
             return problem->picks[i].n;

@@ -73,6 +73,9 @@ const attn_window *attn__window_of(const attn_problem *problem, int key_dim);
 /* How many indices the operand has along a dim: the length, an axis of positions, or the number of picks. */
 int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op);
 
+/* Whether the operand lies by packed positions along the QUERY or the KEY dim of packed sequences. */
+bool attn__operand_packed(attn__operand op, attn_role role);
+
 /* CONTRACT, or VALUE for a table added to the values. */
 attn_role attn__table_role(const attn_relative *relative);
 /* The last dim of a role, -1 if it has none. */

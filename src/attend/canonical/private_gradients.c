@@ -27,7 +27,7 @@ static bool is_broadcast(attn__canonical *canonical, attn__operand op)
     for (int role = ATTN_BATCH; role <= ATTN_VALUE; role++)
         for (int i = 0; attn__operand_table[op].roles >> role & 1 && i < group_of(canonical, role)->n; i++) {
             const attn_dim *dim = &group_of(canonical, role)->axis[i].dim;
-            if (dim->n > 1 && attn__stride(dim, op) == 0)
+            if (dim->n > 1 && attn__stride(dim, op) == 0 && !group_of(canonical, role)->axis[i].packed)
                 return true;
         }
     return false;
@@ -43,7 +43,7 @@ static int64_t make_dense(attn__canonical *canonical, attn__operand op)
             if (attn__stride(dim, op) == 0)
                 continue;
             *attn__stride_at(dim, op) = count;
-            count *= dim->n;
+            count *= attn__extent_length(canonical, group_of(canonical, role), i, op);
         }
     return count;
 }

@@ -3,6 +3,7 @@
 #include "attend/canonical/row.h"
 
 #include "attend/canonical/element.h"
+#include "attend/canonical/packed.h"
 #include "attend/canonical/window_base.h"
 #include "base/rng.h"
 
@@ -23,6 +24,23 @@ static void add_group(attn__row *row, const attn__group *group, const int64_t *i
     }
 }
 
+/* Moves the row to its sequence's tokens. */
+static void pack(attn__row *row, int64_t sequence)
+{
+    const attn__canonical *canonical = row->canonical;
+    const attn_packed *packed = &canonical->problem.packed;
+    const int32_t *q = row->arrays->q_offsets + sequence, *k = row->arrays->k_offsets + sequence;
+    row->absent = row->index[packed->query_dim] >= (int64_t)q[1] - q[0];
+    row->keys = (int64_t)k[1] - k[0];
+    row->shift = packed->align_ends ? row->keys - ((int64_t)q[1] - q[0]) : 0;
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+        if (attn__operand_packed(op, ATTN_QUERY))
+            row->offset[op] += q[0] * attn__stride(&canonical->query.axis[packed->query_dim].dim, op);
+        else if (attn__operand_packed(op, ATTN_KEY))
+            row->offset[op] += k[0] * attn__stride(&canonical->key.axis[packed->key_dim].dim, op);
+    }
+}
+
 void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                   int64_t query)
 {
@@ -34,6 +52,8 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
     add_group(row, &canonical->batch, index, &drop);
     attn__split(&canonical->query, query, row->index);
     add_group(row, &canonical->query, row->index, &drop);
+    if (attn__is_packed(canonical))
+        pack(row, attn__packed_sequence(canonical, batch));
     for (int i = 0; i < p->nwindows; i++)
         row->base[i] = attn__window_base(&p->windows[i], canonical->key.axis[p->windows[i].key_dim].dim.n,
                                          row->index[p->windows[i].query_dim]);
@@ -69,6 +89,8 @@ static void find_place(place *at, attn__spot *spot, const attn__row *row, int64_
     attn__split(group, key, at->tap);
     for (int i = 0; i < group->n; i++)
         at->position[i] = at->tap[i], at->step[i] = 1;
+    if (attn__is_packed(row->canonical) && at->tap[p->packed.key_dim] >= row->keys)
+        spot->kind = ATTN__SPOT_OUT;
     for (int i = 0; i < p->nwindows; i++) {
         const attn_window *w = &p->windows[i];
         int64_t position = row->base[i] + at->tap[w->key_dim] * w->dilation;
@@ -94,6 +116,8 @@ static bool is_masked(const attn__row *row, const place *at, const attn__spot *s
     const attn_problem *p = &canonical->problem;
     for (int i = 0; i < p->nbands; i++) {
         int64_t d = distance(row, at, p->bands[i].query_dim, p->bands[i].key_dim);
+        if (row->shift && p->bands[i].query_dim == p->packed.query_dim && p->bands[i].key_dim == p->packed.key_dim)
+            d -= row->shift;
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }

@@ -16,6 +16,9 @@ typedef struct attn__row {
     int64_t offset[ATTN__OPERANDS];   /* of the row in each operand */
     int64_t table[ATTN_MAX_RELATIVE]; /* of its batch in each table */
     int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 */
+    bool absent;                      /* past the end of its packed sequence: no offset means anything */
+    int64_t keys;                     /* of the packed sequence */
+    int64_t shift;                    /* bands see the query of packed sequences as so much later */
     int64_t len;                      /* keys of lens_dim from here on are masked */
     uint64_t key;                     /* dropout's key of the row */
 } attn__row;

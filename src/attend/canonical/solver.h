@@ -32,6 +32,7 @@ typedef struct attn__solver {
     /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value
      * rounds as often: these are summed apart (private_gradients.h).  NULL: none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
+    unsigned extras; /* what it knows of attn__canonical.extras; the planner refuses the others for it */
 } attn__solver;
 
 /* The table, best first. */

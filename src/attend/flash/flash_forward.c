@@ -5,6 +5,8 @@
 #include "attend/flash/flash_item.h"
 
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/packed.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 
@@ -148,6 +150,16 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t next = item + 1; /* mostly this thread's too */
     t.next_batch = next < j->canonical->batch.size * f->query_blocks ? next / f->query_blocks : -1;
     t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
+    attn__sequence one;
+    if (attn__is_packed(j->canonical)) {
+        int64_t sequence = attn__packed_sequence(j->canonical, batch);
+        if (t.first >= attn__packed_rows(j->canonical, j->arrays, sequence))
+            return;
+        attn__sequence_at(&one, j->canonical, j->arrays, sequence);
+        t.canonical = &one.canonical, t.arrays = &one.arrays;
+        t.count = attn__least(one.canonical.query.size - t.first, f->query_block);
+        t.next_batch = -1; /* of another sequence */
+    }
     attn__flash_divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
     attn__flash_begin(&t, batch);
     if (f->parts) {

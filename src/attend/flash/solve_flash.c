@@ -202,4 +202,5 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_flash = {.name = "flash", .refuse = refuse, .plan = plan, .apply = attn__flash_forward};
+const attn__solver attn__solver_flash = {
+    .name = "flash", .refuse = refuse, .plan = plan, .apply = attn__flash_forward, .extras = ATTN__PACKED};

@@ -95,6 +95,7 @@ typedef struct attn__flash_backward_plan {
 typedef struct attn__flash_backward_item {
     attn_dim at;
     uint64_t drop;
+    int64_t sequence; /* of packed ones */
     unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
 } attn__flash_backward_item;
 

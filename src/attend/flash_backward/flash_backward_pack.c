@@ -3,6 +3,7 @@
  * flash_backward_pack.c - from the caller's strides and types to rows of floats, and back.
  */
 #include "attend/flash_backward/flash_backward.h"
+#include "attend/canonical/packed.h"
 
 #include <string.h>
 
@@ -67,6 +68,8 @@ bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn
 {
     unsigned with = canonical->problem.with;
     const attn_dim *dim = &axis->dim;
+    if (axis->packed) /* tokens are the sequence's own */
+        return dim->n > 1 && (with & ATTN_WANT_DBIAS) && dim->dbias == 0;
     return dim->n > 1 && (((with & ATTN_WANT_DQ) && dim->dq == 0) || ((with & ATTN_WANT_DK) && dim->dk == 0) ||
                           ((with & ATTN_WANT_DV) && dim->dv == 0) || ((with & ATTN_WANT_DBIAS) && dim->dbias == 0));
 }
@@ -100,10 +103,14 @@ void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t it
         *number /= axis->dim.n;
         advance(&found->at, &axis->dim, index);
         found->drop += (uint64_t)(index * axis->drop);
+        if (axis->packed)
+            found->sequence = index;
         if (index > 0)
-            found->reached |=
-                (axis->dim.dq ? 0u : ATTN__FLASH_BACKWARD_Q) | (axis->dim.dk ? 0u : ATTN__FLASH_BACKWARD_K) |
-                (axis->dim.dv ? 0u : ATTN__FLASH_BACKWARD_V) | (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS);
+            found->reached |= axis->packed ? (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS)
+                                           : (axis->dim.dq ? 0u : ATTN__FLASH_BACKWARD_Q) |
+                                                 (axis->dim.dk ? 0u : ATTN__FLASH_BACKWARD_K) |
+                                                 (axis->dim.dv ? 0u : ATTN__FLASH_BACKWARD_V) |
+                                                 (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS);
     }
 }
 
@@ -140,6 +147,28 @@ static void zero_bias(const attn__canonical *canonical, const attn__flash_backwa
     }
 }
 
+/* Clears those of one batch item but the ones that an earlier item reaches, too. */
+static void zero_one(const attn__canonical *canonical, const attn__flash_backward_plan *plan, const attn_arrays *arrays,
+                     const attn__flash_backward_item *found, attn__flash_backward_scratch *m)
+{
+    const attn_dim *at = &found->at;
+    unsigned missing = plan->want & ~found->reached;
+    if ((missing & ATTN__FLASH_BACKWARD_Q) && !plan->store_q)
+        zero_rows(
+            plan,
+            &(target){arrays->dq, at->dq, &canonical->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d, m->q},
+            m);
+    if ((missing & ATTN__FLASH_BACKWARD_K) && !plan->store_kv)
+        zero_rows(
+            plan,
+            &(target){arrays->dk, at->dk, &canonical->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q}, m);
+    if ((missing & ATTN__FLASH_BACKWARD_V) && !plan->store_kv)
+        zero_rows(
+            plan,
+            &(target){arrays->dv, at->dv, &canonical->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv, m->dout},
+            m);
+}
+
 /* Clears the gradients that one independent item adds into. */
 void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
                                const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *m)
@@ -148,25 +177,15 @@ void attn__flash_backward_zero(const attn__canonical *canonical, const attn__fla
     memset(m->dout, 0, (size_t)plan->dvp * sizeof(float));
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__flash_backward_item found;
+        attn__sequence one;
         attn__flash_backward_item_find(canonical, item, s, &found);
-        const attn_dim *at = &found.at;
-        unsigned missing = plan->want & ~found.reached;
-        if ((missing & ATTN__FLASH_BACKWARD_Q) && !plan->store_q)
-            zero_rows(plan,
-                      &(target){arrays->dq, at->dq, &canonical->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d,
-                                m->q},
-                      m);
-        if ((missing & ATTN__FLASH_BACKWARD_K) && !plan->store_kv)
-            zero_rows(
-                plan,
-                &(target){arrays->dk, at->dk, &canonical->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q},
-                m);
-        if ((missing & ATTN__FLASH_BACKWARD_V) && !plan->store_kv)
-            zero_rows(plan,
-                      &(target){arrays->dv, at->dv, &canonical->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv,
-                                m->dout},
-                      m);
-        if (missing & ATTN__FLASH_BACKWARD_BIAS)
-            zero_bias(canonical, plan, arrays->dbias, at->dbias, m);
+        if (attn__is_packed(canonical)) {
+            attn__sequence_at(&one, canonical, arrays, found.sequence);
+            zero_one(&one.canonical, plan, &one.arrays, &found, m);
+        } else {
+            zero_one(canonical, plan, arrays, &found, m);
+        }
+        if (plan->want & ~found.reached & ATTN__FLASH_BACKWARD_BIAS)
+            zero_bias(canonical, plan, arrays->dbias, found.at.dbias, m);
     }
 }

@@ -26,7 +26,7 @@ static bool moves(const attn__group *group, size_t stride)
     for (int a = 0; a < group->n; a++) {
         int64_t step;
         memcpy(&step, (const char *)&group->axis[a] + stride, sizeof step);
-        if (group->axis[a].dim.n > 1 && step == 0)
+        if (group->axis[a].dim.n > 1 && step == 0 && !group->axis[a].packed)
             return false;
     }
     return true;
@@ -248,12 +248,28 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     count_items(canonical, p);
 }
 
+/* Packed sequences that one cell does not run one after another. */
+static int64_t independent_sequences(const attn__canonical *canonical)
+{
+    int64_t n = 1;
+    for (int a = 0; a < canonical->batch.n; a++) {
+        const attn__axis *axis = &canonical->batch.axis[a];
+        if (axis->packed && axis->dim.n > 1 && !attn__flash_backward_is_shared(canonical, axis))
+            n = axis->dim.n;
+    }
+    return n;
+}
+
+/* The order for a packed sequence is the one that it has alone, and so are its bits. */
 static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
+    int64_t sequences = independent_sequences(canonical);
     attn__flash_backward_plan_start(p, canonical);
+    p->items /= sequences;
     choose_tiles(canonical, p);
     attn__flash_backward_amx_choose(p, canonical);
     choose_order(canonical, p);
+    p->items *= sequences;
     p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */
 }
 

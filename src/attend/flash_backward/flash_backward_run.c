@@ -3,6 +3,7 @@
  * flash_backward_run.c - a range of queries against a range of keys, and the order of such runs.
  */
 #include "attend/flash_backward/flash_backward.h"
+#include "attend/canonical/packed.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -324,6 +325,32 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->next_k = chunk * plan->chunk_k;
 }
 
+/* Chunks of queries and keys, -1: all of them. */
+static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    run->q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
+    run->q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run->q_begin + plan->chunk_q);
+    run->k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
+    run->k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run->k_begin + plan->chunk_k);
+    run_range(run);
+}
+
+/* The same of the item's sequence, whose chunks past its end are empty. */
+static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
+{
+    attn__sequence one;
+    attn__flash_backward_run of_one = *run;
+    attn__flash_backward_plan plan = *run->plan;
+    attn__sequence_at(&one, run->canonical, run->arrays, run->item.sequence);
+    plan.nq = one.canonical.query.size;
+    plan.nk = one.canonical.key.size;
+    of_one.canonical = &one.canonical;
+    of_one.arrays = &one.arrays;
+    of_one.plan = &plan;
+    run_chunks(&of_one, chunk_q, chunk_k);
+}
+
 /* `next` is the number of the cell that follows, negative if that is not known. */
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
                      int64_t next)
@@ -331,18 +358,18 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     const attn__flash_backward_plan *plan = w->plan;
     attn__flash_backward_run run = {
         .canonical = w->canonical, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
+    bool packed = attn__is_packed(w->canonical);
     attn__flash_backward_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
-    run.q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
-    run.q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run.q_begin + plan->chunk_q);
-    run.k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
-    run.k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run.k_begin + plan->chunk_k);
-    if (next >= 0)
+    if (next >= 0 && !packed)
         find_next(w, next, &run);
     if (plan->amx)
         plan->amx->begin();
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__flash_backward_item_find(w->canonical, item, s, &run.item);
-        run_range(&run);
+        if (packed)
+            run_sequence(&run, chunk_q, chunk_k);
+        else
+            run_chunks(&run, chunk_q, chunk_k);
     }
     if (plan->amx)
         plan->amx->end();

@@ -9,7 +9,7 @@ static bool broadcast(const attn__group *group, bool q, bool k, bool v)
 {
     for (int a = 0; a < group->n; a++) {
         const attn_dim *dim = &group->axis[a].dim;
-        if (dim->n > 1 && ((q && dim->dq == 0) || (k && dim->dk == 0) || (v && dim->dv == 0)))
+        if (dim->n > 1 && !group->axis[a].packed && ((q && dim->dq == 0) || (k && dim->dk == 0) || (v && dim->dv == 0)))
             return true;
     }
     return false;
@@ -67,4 +67,5 @@ const attn__solver attn__solver_flash_backward = {
     .adds_often = attn__flash_backward_adds_often,
     .plan = attn__flash_backward_plan_make,
     .apply = apply,
+    .extras = ATTN__PACKED,
 };

@@ -78,8 +78,11 @@ static void run_row(void *user, int64_t item, int thread)
     int64_t query = picked_index(canonical, &canonical->query, item % queries, &offset);
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, batch, query);
-    attn__pair_row(&pair, &row);
-    attn__normaliser normaliser = attn__row_normaliser(&pair, &row);
+    attn__normaliser normaliser = {(double)-INFINITY, 0};
+    if (!row.absent) {
+        attn__pair_row(&pair, &row);
+        normaliser = attn__row_normaliser(&pair, &row);
+    }
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);

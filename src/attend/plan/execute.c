@@ -4,6 +4,7 @@
 
 #include "attend/scores/score.h"
 #include "attend/canonical/operand.h"
+#include "attend/canonical/packed.h"
 
 #include <string.h>
 
@@ -61,6 +62,8 @@ const char *attn__missing_array(const attn__canonical *canonical, const attn_arr
         else if (!a->dtable[i] && p->relatives[i].rows > 0 && (p->with & ATTN_WANT_DTABLES))
             missing = dtables[i];
     }
+    if (!missing && attn__is_packed(canonical))
+        missing = !a->q_offsets ? "q_offsets" : !a->k_offsets ? "k_offsets" : NULL;
     if (!missing && second && !a->w2)
         missing = "w2";
     if (!missing && (p->with & ATTN_WANT_DW) && canonical->contract.size > 0 && !a->dw)
@@ -74,12 +77,25 @@ const char *attn__missing_array(const attn__canonical *canonical, const attn_arr
 static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
 {
     const void *const first[ATTN_ARRAY_TABLE] = {
-        [ATTN_ARRAY_Q] = a->q,       [ATTN_ARRAY_K] = a->k,       [ATTN_ARRAY_V] = a->v,
-        [ATTN_ARRAY_BIAS] = a->bias, [ATTN_ARRAY_MASK] = a->mask, [ATTN_ARRAY_LENS] = a->lens,
-        [ATTN_ARRAY_W] = a->w,       [ATTN_ARRAY_W2] = a->w2,     [ATTN_ARRAY_O] = a->o,
-        [ATTN_ARRAY_LSE] = a->lse,   [ATTN_ARRAY_DOUT] = a->dout, [ATTN_ARRAY_DQ] = a->dq,
-        [ATTN_ARRAY_DK] = a->dk,     [ATTN_ARRAY_DV] = a->dv,     [ATTN_ARRAY_DBIAS] = a->dbias,
-        [ATTN_ARRAY_DW] = a->dw,     [ATTN_ARRAY_DW2] = a->dw2,
+        [ATTN_ARRAY_Q] = a->q,
+        [ATTN_ARRAY_K] = a->k,
+        [ATTN_ARRAY_V] = a->v,
+        [ATTN_ARRAY_BIAS] = a->bias,
+        [ATTN_ARRAY_MASK] = a->mask,
+        [ATTN_ARRAY_LENS] = a->lens,
+        [ATTN_ARRAY_W] = a->w,
+        [ATTN_ARRAY_W2] = a->w2,
+        [ATTN_ARRAY_O] = a->o,
+        [ATTN_ARRAY_Q_OFFSETS] = a->q_offsets,
+        [ATTN_ARRAY_K_OFFSETS] = a->k_offsets,
+        [ATTN_ARRAY_LSE] = a->lse,
+        [ATTN_ARRAY_DOUT] = a->dout,
+        [ATTN_ARRAY_DQ] = a->dq,
+        [ATTN_ARRAY_DK] = a->dk,
+        [ATTN_ARRAY_DV] = a->dv,
+        [ATTN_ARRAY_DBIAS] = a->dbias,
+        [ATTN_ARRAY_DW] = a->dw,
+        [ATTN_ARRAY_DW2] = a->dw2,
     };
     memcpy(list, first, sizeof first);
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++) {
@@ -110,14 +126,28 @@ static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, a
 static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
 {
     static const char *const names[ATTN_ARRAYS] = {
-        "q",         "k",         "v",         "bias",      "mask",     "lens",     "w",        "w2",
-        "o",         "lse",       "dout",      "dq",        "dk",       "dv",       "dbias",    "dw",
-        "dw2",       "table[0]",  "table[1]",  "table[2]",  "table[3]", "table[4]", "table[5]", "dtable[0]",
-        "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
+        "q",         "k",         "v",         "bias",      "mask",      "lens",      "w",        "w2",
+        "q_offsets", "k_offsets", "o",         "lse",       "dout",      "dq",        "dk",       "dv",
+        "dbias",     "dw",        "dw2",       "table[0]",  "table[1]",  "table[2]",  "table[3]", "table[4]",
+        "table[5]",  "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
     return attn__fail(plan->context, ATTN_ARGUMENT,
                       "the arrays '%s' and '%s' are one; an output must not overlap "
                       "anything else",
                       names[output], names[other]);
+}
+
+static attn_status check_offsets(const attn_plan *plan, const attn_arrays *arrays)
+{
+    int64_t at;
+    const char *name = attn__is_packed(&plan->canonical) ? attn__packed_fault(&plan->canonical, arrays, &at) : NULL;
+    if (!name)
+        return ATTN_OK;
+    const int32_t *offsets = name[0] == 'q' ? arrays->q_offsets : arrays->k_offsets;
+    return attn__fail(
+        plan->context, ATTN_ARGUMENT,
+        "%s[%lld] is %d: offsets must not fall, nor pass the end of the packed positions, nor grow by more "
+        "than the longest sequence",
+        name, (long long)at, (int)offsets[at]);
 }
 
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
@@ -142,6 +172,8 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     if (missing)
         return attn__fail(plan->context, ATTN_ARGUMENT, "the problem needs the array '%s', which is NULL", missing);
     attn_array output, other;
+    if (check_offsets(plan, &mine) != ATTN_OK)
+        return ATTN_ARGUMENT;
     if (share_an_element(plan, &mine, &output, &other))
         return refuse_overlap(plan, output, other);
     if ((uintptr_t)scratch % 64 != 0)

@@ -72,6 +72,11 @@ double attn__canonical_flops(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    if (pairs > 0 && (canonical->extras & ATTN__PACKED)) {
+        double sequences = (double)canonical->batch.axis[p->packed.batch_dim].dim.n;
+        pairs *= (double)p->packed.queries / sequences / (double)canonical->query.axis[p->packed.query_dim].dim.n;
+        pairs *= (double)p->packed.keys / sequences / (double)canonical->key.axis[p->packed.key_dim].dim.n;
+    }
     for (int i = 0; i < p->nwindows; i++)
         pairs *= window_share(canonical, &p->windows[i]);
     for (int i = 0; i < p->nbands; i++)

@@ -6,7 +6,7 @@
 #include "attend/canonical/extent.h"
 #include "base/clock.h"
 
-enum { ARRAYS = ATTN__OPERANDS + 3 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
+enum { ARRAYS = ATTN__OPERANDS + 5 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
 
 typedef struct scratch {
     attn_context *context;
@@ -55,6 +55,25 @@ static void make_outputs(scratch *s, const attn__canonical *canonical, attn_arra
     a->dw2 = make_operand(s, canonical, ATTN__OP_W);
 }
 
+/* Sequences of even lengths. */
+static const int32_t *make_offsets(scratch *s, int64_t sequences, int64_t longest, int64_t positions)
+{
+    attn__extent extent = {.n = 1, .length = {sequences + 1}, .stride = {1}, .high = sequences};
+    int32_t *offsets = make_array(s, ATTN_I32, &extent);
+    int64_t each = sequences && positions / sequences < longest ? positions / sequences : longest;
+    for (int64_t i = 0; offsets && i <= sequences; i++)
+        offsets[i] = (int32_t)(i * each < positions ? i * each : positions);
+    return offsets;
+}
+
+static void make_packed(scratch *s, const attn__canonical *canonical, attn_arrays *a)
+{
+    const attn_packed *p = &canonical->problem.packed;
+    int64_t n = canonical->batch.axis[p->batch_dim].dim.n;
+    a->q_offsets = make_offsets(s, n, canonical->query.axis[p->query_dim].dim.n, p->queries);
+    a->k_offsets = make_offsets(s, n, canonical->key.axis[p->key_dim].dim.n, p->keys);
+}
+
 static void make_arrays(scratch *s, const attn__canonical *canonical, attn_arrays *a)
 {
     a->q = make_operand(s, canonical, ATTN__OP_Q);
@@ -66,6 +85,8 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
     a->w = make_operand(s, canonical, ATTN__OP_W);
     a->w2 = a->w;
     make_outputs(s, canonical, a);
+    if (canonical->extras & ATTN__PACKED)
+        make_packed(s, canonical, a);
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         attn__extent extent = attn__table_extent(canonical, i);
         attn_dtype side = attn__operand_dtype(canonical->problem.dtype, ATTN__OP_W);

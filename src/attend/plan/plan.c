@@ -13,13 +13,26 @@ static bool is_empty(const attn__canonical *canonical)
            canonical->contract.size == 0 || canonical->value.size == 0;
 }
 
+static const char *extra_refusal(unsigned unknown)
+{
+    static const struct {
+        unsigned bit;
+        const char *why;
+    } reasons[] = {{ATTN__PACKED, "packed sequences"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (unknown & reasons[i].bit)
+            return reasons[i].why;
+    return NULL;
+}
+
 /* The last solver takes problems without elements (outputs may still have some, sums over nothing), so that no other
  * solver has to. */
 const char *attn__solver_refusal(const attn__solver *solver, const attn__canonical *canonical)
 {
     if (is_empty(canonical) && solver != attn__solvers[attn__solver_count - 1])
         return "a role is empty";
-    return solver->refuse ? solver->refuse(canonical) : NULL;
+    const char *unknown = extra_refusal(canonical->extras & ~solver->extras);
+    return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
 
 double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical)
@@ -97,8 +110,10 @@ static void add_own_lse(attn_problem *p)
     for (int i = p->ndims - 1; i >= 0; i--) {
         if (p->dims[i].role > ATTN_QUERY)
             continue;
+        if ((p->with & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
+            continue; /* the offsets say where its rows are */
         p->dims[i].lse = stride;
-        stride *= p->dims[i].n;
+        stride *= attn__operand_length(p, i, ATTN__OP_LSE);
     }
 }
 
@@ -159,8 +174,9 @@ static attn_status make_workspace(attn_plan *plan)
 {
     const attn__canonical *canonical = &plan->canonical;
     size_t lse = 0, weights = 0;
+    attn__extent rows = attn__operand_extent(canonical, ATTN__OP_LSE);
     if (plan->own_lse)
-        lse = attn__size_mul((size_t)(canonical->batch.size * canonical->query.size), sizeof(double));
+        lse = attn__size_mul(attn__extent_size(&rows), sizeof(double));
     if (canonical->problem.with & ATTN_WANT_WEIGHTS)
         weights = attn__weights_size(canonical);
     plan->lse_at = round_up(plan->recipe.workspace);

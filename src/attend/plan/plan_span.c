@@ -3,14 +3,28 @@
 #include "attend/plan/plan.h"
 #include "attend/scores/score.h"
 #include "attend/canonical/extent.h"
+#include "attend/canonical/packed.h"
 
 static const attn__operand operands[ATTN_ARRAY_TABLE] = {
-    [ATTN_ARRAY_Q] = ATTN__OP_Q,       [ATTN_ARRAY_K] = ATTN__OP_K,       [ATTN_ARRAY_V] = ATTN__OP_V,
-    [ATTN_ARRAY_BIAS] = ATTN__OP_BIAS, [ATTN_ARRAY_MASK] = ATTN__OP_MASK, [ATTN_ARRAY_LENS] = ATTN__OP_LENS,
-    [ATTN_ARRAY_W] = ATTN__OP_W,       [ATTN_ARRAY_W2] = ATTN__OP_W,      [ATTN_ARRAY_O] = ATTN__OP_O,
-    [ATTN_ARRAY_LSE] = ATTN__OP_LSE,   [ATTN_ARRAY_DOUT] = ATTN__OP_DOUT, [ATTN_ARRAY_DQ] = ATTN__OP_DQ,
-    [ATTN_ARRAY_DK] = ATTN__OP_DK,     [ATTN_ARRAY_DV] = ATTN__OP_DV,     [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
-    [ATTN_ARRAY_DW] = ATTN__OP_W,      [ATTN_ARRAY_DW2] = ATTN__OP_W,
+    [ATTN_ARRAY_Q] = ATTN__OP_Q,
+    [ATTN_ARRAY_K] = ATTN__OP_K,
+    [ATTN_ARRAY_V] = ATTN__OP_V,
+    [ATTN_ARRAY_BIAS] = ATTN__OP_BIAS,
+    [ATTN_ARRAY_MASK] = ATTN__OP_MASK,
+    [ATTN_ARRAY_LENS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_W] = ATTN__OP_W,
+    [ATTN_ARRAY_W2] = ATTN__OP_W,
+    [ATTN_ARRAY_O] = ATTN__OP_O,
+    [ATTN_ARRAY_LSE] = ATTN__OP_LSE,
+    [ATTN_ARRAY_DOUT] = ATTN__OP_DOUT,
+    [ATTN_ARRAY_DQ] = ATTN__OP_DQ,
+    [ATTN_ARRAY_DK] = ATTN__OP_DK,
+    [ATTN_ARRAY_DV] = ATTN__OP_DV,
+    [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
+    [ATTN_ARRAY_Q_OFFSETS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_K_OFFSETS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_DW] = ATTN__OP_W,
+    [ATTN_ARRAY_DW2] = ATTN__OP_W,
 };
 
 static bool is_output(const attn__canonical *canonical, attn_array array)
@@ -28,6 +42,9 @@ static bool is_used(const attn_plan *plan, attn_array array)
     switch (array) {
     case ATTN_ARRAY_LSE:
         return !plan->own_lse && attn__operand_used(p, ATTN__OP_LSE);
+    case ATTN_ARRAY_Q_OFFSETS:
+    case ATTN_ARRAY_K_OFFSETS:
+        return attn__is_packed(&plan->canonical);
     case ATTN_ARRAY_W2:
         return second;
     case ATTN_ARRAY_DW:
@@ -56,6 +73,10 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     if ((int)array < 0 || array >= ATTN_ARRAYS)
         return false;
     bool table = array >= ATTN_ARRAY_TABLE;
+    if ((array == ATTN_ARRAY_Q_OFFSETS || array == ATTN_ARRAY_K_OFFSETS) && is_used(plan, array)) {
+        *span = (attn_span){ATTN_I32, false, 0, canonical->batch.axis[canonical->problem.packed.batch_dim].dim.n + 1};
+        return true;
+    }
     if (!(table ? table_used(plan, array) : is_used(plan, array)))
         return false;
     if (table)

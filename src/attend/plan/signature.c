@@ -34,6 +34,8 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
         mix(hash, w->size), mix(hash, w->step), mix(hash, w->dilation);
         mix(hash, w->offset), mix(hash, w->border);
     }
+    if (p->with & ATTN_WITH_PACKED)
+        mix(hash, p->packed.queries), mix(hash, p->packed.keys), mix(hash, p->packed.align_ends);
     for (int i = 0; i < p->nrelatives; i++)
         mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
 }

@@ -21,6 +21,8 @@ static void find_held(builder *b)
         b->held[p->picks[i].dim] = true;
     if (p->with & ATTN_WITH_LENS)
         b->held[p->lens_dim] = true;
+    if (p->with & ATTN_WITH_PACKED)
+        b->held[p->packed.batch_dim] = b->held[p->packed.query_dim] = b->held[p->packed.key_dim] = true;
     for (int i = 0; i < p->nrelatives; i++) {
         const attn_relative *r = &p->relatives[i];
         b->held[r->query_dim] = b->held[r->key_dim] = true;
@@ -54,6 +56,7 @@ static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS
 static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
 {
     attn__axis axis = {.dim = p->dims[dim], .drop = drop, .pick = -1, .source = dim};
+    axis.packed = (p->with & ATTN_WITH_PACKED) && p->packed.batch_dim == dim;
     for (int i = 0; i < p->nrelatives; i++)
         axis.table[i] = p->relatives[i].stride[dim];
     for (int i = 0; i < p->npicks; i++)
@@ -66,7 +69,8 @@ static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
 static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
-    bool still = d->role == ATTN_BATCH && d->k == 0 && d->v == 0 && d->dk == 0 && d->dv == 0 && d->w == 0;
+    bool still =
+        d->role == ATTN_BATCH && !axis->packed && d->k == 0 && d->v == 0 && d->dk == 0 && d->dv == 0 && d->w == 0;
     for (int i = 0; i < b->p->nrelatives; i++)
         still = still && axis->table[i] == 0;
     return still;
@@ -193,6 +197,11 @@ static void renumber(attn__canonical *canonical)
         r->key_dim = axis_of(k, r->key_dim);
     }
     p->lens_dim = p->with & ATTN_WITH_LENS ? axis_of(k, p->lens_dim) : 0;
+    if (p->with & ATTN_WITH_PACKED) {
+        p->packed.batch_dim = axis_of(&canonical->batch, p->packed.batch_dim);
+        p->packed.query_dim = axis_of(q, p->packed.query_dim);
+        p->packed.key_dim = axis_of(k, p->packed.key_dim);
+    }
 }
 
 static void note_features(attn__canonical *canonical)
@@ -203,7 +212,9 @@ static void note_features(attn__canonical *canonical)
     canonical->has_mask = p->with & ATTN_WITH_MASK;
     canonical->has_lens = p->with & ATTN_WITH_LENS;
     canonical->has_dropout = p->dropout > 0;
-    canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || p->nbands > 0 || canonical->key.size == 0;
+    canonical->extras = p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u;
+    canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || p->nbands > 0 ||
+                                canonical->key.size == 0 || (canonical->extras & ATTN__PACKED);
     for (int i = 0; i < p->nwindows; i++)
         canonical->needs_row_scan = canonical->needs_row_scan || p->windows[i].border == ATTN_BORDER_MASK;
 }

@@ -113,7 +113,10 @@ static attn_status check_output(attn_context *context, const attn_problem *p, at
     int n = 0, first, second;
     for (int i = 0; i < p->ndims; i++) {
         attn__span span = {attn__operand_length(p, i, op), attn__stride(&p->dims[i], op), i};
-        if ((attn__operand_table[op].roles >> p->dims[i].role & 1) && !(sums && span.stride == 0))
+        /* Sequences have tokens of their own. */
+        bool apart = (p->with & ATTN_WITH_PACKED) && i == p->packed.batch_dim &&
+                     (attn__operand_packed(op, ATTN_QUERY) || attn__operand_packed(op, ATTN_KEY));
+        if ((attn__operand_table[op].roles >> p->dims[i].role & 1) && !(sums && span.stride == 0) && !apart)
             spans[n++] = span;
     }
     return attn__spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;

@@ -25,6 +25,7 @@ typedef enum attn__form {
     X(BAND, "band", 'R', 0)                                                                                            \
     X(LENS, "lens", 0, 0)                                                                                              \
     X(LENSQ, "lensq", 0, 0)                                                                                            \
+    X(PACKED, "packed", 'N', 1 << ATTN__HEADS)                                                                         \
     X(PAD, "pad", 0, 0)                                                                                                \
     X(MASK, "mask", 0, 0)                                                                                              \
     X(BIAS, "bias", 0, 0)                                                                                              \
@@ -68,7 +69,7 @@ typedef struct attn__phrase {
     int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
     uint64_t features;             /* bits 1 << attn__feature */
     double dropout, fill, scale;
-    int64_t lo, hi, axis;
+    int64_t lo, hi, axis, packed;
 } attn__phrase;
 
 static inline bool attn__phrase_has(const attn__phrase *phrase, attn__feature feature)

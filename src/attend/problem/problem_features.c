@@ -61,8 +61,9 @@ static void add_bands(attn_problem *p, const attn__phrase *s)
     int64_t more = p->dims[attn__last_dim(p, ATTN_KEY)].n - p->dims[attn__last_dim(p, ATTN_QUERY)].n;
     if (has(s, ATTN__FEATURE_CAUSAL))
         add_band(p, INT64_MIN, 0);
+    p->packed.align_ends = (p->with & ATTN_WITH_PACKED) && has(s, ATTN__FEATURE_CAUSAL_BR);
     if (has(s, ATTN__FEATURE_CAUSAL_BR))
-        add_band(p, INT64_MIN, more);
+        add_band(p, INT64_MIN, p->with & ATTN_WITH_PACKED ? 0 : more);
     if (has(s, ATTN__FEATURE_BAND))
         add_band(p, s->lo, s->hi);
 }

@@ -7,16 +7,20 @@
 static attn_status fill_heads(attn_problem *problem, const attn__phrase *s)
 {
     int64_t queries = attn__phrase_letter(s, 'q', 1), heads = attn__phrase_letter(s, 'h', 1);
+    int64_t keys = attn__phrase_letter(s, 'k', queries);
     return attn_problem_heads(
         problem, &(attn_heads){
                      .batch = attn__phrase_letter(s, 'b', 1),
                      .heads = heads,
                      .queries = queries,
-                     .keys = attn__phrase_letter(s, 'k', queries),
+                     .keys = keys,
                      .dim = attn__phrase_letter(s, 'd', 1),
                      .kv_heads = attn__phrase_letter(s, 'g', heads),
                      .dim_value = attn__phrase_letter(s, 'v', 0),
                      .layout = attn__phrase_has(s, ATTN__FEATURE_BHTD) ? ATTN_LAYOUT_BHTD : ATTN_LAYOUT_BTHD,
+                     .packed = attn__phrase_has(s, ATTN__FEATURE_PACKED),
+                     .packed_queries = s->packed,
+                     .packed_keys = queries ? (int64_t)((double)s->packed / (double)queries * (double)keys) : s->packed,
                  });
 }
 

@@ -201,6 +201,8 @@ static attn_status read_value(reader *r, attn__feature feature)
         return read_range(r);
     case ATTN__FEATURE_AXIS:
         return read_size(r, &s->axis);
+    case ATTN__FEATURE_PACKED:
+        return read_size(r, &s->packed);
     case ATTN__FEATURE_FILL:
         return read_real(r, &s->fill);
     case ATTN__FEATURE_SCALE:

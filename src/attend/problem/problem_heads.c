@@ -25,9 +25,10 @@ static steps steps_of(const attn_heads *h, int64_t heads, int64_t tokens, int64_
 static bool is_sound(const attn_heads *h)
 {
     const int64_t most = INT64_C(1) << 40;
-    const int64_t sizes[] = {h->batch, h->heads, h->queries, h->keys, h->dim, h->kv_heads, h->dim_value};
+    const int64_t sizes[] = {h->batch,    h->heads,     h->queries,        h->keys,       h->dim,
+                             h->kv_heads, h->dim_value, h->packed_queries, h->packed_keys};
     double product = 1;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         if (sizes[i] < 0 || sizes[i] > most)
             return false;
         product *= i < 5 && sizes[i] ? (double)sizes[i] : 1;
@@ -46,29 +47,33 @@ static void add_causal(attn_problem *p, const attn_heads *h, int query)
 {
     if (h->causal == ATTN_CAUSAL_NONE)
         return;
-    int64_t hi = h->causal == ATTN_CAUSAL_TOP_LEFT ? 0 : h->keys - h->queries;
+    int64_t hi = h->causal == ATTN_CAUSAL_TOP_LEFT || h->packed ? 0 : h->keys - h->queries;
     p->bands[p->nbands++] = (attn_band){query, query + 1, INT64_MIN, hi};
 }
 
 static void fill(attn_problem *p, const attn_heads *h)
 {
     int64_t kv_heads = h->kv_heads ? h->kv_heads : h->heads, group = kv_heads ? h->heads / kv_heads : 1;
-    int64_t dv = h->dim_value ? h->dim_value : h->dim, rows = h->queries;
+    int64_t dv = h->dim_value ? h->dim_value : h->dim, rows = h->packed ? h->packed_queries : h->queries;
+    int64_t keys = h->packed ? h->packed_keys : h->keys;
     steps q = steps_of(h, h->heads, rows, h->dim, h->q_row), o = steps_of(h, h->heads, rows, dv, h->o_row);
-    steps k = steps_of(h, kv_heads, h->keys, h->dim, h->k_row), v = steps_of(h, kv_heads, h->keys, dv, h->v_row);
+    steps k = steps_of(h, kv_heads, keys, h->dim, h->k_row), v = steps_of(h, kv_heads, keys, dv, h->v_row);
 
     attn_dim *dim = add_dim(p, ATTN_BATCH, h->batch);
-    dim->q = q.batch, dim->k = k.batch, dim->v = v.batch, dim->o = o.batch;
-    dim->lse = h->heads * rows, dim->weights = h->heads * rows * h->keys;
-    dim->lens = h->lens_per == 2 ? rows : h->lens_per;
+    if (!h->packed) {
+        dim->q = q.batch, dim->k = k.batch, dim->v = v.batch, dim->o = o.batch;
+        dim->lse = h->heads * rows;
+    }
+    dim->weights = h->heads * h->queries * h->keys;
+    dim->lens = h->lens_per == 2 ? h->queries : h->lens_per;
     dim->mask = h->key_padding ? h->keys : 0;
 
     dim = add_dim(p, ATTN_BATCH, kv_heads);
     dim->q = group * q.head, dim->k = k.head, dim->v = v.head, dim->o = group * o.head;
-    dim->lse = group * rows, dim->weights = group * rows * h->keys;
+    dim->lse = group * rows, dim->weights = group * h->queries * h->keys;
     if (group != 1) {
         dim = add_dim(p, ATTN_BATCH, group);
-        dim->q = q.head, dim->o = o.head, dim->lse = rows, dim->weights = rows * h->keys;
+        dim->q = q.head, dim->o = o.head, dim->lse = rows, dim->weights = h->queries * h->keys;
     }
     int query = p->ndims++;
     add_rows(p, h, q, o, query);
@@ -80,6 +85,11 @@ static void fill(attn_problem *p, const attn_heads *h)
     dim->v = dim->o = 1;
     p->lens_dim = query + 1;
     add_causal(p, h, query);
+    if (h->packed) {
+        p->with |= ATTN_WITH_PACKED;
+        p->packed = (attn_packed){.query_dim = query, .key_dim = query + 1, .queries = rows, .keys = keys};
+        p->packed.align_ends = h->causal == ATTN_CAUSAL_BOTTOM_RIGHT;
+    }
 }
 
 attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads)

@@ -149,6 +149,8 @@ static void run_row(work *w, int64_t batch, int64_t query)
 {
     const attn__canonical *canonical = w->job->canonical;
     attn__row_at(&w->row, canonical, w->job->arrays, batch, query);
+    if (w->row.absent)
+        return;
     attn__pair_row(&w->pair, &w->row);
     w->normaliser = attn__row_normaliser(&w->pair, &w->row);
     if (w->normaliser.max == (double)-INFINITY)

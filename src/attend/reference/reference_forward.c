@@ -85,6 +85,8 @@ static void run_row(void *user, int64_t item, int thread)
     state s = {0};
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
+    if (row.absent)
+        return;
     attn__pair_row(&pair, &row);
     memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
     for (int64_t key = 0; key < canonical->key.size; key++) {

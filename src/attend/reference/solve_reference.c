@@ -35,4 +35,4 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
 }
 
 const attn__solver attn__solver_reference = {
-    .name = "reference", .refuse = refuse, .cost = cost, .plan = plan, .apply = apply};
+    .name = "reference", .refuse = refuse, .cost = cost, .plan = plan, .apply = apply, .extras = ~0u};

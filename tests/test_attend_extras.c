@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ * What newer models ask of attention, each against what it must equal: packed sequences against padded ones. */
+#include "support/cmocka.h"
+
+#include "attn/attn.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static attn_context *context;
+
+static int open_context(void **state)
+{
+    (void)state;
+    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
+}
+
+static int close_context(void **state)
+{
+    (void)state;
+    size_t held;
+    attn_context_memory(context, &held, NULL, NULL);
+    attn_context_destroy(context);
+    return held != 0;
+}
+
+static void run(const attn_problem *p, const char *solver, const attn_arrays *arrays)
+{
+    attn_plan *plan;
+    if (attn_plan_create(&plan, context, p, &(attn_plan_options){.solver = solver}) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    if (attn_plan_execute(plan, arrays, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    attn_plan_destroy(plan);
+}
+
+/* ------------------------------------------------------------------------------------------ packed sequences */
+
+enum { SEQUENCES = 4, H = 8, HKV = 8, LONGEST = 300, D = 8, ROW = H * D, TOKENS = 620 };
+static const int32_t offsets[SEQUENCES + 1] = {0, 170, 171, 171, 471};
+
+/* The arrays of one run; bf16 in the low halves of nothing: each element has `size` bytes. */
+typedef struct tokens {
+    attn_arrays a;
+    void *q, *k, *v, *dout, *o, *dq, *dk, *dv;
+    float *lse;
+} tokens;
+
+static void *numbers(int64_t n, size_t size, unsigned stream)
+{
+    attn__rng g = {.seed = 7, .stream = stream};
+    char *x = calloc((size_t)n, size);
+    for (int64_t i = 0; x && i < n; i++) {
+        float f = (float)attn__rng_normal(&g);
+        memcpy(x + (size_t)i * size, (const char *)&f + (4 - size), size); /* bf16: the upper half */
+    }
+    return x;
+}
+
+static tokens make_tokens(int64_t n, size_t size)
+{
+    tokens t = {.q = numbers(n * ROW, size, 1),
+                .k = numbers(n * HKV * D, size, 2),
+                .v = numbers(n * HKV * D, size, 3),
+                .dout = numbers(n * ROW, size, 4)};
+    t.o = calloc((size_t)(n * ROW), size), t.dq = calloc((size_t)(n * ROW), size);
+    t.dk = calloc((size_t)(n * HKV * D), size), t.dv = calloc((size_t)(n * HKV * D), size);
+    t.lse = calloc((size_t)(n * H), sizeof(float));
+    t.a = (attn_arrays){.q = t.q,
+                        .k = t.k,
+                        .v = t.v,
+                        .dout = t.dout,
+                        .o = t.o,
+                        .lse = t.lse,
+                        .dq = t.dq,
+                        .dk = t.dk,
+                        .dv = t.dv,
+                        .q_offsets = offsets,
+                        .k_offsets = offsets};
+    return t;
+}
+
+static void free_tokens(tokens *t)
+{
+    void *const all[] = {t->q, t->k, t->v, t->dout, t->o, t->dq, t->dk, t->dv, t->lse};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+static void both_ways(attn_problem p, const attn_arrays *a)
+{
+    p.with |= ATTN_WANT_LSE;
+    run(&p, "flash", a);
+    p.direction = ATTN_BACKWARD;
+    p.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    run(&p, "flash_backward", a);
+}
+
+static attn_heads heads_of(attn_causal causal)
+{
+    return (attn_heads){.batch = SEQUENCES,
+                        .heads = H,
+                        .kv_heads = HKV,
+                        .queries = LONGEST,
+                        .keys = LONGEST,
+                        .dim = D,
+                        .causal = causal};
+}
+
+/* Row `row` of sequence s: where it is packed, where it is padded. */
+static void same_row(const char *what, const void *packed, const void *padded, int64_t s, int64_t row, size_t bytes)
+{
+    const char *a = (const char *)packed + (size_t)(offsets[s] + row) * bytes;
+    const char *b = (const char *)padded + (size_t)(s * LONGEST + row) * bytes;
+    if (memcmp(a, b, bytes) != 0)
+        fail_msg("%s of sequence %lld, row %lld: packed and padded differ", what, (long long)s, (long long)row);
+}
+
+static void compare_with_padded(attn_dtype dtype, attn_causal causal)
+{
+    size_t size = attn_dtype_size(dtype);
+    tokens packed = make_tokens(TOKENS, size), padded = make_tokens(SEQUENCES * LONGEST, size);
+    static int32_t lens[SEQUENCES];
+    attn_problem p;
+    for (int64_t s = 0; s < SEQUENCES; s++) {
+        int64_t n = lens[s] = offsets[s + 1] - offsets[s];
+        void *const to[] = {padded.q, padded.dout, padded.k, padded.v};
+        void *const from[] = {packed.q, packed.dout, packed.k, packed.v};
+        for (int i = 0; i < 4; i++) {
+            size_t row = (i < 2 ? ROW : HKV * D) * size;
+            memset((char *)to[i] + (size_t)s * LONGEST * row, 0, LONGEST * row);
+            memcpy((char *)to[i] + (size_t)s * LONGEST * row, (char *)from[i] + (size_t)offsets[s] * row,
+                   (size_t)n * row);
+        }
+    }
+    attn_heads h = heads_of(causal);
+    h.lens_per = 1;
+    attn_problem_heads(&p, &h);
+    p.dtype = dtype;
+    padded.a.lens = lens;
+    both_ways(p, &padded.a);
+    h.lens_per = 0, h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
+    attn_problem_heads(&p, &h);
+    p.dtype = dtype;
+    both_ways(p, &packed.a);
+    for (int64_t s = 0; s < SEQUENCES; s++)
+        for (int64_t i = 0; i < lens[s]; i++) {
+            same_row("o", packed.o, padded.o, s, i, ROW * size);
+            same_row("dq", packed.dq, padded.dq, s, i, ROW * size);
+            same_row("dk", packed.dk, padded.dk, s, i, HKV * D * size);
+            same_row("dv", packed.dv, padded.dv, s, i, HKV * D * size);
+            for (int64_t head = 0; head < H; head++)
+                assert_true(packed.lse[head * TOKENS + offsets[s] + i] == padded.lse[(s * H + head) * LONGEST + i]);
+        }
+    free_tokens(&packed);
+    free_tokens(&padded);
+}
+
+static void packed_sequences_have_the_bits_of_padded_ones(void **state)
+{
+    (void)state;
+    compare_with_padded(ATTN_F32, ATTN_CAUSAL_NONE);
+    compare_with_padded(ATTN_F32, ATTN_CAUSAL_TOP_LEFT);
+    compare_with_padded(ATTN_BF16, ATTN_CAUSAL_TOP_LEFT);
+}
+
+/* One of them, without the others. */
+static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
+{
+    (void)state;
+    tokens all = make_tokens(TOKENS, 4), one = make_tokens(TOKENS, 4);
+    attn_heads h = heads_of(ATTN_CAUSAL_BOTTOM_RIGHT);
+    attn_problem p;
+    h.heads = h.kv_heads = 2, h.dim = 32; /* so few that their number would decide the order of sums */
+    h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
+    attn_problem_heads(&p, &h);
+    both_ways(p, &all.a);
+    h.batch = 1;
+    attn_problem_heads(&p, &h);
+    one.a.q_offsets = one.a.k_offsets = offsets + 3;
+    both_ways(p, &one.a);
+    int64_t at = offsets[3], n = offsets[4] - at;
+    assert_memory_equal((float *)all.o + at * ROW, (float *)one.o + at * ROW, (size_t)(n * ROW) * 4);
+    assert_memory_equal((float *)all.dk + at * HKV * D, (float *)one.dk + at * HKV * D, (size_t)(n * HKV * D) * 4);
+    for (int64_t i = 0; i < at * ROW; i++) /* what belongs to no sequence is nobody's */
+        assert_true(((float *)one.dq)[i] == 0.0f && ((float *)one.o)[i] == 0.0f);
+    free_tokens(&all);
+    free_tokens(&one);
+}
+
+static void refused(const int32_t *q, const int32_t *k, const char *words)
+{
+    tokens t = make_tokens(TOKENS, 4);
+    attn_heads h = heads_of(ATTN_CAUSAL_NONE);
+    attn_problem p;
+    attn_plan *plan;
+    h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
+    attn_problem_heads(&p, &h);
+    assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
+    t.a.q_offsets = q, t.a.k_offsets = k;
+    assert_int_equal(attn_plan_execute(plan, &t.a, NULL), ATTN_ARGUMENT);
+    if (!strstr(attn_context_error(context), words))
+        fail_msg("'%s' does not say '%s'", attn_context_error(context), words);
+    attn_plan_destroy(plan);
+    free_tokens(&t);
+}
+
+static void offsets_out_of_order_are_refused(void **state)
+{
+    (void)state;
+    refused(NULL, offsets, "'q_offsets'");
+    refused(offsets, (int32_t[]){0, 5, 4, 4, 8}, "k_offsets[2] is 4");
+    refused((int32_t[]){-1, 5, 6, 7, 8}, offsets, "q_offsets[0] is -1");
+    refused((int32_t[]){0, 301, 302, 303, 304}, offsets, "q_offsets[1] is 301");
+    refused(offsets, (int32_t[]){400, 450, 460, 610, 621}, "k_offsets[4] is 621");
+}
+
+static void wrong_tables_of_packed_sequences_are_refused(void **state)
+{
+    (void)state;
+    attn_heads h = heads_of(ATTN_CAUSAL_NONE);
+    h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
+    const char *const words[] = {"which is a BATCH dim, not a QUERY dim", "k has stride 5 along it",
+                                 "q must not have stride 0", "packed.keys is -1", "packed.batch_dim names dim 99"};
+    for (int i = 0; i < 5; i++) {
+        attn_problem p;
+        attn_plan *plan;
+        attn_problem_heads(&p, &h);
+        int query = p.packed.query_dim;
+        p.packed.query_dim = i == 0 ? 1 : query;
+        p.dims[0].k = i == 1 ? 5 : 0;
+        p.dims[query].q = i == 2 ? 0 : p.dims[query].q;
+        p.packed.keys = i == 3 ? -1 : p.packed.keys;
+        p.packed.batch_dim = i == 4 ? 99 : p.packed.batch_dim;
+        assert_int_not_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
+        if (!strstr(attn_context_error(context), words[i]))
+            fail_msg("'%s' does not say '%s'", attn_context_error(context), words[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_sequences_have_the_bits_of_padded_ones),
+        cmocka_unit_test(a_packed_sequence_has_the_bits_that_it_has_alone),
+        cmocka_unit_test(offsets_out_of_order_are_refused),
+        cmocka_unit_test(wrong_tables_of_packed_sequences_are_refused),
+    };
+    return cmocka_run_group_tests(tests, open_context, close_context);
+}
