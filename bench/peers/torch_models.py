@@ -53,7 +53,8 @@ def vit():
 
 
 def gpt2():
-    return plain(hf.GPT2Config(vocab_size=500, n_embd=256, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, use_cache=False), hf.GPT2Model, (2, 512))
+    config = hf.GPT2Config(vocab_size=500, n_embd=256, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, use_cache=False)
+    return plain(config, hf.GPT2Model, (2, 512))
 
 
 def llama():
