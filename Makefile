@@ -57,7 +57,8 @@ test-parity: all
 	build/venv/bin/python tests/parity/layers.py
 	build/venv/bin/python tests/parity/package.py
 	build/venv/bin/python tests/parity/finetune.py build/attn
-	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so build/venv/bin/python -m unittest discover -s python/tests -p 'test_torch*.py'
+	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so \
+	    build/venv/bin/python -m unittest discover -s python/tests -p 'test_torch*.py'
 
 bench: all
 	$(BUILD)/attn bench attend

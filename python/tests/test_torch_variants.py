@@ -5,12 +5,11 @@ import unittest
 
 try:
     import torch
-
-    import attn.torch
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
 import attn
+import attn.torch
 
 
 def random(*shape, dtype=torch.float32):
@@ -84,6 +83,22 @@ class Formula(unittest.TestCase):
         lse = attn.torch.flex_attention(q, q, q, return_lse=True)[1]
         self.assertLess(float((lse - (q @ q.mT / 8**0.5).logsumexp(-1)).abs().max()), 1e-5)
 
+    def test_packed(self):
+        offsets = [torch.tensor(ends, dtype=torch.int32) for ends in ([0, 3, 3, 10, 11], [0, 5, 7, 11, 12])]
+
+        def formula(q, k, v):
+            parts = []
+            for i in range(4):
+                one, of_k, of_v = (x[o[i]:o[i + 1]].transpose(0, 1)
+                                   for x, o in zip((q, k, v), (offsets[0], offsets[1], offsets[1])))
+                scores = one @ of_k.mT / 2
+                scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -float("inf"))
+                parts.append((scores.softmax(-1) @ of_v).transpose(0, 1))
+            return torch.cat(parts)
+
+        self.compare(lambda q, k, v: attn.torch.varlen_attention(q, k, v, *offsets, 7, 5, is_causal=True), formula,
+                     random(11, 2, 4), random(12, 2, 4), random(12, 2, 4))
+
     def test_refusals(self):
         q, image = random(1, 2, 5, 8), random(1, 6, 6, 2, 4)
         for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=30.0), "softcap"),
@@ -96,7 +111,10 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
                             (lambda: attn.torch.tied_row_attention(q, q, q), "R,C"),
-                            (lambda: attn.torch.varlen_attention(q, q, q, None, None), "packed")):
+                            (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], torch.zeros(3), torch.zeros(3), 1, 1),
+                             "int32"),
+                            (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], *2 * [torch.tensor(
+                                [0, 9], dtype=torch.int32)], 9, 9), "offset")):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
                 call()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""attn in place of torch.nn.functional.scaled_dot_product_attention, where attn is allowed and faster."""
+"""attn in place of torch.nn.functional.scaled_dot_product_attention, where attn takes the call."""
 from __future__ import annotations
 
 import threading
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import _sdpa
 
-_TAKEN = (torch.float32,)  # PyTorch's own is as fast or faster in the others
+_TAKEN = (torch.float32,)
 _lock = threading.Lock()
 _theirs = torch.nn.functional.scaled_dot_product_attention
 _count = 0
@@ -51,7 +51,7 @@ def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropou
 
 
 class enable:
-    """Replaces torch.nn.functional.scaled_dot_product_attention by attn's where attn is allowed and faster: tensors of
+    """Replaces torch.nn.functional.scaled_dot_product_attention by attn's for what attn takes: tensors of
     float32 on the CPU, without dropout and autocast.  Other calls go to PyTorch as before.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  What a program

@@ -17,6 +17,7 @@ from .._library import Context, lib
 from . import _form
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
+_PACKED = 1 << 3  # ATTN_WITH_PACKED
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
 # The library's function once more, with arguments that ctypes converts in less time.
 _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
@@ -118,7 +119,8 @@ def check_types(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: O
     if q.dtype not in TYPES:
         raise ArgumentError(f"q is of {q.dtype}; float32, float64 and bfloat16 are taken")
     sums = torch.float64 if q.dtype == torch.float64 else torch.float32
-    for name, x, wanted in (("k", k, q.dtype), ("v", v, q.dtype), ("the bias", bias, sums), ("the mask", mask, torch.bool)):
+    for name, x, wanted in (("k", k, q.dtype), ("v", v, q.dtype), ("the bias", bias, sums),
+                            ("the mask", mask, torch.bool)):
         if x is not None and x.dtype != wanted:
             raise ArgumentError(f"{name} is of {x.dtype}; {wanted} is wanted where q is of {q.dtype}")
 
@@ -152,6 +154,13 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
             lo, hi = rest
             table.bands[table.nbands] = c.Band(*pair, -_form.OPEN - 1 if lo == -_form.OPEN else lo, hi)
             table.nbands += 1
+        elif kind == _form.PACKED:
+            queries, keys, sequences = rest
+            batch = place["S"]
+            table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
+                                    tensors["k"][1][form.k.index((chr(key),))], False)
+            table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
+            table.with_ |= _PACKED
         else:
             _, step, dilation, offset, border = rest
             size = tensors["k"][1][form.k.index((chr(key),))]
@@ -182,6 +191,12 @@ def _point(arrays: c.Arrays, tensors: Sequence[Optional[Tensor]]) -> None:
         arrays.mask = mask.data_ptr() or _nowhere(mask)
 
 
+def _point_offsets(arrays: c.Arrays, offsets: Sequence[Optional[Tensor]]) -> None:
+    """Of packed sequences: int32 and contiguous."""
+    if offsets[0] is not None and offsets[1] is not None:
+        arrays.q_offsets, arrays.k_offsets = offsets[0].data_ptr(), offsets[1].data_ptr()
+
+
 # -------------------------------------------------------------------------------------------------- running
 
 
@@ -195,7 +210,7 @@ def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse
     rows = _rows(form, lengths)
     described["lse"] = rows
     table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
-    table.with_ = ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+    table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WANT_LSE if want_lse else 0))
     return Plan(engine(), table, shape, strides, rows[1])
 
@@ -206,6 +221,8 @@ def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
     o = _empty_strided(plan.shape, plan.strides, dtype=q.dtype)
     lse = torch.empty(plan.rows, dtype=torch.float64 if q.dtype == torch.float64 else torch.float32) if want_lse else None
     arrays = plan.arrays
+    if arrays.q_offsets:
+        o.zero_()  # what stands behind the last sequence
     _point(arrays, tensors)
     arrays.o = o.data_ptr() or _nowhere(o)
     if lse is not None:
@@ -217,13 +234,14 @@ def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
 
 
 def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optional[Tensor],
-            want_lse: bool) -> tuple[Tensor, Optional[Tensor]]:
+            want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None)) -> tuple[Tensor, Optional[Tensor]]:
     mine = engine()
     key = (problem, want_lse, *map(meta, tensors))
     plan = mine.plans.get(key)
     if plan is None:
         plan = forward_plan(problem, tensors, want_lse)
         mine.keep(key, plan)
+    _point_offsets(plan.arrays, offsets)
     return run_forward(plan, tensors, want_lse, seed)
 
 
@@ -236,7 +254,8 @@ _WANT = (c.WANT_DQ, c.WANT_DK, c.WANT_DV, c.WANT_DBIAS)
 
 
 def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]], o: Tensor, lse: Tensor,
-             seed: Optional[Tensor], want: Sequence[bool]) -> list[Tensor]:
+             seed: Optional[Tensor], want: Sequence[bool],
+             offsets: Sequence[Optional[Tensor]] = (None, None)) -> list[Tensor]:
     """The gradients wanted, in order."""
     grads = gradients_like(tensors, want)
     names = [name for name, x, wanted in zip(_OPERANDS, tensors, want) if wanted and x is not None]
@@ -250,13 +269,17 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]]
                          lse=_rows(form, lengths))
         described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)})
         table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
-        table.with_ = ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+        table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                        | sum(bit for bit, name in zip(_WANT, _OPERANDS) if name in names))
         plan = Plan(mine, table, (), (), ())
         mine.keep(key, plan)
     arrays = plan.arrays
     _point(arrays, tensors)
-    arrays.o, arrays.lse, arrays.dout = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse), dout.data_ptr() or _nowhere(dout)
+    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse)
+    arrays.dout = dout.data_ptr() or _nowhere(dout)
+    _point_offsets(arrays, offsets)
+    if arrays.q_offsets:
+        torch._foreach_zero_(grads)
     for name, x in zip(names, grads):
         setattr(arrays, "d" + name, x.data_ptr() or _nowhere(x))
     if seed is not None:

@@ -20,7 +20,7 @@ from .._errors import ShapeError
 Axes = tuple[tuple[str, ...], ...]
 ROLES = {**dict.fromkeys("qrs", c.QUERY), **dict.fromkeys("klm", c.KEY), **dict.fromkeys("cd", c.CONTRACT),
          **dict.fromkeys("vw", c.VALUE)}
-BAND, WINDOW = range(2)  # the first number of a relation
+BAND, WINDOW, PACKED = range(3)  # the first number of a relation
 OPEN = 2**63 - 1         # of a band: no limit
 
 
@@ -109,15 +109,20 @@ def _learn(sizes: dict[str, Any], name: str, letter: str, n: Any, shapes: Any) -
 
 def taps_of(relations: Sequence[int]) -> dict[str, int]:
     """The taps of each key letter that a window has."""
-    return {chr(key): taps for kind, _, key, taps, *_ in records(relations) if kind == WINDOW}
+    return {chr(key): rest[0] for kind, _, key, *rest in records(relations) if kind == WINDOW}
 
 
 def records(relations: Sequence[int]) -> list[Sequence[int]]:
-    """Bands (BAND, query letter, key letter, lo, hi) and windows (WINDOW, query letter, key letter, taps, step, dilation,
-    offset, border), one after the other in a list of numbers."""
+    """The relations of a list of numbers, one after the other in it:
+
+    (BAND, query letter, key letter, lo, hi)
+    (WINDOW, query letter, key letter, taps, step, dilation, offset, border)
+    (PACKED, query letter, key letter, longest of queries, longest of keys, sequences): the axes of these letters hold
+    the sequences one after the other, and S is the dim of the sequences.
+    """
     found, at = [], 0
     while at < len(relations):
-        end = at + (5 if relations[at] == BAND else 8)
+        end = at + {BAND: 5, WINDOW: 8, PACKED: 6}[relations[at]]
         found.append(relations[at:end])
         at = end
     return found

@@ -14,7 +14,8 @@ from ._engine import Problem
 
 _DEFINED = torch.library.Library("attn", "FRAGMENT")
 _ASKED = "str form, float scale, float dropout, int[] relations, int score"
-_READ = "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed"
+_READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
+         "Tensor? k_offsets")
 _DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
 _DEFINED.define(f"attend_backward(Tensor dout, {_READ}, Tensor o, Tensor lse, {_ASKED}, bool[] want) -> Tensor[]",
                 tags=(torch.Tag.pt2_compliant_tag,))
@@ -27,12 +28,12 @@ def _sums(dtype: torch.dtype) -> torch.dtype:
 # ------------------------------------------------------------------------------------------------ forward
 
 
-def _attend(q, k, v, bias, mask, seed, form, scale, dropout, relations, score):
+def _attend(q, k, v, bias, mask, seed, q_offsets, k_offsets, form, scale, dropout, relations, score):
     problem = Problem(form, scale, dropout, tuple(relations), score)
-    return _engine.forward(problem, (q, k, v, bias, mask), seed, True)
+    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets))
 
 
-def _attend_fake(q, k, v, bias, mask, seed, form, scale, dropout, relations, score):
+def _attend_fake(q, k, v, bias, mask, seed, q_offsets, k_offsets, form, scale, dropout, relations, score):
     tensors = (q, k, v, bias, mask)
     _engine.check_types(*tensors)
     parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
@@ -41,12 +42,14 @@ def _attend_fake(q, k, v, bias, mask, seed, form, scale, dropout, relations, sco
     return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_sums(q.dtype))
 
 
-def _attend_backward(dout, q, k, v, bias, mask, seed, o, lse, form, scale, dropout, relations, score, want):
+def _attend_backward(dout, q, k, v, bias, mask, seed, q_offsets, k_offsets, o, lse, form, scale, dropout, relations,
+                     score, want):
     problem = Problem(form, scale, dropout, tuple(relations), score)
-    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want)
+    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets))
 
 
-def _attend_backward_fake(dout, q, k, v, bias, mask, seed, o, lse, form, scale, dropout, relations, score, want):
+def _attend_backward_fake(dout, q, k, v, bias, mask, seed, q_offsets, k_offsets, o, lse, form, scale, dropout,
+                          relations, score, want):
     return _engine.gradients_like((q, k, v, bias), want)
 
 
@@ -61,9 +64,9 @@ _op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backwar
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
-    q, k, v, bias, mask, seed, *asked = inputs
+    asked = inputs[8:]
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(q, k, v, bias, mask, seed, *output)
+    ctx.save_for_backward(*inputs[:8], *output)
     ctx.mark_non_differentiable(output[1])
     ctx.problem = Problem(asked[0], asked[1], asked[2], tuple(asked[3]), asked[4])
 
@@ -71,14 +74,14 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
 def _back(ctx: Any, dout: Optional[Tensor], _: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
     want = list(ctx.needs_input_grad[:4])
     if dout is None or not any(want):
-        return (None,) * 11
-    q, k, v, bias, mask, seed, o, lse = ctx.saved_tensors
+        return (None,) * 13
+    *read, o, lse = ctx.saved_tensors
     if not torch.is_grad_enabled() and unwatched() and plain(dout):
-        grads = iter(_engine.backward(ctx.problem, dout, (q, k, v, bias, mask), o, lse, seed, want))
+        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:]))
     else:
         way = _TransformedBack.apply if _in_transform() else _op_backward
-        grads = iter(way(dout, q, k, v, bias, mask, seed, o, lse, *ctx.problem, want))
-    return (*(next(grads) if wanted else None for wanted in want), None, None, None, None, None, None, None)
+        grads = iter(way(dout, *read, o, lse, *ctx.problem, want))
+    return (*(next(grads) if wanted else None for wanted in want), *(None,) * 9)
 
 
 def _refuse_twice(ctx: Any, *grads: Any) -> Any:
@@ -98,7 +101,7 @@ class _Direct(torch.autograd.Function):
     def forward(ctx, q, k, v, bias, mask, seed, plan, problem):  # type: ignore[override]
         o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, mask, seed, o, lse)
+        ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, o, lse)
         ctx.problem = problem
         return o
 
@@ -132,24 +135,26 @@ def _mapped_form(form: str, operands: Sequence[Optional[Tensor]]) -> str:
     return ",".join(parts[:3]) + "->" + ";".join(parts[3:])
 
 
-def _refuse_mapped_seed(dim: Optional[int]) -> None:
-    if dim is not None:
+def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor]) -> None:
+    if offsets is not None:
+        raise UnsupportedError("attn: vmap over packed sequences is not supported")
+    if seed_dim is not None:
         raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
 
 
-def _map(info, in_dims, q, k, v, bias, mask, seed, form, *asked):
-    _refuse_mapped_seed(in_dims[5])
+def _map(info, in_dims, q, k, v, bias, mask, seed, q_offsets, k_offsets, form, *asked):
+    _refuse_mapped(in_dims[5], q_offsets)
     tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
         tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
-    return _op(*tensors, seed, _mapped_form(form, tensors), *asked), (0, 0)
+    return _op(*tensors, seed, None, None, _mapped_form(form, tensors), *asked), (0, 0)
 
 
-def _map_backward(info, in_dims, dout, q, k, v, bias, mask, seed, o, lse, form, *rest):
-    _refuse_mapped_seed(in_dims[6])
-    dout, o, lse = _batched((dout, o, lse), (in_dims[0], in_dims[7], in_dims[8]), info.batch_size, True)
+def _map_backward(info, in_dims, dout, q, k, v, bias, mask, seed, q_offsets, k_offsets, o, lse, form, *rest):
+    _refuse_mapped(in_dims[6], q_offsets)
+    dout, o, lse = _batched((dout, o, lse), (in_dims[0], in_dims[9], in_dims[10]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[1:6], info.batch_size, True)
-    grads = _op_backward(dout, *tensors, seed, o, lse.contiguous(), _mapped_form(form, tensors), *rest)
+    grads = _op_backward(dout, *tensors, seed, None, None, o, lse.contiguous(), _mapped_form(form, tensors), *rest)
     return grads, [0] * len(grads)
 
 
@@ -197,10 +202,11 @@ def _in_transform() -> bool:
 
 
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
-           mask: Optional[Tensor] = None, seed: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+           mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
+           offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None)) -> tuple[Tensor, Tensor]:
     """o and the log-sum-exp, through the operator."""
     way = _Transformed.apply if _in_transform() else _op
-    return way(q, k, v, bias, mask, seed, *problem)
+    return way(q, k, v, bias, mask, seed, *offsets, *problem)
 
 
 def draw_seed() -> Tensor:

@@ -196,7 +196,23 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
 
 
 def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-                     *_: Any, **options: Any) -> Tensor:
-    """Packed sequences, [tokens, H, D] with their offsets: not supported yet, and refused."""
-    raise UnsupportedError("varlen_attention: packed sequences are not supported yet; pad them, and give "
-                           "scaled_dot_product_attention a bool mask")
+                     max_seqlen_q: int, max_seqlen_k: int, is_causal: bool = False,
+                     scale: Optional[float] = None) -> Tensor:
+    """Packed sequences, one after the other without padding: query [tokens, H, D], key and value [tokens, H, D], and the
+    offsets of the sequences, int32 [S + 1] from 0 to the tokens.  Causal is top-left, in each sequence.  max_seqlen: no
+    sequence is longer.  Work is in proportion to the pairs that are there."""
+    _check({"query": query, "key": key, "value": value}, 3, "[tokens,H,D]")
+    _sdpa._check(query, key, value, None, 0.0, False)
+    offsets = []
+    for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if x.dtype != torch.int32 or x.dim() != 1 or x.shape[0] < 1 or x.device.type not in ("cpu", "meta"):
+            raise ArgumentError(f"{name} is {x.dtype} {tuple(x.shape)} on {x.device}; int32 [S + 1] on the CPU is wanted")
+        offsets.append(x.contiguous())
+    if offsets[0].shape != offsets[1].shape:
+        raise ShapeError(f"cu_seqlens_q {tuple(offsets[0].shape)} and cu_seqlens_k {tuple(offsets[1].shape)} differ")
+    packed = (_form.PACKED, ord("q"), ord("k"), int(max_seqlen_q), int(max_seqlen_k), offsets[0].shape[0] - 1)
+    problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
+    half = query.dtype == torch.float16
+    tensors = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
+    o = _ops.attend(problem, *tensors, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
+    return o.to(query.dtype) if half else o
