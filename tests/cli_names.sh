@@ -54,6 +54,11 @@ grep -q "^arch self-attention" said || fail "no names file is proposed"
 "$attn" convert "$data/msa_tiny.pt" --dry-run > said
 grep -q -- "--names msa-esm" said || fail "the carried names file is not suggested"
 
+# ---- checkpoints of a dozen origins, and of none that is any good
+if command -v python3 > /dev/null; then
+    python3 "$root/tests/dry_run.py" "$attn" > said 2>&1 || fail "$(cat said)"
+fi
+
 # ---- looking into any file
 "$attn" info "$data/old.pth" > said || fail "attn info does not take a .pth"
 grep -q "model.bias .*\[2\] .*f16" said || fail "attn info does not list model.bias"
