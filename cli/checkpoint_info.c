@@ -189,9 +189,17 @@ int cli_checkpoint_info(const cli_call *cli, const char *path)
     attn_weights *weights = NULL;
     attn_json json;
     int64_t tensors = 0;
+    const char *file = cli_text(cli, "names");
+    attn_weights_options how = {.allow_extra = true};
+    attn_names *names = NULL;
     attn_status status = attn_config_create(&metadata, cli->context);
+    if (status == ATTN_OK && *file)
+        status = attn_names_read(&names, cli->context, file);
+    how.names = names;
     if (status == ATTN_OK)
-        status = attn_weights_open(&weights, cli->context, path, NULL, metadata);
+        status = attn_weights_open(&weights, cli->context, path, &how, metadata);
+    how.names = NULL;
+    attn_names_destroy(names);
     int code = CLI_OK;
     if (status == ATTN_OK && cli->json) {
         status = write_json(cli, weights, &json);

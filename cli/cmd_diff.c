@@ -5,14 +5,19 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const usage[] = {"A B", NULL};
+static const cli_option options[] = {
+    CLI_TEXT("names", 'n', "FILE", "",
+             "a names file that brings B's tensors under A's names, or one that attn carries"),
+};
+
+static const char *const usage[] = {"A B [--names FILE]", NULL};
 
 static const char description[] =
     "A and B are files of weights of any kind that attn reads, or directories with them. Prints each tensor that differs: the "
     "largest difference, and the norm of the difference over the norm of A's. Exit code 1 where anything differs.";
 
 static const char *const examples[] = {"attn diff base/model.safetensors tuned", "attn diff a.pt b.safetensors --json",
-                                       NULL};
+                                       "attn diff vit-base timm.safetensors --names vit-timm", NULL};
 
 typedef struct comparison {
     const cli_call *cli;
@@ -149,10 +154,14 @@ static int tell(comparison *c)
 static int run(cli_call *cli)
 {
     comparison c = {.cli = cli};
-    attn_weights_options how = {.reals = ATTN_F64};
-    attn_status status = ATTN_OK;
-    for (int i = 0; i < 2 && status == ATTN_OK; i++)
+    const char *file = cli_text(cli, "names");
+    attn_names *names = NULL;
+    attn_status status = *file ? attn_names_read(&names, cli->context, file) : ATTN_OK;
+    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
+        attn_weights_options how = {.reals = ATTN_F64, .names = i ? names : NULL, .allow_extra = true};
         status = attn_weights_open(&c.side[i], cli->context, cli->words[i], &how, NULL);
+    }
+    attn_names_destroy(names);
     if (cli->json) {
         attn_json_begin(&c.json, cli->context, true);
         attn_json_object(&c.json, NULL);
@@ -169,5 +178,14 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_diff = {
-    "diff", "say which weights of two checkpoints differ", usage, description, NULL, 0, NULL, examples, 2, 2, run,
+    "diff",
+    "say which weights of two checkpoints differ",
+    usage,
+    description,
+    CLI_OPTIONS(options),
+    NULL,
+    examples,
+    2,
+    2,
+    run,
 };

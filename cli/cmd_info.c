@@ -2,6 +2,7 @@
  * attn info: what a model directory holds. */
 #include "checkpoint_info.h"
 #include "commands.h"
+#include "foreign.h"
 #include "parameters.h"
 
 #include "attn/classify.h"
@@ -12,9 +13,10 @@
 static const cli_option options[] = {
     CLI_FLAG("values", 0,
              "of a checkpoint: the least and the greatest number of each tensor, its norm and how many NaN it has"),
+    CLI_NAMES,
 };
 
-static const char *const usage[] = {"DIR", "CHECKPOINT [--values]", NULL};
+static const char *const usage[] = {"DIR", "CHECKPOINT [--values] [--names FILE]", NULL};
 
 static const char description[] =
     "Prints the architecture and settings of the translator, classifier, generator or language model of alignments in "
@@ -167,8 +169,9 @@ static bool is_there(const char *directory, const char *name)
 /* A directory whose config.json names no architecture of attn's, or that has weights without one. */
 static bool is_foreign_directory(const cli_call *cli, const char *path)
 {
-    static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                                         "pytorch_model.bin.index.json", "model.npz"};
+    static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json",
+                                         "pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "model.npz",         "adapter_model.safetensors"};
     char file[4096];
     attn_config *config = NULL;
     bool own = false, weights = false;
@@ -197,7 +200,7 @@ static bool is_checkpoint(const cli_call *cli, const char *path)
 static int run(cli_call *cli)
 {
     subject of;
-    if (cli_flag(cli, "values") || is_checkpoint(cli, cli->words[0]))
+    if (cli_flag(cli, "values") || *cli_text(cli, "names") || is_checkpoint(cli, cli->words[0]))
         return cli_checkpoint_info(cli, cli->words[0]);
     if (load(cli, &of) != ATTN_OK)
         return cli_failed(cli, NULL);

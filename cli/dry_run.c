@@ -14,6 +14,7 @@ typedef struct dry_run {
     int64_t tensors;
     int64_t *taken_by; /* by tensor: its parameter, or -1 */
     bool *filled;      /* by parameter */
+    long offset;       /* layers here are counted from so much more than the model's */
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
@@ -69,7 +70,8 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
         const char *how = operation_for(&e, p->tensor);
         if (!how || (first_number(p->name, &own) && first_number(e.name, &other) && labs(own - other) > 1))
             continue;
-        double alike = cli_name_likeness(e.name, p->name) + (own == other ? 0.05 : 0) - (*how ? 0.05 : 0);
+        double alike =
+            cli_name_likeness(e.name, p->name) + (other >= 0 && own + d->offset == other ? 0.1 : 0) - (*how ? 0.05 : 0);
         if (alike > best) {
             best = alike;
             found = i;
@@ -77,6 +79,21 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
         }
     }
     return found;
+}
+
+/* Layers counted from 1 here and from 0 there, by the smallest numbers of what is left on both sides. */
+static long counted_from(const dry_run *d)
+{
+    enum { NONE = 1 << 20 };
+    long own = NONE, other = NONE, number;
+    attn_weights_entry e = {0};
+    for (int64_t i = 0; i < d->parameters->n; i++)
+        if (!d->filled[i] && first_number(d->parameters->items[i].name, &number) && number < own)
+            own = number;
+    for (int64_t i = 0; attn_weights_at(d->weights, i, &e); i++)
+        if (d->taken_by[i] < 0 && first_number(e.name, &number) && number < other)
+            other = number;
+    return own < NONE && other < NONE && labs(other - own) <= 1 ? other - own : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- printing */
@@ -221,6 +238,7 @@ static int compare(dry_run *d)
         if (d->taken_by[i] >= 0)
             d->filled[d->taken_by[i]] = true;
     }
+    d->offset = d->model ? counted_from(d) : 0;
     print_tensors(d);
     if (!d->model)
         return suggest_carried(d);

@@ -64,7 +64,7 @@ grep -q "^  blks.0\." differences && fail "what has no rate has changed"
 
 # ---- a published MSA Transformer: all of it is taken, its contact regression too
 mkdir families
-for i in 1 2 3; do printf '>q\nACDEFGHIKL\n>b\nACEEFGHIRL\n>c\nTCDEYGHVKL\n' > families/$i.a3m; done
+for i in 1 2 3; do printf '>q\nACDEF\n>b\nACEEF\n>c\nTCDEY\n' > families/$i.a3m; done
 msa="--data families --batch 1 --steps 3 --schedule constant --warmup 0 --rate 0.01 --threads 1 --quiet"
 cp "$root/tests/data/pt/msa_tiny.pt" "$root/tests/data/pt/msa_tiny-contact-regression.pt" .
 # shellcheck disable=SC2086
@@ -109,9 +109,10 @@ grep -q "base_model.model.head.1.weight" lora/adapter_model.safetensors || fail 
 "$attn" diff lora merged > /dev/null || fail "what is merged is something else"
 "$attn" eval merged --data three > evaluated || fail "eval does not take what was merged"
 "$attn" eval lora --data three > adapted
+for file in adapted evaluated; do grep -v '^speed' $file > kept && mv kept $file; done
 same "what eval says of adapter and merged" "$(cat adapted)" "$(cat evaluated)"
 picture=$(find three/lying -name '*.pgm' | head -n 1)
-"$attn" classify "$picture" --model lora > one && "$attn" classify "$picture" --model merged > two.txt
+"$attn" classify lora "$picture" > one && "$attn" classify merged "$picture" > two.txt
 same "classes of adapter and merged" "$(cat one)" "$(cat two.txt)"
 expect 2 "there is an adapter in it" "$attn" convert lora -o lora
 # shellcheck disable=SC2086
@@ -120,7 +121,7 @@ mv base elsewhere
 "$attn" train classify --out lora2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "a training of adapters does not go on"
 mv elsewhere base
 cmp -s lora/adapter_model.safetensors lora2/adapter_model.safetensors || fail "a resumed training of adapters ends elsewhere"
-printf 'x' | dd of=lora2/base.safetensors bs=1 seek=2000 conv=notrunc 2> /dev/null
+printf 'x' | dd of=lora2/base.safetensors bs=1 seek=$(($(wc -c < lora2/base.safetensors) * 2 / 3)) conv=notrunc 2> /dev/null
 expect 2 "its sum is not that" "$attn" train classify --out lora2 --resume --epochs 3
 # shellcheck disable=SC2086
 "$attn" train msa $msa --from msa_tiny.pt --out lora3 --epochs 1 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null || fail "train msa --lora fails"
@@ -141,16 +142,16 @@ expect 2 "is no name that peft gives" "$attn" eval wrong
 rm wrong/adapter_model.safetensors
 expect 2 "adapter_model.safetensors" "$attn" eval wrong
 
-# ---- two batches of 8 in a step are a batch of 16, but for rounding: the order of pictures is the same
-order="--data three --epochs 1 --warmup 0 --schedule constant --rate 0.003 --shift 0 --flip=false --threads 1 --valid 0 --keep last
+# ---- two batches of 6 in a step are a batch of 12, which divides the pictures, but for rounding: the order of pictures is the same
+order="--data three --epochs 1 --warmup 0 --schedule constant --rate 0.003 --shift 0 --flip=false --threads 1 --valid 0 --test 0 --keep last
        --clip 0 --optimiser sgd --momentum 0 --quiet --from base"
 # shellcheck disable=SC2086
-"$attn" train classify $order --out sixteen --batch 16 > /dev/null
+"$attn" train classify $order --out twelve --batch 12 > /dev/null
 # shellcheck disable=SC2086
-"$attn" train classify $order --out eights --batch 8 --accumulate 2 > /dev/null || fail "--accumulate fails"
-"$attn" diff sixteen eights > differences || true
+"$attn" train classify $order --out sixes --batch 6 --accumulate 2 > /dev/null || fail "--accumulate fails"
+"$attn" diff twelve sixes > differences || true
 sed -n 's/.*relative \([0-9.e+-]*\)$/\1/p' differences | awk '$1 > 2e-5 { exit 1 }' || fail "accumulated gradients: $(cat differences)"
-"$attn" diff base eights > differences || true
+"$attn" diff base sixes > differences || true
 grep -q "blks.0.attention.W_q.weight" differences || fail "accumulated gradients change nothing"
 
 # ---- what cannot be is named, and no directory is begun
@@ -162,3 +163,4 @@ for wrong in '--freeze blks(' '--freeze nothing' '--freeze .*' '--rates head' '-
     same "lines for $wrong" 1 "$(wc -l < said | tr -d ' ')"
     [ ! -e none ] || fail "$wrong left a directory"
 done
+exit $failed

@@ -126,11 +126,21 @@ for n in 1 3; do
     # shellcheck disable=SC2086
     ranks $n train classify $pictures --out "vit$n" > /dev/null 2> err.txt || fail "classify: $(cat err.txt)"
     # shellcheck disable=SC2086
+    ranks $n train classify $pictures --accumulate 3 --rates 'blks\..*=0.3 head\..*=2' --freeze 'cls_token' --out "parts$n" > /dev/null 2> err.txt ||
+        fail "accumulated gradients and rates: $(cat err.txt)"
+    # shellcheck disable=SC2086
+    ranks $n train classify --from vit1 --data data --batch 13 --epochs 2 --threads 1 --quiet --lora 2 --lora-on '.*\.W_[qv]' \
+        --accumulate 2 --out "lora$n" > /dev/null 2> err.txt || fail "adapters: $(cat err.txt)"
+    # shellcheck disable=SC2086
     ranks $n train images $drawn --out "drawn$n" > /dev/null 2> err.txt || fail "images: $(cat err.txt)"
 done
 same_losses msa1 msa3
 same_losses vit1 vit3
 near vit1 vit3 5e-5 model.safetensors
+same_losses parts1 parts3
+near parts1 parts3 5e-5 model.safetensors
+same_losses lora1 lora3
+near lora1 lora3 5e-5 adapter_model.safetensors
 same_losses drawn1 drawn3
 near drawn1 drawn3 5e-5 checkpoint.safetensors # averages of weights in it
 

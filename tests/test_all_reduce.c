@@ -54,7 +54,7 @@ static attn_status one_step(attn_context *c, void *user)
         status = attn__all_reduce_create(&e, c, &m.list, NULL, 8); /* a bucket each */
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_tape_reset(tape, &(attn_tape_options){.record = true});
-        attn__all_reduce_begin(e, tape);
+        attn__all_reduce_begin(e, tape, false);
         attn_tensor *loss = loss_of(&m, tape);
         totals[0] = 3;
         status = loss ? attn__all_reduce_backward(e, tape, loss, 0.5, totals, 2) : attn_context_status(c);
@@ -123,7 +123,7 @@ static void begin_step(step *s)
 static attn_tensor *go_forward(step *s)
 {
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true});
-    attn__all_reduce_begin(s->all_reduce, s->tape);
+    attn__all_reduce_begin(s->all_reduce, s->tape, false);
     test_set(s->m.w[3], 2, 77);
     attn_tensor *loss = loss_of(&s->m, s->tape);
     assert_non_null(loss);
@@ -152,7 +152,7 @@ static void a_step_is_taken_back(void **state)
     attn__all_reduce_abandon(s.all_reduce, s.tape);
     assert_true(test_at(s.m.w[3], 2) == s.before);
     assert_null(attn_tensor_grad(s.m.w[0]));
-    attn__all_reduce_begin(s.all_reduce, s.tape); /* no operation is recorded any more */
+    attn__all_reduce_begin(s.all_reduce, s.tape, false); /* no operation is recorded any more */
     attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
     assert_null(loss_of(&s.m, s.tape));
     end_step(&s);

@@ -209,7 +209,7 @@ static attn_status go_backward(alone *a)
 {
     double totals[] = {1};
     attn_tape_reset(a->tape, &(attn_tape_options){.record = true});
-    attn__all_reduce_begin(a->all_reduce, a->tape);
+    attn__all_reduce_begin(a->all_reduce, a->tape, false);
     attn_tensor *loss = loss_of(&a->m, a->tape, 0, 1);
     if (!loss)
         return attn_context_status(a->context);

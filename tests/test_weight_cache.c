@@ -111,7 +111,7 @@ static attn_status layers_step(layers *l, double *loss)
     double totals[] = {0}, norm;
     attn_tape_reset(l->tape, &(attn_tape_options){.record = true});
     if (l->all_reduce)
-        attn__all_reduce_begin(l->all_reduce, l->tape);
+        attn__all_reduce_begin(l->all_reduce, l->tape, false);
     attn_tensor *y = output_of(l), *mean = y ? attn_mean(l->tape, attn_mul(l->tape, y, y), -1) : NULL;
     mean = mean ? attn_mean(l->tape, mean, 0) : NULL;
     if (!mean || !outputs_agree(l, y))

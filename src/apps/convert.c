@@ -27,7 +27,7 @@ attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *co
         status = attn_weights_open(&weights, context, path, NULL, arguments);
     if (status == ATTN_OK)
         status = attn_names_guess(&names, weights, &known);
-    if (status == ATTN_OK && attn_config_get(arguments, "args.arch"))
+    if (status == ATTN_OK && names && strcmp(names, "msa-esm") == 0 && attn_config_get(arguments, "args.arch"))
         *kind = ATTN_CHECKPOINT_MSA;
     else if (status == ATTN_OK && names && strncmp(names, "vit-", 4) == 0)
         *kind = ATTN_CHECKPOINT_VIT;

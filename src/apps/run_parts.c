@@ -5,7 +5,6 @@
 #include "apps/model_directory.h"
 #include "apps/run_lora.h"
 #include "base/context.h"
-#include "dist/ranks.h"
 #include "base/real.h"
 #include "io/file.h"
 #include "io/pattern.h"
@@ -102,9 +101,6 @@ attn_status attn__run_set_rates(const attn__run *run)
 {
     const char *at = attn_config_text(run->settings, "rates", "");
     attn_status status = ATTN_OK;
-    if (attn__ranks_many(run->context) && (*at || attn_config_int(run->settings, "accumulate", 1) > 1))
-        return attn__fail(run->context, ATTN_UNSUPPORTED,
-                          "rates by parameter and accumulated gradients are not divided among processes");
     for (at += strspn(at, " "); *at && status == ATTN_OK; at += strspn(at, " ")) {
         size_t size = strcspn(at, " ");
         const char *equals = at + size;

@@ -8,11 +8,13 @@
 
 /* ------------------------------------------------------------------------------------------------- a step */
 
-void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape)
+void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
 {
+    tape->all_reduce = e;
+    if (more)
+        return;
     e->status = ATTN_OK;
     e->started = e->finished = 0;
-    tape->all_reduce = e;
     for (int64_t i = 0; i < e->still.n; i++) {
         const attn_tensor *x = attn_named_find(e->parameters, e->still.items[i].name);
         memcpy(e->still.items[i].tensor->data, x->data, attn__tensor_bytes(x));
@@ -178,15 +180,39 @@ static attn_status finish(attn__all_reduce *e)
     return e->status == ATTN_OK ? settle_gradients(e) : e->status;
 }
 
-attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn_tensor *loss, double weight,
-                                      double *totals, int ntotals)
+/* The places of gradients, from the first tape. */
+static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
-    const float given = (float)weight;
     if (loss->dtype != ATTN_F32)
         return attn__fail(e->context, ATTN_UNSUPPORTED, "gradients of %s are not exchanged; f32 wanted",
                           attn_dtype_name(loss->dtype));
     if (e->status == ATTN_OK && !e->ordered)
         e->status = attn__all_reduce_order(e, tape);
+    return e->status;
+}
+
+static attn_status backward(attn_tape *tape, attn_tensor *loss, double weight)
+{
+    const float given = (float)weight;
+    attn_tensor seed = *loss;
+    seed.zero_pending = false;
+    seed.data = (void *)(uintptr_t)&given;
+    return attn_backward_from(tape, loss, &seed);
+}
+
+attn_status attn__all_reduce_keep(attn__all_reduce *e, attn_tape *tape, attn_tensor *loss, double weight)
+{
+    attn_status status = prepare(e, loss, tape);
+    tape->all_reduce = NULL; /* nothing is final yet */
+    return status == ATTN_OK ? backward(tape, loss, weight) : status;
+}
+
+attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn_tensor *loss, double weight,
+                                      double *totals, int ntotals)
+{
+    attn_status status = prepare(e, loss, tape);
+    if (status != ATTN_OK)
+        return status;
     memcpy(e->totals, totals, (size_t)ntotals * sizeof *totals);
     if (e->shared)
         attn__shared_begin(e);
@@ -195,10 +221,7 @@ attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn
     if (e->status != ATTN_OK)
         return e->status;
     count_uses(e, tape);
-    attn_tensor seed = *loss;
-    seed.zero_pending = false;
-    seed.data = (void *)(uintptr_t)&given;
-    attn_status status = attn_backward_from(tape, loss, &seed);
+    status = backward(tape, loss, weight);
     if (e->status != ATTN_OK || status != ATTN_OK)
         return e->status != ATTN_OK ? e->status : status;
     for (int64_t i = 0; i < e->nbuckets; i++)

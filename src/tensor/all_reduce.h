@@ -20,8 +20,11 @@ attn_status attn__all_reduce_create(attn__all_reduce **all_reduce, attn_context 
                                     const attn_named_list *parameters, const attn_named_list *state, size_t bytes);
 void attn__all_reduce_destroy(attn__all_reduce *all_reduce); /* NULL is allowed */
 
-/* Between a reset of the tape and the forward pass. */
-void attn__all_reduce_begin(attn__all_reduce *all_reduce, attn_tape *tape);
+/* Between a reset of the tape and the forward pass; `more`: one that is not the step's first. */
+void attn__all_reduce_begin(attn__all_reduce *all_reduce, attn_tape *tape, bool more);
+/* attn_backward for `weight` times the loss, whose gradients stay here until the next attn__all_reduce_backward, which adds
+ * to them.  Errors as there. */
+attn_status attn__all_reduce_keep(attn__all_reduce *all_reduce, attn_tape *tape, attn_tensor *loss, double weight);
 /* attn_backward for `weight` times the loss, with the all-reduce; after it the parameters' gradients, and
  * totals[ntotals] (in double, at most ATTN__ALL_REDUCE_TOTALS), are sums over the ranks.  Any error: the step is to be
  * forgotten, and with attn__all_reduce_abandon nothing of it stays. */
@@ -42,6 +45,7 @@ bool attn__all_reduce_is_shared(const attn__all_reduce *all_reduce);
 double attn__all_reduce_squares(const attn__all_reduce *all_reduce);
 /* A piece of a parameter whose step this rank takes: from p and s, which stay as they are, to p2 and s2. */
 typedef struct attn__all_reduce_piece {
+    const attn_tensor *parameter; /* that it is of */
     const float *p, *s[2], *g;
     float *p2, *s2[2];
     int64_t n;

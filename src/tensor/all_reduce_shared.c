@@ -409,7 +409,8 @@ bool attn__all_reduce_next(attn__all_reduce *e, attn__all_reduce_piece *out)
     attn__shared *s = e->shared;
     piece p;
     while (next_piece(e, s->rank, &s->cursor, &p)) {
-        *out = (attn__all_reduce_piece){.p = array_at(e, 0, s->steps, p.at),
+        *out = (attn__all_reduce_piece){.parameter = p.slot->parameter,
+                                        .p = array_at(e, 0, s->steps, p.at),
                                         .p2 = array_at(e, 0, s->steps + 1, p.at),
                                         .g = e->memory + p.at,
                                         .n = p.n,

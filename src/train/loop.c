@@ -159,61 +159,56 @@ static int64_t parts_of(const attn_training *training)
     return training->options.accumulate > 1 ? training->options.accumulate : 1;
 }
 
-/* One of the losses of a step, on a tape of its own, its gradient added to those before. */
+/* The gradient of one loss times `share`, added to those before it; with other ranks it leaves this one with the last
+ * of a step's losses. */
+static attn_status add_gradient(attn_training *training, const attn_job *job, attn_tape *tape, attn_tensor *loss,
+                                double share, bool last, double totals[2])
+{
+    if (!training->all_reduce || !job->whole) {
+        loss = share < 1 ? attn_affine(tape, loss, share, 0) : loss;
+        return loss ? attn_backward(tape, loss) : attn_context_status(training->context);
+    }
+    return last ? attn__all_reduce_backward(training->all_reduce, tape, loss, share, totals, 2)
+                : attn__all_reduce_keep(training->all_reduce, tape, loss, share);
+}
+
+/* One of the losses of a step, on a tape of its own. */
 static attn_status part_gradients(attn_training *training, const attn_job *job, attn_tape *tape, int64_t part,
-                                  int64_t parts, double *sum, double *tokens)
+                                  int64_t parts, double totals[2])
 {
     const counters *at = &training->at;
     int64_t counted = 0;
     uint64_t seed = step_seed(training);
     seed = part ? attn__mix64(seed + (uint64_t)part) : seed;
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = seed});
+    if (training->all_reduce)
+        attn__all_reduce_begin(training->all_reduce, tape, part > 0);
     attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step * parts_of(training) + part, &counted);
     if (!loss)
         return attn_context_status(training->context);
-    *sum += (double)*(const float *)attn_tensor_data(loss) * (double)counted;
-    *tokens += (double)counted;
-    loss = attn_affine(tape, loss, 1 / (double)parts, 0);
-    return loss ? attn_backward(tape, loss) : attn_context_status(training->context);
+    double share = 1 / (double)parts;
+    if (counted > 0) /* else a batch that stands in for none: its loss is of nothing */
+        totals[0] += (double)*(const float *)attn_tensor_data(loss) * (double)counted;
+    totals[1] += (double)counted;
+    if (training->all_reduce && job->whole) {
+        int64_t whole = job->whole(job->user);
+        share = whole > 0 ? (double)counted / (double)whole / (double)parts : 0;
+    }
+    return add_gradient(training, job, tape, loss, share, part == parts - 1, totals);
 }
 
-static attn_status accumulated_gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum,
-                                         double *tokens)
+/* Gradients of the mean of the step's losses, of which each is the mean of its labels: totals has the sum over all labels
+ * and their number; of all ranks' together, where there are others. */
+static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     int64_t most = parts_of(training), left = job->steps(job->user) - training->at.step * most;
     int64_t parts = left < most ? left : most;
+    double totals[2] = {0, 0};
     attn_status status = ATTN_OK;
     for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
-        status = part_gradients(training, job, tape, part, parts, sum, tokens);
-    for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK; i++)
+        status = part_gradients(training, job, tape, part, parts, totals);
+    for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK && parts > 1; i++)
         attn_tensor_drop_grad(training->parameters->items[i].tensor); /* those of parts that were done */
-    return status;
-}
-
-/* Gradients of the loss, which is the mean of *sum over *tokens labels; of all ranks' together, where there are
- * others. */
-static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
-{
-    const counters *at = &training->at;
-    int64_t counted = 0;
-    if (parts_of(training) > 1)
-        return accumulated_gradients(training, job, tape, sum, tokens);
-    attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = step_seed(training)});
-    if (training->all_reduce)
-        attn__all_reduce_begin(training->all_reduce, tape);
-    attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step, &counted);
-    if (!loss)
-        return attn_context_status(training->context);
-    *tokens = (double)counted;
-    *sum = (double)*(const float *)attn_tensor_data(loss) * *tokens;
-    if (!training->all_reduce || !job->whole)
-        return attn_backward(tape, loss);
-    if (counted == 0) /* a batch that stands in for none: its loss is of nothing */
-        *sum = 0;
-    int64_t whole = job->whole(job->user);
-    double totals[] = {*sum, *tokens};
-    attn_status status =
-        attn__all_reduce_backward(training->all_reduce, tape, loss, whole > 0 ? *tokens / (double)whole : 0, totals, 2);
     *sum = totals[0];
     *tokens = totals[1];
     return status;

@@ -21,6 +21,7 @@ struct attn_optimiser {
     attn_optimiser_options options;
     int64_t steps;
     double *factors;       /* of the rate, by parameter */
+    bool rated;            /* one of them is not 1 */
     attn_named_list state; /* m.NAME (and v.NAME after it), in the parameters' order, trainable ones only */
 };
 
@@ -132,6 +133,7 @@ void attn_optimiser_set_factor(attn_optimiser *optimiser, int64_t i, double fact
 {
     if (i >= 0 && i < optimiser->parameters->n)
         optimiser->factors[i] = factor;
+    optimiser->rated = optimiser->rated || factor != 1;
 }
 
 int64_t attn_optimiser_steps(const attn_optimiser *optimiser)
@@ -305,6 +307,14 @@ attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *
     return ATTN_OK;
 }
 
+static double factor_of(const attn_optimiser *optimiser, const attn_tensor *parameter)
+{
+    for (int64_t i = 0; optimiser->rated && i < optimiser->parameters->n; i++)
+        if (optimiser->parameters->items[i].tensor == parameter)
+            return optimiser->factors[i];
+    return 1;
+}
+
 attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__all_reduce *all_reduce, double rate,
                                         double *norm)
 {
@@ -313,9 +323,11 @@ attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__all_red
     if (isfinite(*norm)) {
         attn__all_reduce_piece piece;
         optimiser->steps++;
-        step_job job = prepare(optimiser, rate, clipping(optimiser, *norm));
-        while (attn__all_reduce_next(all_reduce, &piece))
+        double clip = clipping(optimiser, *norm);
+        while (attn__all_reduce_next(all_reduce, &piece)) {
+            step_job job = prepare(optimiser, rate * factor_of(optimiser, piece.parameter), clip);
             step_piece(optimiser, &job, &piece);
+        }
         status = attn__all_reduce_commit(all_reduce);
         if (status != ATTN_OK)
             optimiser->steps--;
