@@ -411,9 +411,9 @@ attn_status attn__run_save(attn__run *run, bool improved)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
+    const attn_named_list *kept = run->average.n > 0 ? &run->average : attn_model_parameters(run->model);
     if (status == ATTN_OK && (improved || latest))
-        status =
-            attn_safetensors_write(run->average.n > 0 ? &run->average : attn_model_parameters(run->model), model, NULL);
+        status = run->kind->save ? run->kind->save(run, kept, model) : attn_safetensors_write(kept, model, NULL);
     /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);
