@@ -73,9 +73,11 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
     static const struct whole {
         const char *key;
         int64_t value;
-    } wholes[] = {{"num_hiddens", 128}, {"ffn_num_hiddens", 256}, {"num_heads", 4},
-                  {"num_blks", 2},      {"epochs", 28},           {"batch", 64},
-                  {"warmup", 100},      {"vocabulary_size", 1000}};
+    } wholes[] = {{"num_hiddens", 128},  {"ffn_num_hiddens", 256},
+                  {"num_heads", 4},      {"num_blks", 2},
+                  {"epochs", 28},        {"batch", 64},
+                  {"warmup", 100},       {"vocabulary_size", 1000},
+                  {"valid_sentences", 0}};
     attn_status status = attn_config_create(settings, cli->context);
     for (size_t i = 0; status == ATTN_OK && i < sizeof wholes / sizeof *wholes; i++)
         status = attn_config_set_int(*settings, wholes[i].key, wholes[i].value);

@@ -82,9 +82,9 @@ static attn_part part_of(const char *name)
 }
 
 /* What was counted, in the words of sacreBLEU's signatures; the version is that of the program that counts. */
-#define TEXT_OF(x) #x
+#define TEXT_OF(x)          #x
 #define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
-#define ATTN_VERSION_TEXT VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
+#define ATTN_VERSION_TEXT   VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
 static const char bleu_signature[] = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
 static const char chrf_signature[] = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
 

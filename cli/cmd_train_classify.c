@@ -43,24 +43,6 @@ typedef struct classifier_training {
     attn_classifier_plan plan; /* its settings are not kept */
 } classifier_training;
 
-/* What was taken of the checkpoint is counted; what was not is listed. */
-static void tell_taken(const cli_call *cli, const char *table)
-{
-    int taken = 0;
-    for (const char *line = table; *line; line += *line == '\n') {
-        int length = (int)strcspn(line, "\n");
-        const char *name = line, *shape = memchr(line, '\t', (size_t)length);
-        const char *how = shape ? memchr(shape + 1, '\t', (size_t)(line + length - shape - 1)) : NULL;
-        if (how && strncmp(how + 1, "taken", 5) != 0)
-            cli_note(cli, "  %-32.*s %-16.*s %.*s", (int)(shape - name), name, (int)(how - shape - 1), shape + 1,
-                     (int)(line + length - how - 1), how + 1);
-        else
-            taken++;
-        line += length;
-    }
-    cli_note(cli, "  %d parameters are the checkpoint's; fine-tuning.tsv has every one", taken);
-}
-
 static void begin(void *user, const attn_classifier_plan *plan)
 {
     classifier_training *training = user;
@@ -74,7 +56,7 @@ static void begin(void *user, const attn_classifier_plan *plan)
     cli_note(cli, "%lld classes of %lld x %lld pixels, %s", (long long)plan->classes, (long long)plan->shape.width,
              (long long)plan->shape.height, plan->shape.channels == 1 ? "grey" : "in colour");
     if (plan->taken)
-        tell_taken(cli, plan->taken);
+        cli_training_taken(cli, plan->taken);
     cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
 }
 

@@ -27,6 +27,10 @@ static const char description[] =
     "threads. A resumed training keeps its data and settings: they need not be given again; --epochs, --patience and "
     "--save-every may be changed, to train on for longer.\n"
     "\n"
+    "With --from a training begins with another translator, a directory of attn's or one in MarianMT's form, whose "
+    "model and vocabularies it keeps; --mix adds pairs of older data, so that what was learned from them stays. Such a "
+    "directory in MarianMT's form stays one: transformers reads it.\n"
+    "\n"
     "Defaults below are those of the Transformer; bahdanau (a recurrent model with attention) and --compat d2l have "
     "some of their own, and what was used stands in training.json.";
 
@@ -34,6 +38,8 @@ static const char *const examples[] = {
     "attn train translate --data fra.txt.gz --out en-fr --epochs 15",
     "attn train translate --data pairs.tsv --out small --num-hiddens 128 --num-blks 2",
     "attn train translate --data pairs.tsv --out rnn --model bahdanau",
+    "attn train translate --data questions.tsv --out asks --from en-fr --rate 0.0002 --mix fra.tsv=0.5",
+    "attn train translate --data law.tsv --out law --from opus-mt-en-fr --rate 0.00005",
     "attn train translate --out en-fr --resume",
     NULL,
 };
@@ -49,6 +55,11 @@ static int print_json(const cli_call *cli, const cli_translator_training *traini
     attn_json_int(&json, "test_pairs", training->plan.test_pairs);
     attn_json_int(&json, "source_words", training->plan.source_words);
     attn_json_int(&json, "target_words", training->plan.target_words);
+    attn_json_int(&json, "left_out_unlike", training->plan.filtered.unlike);
+    attn_json_int(&json, "left_out_duplicates", training->plan.filtered.duplicates);
+    attn_json_int(&json, "mixed_pairs", training->plan.mixed_pairs);
+    attn_json_real(&json, "valid_bleu", training->common.last.measure);
+    attn_json_real(&json, "valid_chrf", training->common.last.measure_too);
     cli_training_json(&json, &training->common);
     attn_json_end(&json);
     return cli_print_json(cli, &json);

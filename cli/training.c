@@ -76,6 +76,23 @@ void cli_training_announce(cli_training *training, const attn_config *settings, 
         cli_note(training->cli, "going on in epoch %lld of %lld", (long long)first_epoch, (long long)epochs);
 }
 
+void cli_training_taken(const cli_call *cli, const char *table)
+{
+    int taken = 0;
+    for (const char *line = table; *line; line += *line == '\n') {
+        int length = (int)strcspn(line, "\n");
+        const char *name = line, *shape = memchr(line, '\t', (size_t)length);
+        const char *how = shape ? memchr(shape + 1, '\t', (size_t)(line + length - shape - 1)) : NULL;
+        if (how && strncmp(how + 1, "taken", 5) != 0)
+            cli_note(cli, "  %-32.*s %-16.*s %.*s", (int)(shape - name), name, (int)(how - shape - 1), shape + 1,
+                     (int)(line + length - how - 1), how + 1);
+        else
+            taken++;
+        line += length;
+    }
+    cli_note(cli, "  %d parameters are the checkpoint's; fine-tuning.tsv has every one", taken);
+}
+
 bool cli_training_progress(void *user, const attn_progress *at)
 {
     cli_training *training = user;

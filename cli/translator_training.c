@@ -2,6 +2,22 @@
  * Training a translator from the command. */
 #include "translator_training.h"
 
+static void tell_data(const cli_call *cli, const attn_translator_plan *plan)
+{
+    char count[32], other[32];
+    if (plan->filtered.unlike + plan->filtered.duplicates > 0)
+        cli_note(cli, "%s pairs were left out of the training part as too unlike in length, %s as duplicates",
+                 cli_count(plan->filtered.unlike, count), cli_count(plan->filtered.duplicates, other));
+    if (plan->mixed_pairs > 0)
+        cli_note(cli, "%s of the pairs to train on are those of --mix", cli_count(plan->mixed_pairs, count));
+    if (plan->judged_pairs > 0)
+        cli_note(cli, "%s sentences of the validation part are translated after each epoch",
+                 cli_count(plan->judged_pairs, count));
+    if (plan->warmup_fitted)
+        cli_note(cli, "the rate rises for %s steps, a tenth of the run (--warmup N for others)",
+                 cli_count(attn_config_int(plan->settings, "warmup", 0), count));
+}
+
 static void begin(void *user, const attn_translator_plan *plan)
 {
     cli_translator_training *training = user;
@@ -9,10 +25,14 @@ static void begin(void *user, const attn_translator_plan *plan)
     char train[32], valid[32], test[32], source[32], target[32];
     training->plan = *plan;
     training->plan.settings = NULL;
+    training->plan.taken = NULL;
     cli_note(cli, "%s pairs to train on, %s for validation, %s kept for testing", cli_count(plan->train_pairs, train),
              cli_count(plan->valid_pairs, valid), cli_count(plan->test_pairs, test));
     cli_note(cli, "%s source and %s target words known", cli_count(plan->source_words, source),
              cli_count(plan->target_words, target));
+    tell_data(cli, plan);
+    if (plan->taken)
+        cli_training_taken(cli, plan->taken);
     cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
 }
 
@@ -22,7 +42,7 @@ int cli_train_translator(const cli_call *cli, attn_translator_job *job, cli_tran
     job->begin = begin;
     job->progress = cli_training_progress; /* reads `common`, which stands first */
     job->user = training;
-    cli_training_begin(&training->common, cli, "train translate", "tokens", NULL);
+    cli_training_begin(&training->common, cli, "train translate", "tokens", "BLEU");
     attn_status status = attn_translator_train(cli->context, job);
     return cli_training_end(&training->common, status, job->directory);
 }

@@ -95,6 +95,15 @@ ranks 2 train translate --out widecut --resume --epochs 2 --threads 1 --quiet > 
     fail "wide, resumed: $(cat err.txt)"
 cmp -s wide2/checkpoint.safetensors widecut/checkpoint.safetensors || fail "wide: other bits if it is begun twice"
 
+# ---- as Marian trains: batches by tokens, averaged epochs, judged by what is translated; and from a translator
+tokens="--data phrasebook --max-examples 150 --warmup 5 --rate 0.003 --batch-tokens 160 --epochs 2 --average 2 --best-by chrf
+        --valid-sentences 5 --dropout 0.2 --threads 1 --quiet"
+# shellcheck disable=SC2086
+"$attn" train translate $tokens --from one --out tokens1 > /dev/null || fail "one process failed"
+# shellcheck disable=SC2086
+ranks 2 train translate $tokens --from one --out tokens2 > /dev/null 2> err.txt || fail "tokens: $(cat err.txt)"
+near tokens1 tokens2 5e-5 checkpoint.safetensors
+
 # ---- more ranks than examples; layers that do not have the examples first; batch statistics
 small="--data phrasebook --num-hiddens 16 --max-examples 40 --warmup 5 --batch 2 --epochs 1 --threads 1 --quiet"
 # shellcheck disable=SC2086

@@ -271,6 +271,40 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_and_split, NULL) >= 5);
 }
 
+/* Duplicates on both sides go, the first stays; so do pairs one side of which is too long; others keep their order. */
+static void pairs_are_filtered_and_mixed(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "a b\tx y\na b\tx z\na b\tx y\nab\t\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\nab\tabcde\na b\tx y\n";
+    attn_context *c = new_context();
+    attn_pairs *all, *kept, *mixed;
+    attn_pairs_filtered counts;
+    attn_pairs_filter_options options = {.max_ratio = 2, .unique = true};
+    assert_int_equal(attn_pairs_parse(&all, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_filter(all, &options, &kept, &counts), ATTN_OK);
+    assert_int_equal(counts.duplicates, 2);
+    assert_int_equal(counts.unlike, 1); /* 2 and 4 characters, of two bytes each, are like enough */
+    assert_int_equal(attn_pairs_size(kept), 3);
+    assert_string_equal(attn_pairs_get(kept, 1).target, "x z");
+    assert_string_equal(attn_pairs_get(kept, 2).source, "ab");
+    assert_int_equal(attn_pairs_mix(kept, all, 2, 1, &mixed), ATTN_OK);
+    assert_int_equal(attn_pairs_size(mixed), 5);
+    assert_string_equal(attn_pairs_get(mixed, 1).target, "x z");
+    attn_pairs_destroy(mixed);
+    assert_int_equal(attn_pairs_mix(kept, all, 100, 1, &mixed), ATTN_OK); /* no more than there are */
+    assert_int_equal(attn_pairs_size(mixed), 9);
+    attn_pairs_destroy(mixed);
+    attn_pairs_destroy(kept);
+    assert_int_equal(attn_pairs_filter(all, &(attn_pairs_filter_options){0}, &kept, &counts), ATTN_OK);
+    assert_int_equal(attn_pairs_size(kept), 6);
+    attn_pairs_destroy(kept);
+    options.max_ratio = 0.5;
+    assert_int_equal(attn_pairs_filter(all, &options, &kept, &counts), ATTN_ARGUMENT);
+    attn_pairs_destroy(all);
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +317,7 @@ int main(void)
         cmocka_unit_test(bad_lines_are_named),
         cmocka_unit_test(a_line_of_a_megabyte_is_refused),
         cmocka_unit_test(translations_of_a_sentence_stay_together),
+        cmocka_unit_test(pairs_are_filtered_and_mixed),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,10 +123,8 @@ static void schedules_rise_and_fall(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bleu_of_a_sentence),
-        cmocka_unit_test(bleu_of_a_corpus),
-        cmocka_unit_test(chrf_of_a_corpus),
-        cmocka_unit_test(bleu_of_long_lines),
+        cmocka_unit_test(bleu_of_a_sentence),      cmocka_unit_test(bleu_of_a_corpus),
+        cmocka_unit_test(chrf_of_a_corpus),        cmocka_unit_test(bleu_of_long_lines),
         cmocka_unit_test(schedules_rise_and_fall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

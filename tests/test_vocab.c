@@ -325,6 +325,42 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     tear_down(&f);
 }
 
+/* Batches of at most 200 places: each sentence once, as many batches in every epoch, a longer sentence by itself. */
+static void batches_are_counted_by_tokens(void **state)
+{
+    (void)state;
+    fixture f;
+    many_sentences(&f);
+    attn_corpus *corpus = make_corpus(&f, ATTN_COMPAT_NONE);
+    attn_batches *batches;
+    attn_batch b;
+    static int64_t first[700], second[700];
+    attn_batches_options options = {.tokens = 200, .seed = 3};
+    assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_OK);
+    int64_t count = attn_batches_count(batches), n = 0;
+    assert_in_range(count, 700 * 11 / 200, 700 * 14 / 200); /* a sentence has 11.5 tokens on average */
+    assert_true(read_epoch(batches, first) < 0.05);
+    for (int64_t epoch = 1; epoch < 4; epoch++) {
+        attn_batches_seek(batches, epoch, 0);
+        for (n = 0; attn_batches_next(batches, &b); n++) {
+            assert_true(b.size * b.target_steps <= 200 && b.size * b.source_steps <= 200);
+        }
+        assert_int_equal(n, count);
+    }
+    attn_batches_seek(batches, 1, 0);
+    read_epoch(batches, second);
+    assert_memory_not_equal(first, second, sizeof first);
+    attn_batches_destroy(batches);
+    options.tokens = 1;
+    assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_OK);
+    assert_int_equal(attn_batches_count(batches), 700);
+    attn_batches_destroy(batches);
+    options.mixed_lengths = true;
+    assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_ARGUMENT);
+    attn_corpus_destroy(corpus);
+    tear_down(&f);
+}
+
 static void steps_are_rounded_up(void **state)
 {
     (void)state;
@@ -398,6 +434,7 @@ int main(void)
         cmocka_unit_test(a_batch_is_padded_and_shifted),
         cmocka_unit_test(the_books_batch),
         cmocka_unit_test(epochs_are_shuffled_and_can_be_resumed),
+        cmocka_unit_test(batches_are_counted_by_tokens),
         cmocka_unit_test(steps_are_rounded_up),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -254,7 +254,7 @@ typedef struct attn_pick {
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* packed positions in all; no offset may be larger */
-    bool align_ends;       /* bands and relative tables see query i as i + keys - queries of its sequence, so that the
+    bool align_ends;       /* bands see query i as i + keys - queries of its sequence, so that the
                             * last query stands at the last key: hi = 0 is then causal bottom-right */
 } attn_packed;
 

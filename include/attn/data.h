@@ -99,6 +99,22 @@ ATTN_API attn_status attn_pairs_split(const attn_pairs *all, const attn_split_op
  * ATTN_MEMORY. */
 ATTN_API attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part);
 
+/* Which pairs to leave out; zero leaves none out. */
+typedef struct attn_pairs_filter_options {
+    double max_ratio; /* those one side of which has more than so many times the characters of the other; at least 1 */
+    bool unique;      /* those that an earlier pair equals on both sides */
+} attn_pairs_filter_options;
+typedef struct attn_pairs_filtered {
+    int64_t unlike, duplicates; /* left out; what is both counts as a duplicate */
+} attn_pairs_filtered;
+/* The pairs that are left, which borrow the texts and keep the order.  ATTN_ARGUMENT: a ratio below 1; ATTN_MEMORY. */
+ATTN_API attn_status attn_pairs_filter(const attn_pairs *all, const attn_pairs_filter_options *options,
+                                       attn_pairs **kept, attn_pairs_filtered *counts);
+/* The pairs of `own` and behind them at most `n` of `other`, drawn without repetition by the seed; both must outlive what
+ * is made.  ATTN_ARGUMENT, ATTN_MEMORY. */
+ATTN_API attn_status attn_pairs_mix(const attn_pairs *own, const attn_pairs *other, int64_t n, uint64_t seed,
+                                    attn_pairs **mixed);
+
 /* ------------------------------------------------------------------------------------------ vocabulary */
 
 typedef enum attn_side { ATTN_SOURCE = 0, ATTN_TARGET } attn_side;
@@ -199,8 +215,8 @@ typedef struct attn_batch {
 
 typedef struct attn_batches attn_batches;
 typedef struct attn_batches_options {
-    int64_t size; /* sentences in a batch; 0: 64 */
-    int64_t tokens;      /* 0: `size` counts.  Else a batch has as many sentences as make at most so many places of the
+    int64_t size;   /* sentences in a batch; 0: 64 */
+    int64_t tokens; /* 0: `size` counts.  Else a batch has as many sentences as make at most so many places of the
                           * longer side (one sentence at least), all of one length or of neighbouring ones; each epoch
                           * has as many batches.  Not with mixed_lengths */
     uint64_t seed;

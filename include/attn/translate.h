@@ -42,9 +42,15 @@ ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_conte
 typedef struct attn_translator_plan {
     const attn_config *settings; /* resolved */
     int64_t train_pairs, valid_pairs, test_pairs;
+    attn_pairs_filtered filtered;       /* left out of the training part */
+    int64_t mixed_pairs;                /* of train_pairs, those of "mix" */
+    int64_t judged_pairs;               /* of valid_pairs, those that are translated after each epoch */
     int64_t source_words, target_words; /* vocabulary sizes */
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
+    bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
+    const char
+        *taken; /* a line a parameter, "name TAB shape TAB where from", of a fine-tuning's beginning; else NULL */
 } attn_translator_plan;
 
 typedef struct attn_translator_job {

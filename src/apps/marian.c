@@ -113,7 +113,7 @@ static attn_status build_model(attn_translator *t, const char *path)
 /* ------------------------------------------------------------------------------------------ parameters */
 
 /* What follows "model.encoder.layers.3." or the decoder's. */
-static const char *const parts[][3] = {
+const char *const attn__marian_parts[][3] = {
     /* theirs, the encoder's, the decoder's */
     {"self_attn.q_proj", "attention.W_q", "attention1.W_q"},
     {"self_attn.k_proj", "attention.W_k", "attention1.W_k"},
@@ -128,6 +128,7 @@ static const char *const parts[][3] = {
     {"fc1", "ffn.dense1", "ffn.dense1"},
     {"fc2", "ffn.dense2", "ffn.dense2"},
     {"final_layer_norm", "addnorm2.ln", "addnorm3.ln"},
+    {NULL, NULL, NULL},
 };
 
 static bool rename_block(const char *name, char *to, size_t size)
@@ -137,9 +138,10 @@ static bool rename_block(const char *name, char *to, size_t size)
     if (!decoder && (sscanf(name, "model.encoder.layers.%d.%n", &layer, &used) != 1 || used == 0))
         return false;
     const char *part = name + used, *dot = strrchr(part, '.');
-    for (size_t i = 0; dot && i < sizeof parts / sizeof *parts; i++) {
-        const char *own = parts[i][1 + decoder];
-        if (own && strlen(parts[i][0]) == (size_t)(dot - part) && strncmp(parts[i][0], part, (size_t)(dot - part)) == 0)
+    for (size_t i = 0; dot && attn__marian_parts[i][0]; i++) {
+        const char *own = attn__marian_parts[i][1 + decoder];
+        if (own && strlen(attn__marian_parts[i][0]) == (size_t)(dot - part) &&
+            strncmp(attn__marian_parts[i][0], part, (size_t)(dot - part)) == 0)
             return snprintf(to, size, "%s.blks.block%d.%s%s", decoder ? "decoder" : "encoder", layer, own, dot) > 0;
     }
     return false;
@@ -180,6 +182,7 @@ static attn_status load_bias(attn_translator *t, const char *path, attn_tensor *
     attn_weights_options options = {.rename = rename_bias};
     attn_status status = attn_weights_read(&list, path, &options, NULL, NULL);
     const attn_tensor *found = status == ATTN_OK ? attn_named_find(&list, "final_logits_bias") : NULL;
+    t->no_bias = !found;
     if (found && attn_tensor_size(found) != attn_tensor_size(bias))
         status = attn__fail(t->context, ATTN_SHAPE, "%s: final_logits_bias has %lld numbers, not %lld", path,
                             (long long)attn_tensor_size(found), (long long)attn_tensor_size(bias));

@@ -23,9 +23,9 @@
 typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
-    const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
-    const char *no_path;    /* what training.json calls data that came without a path; NULL: there is no such data */
-    const char *measure;    /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
+    const attn__keys *keys;  /* the settings, ATTN__RUN_KEYS among them */
+    const char *no_path;     /* what training.json calls data that came without a path; NULL: there is no such data */
+    const char *measure;     /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
     const char *measure_too; /* likewise of run->measure_too */
     const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
     /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
@@ -33,6 +33,8 @@ typedef struct attn__run_kind {
     attn_status (*prepare)(attn__run *run);
     /* Writes what does not change in training: config.json and what belongs to it. */
     attn_status (*write)(const attn__run *run);
+    /* Writes parameters as model.safetensors; NULL: under their own names. */
+    attn_status (*save)(const attn__run *run, const attn_named_list *parameters, const char *path);
     /* Once before the first step; may be NULL. */
     void (*announce)(const attn__run *run);
     int64_t (*steps)(void *self);

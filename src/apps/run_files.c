@@ -425,9 +425,11 @@ attn_status attn__run_save(attn__run *run, bool improved)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
-    const attn_named_list *best = run->average.n > 0 ? &run->average : attn_model_parameters(run->model);
+    const attn_named_list *kept = run->average.n > 0 ? &run->average : attn_model_parameters(run->model);
     if (status == ATTN_OK && (improved || latest))
-        status = run->lora ? attn__run_lora_save(run, best) : attn_safetensors_write(best, model, NULL);
+        status = run->lora         ? attn__run_lora_save(run, kept)
+                 : run->kind->save ? run->kind->save(run, kept, model)
+                                   : attn_safetensors_write(kept, model, NULL);
     /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);

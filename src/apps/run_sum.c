@@ -52,10 +52,11 @@ attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json 
 {
     attn_json_begin(json, run->context, false);
     attn_json_object(json, NULL);
-    for (int64_t i = 0; i < attn_config_size(run->settings); i++) {
-        const char *key = attn_config_key(run->settings, i);
-        if (!fixed || !is_open(key))
-            attn_json_value(json, key, attn_config_get(run->settings, key));
+    for (int i = 0; i < run->kind->keys->n; i++) { /* in the table's order: some are only set while data is read */
+        const char *key = run->kind->keys->keys[i].name;
+        const attn_value *value = attn_config_get(run->settings, key);
+        if (value && (!fixed || !is_open(key)))
+            attn_json_value(json, key, value);
     }
     attn_json_end(json);
     return attn_json_finish(json, text);

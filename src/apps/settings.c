@@ -12,12 +12,17 @@
 static const char *const models[] = {"transformer", "bahdanau", NULL};
 static const char *const compats[] = {"none", "d2l", NULL};
 static const char *const vocabularies[] = {"auto", "unigram", "bpe", "word", NULL};
+static const char *const judges[] = {"loss", "bleu", "chrf", NULL};
 static const char *const ties[] = {"none", "decoder", "all", NULL};
 static const char *const norms[] = {"post", "pre", NULL};
 static const attn_key keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
+    ATTN__TEXT(
+        "from", "", NULL,
+        "a translator to begin with, a directory of attn's or one in MarianMT's form: model and vocabularies are "
+        "its own then"),
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),
     /* data */
     ATTN__INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),
@@ -31,6 +36,13 @@ static const attn_key keys[] = {
     ATTN__INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     ATTN__REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
+    ATTN__REAL("max_ratio", "0", 0, 1e6,
+               "pairs one side of which has more than so many times the characters of the other are not trained on; 0: "
+               "all are"),
+    ATTN__BOOL("unique", "false", "of equal pairs one is trained on"),
+    ATTN__TEXT(
+        "mix", "", NULL,
+        "FILE=SHARE: pairs of another file (its training part) that make up so much of the training part, as 0.5"),
     ATTN__BOOL("space_before_marks", "true",
                "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
     /* model */
@@ -41,14 +53,23 @@ static const attn_key keys[] = {
     ATTN__BOOL("use_bias", "false", "biases in the encoder's attention (transformer)"),
     ATTN__INT("embed_size", "256", 1, 65536, "width of the embeddings (bahdanau)"),
     ATTN__INT("num_layers", "2", 1, 100, "layers of encoder and decoder each (bahdanau)"),
-    ATTN__TEXT("tie", "", ties,
-               "which share one table (transformer): none; decoder: its embedding and the output layer; all: the "
-               "encoder's embedding too; default: all with one vocabulary of pieces, decoder with two, none with words"),
+    ATTN__TEXT(
+        "tie", "", ties,
+        "which share one table (transformer): none; decoder: its embedding and the output layer; all: the "
+        "encoder's embedding too; default: all with one vocabulary of pieces, decoder with two, none with words"),
     ATTN__TEXT("norm", "", norms,
                "where norms stand (transformer): post, behind the residual connections, or pre, before the layers; "
                "default post"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
     /* training */
+    ATTN__INT("average", "1", 1, 100,
+              "the model is the average of the parameters at the ends of the last so many epochs"),
+    ATTN__INT(
+        "valid_sentences", "", 0, 1e9,
+        "sentences of the validation part that are translated after each epoch, for BLEU and chrF; default 500 with "
+        "a vocabulary of pieces, else 0"),
+    ATTN__TEXT("best_by", "loss", judges,
+               "what says which epoch is best, for --keep and --patience: loss, bleu or chrf"),
     ATTN__INT("batch_tokens", "0", 0, 1e6,
               "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
     ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0"),

@@ -21,6 +21,7 @@ struct attn_translator {
         int32_t *banned;
     } search;
     attn_config *config; /* config.json as it is */
+    bool no_bias;        /* the checkpoint had no bias of the output layer: it is zeros */
 };
 
 /* config.json of a new model trained with `settings`, and both vocabularies. */
@@ -53,6 +54,8 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const ch
 /* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
                                   bool see_future, double *loss);
+/* Translates all pairs and fills in what translations are scored by: all but the loss. */
+attn_status attn__translator_judge(attn_translator *translator, const attn_pairs *pairs, attn_translator_score *score);
 /* The three tensors of a batch on the tape; false if there is no memory. */
 typedef struct attn__batch_tensors {
     attn_tensor *source, *source_lens, *input, *labels;

@@ -124,6 +124,17 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     return ATTN_OK;
 }
 
+static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
+                         results *r, attn_translator_score *score)
+{
+    attn_status status = translate_all(t, pairs, options, r, score);
+    if (status == ATTN_OK)
+        status = attn_bleu_corpus(&score->corpus, t->context, r->predictions, r->references, r->n);
+    if (status == ATTN_OK)
+        status = attn_chrf_corpus(&score->chrf, t->context, r->predictions, r->references, r->n);
+    return status;
+}
+
 static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
                               void (*sample)(void *user, const char *source, const char *reference,
                                              const char *prediction),
@@ -135,13 +146,20 @@ static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const
     if (status == ATTN_OK)
         status = measure_loss(t, pairs, &score->loss);
     if (status == ATTN_OK)
-        status = translate_all(t, pairs, options, &r, score);
-    if (status == ATTN_OK)
-        status = attn_bleu_corpus(&score->corpus, t->context, r.predictions, r.references, r.n);
-    if (status == ATTN_OK)
-        status = attn_chrf_corpus(&score->chrf, t->context, r.predictions, r.references, r.n);
+        status = judge(t, pairs, options, &r, score);
     for (int64_t i = 0; sample && status == ATTN_OK && i < r.n; i++)
         sample(user, r.sources[i], r.references[i], r.predictions[i]);
+    release(t->context, &r);
+    return status;
+}
+
+attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, attn_translator_score *score)
+{
+    results r;
+    *score = (attn_translator_score){.sentences = attn_pairs_size(pairs)};
+    attn_status status = allocate(t->context, &r, score->sentences);
+    if (status == ATTN_OK)
+        status = judge(t, pairs, NULL, &r, score);
     release(t->context, &r);
     return status;
 }

@@ -153,6 +153,25 @@ static attn_status read_kept(attn_translator *t, const char *path)
     return status;
 }
 
+/* A published model that was trained further: which part of the data that training kept is in its training.json. */
+static attn_status read_split(attn_translator *t, const char *directory)
+{
+    static const char *const keys[] = {"seed", "valid", "test", "max_examples"};
+    char path[ATTN__PATH];
+    attn_config *training = NULL;
+    attn_status status = attn__path(t->context, path, directory, "training.json");
+    if (status != ATTN_OK || !attn_file_exists(path))
+        return status;
+    status = attn_config_read(&training, t->context, path);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
+        const attn_value *value = attn_config_get(training, keys[i]);
+        bool number = value && (value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL);
+        status = number ? attn_config_set(t->config, keys[i], value) : ATTN_OK;
+    }
+    attn_config_destroy(training);
+    return status;
+}
+
 static attn_status load_parts(attn_translator *t, const char *directory)
 {
     char config[ATTN__PATH], weights[ATTN__PATH];
@@ -161,8 +180,10 @@ static attn_status load_parts(attn_translator *t, const char *directory)
         status = attn__model_weights_path(t->context, weights, directory);
     if (status == ATTN_OK)
         status = attn_config_read(&t->config, t->context, config);
-    if (status == ATTN_OK && attn__marian_is(t->config))
-        return attn__marian_load(t, directory);
+    if (status == ATTN_OK && attn__marian_is(t->config)) {
+        status = attn__marian_load(t, directory);
+        return status == ATTN_OK ? read_split(t, directory) : status;
+    }
     if (status == ATTN_OK)
         status = read_kept(t, config);
     if (status == ATTN_OK)

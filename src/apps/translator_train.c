@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training a translator: data to batches, and what the run asks for: the model, the loss of a step, the loss
- * in validation.  Going on later, files and stopping are the run's (run.h).
+ * Training a translator: what the run asks for: the model, the loss of a step, the loss and the scores in validation.  Going on later, files and stopping are the run's (run.h).
  */
-#include "apps/translator.h"
+#include "apps/translator_training.h"
 
-#include "apps/run.h"
+#include "apps/marian.h"
 #include "apps/settings.h"
 #include "base/context.h"
 #include "dist/ranks.h"
@@ -13,127 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct training {
-    attn__run run;
-    const attn_translator_job *job;
-    const char *text; /* of the pairs, where there is no path */
-    size_t text_size;
-    attn_compat compat;
-    int64_t max_tokens;
-    attn_pairs *all, *train, *valid, *test;
-    attn_vocab *source, *target;
-    attn_corpus *train_corpus, *valid_corpus;
-    attn_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
-    int32_t pad;
-} training;
-
-/* ------------------------------------------------------------------------------------------------ data */
-
-static attn_status split_pairs(training *t)
-{
-    attn_split_options options = attn__setting_split(t->run.settings);
-    attn_status status = attn_pairs_split(t->all, &options, &t->train, &t->valid, &t->test);
-    if (status == ATTN_OK && attn_pairs_size(t->train) == 0)
-        return attn__fail(t->run.context, ATTN_ARGUMENT, "no pairs are left for training out of %lld",
-                          (long long)attn_pairs_size(t->all));
-    return status;
-}
-
-/* A resumed run reads the vocabularies that it wrote. */
-static attn_status make_vocabularies(training *t)
-{
-    attn_vocab_kind kind = attn__setting_vocabulary(t->run.settings);
-    if (t->run.resume) {
-        attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, ATTN_SOURCE, kind);
-        return status != ATTN_OK ? status
-                                 : attn__vocab_read(&t->target, t->run.context, t->run.directory, ATTN_TARGET, kind);
-    }
-    attn_vocab_options options = {
-        .compat = t->compat,
-        .min_frequency = attn_config_int(t->run.settings, "min_frequency", 2),
-        .max_size = attn_config_int(t->run.settings, kind ? "vocabulary_size" : "max_words", 0),
-        .steps = t->max_tokens,
-        .kind = kind,
-        .joint = attn_config_bool(t->run.settings, "joint_vocabulary", true),
-    };
-    const attn_pairs *from = t->compat == ATTN_COMPAT_D2L ? t->all : t->train;
-    attn_status status = attn_vocab_build(&t->source, from, ATTN_SOURCE, &options);
-    return status != ATTN_OK ? status : attn_vocab_build(&t->target, from, ATTN_TARGET, &options);
-}
-
-static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuffled, attn_corpus **corpus,
-                                attn_batches **batches)
-{
-    attn_encode_options encoding = {.compat = t->compat, .steps = t->max_tokens};
-    attn_status status = attn_corpus_create(corpus, pairs, t->source, t->target, &encoding);
-    if (status != ATTN_OK)
-        return status;
-    bool d2l = t->compat == ATTN_COMPAT_D2L;
-    attn_batches_options options = {
-        .size = attn_config_int(t->run.settings, "batch", 64),
-        .tokens = shuffled && !d2l ? attn_config_int(t->run.settings, "batch_tokens", 0) : 0,
-        .seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1),
-        .in_order = !shuffled,
-        .mixed_lengths = d2l,
-        .fixed_steps = d2l ? t->max_tokens : 0,
-    };
-    status = attn_batches_create(batches, *corpus, &options);
-    if (status == ATTN_OK)
-        attn_batches_divide(*batches);
-    return status;
-}
-
-static attn_status read_pairs(training *t)
-{
-    attn_pairs_options options = {.compat = t->compat,
-                                  .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
-                                  .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
-    attn_pairs_destroy(t->all);
-    return attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options, &t->run.fingerprint);
-}
-
-/* With few pairs, pieces are learned no better than words; what "auto" comes to stands in training.json. */
-static attn_status choose_vocabulary(training *t)
-{
-    enum { ENOUGH = 4000 };
-    if (strcmp(attn_config_text(t->run.settings, "vocabulary", "word"), "auto") != 0)
-        return ATTN_OK;
-    bool many = attn_subwords_available() && attn_pairs_size(t->all) >= ENOUGH;
-    attn_status status = attn_config_set_text(t->run.settings, "vocabulary", many ? "unigram" : "word");
-    return status == ATTN_OK && many ? read_pairs(t) : status;
-}
-
-/* Which tables are shared, where nobody said it: what training.json keeps, so that a resumed run has the same model. */
-static attn_status choose_tie(training *t)
-{
-    attn_config *settings = t->run.settings;
-    bool words = attn__setting_vocabulary(settings) == ATTN_VOCAB_WORDS;
-    bool transformer = strcmp(attn_config_text(settings, "model", ""), "transformer") == 0;
-    if (t->run.resume || words || !transformer || attn_config_get(settings, "tie"))
-        return ATTN_OK;
-    return attn_config_set_text(settings, "tie",
-                                attn_config_bool(settings, "joint_vocabulary", true) ? "all" : "decoder");
-}
-
-static attn_status prepare_data(training *t)
-{
-    attn_status status = read_pairs(t);
-    if (status == ATTN_OK)
-        status = choose_vocabulary(t);
-    if (status == ATTN_OK)
-        status = choose_tie(t);
-    if (status == ATTN_OK)
-        status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
-    if (status == ATTN_OK)
-        status = split_pairs(t);
-    if (status == ATTN_OK)
-        status = make_vocabularies(t);
-    if (status == ATTN_OK)
-        status = make_batches(t, t->train, true, &t->train_corpus, &t->train_batches);
-    if (status == ATTN_OK && attn_pairs_size(t->valid) > 0)
-        status = make_batches(t, t->valid, false, &t->valid_corpus, &t->valid_batches);
-    return status;
-}
+typedef attn__translator_training training;
 
 /* ------------------------------------------------------------------------------------------------- job */
 
@@ -205,24 +84,78 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     return status;
 }
 
+/* The scores of what the model makes of some sentences; every rank gets those of the first. */
+static attn_status judge_translations(training *t)
+{
+    attn_translator view = {.context = t->run.context,
+                            .model = t->run.model,
+                            .source = t->source,
+                            .target = t->target,
+                            .compat = t->compat,
+                            .max_tokens = t->max_tokens,
+                            .max_output = t->max_tokens,
+                            .config = t->run.settings};
+    attn_translator_score score = {0};
+    attn_status status = ATTN_OK;
+    if (t->from)
+        view.search = t->from->search;
+    if (attn__ranks_first(t->run.context))
+        status = attn__translator_judge(&view, t->judged, &score);
+    double scores[] = {score.corpus.score, score.chrf};
+    if (status == ATTN_OK && attn__ranks_many(t->run.context))
+        status = attn__ranks_sum(t->run.context, scores, 2, ATTN__SUM_F64);
+    t->run.measure = scores[0];
+    t->run.measure_too = scores[1];
+    return status;
+}
+
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
-    const training *t = user;
-    return attn__translator_loss(t->run.model, tape, t->valid_batches, t->pad, t->compat == ATTN_COMPAT_D2L, loss);
+    training *t = user;
+    attn_status status =
+        attn__translator_loss(t->run.model, tape, t->valid_batches, t->pad, t->compat == ATTN_COMPAT_D2L, loss);
+    return status == ATTN_OK && t->judged ? judge_translations(t) : status;
+}
+
+static double job_judge(const void *self)
+{
+    const training *t = self;
+    const char *by = attn_config_text(t->run.settings, "best_by", "loss");
+    return strcmp(by, "bleu") == 0 ? t->run.measure : strcmp(by, "chrf") == 0 ? t->run.measure_too : NAN;
 }
 
 /* ------------------------------------------------------------------------------------------------- run */
+
+/* A warm-up that nobody asked for is at most a tenth of the run: else the rate of a short one would never come to what it
+ * should be.  What it comes to stands in training.json. */
+static attn_status fit_warmup(training *t)
+{
+    attn_config *settings = t->run.settings;
+    bool asked = t->run.given && attn_config_get(t->run.given, "warmup");
+    int64_t parts = attn_config_int(settings, "accumulate", 1);
+    int64_t steps = (attn_batches_count(t->train_batches) + parts - 1) / parts * attn_config_int(settings, "epochs", 0);
+    int64_t most = (steps + 9) / 10;
+    if (asked || t->run.resume || attn_config_int(settings, "warmup", 0) <= most)
+        return ATTN_OK;
+    t->warmup_fitted = true;
+    return attn_config_set_int(settings, "warmup", most);
+}
 
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
     if (run->resume && !run->data && !t->text)
         t->text = attn_phrasebook(&t->text_size);
+    attn_status status = attn__training_from(t);
     t->compat = attn__setting_compat(run->settings);
     t->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
-    attn_status status = prepare_data(t);
     if (status == ATTN_OK)
-        status = attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
+        status = attn__training_data(t);
+    if (status == ATTN_OK)
+        status = fit_warmup(t);
+    if (status == ATTN_OK)
+        status = t->from ? attn__training_from_model(t)
+                         : attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
     if (status != ATTN_OK)
         return status;
     run->no_validation = !t->valid_batches;
@@ -230,9 +163,22 @@ static attn_status run_prepare(attn__run *run)
     return ATTN_OK;
 }
 
+static bool is_marian(const training *t)
+{
+    return t->from && attn__marian_is(t->from->config);
+}
+
+static attn_status run_save(const attn__run *run, const attn_named_list *parameters, const char *path)
+{
+    return is_marian(run->self) ? attn__marian_write(run->context, attn_model_config(run->model), parameters, path)
+                                : attn_safetensors_write(parameters, path, NULL);
+}
+
 static attn_status run_write(const attn__run *run)
 {
     const training *t = run->self;
+    if (is_marian(t))
+        return attn__training_from_files(run);
     return attn__translator_write(run->model, run->settings, t->source, t->target, run->directory);
 }
 
@@ -246,44 +192,40 @@ static void run_announce(const attn__run *run)
         .train_pairs = attn_pairs_size(t->train),
         .valid_pairs = attn_pairs_size(t->valid),
         .test_pairs = attn_pairs_size(t->test),
+        .filtered = t->filtered,
+        .mixed_pairs = t->mixed,
+        .judged_pairs = t->judged ? attn_pairs_size(t->judged) : 0,
         .source_words = attn_vocab_size(t->source),
         .target_words = attn_vocab_size(t->target),
         .parameters = attn__run_parameters(run),
         .steps_per_epoch = attn_batches_count(t->train_batches),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
+        .warmup_fitted = t->warmup_fitted,
+        .taken = run->taken.size ? run->taken.data : NULL,
     };
     t->job->begin(t->job->user, &plan);
 }
 
-static const char *const own_files[] = {"source.vocab", "target.vocab", "source.spm", "target.spm", NULL};
+static const char *const own_files[] = {
+    "source.vocab",      "target.vocab",           "source.spm", "target.spm", "vocab.json",
+    "target_vocab.json", "generation_config.json", NULL};
 
 static const attn__run_kind kind = {
     .keys = &attn__translator_keys,
     .no_path = "phrasebook",
+    .measure = "valid_bleu",
+    .measure_too = "valid_chrf",
     .own_files = own_files,
     .prepare = run_prepare,
     .write = run_write,
+    .save = run_save,
     .announce = run_announce,
     .steps = job_steps,
     .loss = job_loss,
     .validate = job_validate,
+    .judge = job_judge,
 };
-
-static void release(training *t)
-{
-    attn_model_destroy(t->run.model);
-    attn_batches_destroy(t->train_batches);
-    attn_batches_destroy(t->valid_batches);
-    attn_corpus_destroy(t->train_corpus);
-    attn_corpus_destroy(t->valid_corpus);
-    attn_vocab_destroy(t->source);
-    attn_vocab_destroy(t->target);
-    attn_pairs_destroy(t->train);
-    attn_pairs_destroy(t->valid);
-    attn_pairs_destroy(t->test);
-    attn_pairs_destroy(t->all);
-}
 
 attn_status attn_translator_train(attn_context *context, const attn_translator_job *job)
 {
@@ -298,6 +240,8 @@ attn_status attn_translator_train(attn_context *context, const attn_translator_j
                         .progress = job->progress,
                         .user = job->user};
     attn_status status = attn__run_train(&t.run);
-    release(&t);
+    attn_model_destroy(t.run.model);
+    attn__training_data_free(&t);
+    attn_translator_destroy(t.from);
     return status;
 }

@@ -228,8 +228,8 @@ void attn_batches_destroy(attn_batches *batches)
 {
     if (!batches)
         return;
-    void *const arrays[] = {batches->sentences, batches->batches,     batches->begins, batches->window,
-                            batches->source,    batches->source_lens, batches->input,  batches->labels,
+    void *const arrays[] = {batches->sentences,   batches->batches,     batches->begins, batches->window,
+                            batches->source,      batches->source_lens, batches->input,  batches->labels,
                             batches->target_lens, batches->indices};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         attn__free(batches->context, arrays[i]);

@@ -293,8 +293,8 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
 /* Whether the last validation is the best yet, which is noted then. */
 static bool improved(counters *at, double score)
 {
-    bool better = isnan(score) ? isnan(at->best) || at->last_valid < at->best
-                               : isnan(at->best_score) || score > at->best_score;
+    bool better =
+        isnan(score) ? isnan(at->best) || at->last_valid < at->best : isnan(at->best_score) || score > at->best_score;
     at->stale = better ? 0 : at->stale + 1;
     if (better) {
         at->best = at->last_valid;

@@ -143,6 +143,22 @@ ODD = [">>fra<< Hello.", "a</s>b", "<unk> x <pad>", " two  spaces ", "\ufb01ne \
        "no\u00a0break\u202fspace", ">>xxx<<", "a >>fra<< b", "\u200bzero\u00adwidth", "1\u00bd \u2122 \u2026", "\u4f60\u597d"]
 
 
+def compare_tuned(folder, data, made):
+    """A fine-tuned directory is read by transformers whole, and translates there as here."""
+    tuned, pairs = os.path.join(made, "tuned"), os.path.join(made, "pairs.tsv")
+    with open(pairs, "w", encoding="utf-8") as file:
+        file.writelines("\t".join(pair) + "\n" for pair in data[::max(1, len(data) // 300)])
+    subprocess.run([f"{BUILD}/attn", "train", "translate", "--data", pairs, "--from", folder, "--out", tuned, "--epochs", "1",
+                    "--rate", "0.001", "--valid-sentences", "0", "--threads", "1", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    model, info = MarianMTModel.from_pretrained(tuned, output_loading_info=True)
+    before = MarianMTModel.from_pretrained(folder).state_dict()
+    changed = sum(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    wrong = len(info["missing_keys"]) + len(info["unexpected_keys"]) + (changed < 100)
+    print(f"fine-tuned: {changed} tensors changed, {wrong} complaints")
+    sentences = [pair[0] for pair in data[::max(1, len(data) // 20)]][:20]
+    return wrong + compare_sentences(tuned, model.eval(), MarianTokenizer.from_pretrained(tuned), sentences, 1)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
@@ -164,6 +180,7 @@ def main():
             sentences = [pair[0] for pair in pairs[::max(1, len(pairs) // options.sentences)]][:options.sentences]
             for beams in (1, 4):
                 wrong += compare_sentences(folder, model, tokenizer, sentences, beams)
+            wrong += compare_tuned(folder, pairs, made)
     return wrong > 0
 
 

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * Fine-tuning a translator: one of attn's own or one in MarianMT's form, with its vocabularies and its model. */
+#include "apps/translator_training.h"
+
+#include "apps/marian.h"
+#include "apps/model_config.h"
+#include "apps/model_directory.h"
+#include "apps/settings.h"
+#include "base/context.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What the text is made into is the checkpoint's to say. */
+static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
+{
+    attn_config *settings = t->run.settings;
+    bool marian = attn__marian_is(t->from->config);
+    const char *its = marian ? "unigram" : attn_config_text(t->from->config, "vocabulary", "word");
+    const char *own = attn_config_text(settings, "vocabulary", "auto");
+    if (strcmp(own, "auto") != 0 && strcmp(own, its) != 0)
+        return attn__fail(t->run.context, ATTN_ARGUMENT,
+                          "%s comes with its vocabularies (%s): --vocabulary %s does not go with --from", path, its,
+                          own);
+    if (attn__setting_compat(settings) != t->from->compat)
+        return attn__fail(t->run.context, ATTN_ARGUMENT, "%s: another --compat than the training's", path);
+    return attn_config_set_text(settings, "vocabulary", its);
+}
+
+static attn_status take_settings(const attn__translator_training *t, const char *path)
+{
+    attn_config *settings = t->run.settings;
+    const attn_value *marks = attn_config_get(t->from->config, "space_before_marks");
+    int64_t longest = attn_config_int(attn_model_config(t->from->model), "max_len", t->from->max_tokens);
+    attn_status status = take_vocabulary(t, path);
+    if (status == ATTN_OK && attn_config_int(settings, "max_tokens", 64) > longest)
+        status =
+            attn__fail(t->run.context, ATTN_ARGUMENT, "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64,
+                       path, longest, attn_config_int(settings, "max_tokens", 64));
+    return status == ATTN_OK && marks ? attn_config_set(settings, "space_before_marks", marks) : status;
+}
+
+attn_status attn__training_from(attn__translator_training *t)
+{
+    const char *path = attn_config_text(t->run.settings, "from", "");
+    if (!*path)
+        return ATTN_OK;
+    attn_status status = attn_translator_load(&t->from, t->run.context, t->run.resume ? t->run.directory : path);
+    if (status == ATTN_OK && !t->run.resume)
+        status = take_settings(t, path);
+    if (status != ATTN_OK)
+        return status;
+    t->source = t->from->source;
+    t->target = t->from->target;
+    t->from->source = t->from->target = NULL;
+    return ATTN_OK;
+}
+
+attn_status attn__training_from_model(attn__translator_training *t)
+{
+    attn_config *over = NULL;
+    attn_status status = attn_config_create(&over, t->run.context);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(over, "dropout", attn_config_real(t->run.settings, "dropout", 0));
+    if (status == ATTN_OK)
+        status = attn__model_copy(&t->run.model, t->from->model, over);
+    if (status == ATTN_OK && !t->run.resume)
+        status = attn__model_tell_taken(t->run.model, t->from->no_bias ? "decoder.dense.bias" : NULL, &t->run.taken);
+    attn_config_destroy(over);
+    attn_model_destroy(t->from->model); /* the copy is what is trained */
+    t->from->model = NULL;
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------- files */
+
+static attn_status copy_file(const attn__run *run, const char *from, const char *name)
+{
+    char path[ATTN__PATH], to[ATTN__PATH];
+    attn_bytes bytes = {0};
+    attn_status status = attn__path(run->context, path, from, name);
+    if (status != ATTN_OK || !attn_file_exists(path))
+        return status;
+    status = attn__path(run->context, to, run->directory, name);
+    if (status == ATTN_OK)
+        status = attn_file_read(&bytes, run->context, path, 0);
+    if (status == ATTN_OK)
+        status = attn_file_write(run->context, to, bytes.data, bytes.size);
+    attn_bytes_free(run->context, &bytes);
+    return status;
+}
+
+attn_status attn__training_from_files(const attn__run *run)
+{
+    const char *from = attn_config_text(run->settings, "from", "");
+    attn_status status = ATTN_OK;
+    for (int i = 0; attn__marian_files[i] && status == ATTN_OK; i++)
+        status = copy_file(run, from, attn__marian_files[i]);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * translator_training.h - what training a translator is made of: data (translator_data.c), the checkpoint that it began
+ * with (translator_from.c), the run (translator_train.c). */
+#ifndef ATTN_APPS_TRANSLATOR_TRAINING_H
+#define ATTN_APPS_TRANSLATOR_TRAINING_H
+
+#include "apps/run.h"
+#include "apps/translator.h"
+
+typedef struct attn__translator_training {
+    attn__run run;
+    const attn_translator_job *job;
+    const char *text; /* of the pairs, where there is no path */
+    size_t text_size;
+    attn_compat compat;
+    int64_t max_tokens;
+    attn_pairs *all, *mixed_all; /* what `data` and `mix` name; the others borrow their texts */
+    attn_pairs *train, *valid, *test;
+    attn_pairs *judged; /* those of `valid` that are translated after each epoch; NULL: none */
+    attn_pairs_filtered filtered;
+    int64_t mixed; /* pairs of `train` that come from `mix` */
+    bool warmup_fitted;
+    attn_vocab *source, *target;
+    attn_corpus *train_corpus, *valid_corpus;
+    attn_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
+    int32_t pad;
+    attn_translator *from; /* the checkpoint, its vocabularies taken; of a resumed run its own directory; NULL: none */
+} attn__translator_training;
+
+/* Reads, filters, mixes, divides and encodes the data, and makes or reads the vocabularies. */
+attn_status attn__training_data(attn__translator_training *t);
+void attn__training_data_free(attn__translator_training *t);
+
+/* Loads the translator that the settings say to begin with, if any, and makes what depends on it theirs: vocabulary,
+ * compat, the longest sentence. */
+attn_status attn__training_from(attn__translator_training *t);
+/* run.model: the checkpoint's, with the dropout of the settings; run.taken: what was taken. */
+attn_status attn__training_from_model(attn__translator_training *t);
+/* The files of a directory in MarianMT's form, as they were. */
+attn_status attn__training_from_files(const attn__run *run);
+
+#endif
