@@ -7,7 +7,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
-#include "kernels/elementwise/elementwise.h"
+#include "tensor/op.h"
 
 #include <math.h>
 #include <string.h>
