@@ -10,6 +10,8 @@ static const cli_option options[] = {
     CLI_REAL("length_penalty", "0", 0, 10,
              "how much longer translations are favoured when searching: scores are divided by "
              "((5 + length) / 6) to this power"),
+    CLI_INT("max_length", 0, "0", 0, 1 << 20,
+            "most tokens of a translation, its end included; 0: as many as the model can"),
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
 };
 
@@ -66,8 +68,10 @@ static int print_one(const cli_call *cli, const char *source, const attn_transla
 /* `first`: the number of texts[0], from 1. */
 static int translate(const cli_call *cli, attn_translator *translator, const char *const *texts, int n, int64_t first)
 {
-    attn_translator_options how = {
-        .beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty"), .batch = BATCH};
+    attn_translator_options how = {.beam = cli_int(cli, "beam"),
+                                   .length_penalty = cli_real(cli, "length_penalty"),
+                                   .batch = BATCH,
+                                   .max_length = cli_int(cli, "max_length")};
     attn_translation results[AHEAD];
     if (attn_translator_translate(translator, texts, n, &how, results) != ATTN_OK)
         return cli_failed(cli, NULL);
