@@ -4,9 +4,9 @@
     translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--cpu] [--keep DIR]
 
 DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
-that SentencePiece learns from it, and converted for CTranslate2.  The end token's bias is set so that sentences end at
-different lengths, near their sources'.  Each engine runs in a process of its own; cutting into pieces and joining them
-counts.  Prints source words a second (the best round), their ratio, how many translations are the same, and the most
+that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
+both do the same work.  Each engine runs in a process of its own; cutting into pieces and joining them counts.  Prints
+source words a second (the best round), their ratio, how many translations are the same, and the most
 memory that each process held.
 """
 import argparse
