@@ -10,6 +10,8 @@ static const cli_option options[] = {
     CLI_REAL("length_penalty", "0", 0, 10,
              "how much longer translations are favoured when searching: scores are divided by "
              "((5 + length) / 6) to this power"),
+    CLI_INT("max_length", 0, "0", 0, 1 << 20,
+            "most tokens of a translation, its end included; 0: as many as the model can"),
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
 };
 
@@ -29,7 +31,8 @@ static const char *const examples[] = {
     NULL,
 };
 
-enum { BATCH = 32 };
+/* Lines that have arrived are read ahead, so that those of a batch are of like length; a terminal's arrive alone. */
+enum { BATCH = 32, AHEAD = 1024 };
 
 static int print_as_json(const cli_call *cli, const char *source, const attn_translation *t)
 {
@@ -65,9 +68,11 @@ static int print_one(const cli_call *cli, const char *source, const attn_transla
 /* `first`: the number of texts[0], from 1. */
 static int translate(const cli_call *cli, attn_translator *translator, const char *const *texts, int n, int64_t first)
 {
-    attn_translator_options how = {
-        .beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty"), .batch = BATCH};
-    attn_translation results[BATCH];
+    attn_translator_options how = {.beam = cli_int(cli, "beam"),
+                                   .length_penalty = cli_real(cli, "length_penalty"),
+                                   .batch = BATCH,
+                                   .max_length = cli_int(cli, "max_length")};
+    attn_translation results[AHEAD];
     if (attn_translator_translate(translator, texts, n, &how, results) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
@@ -84,18 +89,18 @@ static int translate_words(const cli_call *cli, attn_translator *translator)
     const char *const *texts = cli->words + 1;
     for (int i = 0; i < n && code == CLI_OK; i++)
         code = cli_check_sentence(cli, texts[i], strlen(texts[i]), "sentence", i + 1);
-    for (int i = 0; i < n && code == CLI_OK; i += BATCH)
-        code = translate(cli, translator, texts + i, n - i < BATCH ? n - i : BATCH, i + 1);
+    for (int i = 0; i < n && code == CLI_OK; i += AHEAD)
+        code = translate(cli, translator, texts + i, n - i < AHEAD ? n - i : AHEAD, i + 1);
     return code;
 }
 
 static int translate_input(const cli_call *cli, attn_translator *translator)
 {
     cli_lines lines;
-    const char *texts[BATCH];
+    const char *texts[AHEAD];
     int n = 0, code = cli_lines_begin(&lines);
     while (code == CLI_OK && !ferror(stdout)) {
-        code = cli_lines_next(&lines, cli, texts, BATCH, &n);
+        code = cli_lines_next(&lines, cli, texts, AHEAD, &n);
         if (code != CLI_OK || n == 0)
             break;
         code = translate(cli, translator, texts, n, lines.number - n + 1);

@@ -78,6 +78,17 @@ head -c 8 attention.png | od -An -tx1 | grep -q '89 50 4e 47' || fail "attention
 grep -q '<svg' attention.svg || fail "attention.svg is no SVG"
 head -c 5 attention.pdf | grep -q '%PDF-' || fail "attention.pdf is no PDF"
 
+# ---- at most so many tokens, and reading ahead keeps the order of more lines than a batch has
+"$attn" translate model --tokens --max-length 1 --quiet 'Is the door open?' > out.txt
+[ "$(wc -w < out.txt)" -le 1 ] || fail "--max-length 1 gave $(cat out.txt)"
+"$attn" translate model --quiet 'Is the door open?' 'Go.' '' > three.txt
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    printf 'Is the door open?\nGo.\n\n'
+    cat three.txt >> wanted.txt
+done > many.txt
+"$attn" translate model --quiet < many.txt > found.txt
+cmp -s wanted.txt found.txt || fail "60 lines read ahead are not translated as each alone"
+
 # ---- info, list, run
 expect 0 'encoder.embedding.weight .* x 32' "$attn" info model
 expect 0 '"num_hiddens": 32' "$attn" info model --json

@@ -130,6 +130,61 @@ static void the_end_must_be_a_token(void **state)
     attn_context_destroy(context);
 }
 
+/* Logits that make some blocks without a candidate, some with several, and equal ones in different blocks. */
+static double hostile_logit(int64_t i)
+{
+    return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);
+}
+
+/* The first of the greatest that is neither taken nor banned. */
+static int64_t next_best(const bool *taken, int64_t n)
+{
+    int64_t found = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (!taken[i] && (found < 0 || hostile_logit(i) > hostile_logit(found))) {
+            found = i;
+        }
+    }
+    return found;
+}
+
+static void large_vocabularies_are_searched_to_the_last(void **state)
+{
+    enum { LARGE = 3003, WIDTH = 7 };
+    static bool taken[LARGE];
+    (void)state;
+    for (int type = 0; type < 2; type++) {
+        attn_context *context = test_context();
+        attn_tensor *logits = NULL;
+        attn__beam beam;
+        int32_t banned = 600;
+        attn_translate_options options = {
+            .bos = 1, .eos = 0, .max_len = 2, .beam = WIDTH, .nbanned = 1, .banned = &banned};
+        double sum = 0;
+        assert_int_equal(attn_tensor_create(&logits, context, type ? ATTN_F64 : ATTN_F32, 2, (int64_t[]){WIDTH, LARGE}),
+                         ATTN_OK);
+        for (int64_t i = 0; i < WIDTH * LARGE; i++) {
+            test_set(logits, i, hostile_logit(i % LARGE));
+        }
+        memset(taken, 0, sizeof taken);
+        taken[banned] = true;
+        for (int64_t i = 0; i < LARGE; i++) {
+            sum += exp(hostile_logit(i));
+        }
+        assert_int_equal(attn__beam_create(&beam, context, 1, LARGE, &options), ATTN_OK);
+        assert_true(attn__beam_advance(&beam, logits));
+        for (int i = 0; i < WIDTH; i++) {
+            int64_t token = next_best(taken, LARGE);
+            taken[token] = true;
+            assert_int_equal(beam.tokens[i], token);
+            assert_true(fabs(beam.log_prob[i] - (hostile_logit(token) - log(sum))) < (type ? 1e-12 : 3e-6));
+        }
+        attn__beam_destroy(&beam);
+        attn_tensor_destroy(logits);
+        attn_context_destroy(context);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +192,7 @@ int main(void)
         cmocka_unit_test(width_one_is_greedy),
         cmocka_unit_test(what_does_not_end_is_cut),
         cmocka_unit_test(the_end_must_be_a_token),
+        cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
+#include "tensor/number.h"
+#include "tensor/packed_weights.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -395,11 +397,80 @@ static void attention(void **state)
     end();
 }
 
+/* ------------------------------------------------------------------------------- weights packed before */
+
+/* Rows [0, m) of x through w. */
+static void packed_product(attn_tape *tape, attn_dtype dtype, int64_t m, const attn_tensor *x, attn_tensor *w, void *to)
+{
+    int64_t in = attn_tensor_dim(w, 1), shape[2] = {m, in};
+    attn_tensor *part = attn_tensor_make(tape, dtype, 2, shape, attn_tensor_data((attn_tensor *)(uintptr_t)x));
+    attn_tensor *y = attn_linear(tape, part, w, NULL, ATTN_IDENTITY);
+    assert_non_null(y);
+    memcpy(to, attn_tensor_data(y), (size_t)attn_tensor_size(y) * attn_dtype_size(dtype));
+}
+
+static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads)
+{
+    enum { ROWS = 33 };
+    attn_context *context;
+    attn_tape *tape;
+    attn_tensor *x, *w;
+    const attn__packed *first, *again;
+    size_t size = attn_dtype_size(dtype), bytes = (size_t)(ROWS * out) * size;
+    char *plain = malloc(bytes), *all = malloc(bytes), *one = malloc(bytes);
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = nthreads}), ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&x, context, dtype, 2, (int64_t[]){ROWS, in}), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&w, context, dtype, 2, (int64_t[]){out, in}), ATTN_OK);
+    attn__rng rng = {.seed = 3};
+    for (int64_t i = 0; i < (ROWS + out) * in; i++) {
+        attn__set_number(i < ROWS * in ? x : w, i < ROWS * in ? i : i - ROWS * in, attn__rng_normal(&rng));
+    }
+    attn_tape_reset(tape, NULL);
+    packed_product(tape, dtype, ROWS, x, w, plain);
+    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK);
+    packed_product(tape, dtype, ROWS, x, w, all);
+    assert_true(attn__packed_weights_find(tape, w, &first) && first);
+    for (int64_t m = 1; m < 9; m++) {
+        packed_product(tape, dtype, m, x, w, one);
+        assert_memory_equal(one, all, (size_t)(m * out) * size);
+    }
+    assert_true(attn__packed_weights_find(tape, w, &again) && again == first);
+    if (!first->slices) {
+        assert_memory_equal(all, plain, bytes);
+    }
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    assert_true(attn__packed_weights_find(tape, w, &again) && !again);
+    attn__packed_weights_end(tape);
+    assert_true(attn__packed_weights_find(tape, w, &again) && !again);
+    attn_tensor_destroy(x);
+    attn_tensor_destroy(w);
+    attn_tape_destroy(tape);
+    attn_context_destroy(context);
+    free(plain);
+    free(all);
+    free(one);
+}
+
+static void packed_weights_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        check_packed(ATTN_F32, 300, 131, threads[t]);
+        check_packed(ATTN_F32, 512, 40, threads[t]);
+        check_packed(ATTN_F64, 270, 33, threads[t]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_layers), cmocka_unit_test(linear_threads), cmocka_unit_test(products),
-        cmocka_unit_test(convolutions),  cmocka_unit_test(attention),
+        cmocka_unit_test(packed_weights_give_the_same_bits),
+        cmocka_unit_test(linear_layers),
+        cmocka_unit_test(linear_threads),
+        cmocka_unit_test(products),
+        cmocka_unit_test(convolutions),
+        cmocka_unit_test(attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,7 @@ typedef struct attn_translator_options {
     int64_t beam;          /* 0: 1, greedy */
     double length_penalty; /* of beam search */
     int64_t batch;         /* sentences at once; 0: 32 */
+    int64_t max_length;    /* most tokens of a translation, its end included, if that is less than the model's own */
 } attn_translator_options;
 
 typedef struct attn_translation {

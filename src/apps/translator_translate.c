@@ -110,10 +110,11 @@ static attn_status finish_empty(const attn_translator *t, attn_translation *resu
 
 static attn_translate_options decoding_options(const attn_translator *t, const attn_translator_options *options)
 {
+    int64_t most = options && options->max_length > 0 ? options->max_length : t->max_output;
     return (attn_translate_options){
         .bos = attn_vocab_special(t->target, ATTN_BOS),
         .eos = attn_vocab_special(t->target, ATTN_EOS),
-        .max_len = t->max_output,
+        .max_len = most < t->max_output ? most : t->max_output,
         .beam = options ? options->beam : 0,
         .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
         .first_position = t->compat == ATTN_COMPAT_D2L,

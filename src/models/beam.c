@@ -7,7 +7,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
-#include "tensor/number.h"
+#include "tensor/op.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,17 +69,59 @@ void attn__beam_destroy(attn__beam *beam)
     }
 }
 
-/* The greatest logit is taken out first, so that no exponential overflows. */
-static double log_sum_exp(const attn_tensor *logits, int64_t begin, int64_t n)
+/* The logits behind one hypothesis. */
+typedef struct logits_row {
+    const char *data;
+    int64_t n;
+    bool is_double;
+} logits_row;
+
+static logits_row row_of(const attn_tensor *logits, int64_t row)
 {
-    double most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        most = fmax(most, attn__number(logits, begin + i));
+    int64_t n = attn_tensor_dim(logits, 1);
+    attn_dtype dtype = attn_tensor_dtype(logits);
+    const char *data = attn_tensor_data((attn_tensor *)(uintptr_t)logits);
+    return (logits_row){data + row * n * (int64_t)attn_dtype_size(dtype), n, dtype == ATTN_F64};
+}
+
+static double logit(const logits_row *x, int64_t i)
+{
+    return x->is_double ? ((const double *)(const void *)x->data)[i] : ((const float *)(const void *)x->data)[i];
+}
+
+static double log_sum_exp(const attn_context *context, const logits_row *x)
+{
+    double loss = 0, sum = 0; /* room for either type */
+    attn__elementwise_args args = {.x = x->data, .y = &loss, .y2 = &sum, .n = x->n, .ids = &(int32_t){0}};
+    attn__elementwise_for(x->is_double, context->isa)->run[ATTN__ELEMENTWISE_CROSS_ENTROPY](&args, 0, 1);
+    float single;
+    memcpy(&single, &sum, sizeof single);
+    return x->is_double ? sum : single;
+}
+
+/* The greatest of n logits from `at` on, in chains that do not wait for each other. */
+static double greatest(const logits_row *x, int64_t at, int64_t n)
+{
+    enum { CHAINS = 8 };
+    float chain[CHAINS];
+    double most = -INFINITY;
+    for (int i = 0; i < CHAINS; i++) {
+        chain[i] = -INFINITY;
     }
-    for (int64_t i = 0; i < n; i++) {
-        sum += exp(attn__number(logits, begin + i) - most);
+    int64_t whole = x->is_double ? 0 : n / CHAINS * CHAINS;
+    const float *from = (const float *)(const void *)x->data + (x->is_double ? 0 : at);
+    for (int64_t i = 0; i < whole; i += CHAINS) {
+        for (int j = 0; j < CHAINS; j++) {
+            chain[j] = from[i + j] > chain[j] ? from[i + j] : chain[j];
+        }
     }
-    return most + log(sum);
+    for (int i = 0; i < CHAINS; i++) {
+        most = chain[i] > most ? chain[i] : most;
+    }
+    for (int64_t i = whole; i < n; i++) {
+        most = logit(x, at + i) > most ? logit(x, at + i) : most;
+    }
+    return most;
 }
 
 /* Puts `c` into the list of the `n` likeliest, which is sorted; the earlier of equals stays first. */
@@ -106,27 +148,44 @@ static bool is_banned(const attn_translate_options *options, int32_t token)
     return false;
 }
 
-/* The likeliest continuations of the sentence's live hypotheses, best first. */
-static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t sentence, candidate *list)
+/* Adds the continuations of one hypothesis to the list of the likeliest.  Most logits are too small: they are looked at
+ * in blocks, by the greatest of each. */
+static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row, candidate *list, int64_t n)
 {
-    int64_t vocabulary = attn_tensor_dim(logits, 1), n = 0, room = 2 * beam->width;
-    for (int64_t row = sentence * beam->width; row < (sentence + 1) * beam->width; row++) {
-        if (beam->log_prob[row] == -INFINITY) {
+    enum { BLOCK = 256 };
+    int64_t room = 2 * beam->width;
+    double base = beam->log_prob[row] - log_sum_exp(beam->context, x);
+    for (int64_t at = 0; at < x->n; at += BLOCK) {
+        int64_t end = at + BLOCK < x->n ? at + BLOCK : x->n;
+        if (n == room && !(base + greatest(x, at, end - at) > list[n - 1].log_prob)) {
             continue;
         }
-        double base = beam->log_prob[row] - log_sum_exp(logits, row * vocabulary, vocabulary);
-        if (beam->options.force_end && beam->step + 1 == beam->max_len) {
-            /* An end without a choice costs nothing: so transformers' scores have it. */
-            n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
-            continue;
-        }
-        for (int64_t token = 0; token < vocabulary; token++) {
-            double log_prob = base + attn__number(logits, row * vocabulary + token);
+        for (int64_t token = at; token < end; token++) {
+            double log_prob = base + logit(x, token);
             if ((n == room && !(log_prob > list[n - 1].log_prob)) || is_banned(&beam->options, (int32_t)token)) {
                 continue;
             }
             n = insert(list, n, room, (candidate){log_prob, row, (int32_t)token});
         }
+    }
+    return n;
+}
+
+/* The likeliest continuations of the sentence's live hypotheses, best first. */
+static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t sentence, candidate *list)
+{
+    int64_t n = 0, room = 2 * beam->width;
+    for (int64_t row = sentence * beam->width; row < (sentence + 1) * beam->width; row++) {
+        if (beam->log_prob[row] == -INFINITY) {
+            continue;
+        }
+        if (beam->options.force_end && beam->step + 1 == beam->max_len) {
+            /* An end without a choice costs nothing: so transformers' scores have it. */
+            n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
+            continue;
+        }
+        logits_row x = row_of(logits, row);
+        n = add_row(beam, &x, row, list, n);
     }
     return n;
 }

@@ -5,6 +5,7 @@
 #include "models/kind.h"
 
 #include "base/context.h"
+#include "tensor/packed_weights.h"
 
 #include <string.h>
 
@@ -43,8 +44,12 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
         status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options);
     }
     if (status == ATTN_OK) {
+        status = attn__packed_weights_begin(tape);
+    }
+    if (status == ATTN_OK) {
         status = search(decoding, &beam, tape);
     }
+    attn__packed_weights_end(tape);
     if (status == ATTN_OK) {
         status = attn__beam_results(&beam, results);
     }

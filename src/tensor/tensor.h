@@ -89,6 +89,7 @@ struct attn_tape {
     attn_share share;             /* whole 0: the batch is not divided */
     int examples;                 /* the axis of activations that runs over the examples of a batch */
     attn__all_reduce *all_reduce; /* of gradients with other processes; NULL: none */
+    struct attn__packed_weights *packed_weights; /* NULL: products pack for themselves */
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);
 };

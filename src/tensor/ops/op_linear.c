@@ -3,6 +3,7 @@
 #include "tensor/all_reduce.h"
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
+#include "tensor/packed_weights.h"
 
 #include <string.h>
 
@@ -104,6 +105,11 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                 attn__hold input, attn_tensor *y)
 {
     int64_t in = w->shape[1], out = w->shape[0];
+    const attn__packed *packed;
+    if (!attn__packed_weights_find(tape, w, &packed))
+        return false;
+    if (!packed)
+        packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x));
     attn__gemm_args args = {.dtype = x->dtype,
                             .transpose_b = true,
                             .m = attn__row_count(x),
@@ -117,7 +123,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                             .ldc = out,
                             .bias = b ? b->data : NULL,
                             .activation = input.data ? ATTN_IDENTITY : activation,
-                            .packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x))};
+                            .packed = packed};
     if (!attn__gemm(tape, &args))
         return false;
     if (input.data) {

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""Times translation beside CTranslate2: the same weights, the same sentences, the same searches.
+
+    translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--cpu] [--keep DIR]
+
+DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
+that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
+both do the same work.  Each engine runs in a process of its own; cutting into pieces and joining them counts.  Prints
+source words a second (the best round), their ratio, how many translations are the same, and the most
+memory that each process held.
+"""
+import argparse
+import ctypes
+import gzip
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+
+BUILD = os.environ.get("ATTN_BUILD", "build")
+SHAPES = {
+    "small": {"layers": 3, "d": 256, "ffn": 1024, "heads": 4, "vocabulary": 16000, "end": 19},
+    "base": {"layers": 6, "d": 512, "ffn": 2048, "heads": 8, "vocabulary": 60000, "end": 31},
+}
+# name, beam, sentences at once, share of the sentences
+SEARCHES = [("greedy, batch 32", 1, 32, 1.0), ("beam 4, batch 32", 4, 32, 0.25), ("greedy, one at a time", 1, 1, 0.15)]
+MAX_LENGTH = 64
+
+
+def read_pairs(path):
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n").split("\t")[:2] for line in file]
+
+
+def make_vocabularies(pairs, folder, size):
+    import sentencepiece
+    pieces = []
+    for side, name in enumerate(("source", "target")):
+        prefix = os.path.join(folder, name)
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(p[side] for p in pairs[:20000]),
+                                                 model_prefix=prefix, vocab_size=4000, minloglevel=3)
+        os.rename(prefix + ".model", prefix + ".spm")
+        model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".spm")
+        pieces += [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
+    names = ["</s>", "<unk>"] + list(dict.fromkeys(pieces))
+    names += [f"\u2581{i}x" for i in range(size - 1 - len(names))] + ["<pad>"]
+    with open(os.path.join(folder, "vocab.json"), "w") as file:
+        json.dump({piece: i for i, piece in enumerate(names)}, file)
+    with open(os.path.join(folder, "tokenizer_config.json"), "w") as file:
+        json.dump({"source_lang": "en", "target_lang": "fr", "tokenizer_class": "MarianTokenizer"}, file)
+
+
+def make_model(shape, folder):
+    import torch
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+    torch.manual_seed(5)
+    size = shape["vocabulary"]
+    config = MarianConfig(vocab_size=size, d_model=shape["d"], encoder_layers=shape["layers"],
+                          decoder_layers=shape["layers"], encoder_attention_heads=shape["heads"],
+                          decoder_attention_heads=shape["heads"], encoder_ffn_dim=shape["ffn"],
+                          decoder_ffn_dim=shape["ffn"], max_length=MAX_LENGTH, max_position_embeddings=512,
+                          activation_function="swish", scale_embedding=False, pad_token_id=size - 1,
+                          decoder_start_token_id=size - 1, eos_token_id=0, forced_eos_token_id=None)
+    model = MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" in name:
+                continue
+            wide = parameter.dim() > 1 and "shared" not in name
+            parameter.normal_(0, 2 * parameter.shape[-1] ** -0.5 if wide else 0.5 if parameter.dim() > 1 else 0.02)
+            if "layer_norm.weight" in name:
+                parameter.add_(1)
+        model.model.shared.weight[size - 1] = 0
+        model.final_logits_bias.normal_(0, 0.5)
+        model.final_logits_bias[0, 0] = shape["end"]
+    model.generation_config = GenerationConfig(
+        bad_words_ids=[[size - 1]], num_beams=4, max_length=MAX_LENGTH, pad_token_id=size - 1, eos_token_id=0,
+        decoder_start_token_id=size - 1, bos_token_id=0, early_stopping=True)
+    model.save_pretrained(folder)
+
+
+def prepare(shape, pairs, folder):
+    marian, peer = os.path.join(folder, "marian"), os.path.join(folder, "ctranslate2")
+    if not os.path.exists(os.path.join(marian, "model.safetensors")):
+        os.makedirs(marian, exist_ok=True)
+        make_vocabularies(pairs, marian, shape["vocabulary"])
+        make_model(shape, marian)
+    if not os.path.exists(os.path.join(peer, "model.bin")):
+        import ctranslate2
+        ctranslate2.converters.TransformersConverter(marian).convert(peer, force=True)
+    return marian, peer
+
+
+# ------------------------------------------------------------------------------------------------ the two engines
+
+class Attn:
+    """attn_translator_translate of the shared library."""
+
+    class Options(ctypes.Structure):
+        _fields_ = [("beam", ctypes.c_int64), ("length_penalty", ctypes.c_double), ("batch", ctypes.c_int64),
+                    ("rest", ctypes.c_char * 256)]
+
+    def __init__(self, folder, threads):
+        self.lib = lib = ctypes.CDLL(os.path.join(BUILD, "libattn.so"))
+        lib.attn_context_error.restype = ctypes.c_char_p
+        self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
+        os.environ["ATTN_THREADS"] = str(threads)
+        assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
+        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode())
+        assert status == 0, lib.attn_context_error(self.context)
+
+    def translate(self, lines, beam, batch):
+        class Translation(ctypes.Structure):
+            _fields_ = [("text", ctypes.c_char_p), ("tokens", ctypes.c_char_p), ("score", ctypes.c_double),
+                        ("words", ctypes.c_int64), ("unknown", ctypes.c_int64), ("unknown_words", ctypes.c_char_p),
+                        ("truncated", ctypes.c_bool), *TRANSLATION_REST]
+        array, results = (ctypes.c_char_p * len(lines))(*[line.encode() for line in lines]), (Translation * len(lines))()
+        options = self.Options(beam, 1.0, batch)
+        status = self.lib.attn_translator_translate(self.translator, array, ctypes.c_int64(len(lines)),
+                                                    ctypes.byref(options), results)
+        assert status == 0, self.lib.attn_context_error(self.context)
+        texts = [result.text.decode() for result in results]
+        self.lib.attn_translations_free(self.context, results, ctypes.c_int64(len(lines)))
+        return texts
+
+
+TRANSLATION_REST = []
+
+
+class CTranslate2:
+    def __init__(self, folder, threads):
+        import ctranslate2
+        import sentencepiece
+        marian = os.path.join(os.path.dirname(folder), "marian")
+        self.source = sentencepiece.SentencePieceProcessor(model_file=os.path.join(marian, "source.spm"))
+        self.target = sentencepiece.SentencePieceProcessor(model_file=os.path.join(marian, "target.spm"))
+        self.translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1,
+                                                 intra_threads=threads)
+
+    def translate(self, lines, beam, batch):
+        pieces = [self.source.encode(line, out_type=str) + ["</s>"] for line in lines]
+        results = self.translator.translate_batch(pieces, beam_size=beam, max_batch_size=batch, length_penalty=1,
+                                                  max_decoding_length=MAX_LENGTH - 1)
+        return ["".join(result.hypotheses[0]).replace("\u2581", " ").strip() for result in results]
+
+
+def work(job):
+    """One engine in this process: reads a job, prints what it found."""
+    engine = {"attn": Attn, "ctranslate2": CTranslate2}[job["engine"]](job["folder"], job["threads"])
+    lines, best, texts = job["lines"], None, None
+    clock = time.process_time if job["cpu"] else time.perf_counter
+    at_once = job["batch"] if job["batch"] == 1 else len(lines)
+
+    def run(some):
+        return [t for i in range(0, len(some), at_once) for t in engine.translate(some[i:i + at_once], job["beam"], job["batch"])]
+    run(lines[:2])
+    for _ in range(job["rounds"]):
+        start = clock()
+        texts = run(lines)
+        seconds = clock() - start
+        best = seconds if best is None else min(best, seconds)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    json.dump({"seconds": best, "texts": texts, "memory": memory}, sys.stdout)
+
+
+def ask(**job):
+    environment = dict(os.environ, ATTN_THREADS=str(job["threads"]), OMP_NUM_THREADS=str(job["threads"]))
+    done = subprocess.run([sys.executable, __file__, "--worker"], input=json.dumps(job), capture_output=True, text=True,
+                          env=environment)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def compare(folders, lines, name, beam, batch, threads, rounds, cpu):
+    words = sum(len(line.split()) for line in lines)
+    found = {}
+    for engine, folder in folders.items():
+        found[engine] = ask(engine=engine, folder=folder, lines=lines, beam=beam, batch=batch, threads=threads,
+                            rounds=rounds, cpu=cpu)
+    ours, theirs = found["attn"], found["ctranslate2"]
+    same = sum(a == b for a, b in zip(ours["texts"], theirs["texts"])) / len(lines)
+    longest = sum(len(t.split()) for t in ours["texts"]) / words
+    print(f"{name:22} {threads} thread{'s' if threads > 1 else ' '}  attn {words / ours['seconds']:7.0f} words/s"
+          f"  CTranslate2 {words / theirs['seconds']:7.0f}  {theirs['seconds'] / ours['seconds']:5.2f} x"
+          f"  same {100 * same:6.2f} %  memory {ours['memory']:5.0f} and {theirs['memory']:5.0f} MiB"
+          f"  ({len(lines)} sentences, {longest:.2f} words out a word in)", flush=True)
+
+
+def main():
+    if sys.argv[1:] == ["--worker"]:
+        work(json.load(sys.stdin))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--cpu", action="store_true",
+                        help="processor time in place of the clock: one thread on a machine that others use too")
+    parser.add_argument("--only", type=int, help="one of the searches: 0, 1, 2")
+    parser.add_argument("--keep", default="/tmp/attn-bench-translate")
+    args = parser.parse_args()
+    pairs = read_pairs(args.data)
+    random.Random(1).shuffle(pairs)
+    marian, peer = prepare(SHAPES[args.shape], pairs, os.path.join(args.keep, args.shape))
+    folders = {"attn": marian, "ctranslate2": peer}
+    sources = [pair[0] for pair in pairs[-args.sentences:]]
+    for threads in args.threads:
+        for i, (name, beam, batch, share) in enumerate(SEARCHES):
+            if args.only in (None, i):
+                lines = sources[:max(1, int(share * len(sources)))]
+                compare(folders, lines, name, beam, batch, threads, args.rounds, args.cpu)
+
+
+if __name__ == "__main__":
+    main()
