@@ -117,6 +117,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                             .ldc = out,
                             .bias = b ? b->data : NULL,
                             .activation = input.data ? ATTN_IDENTITY : activation,
+                            .weights = true,
                             .packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x))};
     if (!attn__gemm(tape, &args))
         return false;
