@@ -171,7 +171,6 @@ static double bytes_of(const char *text)
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options)
 {
     const char *memory = cli_text(cli, "memory");
-    options->bf16 = cli_flag(cli, "bf16");
     if (!memory || !*memory)
         return CLI_OK;
     options->memory = (size_t)bytes_of(memory);

@@ -32,7 +32,6 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
         CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
         CLI_FAMILY_CHOICE_OPTIONS("128"),                                                                              \
         CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, and results by rounding only"),             \
-        CLI_FLAG("bf16", 0, "compute products in bf16, about twice as fast where the machine has it"),                 \
         CLI_FLAG("esm_compat", 0, "the original's results where padding changes them (batches only)")
 /* clang-format on */
 
@@ -53,7 +52,7 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);
 
-/* --memory and --bf16 into the options of a run.  Returns an exit code. */
+/* --memory into the options of a run.  Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
 /* Says how much memory the run will take, then makes it. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);

@@ -15,8 +15,12 @@ const char *const cli_exit_codes[] = {
 };
 
 const char *const cli_environment[] = {
-    "ATTN_THREADS", "threads to use where --threads is not given",
-    "ATTN_ISA",     "the instruction set to use; attn version lists those of this machine",
+    "ATTN_THREADS",
+    "threads to use where --threads is not given",
+    "ATTN_ISA",
+    "the instruction set to use; attn version lists those of this machine",
+    "ATTN_PRECISION",
+    "what --precision is where it is not given",
     NULL,
 };
 

@@ -54,14 +54,18 @@ static int refuse_command(const char *word)
 }
 
 /* CLI_OK, or the reason is said and *context NULL. */
-static int make_context(attn_context **context, int threads)
+static int make_context(attn_context **context, int threads, attn_precision precision)
 {
-    attn_status status = attn_context_create(context, &(attn_context_options){.threads = threads});
+    attn_status status =
+        attn_context_create(context, &(attn_context_options){.threads = threads, .precision = precision});
     if (status == ATTN_OK)
         return CLI_OK;
     const char *isa = getenv("ATTN_ISA");
     if ((status == ATTN_NOT_FOUND || status == ATTN_UNSUPPORTED) && isa)
         return cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
+    const char *named = getenv("ATTN_PRECISION");
+    if (status == ATTN_ARGUMENT && precision == ATTN_PRECISION_DEFAULT && named)
+        return cli_fail(CLI_BAD, "ATTN_PRECISION=%s: f32, fma, bf16 and int8 are known", named);
     return cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 
@@ -70,14 +74,14 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    code = make_context(&cli->context, (int)cli_int(cli, "threads"));
+    code = make_context(&cli->context, (int)cli_int(cli, "threads"), attn_precision_find(cli_text(cli, "precision")));
     return code == CLI_OK ? cli->command->run(cli) : code;
 }
 
 static int run(const cli_command *command, int argc, char **argv)
 {
     cli_call cli = {.command = command};
-    int code = make_context(&cli.parse_context, 1);
+    int code = make_context(&cli.parse_context, 1, ATTN_PRECISION_F32);
     if (code != CLI_OK)
         return code;
     code = CLI_FAILED;

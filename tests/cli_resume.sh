@@ -62,3 +62,22 @@ rm other/checkpoint.safetensors
 expect 2 'other/checkpoint.safetensors' "$attn" train translate --out other --resume
 expect 2 'nodir/training.json' "$attn" train translate --out nodir --resume
 exit $failed
+
+# A training in bf16 keeps its precision and goes on to the same bits; they are not those of f32.
+for dir in half-whole half; do
+    epochs=$([ $dir = half ] && echo 2 || echo 4)
+    # shellcheck disable=SC2086
+    expect 0 'translator is in' "$attn" train translate $tiny --epochs "$epochs" --precision bf16 --out $dir --quiet
+done
+expect 0 'translator is in' "$attn" train translate --out half --resume --epochs 4 --quiet
+cmp -s half/model.safetensors half-whole/model.safetensors || fail "bf16: resumed, the model differs from that of an unbroken training"
+grep -q '"precision": "bf16"' half/training.json || fail "bf16: training.json does not say so"
+# shellcheck disable=SC2086
+expect 0 'translator is in' "$attn" train translate $tiny --epochs 4 --out single --quiet
+cmp -s single/model.safetensors half/model.safetensors && fail "bf16: the same bits as f32"
+expect 2 'precision' "$attn" train translate --out half --resume --precision f32
+for precision in f32 bf16 int8; do
+    expect 0 . "$attn" translate half 'Is the door open?' --precision $precision
+done
+# shellcheck disable=SC2086
+expect 2 'int8' "$attn" train translate $tiny --epochs 1 --precision int8 --out eight

@@ -78,6 +78,19 @@ typedef struct attn_allocator {
     void *user;
 } attn_allocator;
 
+/* In which numbers products of matrices are computed: linear layers, convolutions, attention.  Sums, norms, softmax and
+ * losses are f32 in all of them. */
+typedef enum attn_precision {
+    ATTN_PRECISION_DEFAULT = 0,
+    ATTN_PRECISION_F32,  /* f32: faster routes are taken where they are proved to be as exact (docs/numerics.md) */
+    ATTN_PRECISION_FMA,  /* f32, by multiply-adds of f32 alone: AMX is not used */
+    ATTN_PRECISION_BF16, /* numbers rounded to bf16, sums in f32 */
+    ATTN_PRECISION_INT8  /* linear layers in 8-bit integers, the rest as in bf16; without gradients */
+} attn_precision;
+ATTN_API const char *attn_precision_name(attn_precision precision); /* "f32", "fma", ...; a constant string */
+/* The precision called `name`; ATTN_PRECISION_DEFAULT: there is none such. */
+ATTN_API attn_precision attn_precision_find(const char *name);
+
 /* Zero means the default in each field. */
 typedef struct attn_context_options {
     attn_allocator allocator;                  /* default: aligned memory from libc */
@@ -86,6 +99,8 @@ typedef struct attn_context_options {
     void (*log)(void *user, const char *line); /* default: none; gets one line for each plan made */
     void *log_user;
     int verbose; /* 0, or 1: the log also says why each other solver was not chosen */
+    /* Of f32 products, and of the models that are made with the context (models.h).  Default: ATTN_PRECISION, else f32. */
+    attn_precision precision;
 } attn_context_options;
 
 /* A context holds the allocator, the number of threads, the chosen instruction set and the last error.
@@ -94,8 +109,8 @@ typedef struct attn_context attn_context;
 
 /* Makes a context.  `options` may be NULL.  There is no context yet to keep words in, so each reason has a status of its
  * own: ATTN_NOT_FOUND, an instruction set (the option or ATTN_ISA) of no known name; ATTN_UNSUPPORTED, one that the
- * machine lacks; ATTN_ARGUMENT, threads below 0 or above 1024, or an allocator with one of its two functions;
- * ATTN_MEMORY.  *context is then NULL and nothing is held. */
+ * machine lacks; ATTN_ARGUMENT, threads below 0 or above 1024, an allocator with one of its two functions, or a precision
+ * (the option or ATTN_PRECISION) that does not exist; ATTN_MEMORY.  *context is then NULL and nothing is held. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
@@ -113,6 +128,8 @@ ATTN_API int attn_context_threads(const attn_context *context);
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
 /* "amx", "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
 ATTN_API const char *attn_context_isa(const attn_context *context);
+/* Of the context, its default already resolved. */
+ATTN_API attn_precision attn_context_precision(const attn_context *context);
 /* The i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);
 

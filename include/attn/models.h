@@ -61,6 +61,9 @@ typedef struct attn_model_options {
     attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
     bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
     size_t limit;     /* most bytes of parameters and tables together, for settings from a file; 0: no limit */
+    /* Of the products; parameters, their gradients and an optimiser's moments stay f32.  Default: the context's, and of
+     * f64 models f64. */
+    attn_precision precision;
 } attn_model_options;
 
 /* Builds `architecture` with the settings in `config` (may be NULL; a key "architecture" in it is ignored).
@@ -77,6 +80,8 @@ ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every
 ATTN_API attn_context *attn_model_context(const attn_model *model);
 /* ATTN_F32 or ATTN_F64. */
 ATTN_API attn_dtype attn_model_dtype(const attn_model *model);
+/* ATTN_PRECISION_DEFAULT for f64. */
+ATTN_API attn_precision attn_model_precision(const attn_model *model);
 /* The state dict, in order of construction: trained parameters (attn_tensor_needs_grad) and buffers.  The
  * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);

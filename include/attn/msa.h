@@ -73,7 +73,6 @@ typedef struct attn_msa_options {
     size_t memory;      /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
                             * little, and results by rounding only */
     int64_t max_tokens; /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
-    bool bf16;          /* products of numbers rounded to bf16, summed in f32: about twice as fast */
     int64_t map_layer;  /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
 } attn_msa_options;
 

@@ -86,7 +86,7 @@ class Allocator(c.Structure):
 
 class ContextOptions(c.Structure):
     _fields_ = [("allocator", Allocator), ("threads", c.c_int), ("isa", c.c_char_p), ("log", c.c_void_p),
-                ("log_user", c.c_void_p), ("verbose", c.c_int)]
+                ("log_user", c.c_void_p), ("verbose", c.c_int), ("precision", c.c_int)]
 
 
 class ConfigValue(c.Structure):
@@ -135,7 +135,8 @@ class Architecture(c.Structure):
 
 
 class ModelOptions(c.Structure):
-    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool), ("limit", c.c_size_t)]
+    _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool), ("limit", c.c_size_t),
+                ("precision", c.c_int)]
 
 
 # The C name of each struct above.
@@ -161,6 +162,9 @@ _FUNCTIONS = {
     "context_error": (_S, [_P]),
     "context_clear": (None, [_P]),
     "context_threads": (_I, [_P]),
+    "precision_find": (_I, [_S]),
+    "precision_name": (_S, [_I]),
+    "model_precision": (_I, [_P]),
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
     "plan_create": (_I, [_PP, _P, c.POINTER(Problem), c.POINTER(PlanOptions)]),
     "plan_destroy": (None, [_P]),

@@ -91,7 +91,7 @@ class Model:
     """
 
     def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
-                 limit: int = 0) -> None:
+                 limit: int = 0, precision: Optional[str] = None) -> None:
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
@@ -101,10 +101,14 @@ class Model:
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
             raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
-        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit)
+        chosen = 0 if precision is None else lib.precision_find(str(precision).encode())
+        if precision is not None and not chosen:
+            raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {precision!r}")
+        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen)
         context.check(lib.model_create(ctypes.byref(self._model), context.pointer, architecture.encode(), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
+        self._recording = self.precision != "int8"  # which has no gradients
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._architecture = _architectures.find(architecture)
 
@@ -116,6 +120,12 @@ class Model:
             lib.tape_destroy(self._tape)
             lib.model_destroy(self._model)
         self._context.drop(id(self))
+
+    @property
+    def precision(self) -> str:
+        """In which numbers products are computed: "f32", "fma", "bf16", "int8"; "default" for float64."""
+        name: bytes = lib.precision_name(lib.model_precision(self._model))
+        return name.decode()
 
     # A copy would be a second owner of the library's memory.
     def _refuse_copy(self, *_: Any) -> NoReturn:
@@ -381,17 +391,19 @@ class Model:
 
 
 def build(architecture: str, config: Config = None, weights: Optional[Union[Path, Mapping[str, Any]]] = None,
-          seed: int = 0, dtype: Any = np.float32, threads: int = 0) -> Model:
+          seed: int = 0, dtype: Any = np.float32, threads: int = 0, precision: Optional[str] = None) -> Model:
     """A model of `architecture` (see `attn.architectures()`) with the settings in `config`.
 
     weights: a .safetensors or .pt file, or a dict of arrays, for the parameters; None: fresh ones from `seed`.
     dtype:   float32, or float64 for checking.
     threads: of the library; 0: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores.
+    precision: of the products of matrices: "f32"; "fma", f32 by multiply-adds alone; "bf16"; "int8", in linear layers and
+             without gradients.  None: ATTN_PRECISION, else f32.  Parameters, sums and norms are f32 in all of them.
     Raises NotFoundError (no such architecture), ArgumentError (config), ShapeError (weights that do not fit).
     """
     context = Context(threads)
     with _Config(context, config) as own:
-        model = Model(architecture, own, context, seed, dtype)
+        model = Model(architecture, own, context, seed, dtype, precision=precision)
     if isinstance(weights, Mapping):
         model.load_state_dict(weights)
     elif weights is not None:
@@ -440,7 +452,8 @@ def _settings(config: Optional[Union[Path, Mapping[str, Any]]]) -> Mapping[str, 
 
 
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
-         dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None) -> Model:
+         dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None,
+         precision: Optional[str] = None) -> Model:
     """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
     `attn train` write it), or from a file of weights of any kind that attn reads and a `config`: a dict, or the path of
     a JSON file.
@@ -470,6 +483,6 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
                     context.check(lib.architecture_select(pointer, given, own))
                 limit = ctypes.c_size_t()
                 context.check(lib.weights_bound(context.pointer, _path(folder), ctypes.byref(limit)))
-                model = Model(name, own if from_file else given, context, 0, dtype, limit.value)
+                model = Model(name, own if from_file else given, context, 0, dtype, limit.value, precision)
         model._load_file(path, rules.pointer)
     return model

@@ -32,6 +32,7 @@ typedef struct needs {
     double packed;      /* numbers that a packed weight takes the room of: more on AMX, as three parts */
     const attn__msa *m;
     const attn_msa_options *o;
+    bool bf16; /* projections have half the size */
 } needs;
 
 static double results_of(const needs *n)
@@ -61,11 +62,11 @@ enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are p
  * packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
-    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->o->bf16 ? 0.5 : 1;
+    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
     double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
-    double copy = heads < n->m->heads ? number : 0, rounded = n->o->bf16 ? 0.5 * share : 0;
+    double copy = heads < n->m->heads ? number : 0, rounded = n->bf16 ? 0.5 * share : 0;
     double together = hidden_together(n, heads), largest = fmax(together * wide, n->packed * dim * wide);
     double hidden = together * (2 * dim + wide) + 2 * n->packed * dim * wide;
     double projections = 2 * part + 3 * n->packed * share * dim * dim;
@@ -125,15 +126,16 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
     needs n = {
         .batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m, .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
+    n.bf16 = msa->model->precision == ATTN_PRECISION_BF16 || msa->model->precision == ATTN_PRECISION_INT8;
     *plan = (attn_msa_plan){0};
-    n.packed = attn__tokens_packed(msa->context, n.o->bf16);
+    n.packed = attn__tokens_packed(msa->context, n.bf16);
     n.threads = msa->context->threads;
     n.max_tokens = n.o->max_tokens > 0 ? n.o->max_tokens : m->layer[0].max_tokens;
-    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.o->bf16));
+    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.bf16));
     if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
         return ATTN_SHAPE;
     int64_t wide = attn_tensor_dim(m->layer[0].fc1.weight, 0);
-    n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, n.o->bf16, (int64_t)n.tokens, m->dim, wide));
+    n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, n.bf16, (int64_t)n.tokens, m->dim, wide));
     if (n.o->contacts && !msa->has_regression)
         return attn__fail(msa->context, ATTN_ARGUMENT,
                           "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "
@@ -170,14 +172,18 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
                                .row_maps = o.row_maps,
                                .column_maps = o.column_maps,
                                .map_layer = o.map_layer,
-                               .max_tokens = plan.max_tokens,
-                               .bf16 = o.bf16};
+                               .max_tokens = plan.max_tokens};
     for (int64_t i = 0; i < o.nlayers; i++)
         wishes.hidden[layer_at(msa, &o, i)] = true;
     attn_tape_reset(msa->tape, &(attn_tape_options){0});
     attn__msa_results made;
     attn_tensor *ids = attn_tensor_make(msa->tape, ATTN_I32, 3, (int64_t[]){batch, rows, cols}, tokens);
-    if (!ids || !attn__msa_run(attn__msa_of(msa->model), msa->tape, ids, &wishes, &made))
+    bool done = ids && attn__model_begin(msa->model, msa->tape);
+    if (done) {
+        done = attn__msa_run(attn__msa_of(msa->model), msa->tape, ids, &wishes, &made);
+        attn__model_end(msa->tape);
+    }
+    if (!done)
         return attn_context_status(msa->context);
     *result = (attn_msa_result){
         .logits = made.logits, .contacts = made.contacts, .row_maps = made.row_maps, .column_maps = made.column_maps};

@@ -13,6 +13,7 @@
 #include "apps/run_sum.h"
 #include "base/context.h"
 #include "dist/ranks.h"
+#include "models/kind.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 
 const char *const attn__run_optimisers[] = {"adam", "adamw", "sgd", NULL};
 const char *const attn__run_schedules[] = {"constant", "cosine", "inverse-sqrt", NULL};
+const char *const attn__run_precisions[] = {"default", "f32", "fma", "bf16", NULL};
 const char *const attn__run_keeps[] = {"best", "last", NULL};
 
 static int choice(const char *const *choices, const char *value)
@@ -141,6 +143,19 @@ int64_t attn__run_parameters(const attn__run *run)
     return count;
 }
 
+/* What ATTN_PRECISION says is kept among the settings, so that a training goes on as it began.  Directories from before
+ * there was a choice are f32. */
+static attn_status choose_precision(attn__run *run)
+{
+    attn_precision precision = attn_precision_find(attn_config_text(run->settings, "precision", ""));
+    if (precision == ATTN_PRECISION_DEFAULT)
+        precision = run->resume ? ATTN_PRECISION_F32 : run->context->precision;
+    if (precision == ATTN_PRECISION_INT8)
+        return attn__fail(run->context, ATTN_UNSUPPORTED, "int8 has no gradients; train in f32 or bf16");
+    run->model->precision = precision;
+    return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
+}
+
 static attn_status prepare(attn__run *run)
 {
     attn_status status = run->resume
@@ -148,6 +163,8 @@ static attn_status prepare(attn__run *run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = choose_precision(run);
     if (status == ATTN_OK)
         status = attn__run_lora_begin(run);
     if (status == ATTN_OK)

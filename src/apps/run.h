@@ -114,13 +114,16 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
         name, ATTN_VALUE_BOOL, otherwise, 0, 0, NULL, doc                                                              \
     }
 
-extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *const attn__run_keeps[];
+extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *const attn__run_keeps[],
+                                                                                   *const attn__run_precisions[];
 
 /* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
  * others are the defaults. */
 #define ATTN__RUN_KEYS(things, labels, epochs, batch, optimiser, rate, schedule, warmup, decay)                        \
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \
+        ATTN__TEXT("precision", "default", attn__run_precisions,                                                       \
+                   "of products of matrices; parameters stay f32; default: ATTN_PRECISION, else f32"),                 \
         ATTN__TEXT("optimiser", optimiser, attn__run_optimisers, "adam, adamw or sgd with momentum"),                  \
         ATTN__REAL("rate", rate, 1e-12, 100, "highest learning rate"),                                                 \
         ATTN__TEXT("schedule", schedule, attn__run_schedules, "how the rate falls after the warm-up"),                 \

@@ -205,6 +205,15 @@ static attn_status choose_isa(const char *name, attn__isa *isa)
     return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_UNSUPPORTED;
 }
 
+static attn_status choose_precision(attn_precision given, attn_precision *precision)
+{
+    const char *name = getenv("ATTN_PRECISION");
+    *precision = given != ATTN_PRECISION_DEFAULT ? given
+                 : name && *name                 ? attn_precision_find(name)
+                                                 : ATTN_PRECISION_F32;
+    return (unsigned)(*precision - 1) < ATTN_PRECISION_INT8 ? ATTN_OK : ATTN_ARGUMENT;
+}
+
 attn_status attn_context_create(attn_context **context, const attn_context_options *options)
 {
     static const attn_context_options defaults;
@@ -218,7 +227,10 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     attn__isa isa;
     if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return ATTN_ARGUMENT;
+    attn_precision precision;
     attn_status status = choose_isa(o->isa, &isa);
+    if (status == ATTN_OK)
+        status = choose_precision(o->precision, &precision);
     if (status != ATTN_OK)
         return status;
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
@@ -228,7 +240,9 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     atomic_flag_clear(&made->noting);
     made->allocator = allocator;
     made->threads = o->threads ? o->threads : default_threads();
-    made->isa = isa;
+    made->precision = precision;
+    /* What the set below lacks is AMX alone: there all of f32 is multiply-adds. */
+    made->isa = precision == ATTN_PRECISION_FMA && isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
     made->caches = attn__cache_sizes();
     made->log = o->log;
     made->log_user = o->log_user;
@@ -256,6 +270,11 @@ int attn_context_threads(const attn_context *context)
 const char *attn_context_isa(const attn_context *context)
 {
     return attn__isa_text(context->isa);
+}
+
+attn_precision attn_context_precision(const attn_context *context)
+{
+    return context->precision;
 }
 
 void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations)

@@ -15,6 +15,7 @@ struct attn_context {
     attn_allocator allocator;
     int threads;
     attn__isa isa;
+    attn_precision precision; /* never DEFAULT */
     attn__caches caches;
     atomic_flag noting; /* held while what follows is written */
     bool noted;         /* the call that runs has failed already: its first error stays */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Element types: size and name, one table. */
+ * Element types, sizes and names in one table; and the names of precisions. */
 #include "attn/attn.h"
+
+#include <string.h>
 
 static const struct {
     size_t size;
@@ -23,4 +25,21 @@ size_t attn_dtype_size(attn_dtype dtype)
 const char *attn_dtype_name(attn_dtype dtype)
 {
     return known(dtype) ? dtypes[dtype].name : "unknown";
+}
+
+static const char *const precisions[] = {"default", "f32", "fma", "bf16", "int8"};
+enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+const char *attn_precision_name(attn_precision precision)
+{
+    return (unsigned)precision < PRECISIONS ? precisions[precision] : "unknown";
+}
+
+attn_precision attn_precision_find(const char *name)
+{
+    for (int i = ATTN_PRECISION_F32; name && i < PRECISIONS; i++) {
+        if (strcmp(precisions[i], name) == 0)
+            return (attn_precision)i;
+    }
+    return ATTN_PRECISION_DEFAULT;
 }

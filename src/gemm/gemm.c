@@ -26,7 +26,7 @@ static int64_t size_of_sum(const plan *p)
 
 static int64_t size_of_operand(const plan *p, const attn__gemm_operand *x)
 {
-    return x->bf16 ? (int64_t)sizeof(uint16_t) : size_of_sum(p);
+    return p->g.dtype == ATTN_I32 ? (int64_t)sizeof(int8_t) : x->bf16 ? (int64_t)sizeof(uint16_t) : size_of_sum(p);
 }
 
 static void *at(const void *data, int64_t index, int64_t size)

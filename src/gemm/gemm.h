@@ -40,12 +40,13 @@ typedef struct attn__gemm_operand {
 } attn__gemm_operand;
 
 /* Called once for each segment of C's rows when its sums are complete, by the thread that made them: row i, columns
- * [column, column + n), float or double. */
+ * [column, column + n), float, double or int32. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {
-    attn_dtype dtype; /* F32, F64; BF16: products of numbers rounded to bf16, sums in f32 */
-    int64_t batch;    /* 0 is 1 */
+    /* F32, F64; BF16: products of numbers rounded to bf16, sums in f32; I32: operands are int8, sums and C int32 */
+    attn_dtype dtype;
+    int64_t batch; /* 0 is 1 */
     int64_t m, n, k;
     attn__gemm_operand a, b;
     const void *packed; /* all of B, from attn__gemm_pack_b; or NULL */

@@ -21,6 +21,8 @@ static const kernels_of_isa kernels[] = {
 #undef ATTN__KERNEL
 };
 
+extern const attn__gemm_kernel attn__gemm_kernel_int8_scalar, attn__gemm_kernel_int8_avx2;
+
 /* The list is sorted, best first, and ends with plain C, which any machine runs. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
 {
@@ -29,6 +31,13 @@ const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
     if (dtype == ATTN_BF16 && isa == ATTN_ISA_AMX)
         return &attn__gemm_kernel_bf16_amx;
 #endif
+    if (dtype == ATTN_I32) {
+#if defined(__x86_64__)
+        if (isa >= ATTN_ISA_AVX2)
+            return &attn__gemm_kernel_int8_avx2;
+#endif
+        return &attn__gemm_kernel_int8_scalar;
+    }
     while (kernels[i].f32->isa > isa) /* NOLINT */
         i++;
     return dtype == ATTN_F64 ? kernels[i].f64 : dtype == ATTN_BF16 ? kernels[i].bf16 : kernels[i].f32;

@@ -59,7 +59,7 @@ typedef struct attn__gemm_kernel {
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;
 
-/* The kernel for F32, F64 or BF16, of this instruction set or the best below it. */
+/* The kernel for F32, F64, BF16 or I32 (products of int8), of this instruction set or the best below it. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
 
 #endif

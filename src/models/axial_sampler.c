@@ -167,6 +167,7 @@ static bool draw_slice(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
     attn_tape_reset(s->tape, NULL);
+    (void)attn__model_begin(s->model, s->tape); /* until the next reset; nothing is recorded */
     attn_scope_begin(s->tape);
     attn_tensor *slices = repeated(s, slice);
     attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices) : NULL;

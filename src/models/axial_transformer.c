@@ -268,10 +268,12 @@ attn_tensor *attn_images_logits(attn_model *model, attn_tape *tape, const attn_t
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
     attn_tensor *ids, *logits;
-    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices)) {
+    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
+        !attn__model_begin(model, tape)) {
         return NULL;
     }
     logits = logits_of(m, tape, x, slices, &ids);
+    attn__model_end(tape);
     if (!logits || slices) {
         return logits;
     }
@@ -287,10 +289,12 @@ attn_tensor *attn_images_bits(attn_model *model, attn_tape *tape, const attn_ten
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
     attn_tensor *ids, *logits;
-    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices)) {
+    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
+        !attn__model_begin(model, tape)) {
         return NULL;
     }
     logits = logits_of(m, tape, x, slices, &ids);
+    attn__model_end(tape);
     attn_tensor *nats = logits ? attn_cross_entropy(tape, logits, ids, &(attn_cross_entropy_options){0}) : NULL;
     return attn_affine(tape, nats, 1 / log(2), 0);
 }

@@ -45,6 +45,7 @@ struct attn_model {
     const attn__kind *kind;
     attn_config *config; /* resolved */
     attn_dtype dtype;
+    attn_precision precision;
     attn_named_list parameters, constants;
     void *self;
 };
@@ -57,6 +58,11 @@ struct attn_decoding {
     int64_t step; /* tokens so far */
     bool first_position;
 };
+
+/* Between these the tape's products have the model's precision.  False (noted): the tape records what this precision has
+ * no gradients for; nothing needs to be ended then. */
+bool attn__model_begin(const attn_model *model, attn_tape *tape);
+void attn__model_end(attn_tape *tape);
 
 /* The kind called `name`, or NULL. */
 const attn__kind *attn__kind_find(const char *name);

@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "base/keys.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 
@@ -28,7 +29,8 @@ static void build(attn_model *model, const attn_model_options *options)
     }
 }
 
-static attn_model *begin(attn_context *context, const attn__kind *kind, const attn_config *config, attn_dtype dtype)
+static attn_model *begin(attn_context *context, const attn__kind *kind, const attn_config *config,
+                         const attn_model_options *options)
 {
     attn_model *model = attn__alloc_zero(context, sizeof *model);
     if (!model) {
@@ -36,7 +38,9 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
     }
     model->context = context;
     model->kind = kind;
-    model->dtype = dtype;
+    model->dtype = options->dtype;
+    if (model->dtype == ATTN_F32)
+        model->precision = options->precision ? options->precision : context->precision;
     model->parameters = model->constants = (attn_named_list){.context = context, .owns = true};
     attn__keys keys = {.keys = kind->about.keys, .n = kind->about.nkeys};
     attn__keys_options named = {.name = kind->about.name};
@@ -75,7 +79,11 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
         return attn__fail(context, ATTN_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,
                           attn_dtype_name(o.dtype));
     }
-    attn_model *m = begin(context, kind, config, o.dtype);
+    if ((unsigned)o.precision > ATTN_PRECISION_INT8 || (o.dtype == ATTN_F64 && o.precision)) {
+        return attn__fail(context, ATTN_ARGUMENT, "%s: no precision \"%s\" of %s", architecture,
+                          attn_precision_name(o.precision), attn_dtype_name(o.dtype));
+    }
+    attn_model *m = begin(context, kind, config, &o);
     if (m) {
         build(m, &o);
     }
@@ -117,6 +125,27 @@ attn_context *attn_model_context(const attn_model *model)
 attn_dtype attn_model_dtype(const attn_model *model)
 {
     return model->dtype;
+}
+
+attn_precision attn_model_precision(const attn_model *model)
+{
+    return model->precision;
+}
+
+bool attn__model_begin(const attn_model *model, attn_tape *tape)
+{
+    if (model->precision == ATTN_PRECISION_INT8 && tape->options.record) {
+        attn__fail(model->context, ATTN_UNSUPPORTED, "%s: int8 has no gradients; train in f32 or bf16",
+                   model->kind->about.name);
+        return false;
+    }
+    tape->precision = model->precision;
+    return true;
+}
+
+void attn__model_end(attn_tape *tape)
+{
+    tape->precision = ATTN_PRECISION_DEFAULT;
 }
 
 attn_named_list *attn_model_parameters(const attn_model *model)

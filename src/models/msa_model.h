@@ -29,7 +29,6 @@ typedef struct attn__msa_wishes {
     int64_t map_layer;                 /* from 1: maps of this layer alone; 0: of all */
     bool hidden[ATTN__MAX_BLOCKS + 1]; /* representations: 0 is the embedding, L the last one, normalised */
     int64_t max_tokens;                /* as in attn_nn_axial_run */
-    bool bf16;
 } attn__msa_wishes;
 
 /* The tape's tensors; NULL where not wanted. */

@@ -117,7 +117,7 @@ static attn_tensor *layer_recorded(run *r, attn_tensor *x)
 static attn_tensor *layer_in_place(run *r, attn_tensor *x)
 {
     attn_nn_axial_run how = {
-        .keep = r->tokens.keep, .max_tokens = r->wishes->max_tokens, .bf16 = r->wishes->bf16, .user = r};
+        .keep = r->tokens.keep, .max_tokens = r->wishes->max_tokens, .bf16 = attn__rounds(r->tape), .user = r};
     how.rows = (r->results->row_maps && keeps_maps(r)) || r->results->contacts ? take_rows : NULL;
     how.columns = r->results->column_maps && keeps_maps(r) ? take_columns : NULL;
     int64_t left = r->last - r->layer * THIRDS;

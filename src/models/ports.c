@@ -181,8 +181,9 @@ attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_na
 {
     attn__call call = {.model = model, .tape = tape, .inputs = inputs, .outputs = outputs};
     attn_context *context = attn_tape_context(tape);
-    if (attn_context_status(context) == ATTN_OK && check_ports(&call) == ATTN_OK) {
+    if (attn_context_status(context) == ATTN_OK && check_ports(&call) == ATTN_OK && attn__model_begin(model, tape)) {
         model->kind->forward(model->self, &call);
+        attn__model_end(tape);
     }
     return attn_context_status(context);
 }

@@ -80,7 +80,11 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
         !is_ids(model->context, tgt_in, 2, attn_tensor_dim(src, 0), "target tokens")) {
         return NULL;
     }
+    if (!attn__model_begin(model, tape)) {
+        return NULL;
+    }
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
+    attn__model_end(tape);
     /* Maps that were wanted and found no memory: a picture without them would look like an answer. */
     return o.weights && attn_context_status(model->context) != ATTN_OK ? NULL : logits;
 }
@@ -125,7 +129,12 @@ static attn_decoding *begin(attn_model *model, attn_tape *tape, const attn_tenso
     d->first_position = o->first_position;
     d->lens = attn__tensor_keep(model->context, src_lens);
     d->state = attn__alloc_zero(model->context, model->kind->seq2seq->state_size);
-    if (!d->state || (src_lens && !d->lens) || model->kind->seq2seq->begin(d, tape, src) != ATTN_OK) {
+    bool done = d->state && (!src_lens || d->lens) && attn__model_begin(model, tape);
+    if (done) {
+        done = model->kind->seq2seq->begin(d, tape, src) == ATTN_OK;
+        attn__model_end(tape);
+    }
+    if (!done) {
         attn_decoding_destroy(d);
         return NULL;
     }
@@ -167,7 +176,11 @@ attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const 
         attn__fail(context, ATTN_SHAPE, "decoding: more than max_len = %" PRId64 " steps", decoding->max_len);
         return NULL;
     }
+    if (!attn__model_begin(decoding->model, tape)) {
+        return NULL;
+    }
     attn_tensor *logits = decoding->model->kind->seq2seq->step(decoding, tape, tokens);
+    attn__model_end(tape);
     decoding->step += logits != NULL;
     return logits;
 }

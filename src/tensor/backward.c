@@ -158,8 +158,11 @@ bool attn__section_backward(attn_tape *tape)
 {
     while (tape->nodes && !tape->failed) {
         attn__node *node = tape->nodes;
+        attn_precision outer = tape->precision;
+        tape->precision = node->precision;
         if (node->y->grad)
             node->backward(tape, node);
+        tape->precision = outer;
         attn__grad_drop(node->y);
         if (tape->all_reduce)
             attn__all_reduce_node(tape->all_reduce, tape, node);

@@ -4,12 +4,21 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/gemm_slices.h"
+#include "tensor/linear_int8.h"
 #include "tensor/op.h"
 
-bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem)
+/* On a tape of lower precision f32 operands are rounded while they are packed. */
+static attn_dtype type_on(const attn_tape *tape, attn_dtype dtype)
+{
+    return dtype == ATTN_F32 && attn__rounds(tape) ? ATTN_BF16 : dtype;
+}
+
+bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *given)
 {
     attn__gemm_plan plan;
-    attn__gemm_plan_make(&plan, problem, tape->context->isa, tape->context->threads);
+    attn__gemm_problem problem = *given;
+    problem.dtype = type_on(tape, given->dtype);
+    attn__gemm_plan_make(&plan, &problem, tape->context->isa, tape->context->threads);
     attn__hold workspace = {0};
     size_t bytes = attn__gemm_workspace(&plan);
     if (bytes > 0) {
@@ -79,6 +88,10 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
     if (args->m == 0 || args->n == 0)
         return true;
     const attn__packed *packed = args->packed && args->packed->hold.data ? args->packed : NULL;
+    if (attn__linear_int8_takes(tape, args))
+        return attn__linear_int8(tape, args);
+    if (type_on(tape, args->dtype) != ATTN_F32)
+        return attn__gemm_in_vectors(tape, args);
     attn_status status = packed && !packed->slices ? ATTN_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
     return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
 }
@@ -86,6 +99,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
+    dtype = type_on(tape, dtype);
     attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
     if (status != ATTN_UNSUPPORTED)
         return status;

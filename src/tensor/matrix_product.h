@@ -36,6 +36,7 @@ typedef struct attn__gemm_args {
     bool add;                   /* to C instead of overwriting it; then without activation */
     const void *bias;           /* [n], F32 with BF16; NULL: none */
     attn_activation activation; /* applied to C */
+    bool weights;               /* B is a linear layer's: on a tape of that precision the product is one of int8 */
     const attn__packed *packed; /* op(B), packed before; NULL or empty: it is packed here */
 } attn__gemm_args;
 

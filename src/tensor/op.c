@@ -133,6 +133,7 @@ bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)
                          .saved = saved,
                          .nsaved = nsaved,
                          .hidden = true,
+                         .precision = tape->precision,
                          .detail = own};
     tape->nodes = made;
     y->needs_grad = y->computed = true;

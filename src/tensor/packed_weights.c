@@ -6,6 +6,8 @@
 
 typedef struct entry {
     const void *weights;
+    attn_dtype dtype;
+    bool rounded; /* to bf16 while packing */
     attn__packed *packed; /* in memory of its own: others hold the address while the list grows */
 } entry;
 
@@ -51,12 +53,13 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn
 {
     attn__packed_weights *all = tape->packed_weights;
     *packed = NULL;
-    if (!all || tape->options.record)
+    if (!all || tape->options.record || tape->precision == ATTN_PRECISION_INT8)
         return true;
     for (int64_t i = 0; i < all->n; i++) {
-        *packed = all->list[i].packed;
-        if (all->list[i].weights == w->data && (*packed)->n == w->shape[0] && (*packed)->k == w->shape[1] &&
-            (*packed)->dtype == w->dtype)
+        const entry *e = &all->list[i];
+        *packed = e->packed;
+        if (e->weights == w->data && e->dtype == w->dtype && e->rounded == attn__rounds(tape) &&
+            e->packed->n == w->shape[0] && e->packed->k == w->shape[1])
             return true;
     }
     *packed = NULL;
@@ -67,7 +70,7 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn
         attn__free(tape->context, fresh);
         return false;
     }
-    all->list[all->n++] = (entry){w->data, fresh};
+    all->list[all->n++] = (entry){w->data, w->dtype, attn__rounds(tape), fresh};
     *packed = fresh;
     return true;
 }

@@ -135,6 +135,7 @@ void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
     tape->section = tape->sections = 0;
     tape->again = false;
     tape->failed = false;
+    tape->precision = ATTN_PRECISION_DEFAULT;
     tape->share = (attn_share){0};
     tape->examples = 0;
     tape->options = options ? *options : (attn_tape_options){0};

@@ -54,8 +54,9 @@ struct attn__node {
     int nx;
     attn__hold *saved;
     int nsaved;
-    bool hidden;  /* it uses parameters that are not among x */
-    void *detail; /* the operation's own, from the arena */
+    bool hidden;              /* it uses parameters that are not among x */
+    attn_precision precision; /* the tape's when it was recorded */
+    void *detail;             /* the operation's own, from the arena */
 };
 
 /* Small things that live until the reset: handles, nodes, details. */
@@ -86,6 +87,7 @@ struct attn_tape {
     unsigned section, sections;
     bool again;                   /* a branch runs for the second time: what it changed outside has changed already */
     bool failed;                  /* in the backward pass */
+    attn_precision precision;     /* of the products that run now; DEFAULT: f32 */
     attn_share share;             /* whole 0: the batch is not divided */
     int examples;                 /* the axis of activations that runs over the examples of a batch */
     attn__all_reduce *all_reduce; /* of gradients with other processes; NULL: none */
@@ -93,6 +95,12 @@ struct attn_tape {
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);
 };
+
+/* Whether f32 operands of products are rounded to bf16. */
+static inline bool attn__rounds(const attn_tape *tape)
+{
+    return tape->precision == ATTN_PRECISION_BF16 || tape->precision == ATTN_PRECISION_INT8;
+}
 
 /* Fills in dtype, rank, shape and size. */
 attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, attn_dtype dtype, int rank,

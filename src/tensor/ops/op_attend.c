@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Attention as one operation: the engine's plans on tensors, forward and backward. */
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "tensor/dropout.h"
 #include "tensor/operand_layout.h"
@@ -346,6 +347,44 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     return true;
 }
 
+typedef struct rounding {
+    const uint32_t *from;
+    uint32_t *to;
+} rounding;
+
+/* To the nearest bf16, ties to even; a NaN stays one. */
+static void round_range(void *user, int64_t begin, int64_t end)
+{
+    const rounding *r = user;
+    for (int64_t i = begin; i < end; i++) {
+        uint32_t x = r->from[i], even = (x + 0x7fff + (x >> 16 & 1)) & 0xffff0000;
+        r->to[i] = (x & 0x7fffffff) > 0x7f800000 ? x : even;
+    }
+}
+
+/* Copies of queries, keys and values, rounded to bf16; one where they lie in one tensor.  The caller lets go of them. */
+static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__hold rounded[INPUTS])
+{
+    enum { GRAIN = 16384 };
+    bool done = true;
+    for (int i = Q; i <= V && done; i++) {
+        for (int j = Q; j < i && !rounded[i].data; j++) {
+            if (inputs[j] == inputs[i]) {
+                rounded[i] = rounded[j];
+                attn__storage_ref(rounded[i].storage);
+            }
+        }
+        if (rounded[i].data)
+            continue;
+        rounded[i] = attn__scratch(tape, attn__tensor_bytes(inputs[i]));
+        rounding r = {inputs[i]->data, rounded[i].data};
+        done = rounded[i].data != NULL;
+        if (done)
+            attn__parallel_range(tape->context->threads, inputs[i]->size, GRAIN, round_range, &r);
+    }
+    return done;
+}
+
 static bool execute(attn_tape *tape, const attn_problem *problem, const attn_arrays *arrays)
 {
     const attn_plan *plan = attn__plan_for(tape, problem);
@@ -358,7 +397,7 @@ static bool execute(attn_tape *tape, const attn_problem *problem, const attn_arr
 }
 
 static void save(attn__node *node, const attn_problem *problem, const attn_arrays *arrays, const attn_attention *a,
-                 attn__hold lse)
+                 const attn__hold rounded[INPUTS], attn__hold lse)
 {
     attend_detail *detail = node->detail;
     detail->problem = *problem;
@@ -373,7 +412,12 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     for (int i = 0; i < INPUTS; i++) {
         if (!node->x[i])
             continue;
-        attn__node_save(node, i, node->x[i]);
+        if (rounded[i].data) {
+            attn__storage_ref(rounded[i].storage);
+            attn__node_save_hold(node, i, rounded[i]);
+        } else {
+            attn__node_save(node, i, node->x[i]);
+        }
         node->saved[i].data = element(node->saved[i].data, node->x[i]->dtype, detail->offset[i]);
     }
     if (a->mask)
@@ -409,11 +453,12 @@ static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const
     return operand_fits(tape, problem, SAVED_MASK, a->mask, 0) && operand_fits(tape, problem, SAVED_LENS, a->lens, 0);
 }
 
-static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, attn_arrays *arrays)
+static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, const attn__hold rounded[INPUTS],
+                           attn_arrays *arrays)
 {
     const void *data[SAVED_COUNT] = {0};
     for (int i = 0; i < INPUTS; i++)
-        data[i] = inputs[i] ? inputs[i]->data : NULL;
+        data[i] = rounded[i].data ? rounded[i].data : inputs[i] ? inputs[i]->data : NULL;
     data[Q] = element(data[Q], a->q.tensor->dtype, a->q.offset);
     data[K] = element(data[K], a->k.tensor->dtype, a->k.offset);
     data[V] = element(data[V], a->v.tensor->dtype, a->v.offset);
@@ -442,12 +487,10 @@ static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *
     return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
 }
 
-attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
+/* attn_attend on inputs that were accepted as such; `rounded` in place of some of them. */
+static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor **inputs,
+                           const attn__hold rounded[INPUTS])
 {
-    attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
-    memcpy(inputs + TABLES, a->table, sizeof a->table);
-    if (!takes(tape, a, inputs))
-        return NULL;
     attn_problem problem = forward_problem(tape, a);
     if (!accepts(tape, a, inputs, &problem))
         return NULL;
@@ -461,7 +504,7 @@ attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
     if (!y || !result_fits(tape, &problem, y) || !make_weights(tape, a, &problem, &arrays) ||
         !attn__op_record(tape, &node, attend_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(attend_detail)))
         return NULL;
-    forward_arrays(a, inputs, &arrays);
+    forward_arrays(a, inputs, rounded, &arrays);
     arrays.o = y->data;
     attn__hold lse = {0};
     if (node) {
@@ -476,7 +519,21 @@ attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
     }
     bool done = execute(tape, &problem, &arrays);
     if (done && node)
-        save(node, &problem, &arrays, a, lse);
+        save(node, &problem, &arrays, a, rounded, lse);
     attn__scratch_release(lse);
     return done ? y : NULL;
+}
+
+attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
+{
+    attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
+    attn__hold rounded[INPUTS] = {{0}};
+    memcpy(inputs + TABLES, a->table, sizeof a->table);
+    if (!takes(tape, a, inputs))
+        return NULL;
+    bool rounds = attn__rounds(tape) && inputs[Q]->dtype == ATTN_F32;
+    attn_tensor *y = !rounds || round_operands(tape, inputs, rounded) ? attend(tape, a, inputs, rounded) : NULL;
+    for (int i = Q; i <= V; i++)
+        attn__scratch_release(rounded[i]);
+    return y;
 }

@@ -123,6 +123,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                             .ldc = out,
                             .bias = b ? b->data : NULL,
                             .activation = input.data ? ATTN_IDENTITY : activation,
+                            .weights = true,
                             .packed = packed};
     if (!attn__gemm(tape, &args))
         return false;

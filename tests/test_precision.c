@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT
+ * In which numbers products are computed: names and choice; bf16 against sums in float64 of rounded numbers, forward and
+ * backward; what int8 refuses. */
+#include "support/cmocka.h"
+#include "support/tensors.h"
+
+#include "attn/models.h"
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fixture {
+    attn_context *context;
+    attn_tape *tape;
+} fixture;
+
+static int begin(void **state)
+{
+    static fixture f;
+    f = (fixture){.context = test_context()};
+    attn_tape_create(&f.tape, f.context);
+    attn_tape_reset(f.tape, &(attn_tape_options){.record = true});
+    *state = &f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    size_t held = 1;
+    attn_tape_destroy(f->tape);
+    attn_context_memory(f->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(f->context);
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------------- choice */
+
+static attn_precision context_has(const char *variable, attn_precision option, attn_status status)
+{
+    attn_context *context;
+    if (variable)
+        setenv("ATTN_PRECISION", variable, 1);
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.precision = option}), status);
+    unsetenv("ATTN_PRECISION");
+    attn_precision precision = context ? attn_context_precision(context) : ATTN_PRECISION_DEFAULT;
+    if (precision == ATTN_PRECISION_FMA)
+        assert_string_not_equal(attn_context_isa(context), "amx");
+    attn_context_destroy(context);
+    return precision;
+}
+
+static void option_then_variable_then_f32(void **state)
+{
+    (void)state;
+    assert_int_equal(context_has(NULL, 0, ATTN_OK), ATTN_PRECISION_F32);
+    assert_int_equal(context_has("", 0, ATTN_OK), ATTN_PRECISION_F32);
+    assert_int_equal(context_has("fma", 0, ATTN_OK), ATTN_PRECISION_FMA);
+    assert_int_equal(context_has("int8", ATTN_PRECISION_BF16, ATTN_OK), ATTN_PRECISION_BF16);
+    context_has("f23", 0, ATTN_ARGUMENT);
+    context_has("default", 0, ATTN_ARGUMENT);
+    context_has(NULL, (attn_precision)(ATTN_PRECISION_INT8 + 1), ATTN_ARGUMENT);
+    for (int p = ATTN_PRECISION_F32; p <= ATTN_PRECISION_INT8; p++)
+        assert_int_equal(attn_precision_find(attn_precision_name((attn_precision)p)), p);
+    assert_int_equal(attn_precision_find("f64"), ATTN_PRECISION_DEFAULT);
+    assert_string_equal(attn_precision_name((attn_precision)77), "unknown");
+}
+
+/* ------------------------------------------------------------------------------- against sums in float64 */
+
+/* To 8 bits, ties to even, by arithmetic alone. */
+static double rounded(double x)
+{
+    int exponent;
+    double fraction = frexp(x, &exponent);
+    return ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
+}
+
+/* One row of A by one column of B; both rounded. */
+typedef struct sum {
+    double value, magnitude;
+} sum;
+
+static void add_product(sum *s, double a, double b)
+{
+    s->value += rounded(a) * rounded(b);
+    s->magnitude += fabs(rounded(a) * rounded(b));
+}
+
+static void near(double found, sum s, int64_t k)
+{
+    double bound = (double)(k + 2) * ldexp(s.magnitude + fabs(s.value), -24);
+    if (!(fabs(found - s.value) <= bound))
+        fail_msg("%.9g is not %.9g within %.3g", found, s.value, bound);
+}
+
+enum { ROWS = 23, IN = 37, OUT = 19 };
+
+static void linear_is_that_of_rounded_numbers(void **state)
+{
+    fixture *f = *state;
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, IN}, 1);
+    attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
+    attn_tensor *dy = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, OUT}, 3);
+    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_needs_grad(w, true);
+    f->tape->precision = ATTN_PRECISION_BF16;
+    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+    f->tape->precision = ATTN_PRECISION_DEFAULT; /* gradients have the precision that the operation had */
+    assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
+    for (int i = 0; i < ROWS; i++) {
+        for (int j = 0; j < OUT; j++) {
+            sum s = {0};
+            for (int k = 0; k < IN; k++)
+                add_product(&s, test_at(x, i * IN + k), test_at(w, j * IN + k));
+            near(test_at(y, i * OUT + j), s, IN);
+        }
+        for (int k = 0; k < IN; k++) {
+            sum s = {0};
+            for (int j = 0; j < OUT; j++)
+                add_product(&s, test_at(dy, i * OUT + j), test_at(w, j * IN + k));
+            near(test_at(attn_tensor_grad(x), i * IN + k), s, OUT);
+        }
+    }
+    for (int j = 0; j < OUT; j++) {
+        for (int k = 0; k < IN; k++) {
+            sum s = {0};
+            for (int i = 0; i < ROWS; i++)
+                add_product(&s, test_at(dy, i * OUT + j), test_at(x, i * IN + k));
+            near(test_at(attn_tensor_grad(w), j * IN + k), s, ROWS);
+        }
+    }
+}
+
+enum { CHANNELS = 3, SIDE = 6, TAPS = 3 };
+
+static double pixel(const attn_tensor *x, int channel, int row, int column)
+{
+    bool inside = row >= 0 && row < SIDE && column >= 0 && column < SIDE;
+    return inside ? test_at(x, (channel * SIDE + row) * SIDE + column) : 0;
+}
+
+/* The result at a place, and dw at a tap. */
+static void convolution_is_that_of_rounded_numbers(void **state)
+{
+    fixture *f = *state;
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, CHANNELS, SIDE, SIDE}, 1);
+    attn_tensor *w = test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, CHANNELS, TAPS, TAPS}, 2);
+    attn_tensor *dy = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, 2, SIDE, SIDE}, 3);
+    attn_tensor_set_needs_grad(w, true);
+    f->tape->precision = ATTN_PRECISION_BF16;
+    attn_conv how = {.spatial = 2, .padding = {1, 1}};
+    attn_tensor *y = attn_convolve(f->tape, x, w, NULL, &how);
+    assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
+    for (int at = 0; at < 2 * SIDE * SIDE; at++) {
+        sum s = {0};
+        for (int c = 0; c < CHANNELS; c++) {
+            for (int t = 0; t < TAPS * TAPS; t++)
+                add_product(&s, pixel(x, c, at / SIDE % SIDE + t / TAPS - 1, at % SIDE + t % TAPS - 1),
+                            test_at(w, (at / (SIDE * SIDE) * CHANNELS + c) * TAPS * TAPS + t));
+        }
+        near(test_at(y, at), s, CHANNELS * TAPS * TAPS);
+    }
+    for (int t = 0; t < 2 * CHANNELS * TAPS * TAPS; t++) {
+        sum s = {0};
+        int tap = t % (TAPS * TAPS), c = t / (TAPS * TAPS) % CHANNELS, out = t / (CHANNELS * TAPS * TAPS);
+        for (int at = 0; at < SIDE * SIDE; at++)
+            add_product(&s, test_at(dy, out * SIDE * SIDE + at),
+                        pixel(x, c, at / SIDE + tap / TAPS - 1, at % SIDE + tap % TAPS - 1));
+        near(test_at(attn_tensor_grad(w), t), s, SIDE * SIDE);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- int8 */
+
+enum { LONG = 601 };
+
+/* Numbers of a row as integers, and its scale. */
+static float quantized(const attn_tensor *x, int row, int n, int *q)
+{
+    const float *from = (const float *)attn_tensor_data(x) + (size_t)row * (size_t)n;
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(from[i]));
+    for (int i = 0; i < n; i++)
+        q[i] = most > 0 ? (int)nearbyintf(from[i] * (127 / most)) : 0;
+    return most / 127;
+}
+
+/* The result on one instruction set; the operands are the same each time. */
+static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor **operands, attn_tape *own)
+{
+    attn_context *context;
+    attn_tape *tape;
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.isa = isa}), ATTN_OK);
+    attn_tape_create(&tape, context);
+    for (int i = 0; i < 3; i++)
+        operands[i] = test_random(own, ATTN_F32, i < 2 ? 2 : 1, (int64_t[]){i == 0 ? rows : OUT, in}, (uint64_t)i + 7);
+    memset(attn_tensor_data(operands[0]), 0, (size_t)in * sizeof(float)); /* a row of zeros */
+    tape->precision = ATTN_PRECISION_INT8;
+    attn_tensor *result = attn_linear(tape, operands[0], operands[1], operands[2], ATTN_IDENTITY);
+    assert_non_null(result);
+    memcpy(y, attn_tensor_data(result), (size_t)(rows * OUT) * sizeof(float));
+    attn_tape_destroy(tape);
+    attn_context_destroy(context);
+}
+
+static void int8_is_the_same_on_all_sets(void **state)
+{
+    fixture *f = *state;
+    static const int sizes[][2] = {{ROWS, IN}, {1, LONG}, {2, IN}, {ROWS, LONG}, {ROWS, 1}};
+    static float y[ROWS * OUT];
+    static int qx[LONG], qw[LONG];
+    attn_tensor *o[3];
+    for (int i = 0; attn_isa_name(i); i++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            int rows = sizes[s][0], in = sizes[s][1];
+            linear_int8(attn_isa_name(i), rows, in, y, o, f->tape);
+            for (int at = 0; at < rows * OUT; at++) {
+                float scale = quantized(o[0], at / OUT, in, qx) * quantized(o[1], at % OUT, in, qw);
+                int32_t total = 0;
+                for (int k = 0; k < in; k++)
+                    total += qx[k] * qw[k];
+                float expected = (float)total * scale + (float)test_at(o[2], at % OUT);
+                if (y[at] != expected)
+                    fail_msg("%s, %d x %d: %.9g is not %.9g", attn_isa_name(i), rows, in, (double)y[at],
+                             (double)expected);
+            }
+        }
+    }
+}
+
+/* What is not finite stays so, in its row alone. */
+static void int8_keeps_what_is_not_finite(void **state)
+{
+    fixture *f = *state;
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){4, IN}, 1);
+    attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
+    test_set(x, 1 * IN + 5, NAN);
+    test_set(x, 2 * IN + 5, -INFINITY);
+    f->tape->precision = ATTN_PRECISION_INT8;
+    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+    for (int i = 0; i < 4 * OUT; i++)
+        assert_int_equal(isfinite(test_at(y, i)) != 0, i / OUT == 0 || i / OUT == 3);
+}
+
+/* -------------------------------------------------------------------------------------------- attention */
+
+enum { TOKENS = 21, WIDTH = 16 };
+
+/* o and dqkv of attention within packed queries, keys and values; rounded before where so wanted. */
+static void attend(fixture *f, bool before, float *o, float *gradient)
+{
+    attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, TOKENS, 3 * WIDTH}, 5);
+    attn_tensor_set_needs_grad(x, true);
+    for (int i = 0; i < TOKENS * 3 * WIDTH && before; i++)
+        test_set(x, i, rounded(test_at(x, i)));
+    f->tape->precision = before ? ATTN_PRECISION_F32 : ATTN_PRECISION_BF16;
+    attn_attention a = {.q = {x, 0}, .k = {x, WIDTH}, .v = {x, 2 * WIDTH}};
+    a.rank = 3;
+    memcpy(a.shape, (int64_t[]){1, TOKENS, WIDTH}, 3 * sizeof(int64_t));
+    attn_dim dims[] = {{.role = ATTN_QUERY, .n = TOKENS, .q = 3 * WIDTH, .o = WIDTH, .lse = 1},
+                       {.role = ATTN_KEY, .n = TOKENS, .k = 3 * WIDTH, .v = 3 * WIDTH},
+                       {.role = ATTN_CONTRACT, .n = WIDTH, .q = 1, .k = 1},
+                       {.role = ATTN_VALUE, .n = WIDTH, .v = 1, .o = 1}};
+    memcpy(a.problem.dims, dims, sizeof dims);
+    a.problem.ndims = 4;
+    attn_tensor *y = attn_attend(f->tape, &a);
+    assert_string_equal(attn_context_error(f->context), "");
+    attn_tensor *dy = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, TOKENS, WIDTH}, 6);
+    assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
+    memcpy(o, attn_tensor_data(y), TOKENS * WIDTH * sizeof(float));
+    memcpy(gradient, attn_tensor_data(attn_tensor_grad(x)), TOKENS * 3 * WIDTH * sizeof(float));
+}
+
+static void attention_is_that_of_rounded_numbers(void **state)
+{
+    fixture *f = *state;
+    static float o[2][TOKENS * WIDTH], gradient[2][TOKENS * 3 * WIDTH];
+    for (int i = 0; i < 2; i++)
+        attend(f, i, o[i], gradient[i]);
+    assert_memory_equal(o[0], o[1], sizeof o[0]);
+    assert_memory_equal(gradient[0], gradient[1], sizeof gradient[0]);
+}
+
+/* ----------------------------------------------------------------------------------------------- models */
+
+static attn_model *model_of(fixture *f, attn_dtype dtype, attn_precision precision)
+{
+    attn_model *model;
+    attn_config *config;
+    attn_config_create(&config, f->context);
+    attn_config_set_int(config, "num_hiddens", 16);
+    attn_config_set_int(config, "num_heads", 2);
+    attn_model_options options = {.seed = 3, .dtype = dtype, .precision = precision};
+    attn_model_create(&model, f->context, "multi-head-attention", config, &options);
+    attn_config_destroy(config);
+    return model;
+}
+
+/* The model's answer to random queries, keys and values. */
+static attn_status answer(fixture *f, attn_precision precision, bool record, float *result)
+{
+    static const char *const names[] = {"queries", "keys", "values"};
+    attn_model *model = model_of(f, ATTN_F32, precision);
+    attn_named_list inputs = {.context = f->context}, outputs = {.context = f->context};
+    assert_non_null(model);
+    assert_int_equal(attn_model_precision(model), precision);
+    attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
+    for (uint64_t i = 0; i < 3; i++)
+        attn_named_add(&inputs, names[i], test_random(f->tape, ATTN_F32, 3, (int64_t[]){2, 9, 16}, 10 + i));
+    attn_status status = attn_model_forward(model, f->tape, &inputs, &outputs);
+    assert_int_equal(f->tape->precision, ATTN_PRECISION_DEFAULT);
+    if (status == ATTN_OK)
+        memcpy(result, attn_tensor_data(outputs.items[0].tensor), 2 * 9 * 16 * sizeof(float));
+    attn_named_clear(&inputs);
+    attn_named_clear(&outputs);
+    attn_model_destroy(model);
+    return status;
+}
+
+static double apart(const float *a, const float *b)
+{
+    double most = 0, size = 0;
+    for (int i = 0; i < 2 * 9 * 16; i++) {
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+        size = fmax(size, fabs((double)b[i]));
+    }
+    return most / size;
+}
+
+static void models_have_a_precision(void **state)
+{
+    fixture *f = *state;
+    static float f32[288], fma[288], bf16[288], int8[288];
+    assert_int_equal(answer(f, ATTN_PRECISION_F32, false, f32), ATTN_OK);
+    assert_int_equal(answer(f, ATTN_PRECISION_FMA, false, fma), ATTN_OK);
+    assert_int_equal(answer(f, ATTN_PRECISION_BF16, true, bf16), ATTN_OK);
+    assert_int_equal(answer(f, ATTN_PRECISION_INT8, false, int8), ATTN_OK);
+    assert_true(apart(fma, f32) < 1e-6);
+    assert_true(apart(bf16, f32) > 1e-4 && apart(bf16, f32) < 0.03);
+    assert_true(apart(int8, f32) > 1e-4 && apart(int8, f32) < 0.06);
+    assert_true(apart(int8, bf16) > 1e-4);
+    assert_int_equal(answer(f, ATTN_PRECISION_INT8, true, int8), ATTN_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(f->context), "int8 has no gradients"));
+    attn_context_clear(f->context);
+    assert_null(model_of(f, ATTN_F64, ATTN_PRECISION_BF16));
+    assert_non_null(strstr(attn_context_error(f->context), "bf16"));
+    attn_context_clear(f->context);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(option_then_variable_then_f32),
+        TEST(linear_is_that_of_rounded_numbers),
+        TEST(convolution_is_that_of_rounded_numbers),
+        TEST(int8_is_the_same_on_all_sets),
+        TEST(int8_keeps_what_is_not_finite),
+        TEST(attention_is_that_of_rounded_numbers),
+        TEST(models_have_a_precision),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
