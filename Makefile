@@ -8,6 +8,7 @@
 #   make test-parity   against PyTorch (installs it in build/venv)
 #   make install PREFIX=/usr/local                               make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
+#   make wheels  Python packages for every Linux, x86-64 and aarch64
 #   make clean
 BUILD ?= build
 JOBS ?= $(shell nproc)
@@ -84,10 +85,14 @@ wheel: all
 	ATTN_LIBRARY=$(CURDIR)/$(BUILD)/libattn.so python3 -m pip wheel --quiet --no-deps --no-index \
 	    --disable-pip-version-check --wheel-dir $(BUILD)/packages python/
 
+# For every Linux since 2014, x86-64 and aarch64; downloads zig and the sources of four libraries.
+wheels:
+	sh scripts/wheels
+
 api:
 	BUILD=$(BUILD) sh scripts/api
 
 clean:
 	rm -rf build build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install package wheel api clean
+.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install package wheel wheels api clean

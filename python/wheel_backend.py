@@ -34,6 +34,9 @@ def _metadata():
 
 
 def _tag():
+    platform = os.environ.get("ATTN_WHEEL_PLATFORM")
+    if platform:
+        return "py3-none-" + platform
     return "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
 
 

@@ -17,8 +17,12 @@
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/resource.h>
 #include <time.h>
+
+/* memfd_create came to glibc in 2.27, and MFD_CLOEXEC with it; wheels are for 2.17. */
+enum { CLOSE_ON_EXEC = 1 };
 
 /* Where rank 0 has the file; its name, which is no path, tells it from what another process may have at that number. */
 typedef struct file {
@@ -45,7 +49,7 @@ static int make_file(file *made, size_t bytes)
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t number = attn__mix64((uint64_t)now.tv_sec ^ attn__mix64((uint64_t)now.tv_nsec) ^ (uint64_t)getpid());
     snprintf(made->name, sizeof made->name, "attn-%016" PRIx64, number);
-    int descriptor = memfd_create(made->name, MFD_CLOEXEC);
+    int descriptor = (int)syscall(SYS_memfd_create, made->name, CLOSE_ON_EXEC);
     if (descriptor >= 0 && (!may_have(bytes) || ftruncate(descriptor, (off_t)bytes) != 0)) {
         close(descriptor);
         descriptor = -1;

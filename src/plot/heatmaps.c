@@ -17,7 +17,7 @@
 #include <string.h>
 
 static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12;
-enum { MOST = 4096, LONGEST_LABEL = 96 };
+enum { LONGEST_LABEL = 96 };
 
 /* One panel row as laid out. */
 typedef struct laid_row {
@@ -253,32 +253,6 @@ static void draw_page(void *user, cairo_t *cr)
     draw_scale(l, first, cr);
 }
 
-/* -------------------------------------------------------------------------------------------- checking */
-
-static attn_status check_row(attn_context *context, const attn_panel_row *row, int64_t index)
-{
-    if (row->n < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: row %lld has no panels", (long long)index);
-    for (int64_t p = 0; p < row->n; p++) {
-        int64_t rows = row->panels[p].rows, cols = row->panels[p].cols;
-        if (rows < 1 || cols < 1 || rows > MOST || cols > MOST)
-            return attn__fail(context, ATTN_ARGUMENT,
-                              "heatmaps: row %lld, panel %lld is %lld x %lld; each side must be 1 to %d",
-                              (long long)index, (long long)p, (long long)rows, (long long)cols, MOST);
-    }
-    return ATTN_OK;
-}
-
-static attn_status check(attn_context *context, const attn_heatmaps *maps)
-{
-    if (maps->n < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: nothing to draw");
-    attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)
-        status = check_row(context, &maps->rows[i], i);
-    return status;
-}
-
 static double largest_value(const attn_heatmaps *maps)
 {
     double most = 0;
@@ -296,7 +270,7 @@ attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, c
                                  attn_picture_format format)
 {
     *picture = (attn_picture){0};
-    attn_status status = check(context, heatmaps);
+    attn_status status = attn__heatmaps_check(context, heatmaps);
     if (status != ATTN_OK)
         return status;
     if (format == ATTN_HTML)

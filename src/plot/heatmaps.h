@@ -5,6 +5,9 @@
 
 #include "attn/plot.h"
 
+/* Refuses what cannot be drawn. */
+attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *heatmaps);
+
 /* `heatmaps` has been checked. */
 attn_status attn__heatmaps_page(attn_picture *page, attn_context *context, const attn_heatmaps *heatmaps);
 

@@ -8,7 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME = 96 };
+enum { NAME = 96, MOST = 4096 };
+
+static attn_status check_row(attn_context *context, const attn_panel_row *row, int64_t index)
+{
+    if (row->n < 1)
+        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: row %lld has no panels", (long long)index);
+    for (int64_t p = 0; p < row->n; p++) {
+        int64_t rows = row->panels[p].rows, cols = row->panels[p].cols;
+        if (rows < 1 || cols < 1 || rows > MOST || cols > MOST)
+            return attn__fail(context, ATTN_ARGUMENT,
+                              "heatmaps: row %lld, panel %lld is %lld x %lld; each side must be 1 to %d",
+                              (long long)index, (long long)p, (long long)rows, (long long)cols, MOST);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *maps)
+{
+    if (maps->n < 1)
+        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: nothing to draw");
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)
+        status = check_row(context, &maps->rows[i], i);
+    return status;
+}
 
 typedef struct gathered {
     attn_explorer_map *maps;
