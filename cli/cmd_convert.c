@@ -176,6 +176,8 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
 static int run(cli_call *cli)
 {
     cli_foreign foreign;
+    if (strcmp(cli_text(cli, "precision"), "default") != 0)
+        return cli_fail(CLI_BAD, "--precision is for commands that compute: convert keeps the numbers as they are");
     attn_status status = cli_foreign_read(cli, &foreign);
     if (status == ATTN_OK)
         status = cli_foreign_measure(cli, &foreign, cli->words[0]);

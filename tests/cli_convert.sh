@@ -12,6 +12,10 @@ cmp -s nested.safetensors again.safetensors || fail "safetensors to safetensors 
 grep -q '"model.weight"' nested.safetensors || fail "a tensor's name changed"
 grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the tensors are lost"
 
+# ---- the numbers stay what they are
+expect 2 "convert keeps the numbers" "$attn" convert "$data/nested.pt" --precision bf16 -o small
+[ ! -e small ] || fail "a refused precision leaves a directory"
+
 # ---- a known architecture under its own names: the same output from both
 "$attn" convert "$data/self_attention.pt" --arch self-attention --config '{"dim": 6, "heads": 2}' -o sa --quiet >/dev/null
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 6), }" > x.npy

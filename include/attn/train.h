@@ -177,7 +177,7 @@ typedef struct attn_bleu {
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 /* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
- * white space left out, one reference a line, case kept.  ATTN_MEMORY. */
+ * white space left out, predictions [n] and references [n] in lines, case kept.  ATTN_MEMORY. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 

@@ -50,9 +50,10 @@ static attn_status write_settings(const attn__run *run)
     attn_status status = attn_config_create(&all, run->context);
     if (status != ATTN_OK)
         return status;
-    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(run->settings); i++) {
-        const char *key = attn_config_key(run->settings, i);
-        status = attn_config_set(all, key, attn_config_get(run->settings, key));
+    for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) { /* in an order that resuming does not change */
+        const char *key = run->kind->keys->keys[i].name;
+        const attn_value *value = attn_config_get(run->settings, key);
+        status = value ? attn_config_set(all, key, value) : ATTN_OK;
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
     /* From the root, so that the data is found again from anywhere. */

@@ -7,7 +7,7 @@
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
-    bool rounded; /* to bf16 while packing */
+    bool rounded;         /* to bf16 while packing */
     attn__packed *packed; /* in memory of its own: others hold the address while the list grows */
 } entry;
 

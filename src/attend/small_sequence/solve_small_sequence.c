@@ -13,18 +13,19 @@ static const char *refuse(const attn__canonical *canonical)
     return why ? why : attn__small_sequence_refuse(canonical);
 }
 
-enum { CACHED = 1 << 15 }; /* floats of the operands */
+enum { FEW = 16 }; /* tokens */
 
 /* A single query leaves nothing to multiply an element by twice, and `few` reads it once.  Heads of up to 8 channels
  * leave half of a vector of values empty, and `small_head` is the quicker as soon as it can fill its lanes with queries.
- * Heads of 9 to 16 do too once the caches hold them no more, since it reads rows of several heads at once. */
+ * Heads of 9 to 16 channels do too, but for a few tokens.  The number of heads does not matter: their bits must not
+ * depend on it. */
 static double cost(const attn__canonical *canonical)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size,
            queries = (double)canonical->query.size + 0.2;
     int64_t most = attn__most(canonical->contract.size, canonical->value.size), filled = most <= 4 ? 32 : 16;
-    bool cached = canonical->batch.size * (canonical->query.size + canonical->key.size) * most <= CACHED;
-    double wide = cached && most <= 16 ? 0.4 : 0.8;
+    bool few = canonical->query.size <= FEW && canonical->key.size <= FEW;
+    double wide = few && most <= 16 ? 0.4 : 0.8;
     double each = most > 8 ? wide : canonical->query.size > filled ? 0.99 : 0.4;
     return each * keys * queries * (double)(canonical->contract.size + canonical->value.size);
 }
