@@ -78,6 +78,80 @@ static void heatmaps_render_in_every_format(void **state)
     attn_context_destroy(context);
 }
 
+/* Width and height as an SVG's first element says them, in points. */
+static void size_of(const attn_picture *svg, double *width, double *height)
+{
+    const char *w = strstr((const char *)svg->data, "width=\"");
+    const char *h = strstr((const char *)svg->data, "height=\"");
+    assert_non_null(w);
+    assert_non_null(h);
+    *width = strtod(w + strlen("width=\""), NULL);
+    *height = strtod(h + strlen("height=\""), NULL);
+}
+
+/* 24 layers of 4 heads: a page of several columns, which holds every panel. */
+static void many_layers_fold_into_columns(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_panel panels[8];
+    attn_panel_row rows[24];
+    float values[8][36];
+    attn_heatmaps maps = example(panels, values, rows);
+    attn_picture picture;
+    double width, height, narrow, low;
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    size_of(&picture, &narrow, &low);
+    attn_picture_free(context, &picture);
+    for (int i = 2; i < 24; i++)
+        rows[i] = rows[i % 2];
+    maps.n = 24;
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    size_of(&picture, &width, &height);
+    assert_true(height <= 1.3 * width);
+    assert_true(width * height > 8 * narrow * low && width * height < 20 * narrow * low);
+    attn_picture_free(context, &picture);
+    maps.n = 2;
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    size_of(&picture, &width, &height);
+    assert_true(width == narrow && height == low);
+    attn_picture_free(context, &picture);
+    attn_context_destroy(context);
+}
+
+static void draw_first_label(attn_picture *picture, attn_context *context, const char *label)
+{
+    attn_panel panels[8];
+    attn_panel_row rows[2];
+    float values[8][36];
+    const char *labels[6] = {label, "b", "c", "d", "e", "f"};
+    attn_heatmaps maps = example(panels, values, rows);
+    maps.n = 1;
+    rows[0].row_labels = labels;
+    rows[0].col_labels = french;
+    assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PNG), ATTN_OK);
+}
+
+/* U+10FFFD is a private character: no font has it, and every font would show the same box for it. */
+static void what_no_font_has_is_its_code_point(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_picture one, another, spelt;
+    draw_first_label(&one, context, "\xF4\x8F\xBF\xBD");
+    draw_first_label(&another, context, "\xF4\x8F\xBF\xBC");
+    draw_first_label(&spelt, context, " U+10FFFD ");
+    assert_true(one.size != another.size || memcmp(one.data, another.data, one.size) != 0);
+    assert_int_equal(one.size, spelt.size);
+    assert_memory_equal(one.data, spelt.data, one.size);
+    attn_picture_free(context, &one);
+    attn_picture_free(context, &another);
+    attn_picture_free(context, &spelt);
+    attn_context_destroy(context);
+}
+
 /* The page holds what the picture shows: two maps of one layer, four heads each, and their weights. */
 static void heatmaps_render_as_a_page(void **state)
 {
@@ -315,6 +389,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heatmaps_render_in_every_format),
+        cmocka_unit_test(many_layers_fold_into_columns),
+        cmocka_unit_test(what_no_font_has_is_its_code_point),
         cmocka_unit_test(heatmaps_render_as_a_page),
         cmocka_unit_test(pictures_are_explored),
         cmocka_unit_test(overlays_render),

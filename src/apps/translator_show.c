@@ -6,6 +6,7 @@
 #include "apps/translator.h"
 
 #include "base/context.h"
+#include "data/vocab.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,6 +37,18 @@ typedef struct picture {
     int64_t n;
 } picture;
 
+/* As much of a token as a label holds, cut between characters. */
+static void put_label(char *label, const char *token, size_t length)
+{
+    if (length >= LABEL) {
+        length = LABEL - 1;
+        while (length > 0 && ((unsigned char)token[length] & 0xC0) == 0x80)
+            length--;
+    }
+    memcpy(label, token, length); /* NOLINT: the next line ends it */
+    label[length] = '\0';
+}
+
 static attn_status make_labels(attn_context *context, labels *l, const attn_vocab *vocab, int64_t n, const int32_t *ids)
 {
     l->n = n;
@@ -45,10 +58,35 @@ static attn_status make_labels(attn_context *context, labels *l, const attn_voca
         return ATTN_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         const char *token = attn_vocab_token(vocab, ids[i]);
-        snprintf(l->text[i], LABEL, "%s", token ? token : "<unk>");
+        token = token ? token : "<unk>";
+        put_label(l->text[i], token, strlen(token));
         l->pointer[i] = l->text[i];
     }
     return ATTN_OK;
+}
+
+typedef struct spelling {
+    labels *labels;
+    const int32_t *ids;
+    int32_t unknown;
+    int64_t at;
+} spelling;
+
+static void spell_token(void *user, const char *token, size_t length)
+{
+    spelling *s = user;
+    int64_t i = s->at++;
+    if (i < s->labels->n && s->ids[i] == s->unknown)
+        put_label(s->labels->text[i], token, length);
+}
+
+/* The source's labels: a word that the vocabulary lacks is labelled as it was written. */
+static attn_status label_source(picture *p, const char *text, int64_t n, const int32_t *ids)
+{
+    const attn_vocab *vocab = p->t->source;
+    attn_status status = make_labels(p->t->context, &p->source, vocab, n, ids);
+    spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_UNK)};
+    return status == ATTN_OK ? attn__vocab_split(vocab, text, spell_token, &s) : status;
 }
 
 static void free_labels(attn_context *context, labels *l)
@@ -136,9 +174,7 @@ static attn_status collect(picture *p, const int32_t *source, int64_t n, const i
     int32_t *in = attn_tensor_data(input);
     in[0] = bos;
     memcpy(in + 1, said, (size_t)(m - 1) * sizeof *in);
-    attn_status status = make_labels(t->context, &p->source, t->source, n, source);
-    if (status == ATTN_OK)
-        status = make_labels(t->context, &p->said, t->target, m, said);
+    attn_status status = make_labels(t->context, &p->said, t->target, m, said);
     if (status == ATTN_OK)
         status = make_labels(t->context, &p->read, t->target, m, in);
     if (status != ATTN_OK)
@@ -191,6 +227,8 @@ static attn_status build(picture *p, const char *text, const char *tokens, unsig
     attn_status status = encode_ids(p->t, text, &source, &n);
     if (status == ATTN_OK)
         status = said_ids(p->t, tokens, &said, &m);
+    if (status == ATTN_OK)
+        status = label_source(p, text, n, source);
     if (status == ATTN_OK)
         status = collect(p, source, n, said, m, &weights);
     if (status == ATTN_OK)

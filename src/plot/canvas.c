@@ -113,41 +113,6 @@ attn_status attn__canvas_render(attn_picture *picture, attn_context *context, at
                       width, height, cairo_status_to_string(status));
 }
 
-/* ------------------------------------------------------------------------------------------------- text */
-
-cairo_t *attn__measuring(void)
-{
-    cairo_surface_t *surface = cairo_recording_surface_create(CAIRO_CONTENT_COLOR, NULL);
-    cairo_t *cr = cairo_create(surface);
-    cairo_surface_destroy(surface);
-    return cr;
-}
-
-void attn__font(cairo_t *cr, double size, bool bold)
-{
-    cairo_select_font_face(cr, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL,
-                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
-    cairo_set_font_size(cr, size);
-}
-
-double attn__text_width(cairo_t *cr, const char *text)
-{
-    cairo_text_extents_t extents;
-    cairo_text_extents(cr, text, &extents);
-    return extents.x_advance;
-}
-
-void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle)
-{
-    double width = anchor == ATTN_LEFT ? 0 : attn__text_width(cr, text);
-    cairo_save(cr);
-    cairo_translate(cr, x, y);
-    cairo_rotate(cr, angle);
-    cairo_move_to(cr, anchor == ATTN_RIGHT ? -width : anchor == ATTN_CENTRE ? -width / 2 : 0, 0);
-    cairo_show_text(cr, text);
-    cairo_restore(cr);
-}
-
 void attn__set_colour(cairo_t *cr, attn__colour colour)
 {
     cairo_set_source_rgb(cr, colour.r, colour.g, colour.b);

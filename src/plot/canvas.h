@@ -26,6 +26,8 @@ attn_status attn__canvas_render(attn_picture *picture, attn_context *context, at
 cairo_t *attn__measuring(void);
 
 typedef enum attn__anchor { ATTN_LEFT = 0, ATTN_CENTRE, ATTN_RIGHT } attn__anchor;
+/* Text is in DejaVu Sans.  A character that it lacks comes from another font of the machine, and where no font has it,
+ * its code point stands for it (U+65E5). */
 void attn__font(cairo_t *cr, double size, bool bold);
 double attn__text_width(cairo_t *cr, const char *text);
 /* The baseline starts, is centred, or ends at (x, y), turned by `angle` about that point. */

@@ -6,6 +6,8 @@
  *     row title
  *     | queries' labels | panel | gap | panel | ...    | scale
  *     |                 | keys' labels, turned upright |
+ *
+ * A tall page is folded into columns of rows.
  */
 #include "attn/plot.h"
 
@@ -16,7 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12;
+static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12, FOLD = 26,
+                    TALLEST = 1.25; /* between columns; height over width of a page that is not folded */
 enum { LONGEST_LABEL = 96 };
 
 /* One panel row as laid out. */
@@ -26,6 +29,7 @@ typedef struct laid_row {
     double below;         /* height of the keys' labels and name */
     double width, height; /* of one panel's map */
     int64_t lines;        /* the row's panels wrap into so many */
+    double x, y;          /* where the row begins */
 } laid_row;
 
 typedef struct layout {
@@ -95,27 +99,76 @@ static double line_height(const laid_row *laid)
     return TITLE + 4 + laid->height + laid->below + GAP;
 }
 
+static double row_height(const layout *l, int64_t i)
+{
+    return row_title_height(&l->maps->rows[i]) + (double)l->rows[i].lines * line_height(&l->rows[i]);
+}
+
+static double row_width(const layout *l, int64_t i, cairo_t *cr)
+{
+    const attn_panel_row *row = &l->maps->rows[i];
+    int64_t side_by_side = row->n < l->per_line ? row->n : l->per_line;
+    double width = l->rows[i].left + (double)side_by_side * (l->rows[i].width + GAP);
+    attn__font(cr, TITLE, true);
+    return row->title ? fmax(width, attn__text_width(cr, row->title)) : width;
+}
+
+/* Puts the rows one below the other, and goes on in the next column where one would be higher than `most`.  Returns
+ * the number of columns; *bottom gets the lowest row's end. */
+static int64_t place_rows(layout *l, double top, double most, double column_width, double *bottom)
+{
+    int64_t columns = 1;
+    double y = top;
+    *bottom = top;
+    for (int64_t i = 0; i < l->maps->n; i++) {
+        double height = row_height(l, i);
+        if (y > top && y + height > top + most * (1 + 1e-9)) {
+            columns++;
+            y = top;
+        }
+        l->rows[i].x = MARGIN + (double)(columns - 1) * (column_width + FOLD);
+        l->rows[i].y = y;
+        y += height;
+        *bottom = fmax(*bottom, y);
+    }
+    return columns;
+}
+
+/* As few columns as leave the page no taller than TALLEST of its width. */
+static int64_t fold(layout *l, double top, double width, double *bottom)
+{
+    double all = 0, highest = 0;
+    for (int64_t i = 0; i < l->maps->n; i++) {
+        all += row_height(l, i);
+        highest = fmax(highest, row_height(l, i));
+    }
+    int64_t columns = 1;
+    double most = all;
+    for (int64_t n = 1; n <= l->maps->n; n++) {
+        most = n == 1 ? all : fmax(highest, all / (double)n);
+        columns = place_rows(l, top, most, width, bottom);
+        double wide = (double)columns * (width + FOLD) - FOLD;
+        if (*bottom - top <= TALLEST * wide)
+            break;
+    }
+    return columns;
+}
+
 static void measure(layout *l, cairo_t *cr)
 {
-    l->height = MARGIN + (l->maps->title ? HEAD + 10 : 0);
-    double width = 0;
+    double top = MARGIN + (l->maps->title ? HEAD + 10 : 0), column_width = 0, bottom = top;
     for (int64_t i = 0; i < l->maps->n; i++) {
-        const attn_panel_row *row = &l->maps->rows[i];
-        laid_row *laid = &l->rows[i];
-        measure_row(l, row, laid, cr);
-        int64_t side_by_side = row->n < l->per_line ? row->n : l->per_line;
-        width = fmax(width, laid->left + (double)side_by_side * (laid->width + GAP));
-        attn__font(cr, TITLE, true);
-        if (row->title)
-            width = fmax(width, attn__text_width(cr, row->title));
-        l->height += row_title_height(row) + (double)laid->lines * line_height(laid);
+        measure_row(l, &l->maps->rows[i], &l->rows[i], cr);
+        column_width = fmax(column_width, row_width(l, i, cr));
     }
+    int64_t columns = fold(l, top, column_width, &bottom);
+    double width = (double)columns * (column_width + FOLD) - FOLD;
     attn__font(cr, HEAD, true);
     if (l->maps->title)
         width = fmax(width, attn__text_width(cr, l->maps->title));
     l->scale_x = MARGIN + width + 6;
     l->width = l->scale_x + SCALE_WIDTH + 34 + MARGIN;
-    l->height = fmax(l->height, 190) + MARGIN / 2;
+    l->height = fmax(bottom, 190) + MARGIN / 2;
 }
 
 /* --------------------------------------------------------------------------------------------- drawing */
@@ -182,18 +235,17 @@ static void draw_col_labels(const attn_panel_row *row, const laid_row *laid, con
                row->col_name ? row->col_name : "Keys", ATTN_CENTRE, 0);
 }
 
-/* Returns the y below the row. */
-static double draw_row(const layout *l, const attn_panel_row *row, const laid_row *laid, double y, cairo_t *cr)
+static void draw_row(const layout *l, const attn_panel_row *row, const laid_row *laid, cairo_t *cr)
 {
     attn__set_colour(cr, attn__ink);
     attn__font(cr, TITLE, true);
     if (row->title)
-        attn__text(cr, MARGIN, y + TITLE, row->title, ATTN_LEFT, 0);
-    y += row_title_height(row);
+        attn__text(cr, laid->x, laid->y + TITLE, row->title, ATTN_LEFT, 0);
+    double y = laid->y + row_title_height(row);
     for (int64_t i = 0; i < row->n; i++) {
         const attn_panel *panel = &row->panels[i];
         int64_t column = i % l->per_line, line = i / l->per_line;
-        double x = MARGIN + laid->left + (double)column * (laid->width + GAP);
+        double x = laid->x + laid->left + (double)column * (laid->width + GAP);
         double top = y + (double)line * line_height(laid) + TITLE + 4;
         attn__set_colour(cr, attn__ink);
         attn__font(cr, LABEL, false);
@@ -204,7 +256,6 @@ static double draw_row(const layout *l, const attn_panel_row *row, const laid_ro
         if (column == 0)
             draw_row_labels(row, laid, panel, x, top, cr);
     }
-    return y + (double)laid->lines * line_height(laid);
 }
 
 static void draw_scale_ticks(const layout *l, double y, double height, cairo_t *cr)
@@ -240,17 +291,14 @@ static void draw_scale(const layout *l, double y, cairo_t *cr)
 static void draw_page(void *user, cairo_t *cr)
 {
     const layout *l = user;
-    double y = MARGIN;
     if (l->maps->title) {
         attn__set_colour(cr, attn__ink);
         attn__font(cr, HEAD, true);
-        attn__text(cr, MARGIN, y + HEAD, l->maps->title, ATTN_LEFT, 0);
-        y += HEAD + 10;
+        attn__text(cr, MARGIN, MARGIN + HEAD, l->maps->title, ATTN_LEFT, 0);
     }
-    double first = y + row_title_height(&l->maps->rows[0]) + TITLE + 4;
     for (int64_t i = 0; i < l->maps->n; i++)
-        y = draw_row(l, &l->maps->rows[i], &l->rows[i], y, cr);
-    draw_scale(l, first, cr);
+        draw_row(l, &l->maps->rows[i], &l->rows[i], cr);
+    draw_scale(l, l->rows[0].y + row_title_height(&l->maps->rows[0]) + TITLE + 4, cr);
 }
 
 static double largest_value(const attn_heatmaps *maps)

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ * Text on a canvas, in whatever fonts have its characters. */
+#include "plot/canvas.h"
+
+#include <fontconfig/fontconfig.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char USUAL[] = "DejaVu Sans";
+
+cairo_t *attn__measuring(void)
+{
+    cairo_surface_t *surface = cairo_recording_surface_create(CAIRO_CONTENT_COLOR, NULL);
+    cairo_t *cr = cairo_create(surface);
+    cairo_surface_destroy(surface);
+    return cr;
+}
+
+void attn__font(cairo_t *cr, double size, bool bold)
+{
+    cairo_select_font_face(cr, USUAL, CAIRO_FONT_SLANT_NORMAL,
+                           bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_set_font_size(cr, size);
+}
+
+/* Whether the chosen font has all characters of a text.  What is no UTF-8 counts as had: drawing it says so. */
+static bool has_all(cairo_t *cr, const char *text, size_t length)
+{
+    cairo_glyph_t *glyphs = NULL;
+    int n = 0;
+    bool all = true;
+    if (cairo_scaled_font_text_to_glyphs(cairo_get_scaled_font(cr), 0, 0, text, (int)length, &glyphs, &n, NULL, NULL,
+                                         NULL) != CAIRO_STATUS_SUCCESS)
+        return true;
+    for (int i = 0; i < n; i++)
+        all = all && glyphs[i].index != 0;
+    cairo_glyph_free(glyphs);
+    return all;
+}
+
+/* Bytes of the first character of a text that cairo took for UTF-8, and its code point. */
+static size_t first_character(const char *text, unsigned *code)
+{
+    unsigned char lead = (unsigned char)text[0];
+    size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    *code = length == 1 ? lead : lead & (0x7Fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if (!text[i])
+            return i;
+        *code = *code << 6 | ((unsigned char)text[i] & 0x3Fu);
+    }
+    return length;
+}
+
+/* Chooses a family that has the character, by fontconfig's order; false if there is none. */
+static bool choose_family(cairo_t *cr, unsigned code, cairo_font_weight_t weight)
+{
+    FcCharSet *wish = FcCharSetCreate(), *has = NULL;
+    FcPattern *pattern = FcPatternCreate(), *found = NULL;
+    FcChar8 *family = NULL;
+    FcResult result = FcResultNoMatch;
+    if (wish && pattern && FcCharSetAddChar(wish, code) && FcPatternAddCharSet(pattern, FC_CHARSET, wish) &&
+        FcPatternAddString(pattern, FC_FAMILY, (const FcChar8 *)USUAL) &&
+        FcConfigSubstitute(NULL, pattern, FcMatchPattern)) {
+        FcDefaultSubstitute(pattern);
+        found = FcFontMatch(NULL, pattern, &result);
+    }
+    bool chosen = found && FcPatternGetCharSet(found, FC_CHARSET, 0, &has) == FcResultMatch && has &&
+                  FcCharSetHasChar(has, code) && FcPatternGetString(found, FC_FAMILY, 0, &family) == FcResultMatch;
+    if (chosen)
+        cairo_select_font_face(cr, (const char *)family, CAIRO_FONT_SLANT_NORMAL, weight);
+    if (found)
+        FcPatternDestroy(found);
+    if (pattern)
+        FcPatternDestroy(pattern);
+    if (wish)
+        FcCharSetDestroy(wish);
+    return chosen;
+}
+
+static double advance_of(cairo_t *cr, const char *text, bool draw)
+{
+    cairo_text_extents_t extents;
+    cairo_text_extents(cr, text, &extents);
+    if (draw)
+        cairo_show_text(cr, text);
+    return extents.x_advance;
+}
+
+/* One character that the usual font lacks; the usual font is chosen again afterwards. */
+static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned code, cairo_font_face_t *usual, bool draw)
+{
+    char shown[16];
+    cairo_font_weight_t weight = cairo_toy_font_face_get_weight(usual);
+    memcpy(shown, text, length); /* NOLINT: at most 4 bytes, ended by the next line */
+    shown[length] = '\0';
+    if (!choose_family(cr, code, weight) || !has_all(cr, shown, length)) {
+        cairo_set_font_face(cr, usual);
+        snprintf(shown, sizeof shown, " U+%04X ", code);
+    }
+    double width = advance_of(cr, shown, draw);
+    cairo_set_font_face(cr, usual);
+    return width;
+}
+
+/* Width of a text, character by character; drawn at the current point if so asked. */
+static double put_text(cairo_t *cr, const char *text, bool draw)
+{
+    size_t whole = strlen(text);
+    if (has_all(cr, text, whole))
+        return advance_of(cr, text, draw);
+    cairo_font_face_t *usual = cairo_font_face_reference(cairo_get_font_face(cr));
+    double width = 0;
+    while (*text) {
+        unsigned code;
+        size_t length = first_character(text, &code);
+        char one[8] = {0};
+        memcpy(one, text, length);
+        width += has_all(cr, one, length) ? advance_of(cr, one, draw) : put_rare(cr, text, length, code, usual, draw);
+        text += length;
+    }
+    cairo_font_face_destroy(usual);
+    return width;
+}
+
+double attn__text_width(cairo_t *cr, const char *text)
+{
+    return put_text(cr, text, false);
+}
+
+void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle)
+{
+    double width = anchor == ATTN_LEFT ? 0 : attn__text_width(cr, text);
+    cairo_save(cr);
+    cairo_translate(cr, x, y);
+    cairo_rotate(cr, angle);
+    cairo_move_to(cr, anchor == ATTN_RIGHT ? -width : anchor == ATTN_CENTRE ? -width / 2 : 0, 0);
+    put_text(cr, text, true);
+    cairo_restore(cr);
+}
