@@ -16,16 +16,11 @@ static void ask_to_stop(int number)
     stop_asked = 1;
 }
 
-/* The handler goes after its first signal, so that a second one ends the program.  It runs on a stack of its own:
- * where its frame was written below the stack pointer of oneDNN's generated code, a few of a hundred interrupted
- * runs ended with a corrupted heap. */
+/* The handler goes after its first signal, so that a second one ends the program. */
 static void watch_signals(bool among_ranks)
 {
-    static char own_stack[65536];
-    stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
     /* mpirun may send its signal twice, the second while the first is obeyed; it kills soon enough by itself. */
-    int flags = (among_ranks ? 0 : (int)SA_RESETHAND) | (sigaltstack(&stack, NULL) == 0 ? SA_ONSTACK : 0);
-    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = flags};
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = among_ranks ? 0 : (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     stop_asked = 0;
     sigaction(SIGINT, &action, NULL);

@@ -22,7 +22,7 @@ typedef struct tally {
 typedef struct level {
     attn_context *context;
     tally of[MOST_SOLVERS];
-    int in_unit[2], with_dropout[2]; /* choices that AMX computes, and those of them that drop weights */
+    int on_amx[2], with_dropout[2]; /* choices that AMX computes, and those of them that drop weights */
 } level;
 
 static uint64_t from_environment(const char *name, uint64_t otherwise)
@@ -56,10 +56,10 @@ static void note_choice(level *l, const random_problem *r, attn_direction direct
     attn_plan_describe(plan, false, text, sizeof text);
     while (strcmp(attn_solver_name(i), attn_plan_solver(plan)) != 0)
         i++;
-    bool in_unit = strstr(text, "of a number") || strstr(text, "matrix unit");
+    bool on_amx = strstr(text, "bf16 term") || strstr(text, "AMX");
     l->of[i].chosen[direction]++;
-    l->in_unit[direction] += in_unit;
-    l->with_dropout[direction] += in_unit && p->dropout > 0;
+    l->on_amx[direction] += on_amx;
+    l->with_dropout[direction] += on_amx && p->dropout > 0;
     attn_plan_destroy(plan);
 }
 
@@ -81,8 +81,8 @@ static void check_level(level *l, random_problem *r, const truth *t, attn_direct
 
 static void report(const level *l)
 {
-    print_message("  %s: matrix unit %d forward (%d with dropout), %d backward (%d)\n", attn_context_isa(l->context),
-                  l->in_unit[0], l->with_dropout[0], l->in_unit[1], l->with_dropout[1]);
+    print_message("  %s: on AMX %d forward (%d with dropout), %d backward (%d)\n", attn_context_isa(l->context),
+                  l->on_amx[0], l->with_dropout[0], l->on_amx[1], l->with_dropout[1]);
     for (int i = 0; attn_solver_name(i); i++) {
         for (int d = 0; d < 2; d++) {
             const tally *t = &l->of[i];
@@ -100,7 +100,7 @@ static void check_reach(const level *l, uint64_t problems)
     if (strcmp(attn_context_isa(l->context), "amx") != 0 || problems < PROBLEMS)
         return;
     for (int direction = 0; direction < 2; direction++) {
-        assert_true(4 * l->in_unit[direction] >= (int)problems);
+        assert_true(4 * l->on_amx[direction] >= (int)problems);
         assert_true(l->with_dropout[direction] > 0);
     }
 }

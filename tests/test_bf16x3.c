@@ -213,7 +213,7 @@ static void check(const attn__bf16x3_kernel *kernel, attn__rng *rng, sample s)
 static const attn__bf16x3_kernel *kernel_or_skip(void)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX)) {
-        print_message("this machine has no matrix unit\n");
+        print_message("this machine has no AMX\n");
         skip();
     }
     return attn__bf16x3_for(ATTN_ISA_AMX);

@@ -26,7 +26,7 @@ static float _Alignas(64) sums[6 * SIDE * 6 * SIDE];
 static void need_the_unit(void)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX)) {
-        print_message("this machine has no matrix unit\n");
+        print_message("this machine has no AMX\n");
         skip();
     }
     kernel = attn__bf16x3_for(ATTN_ISA_AMX);

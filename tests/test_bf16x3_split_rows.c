@@ -23,7 +23,7 @@ enum {
 static void skip_without_unit(void)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX)) {
-        print_message("this machine has no matrix unit\n");
+        print_message("this machine has no AMX\n");
         skip();
     }
 }

@@ -250,7 +250,7 @@ static bool has_the_unit(void)
     bool has = strcmp(attn_context_isa(c), "amx") == 0;
     attn_context_destroy(c);
     if (!has)
-        print_message("this machine has no matrix unit, of which alone these bits are promised\n");
+        print_message("this machine has no AMX, of which alone these bits are promised\n");
     return has;
 }
 

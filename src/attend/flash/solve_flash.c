@@ -192,7 +192,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     attn__flash_scratch unused;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, attn__flash_divide(f, canonical, NULL, &unused));
     if (f->parts)
-        snprintf(recipe->text, sizeof recipe->text, "%s, %d part%s of a number, blocks of %d queries x %d keys",
+        snprintf(recipe->text, sizeof recipe->text, "%s, %d bf16 term%s, blocks of %d queries x %d keys",
                  attn__isa_text(f->parts->isa), f->nparts, f->nparts == 1 ? "" : "s", (int)f->query_block,
                  (int)f->key_block);
     else

@@ -100,7 +100,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     char unit[40];
     int nparts = w->amx ? ATTN__BF16X3_F32 : f->nparts;
     if (f->parts || w->amx)
-        snprintf(unit, sizeof unit, "%s, %d part%s of a number", attn__isa_text(canonical->isa), nparts,
+        snprintf(unit, sizeof unit, "%s, %d bf16 term%s", attn__isa_text(canonical->isa), nparts,
                  nparts == 1 ? "" : "s");
     else
         snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
