@@ -78,6 +78,11 @@ head -c 8 attention.png | od -An -tx1 | grep -q '89 50 4e 47' || fail "attention
 grep -q '<svg' attention.svg || fail "attention.svg is no SVG"
 head -c 5 attention.pdf | grep -q '%PDF-' || fail "attention.pdf is no PDF"
 
+# A word that the vocabulary lacks is labelled as it was written.
+expect 0 'attention.html' "$attn" show model 'The zyzzyva is here.' -o attention.html
+grep -q '"zyzzyva"' attention.html || fail "an unknown word is not labelled by itself"
+same "labels <unk> of the source" 0 "$(grep -o '"queries":\["the"[^]]*<unk>' attention.html | wc -l)"
+
 # ---- info, list, run
 expect 0 'encoder.embedding.weight .* x 32' "$attn" info model
 expect 0 '"num_hiddens": 32' "$attn" info model --json
