@@ -88,6 +88,10 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done > many.txt
 "$attn" translate model --quiet < many.txt > found.txt
 cmp -s wanted.txt found.txt || fail "60 lines read ahead are not translated as each alone"
+# A word that the vocabulary lacks is labelled as it was written.
+expect 0 'attention.html' "$attn" show model 'The zyzzyva is here.' -o attention.html
+grep -q '"zyzzyva"' attention.html || fail "an unknown word is not labelled by itself"
+same "labels <unk> of the source" 0 "$(grep -o '"queries":\["the"[^]]*<unk>' attention.html | wc -l)"
 
 # ---- info, list, run
 expect 0 'encoder.embedding.weight .* x 32' "$attn" info model

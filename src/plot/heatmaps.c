@@ -143,9 +143,8 @@ static int64_t fold(layout *l, double top, double width, double *bottom)
         highest = fmax(highest, row_height(l, i));
     }
     int64_t columns = 1;
-    double most = all;
     for (int64_t n = 1; n <= l->maps->n; n++) {
-        most = n == 1 ? all : fmax(highest, all / (double)n);
+        double most = n == 1 ? all : fmax(highest, all / (double)n);
         columns = place_rows(l, top, most, width, bottom);
         double wide = (double)columns * (width + FOLD) - FOLD;
         if (*bottom - top <= TALLEST * wide)
