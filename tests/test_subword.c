@@ -107,6 +107,20 @@ static void nothing_is_unknown(void **state)
     check_round(f, f->vocab, "\xe2\x98\x83 <eos> <pad> 100 %"); /* names of specials are letters like others */
 }
 
+/* A translation may be of the shortest pieces alone, however many. */
+static void pieces_of_one_letter_are_joined(void **state)
+{
+    fixture *f = *state;
+    char tokens[2 * 70], *back;
+    for (int n = 1; n <= 70; n++) {
+        for (int i = 0; i < n; i++)
+            memcpy(tokens + 2 * i, i < n - 1 ? "e " : "e", 2);
+        assert_int_equal(attn__vocab_join(f->vocab, tokens, &back), ATTN_OK);
+        assert_int_equal(strspn(back, "e"), n);
+        attn__free(f->c, back);
+    }
+}
+
 static void merged_pairs_too(void **state)
 {
     fixture *f = *state;
@@ -196,6 +210,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(text_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_are_those_of_the_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_is_unknown, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pieces_of_one_letter_are_joined, set_up, tear_down),
         cmocka_unit_test_setup_teardown(merged_pairs_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(cut_where_steps_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_comes_back, set_up, tear_down),

@@ -34,7 +34,7 @@ static void write_part(const char *path, char letter, int n)
     attn_named_list list = {.context = c, .owns = true};
     for (int i = 0; i < n; i++) {
         attn_tensor *t = NULL;
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "%c%d", letter, i);
         attn_tensor_create(&t, c, ATTN_F32, 1, (const int64_t[]){2});
         ((float *)attn_tensor_data(t))[0] = (float)letter;

@@ -93,7 +93,7 @@ static void write_spaces(char *text)
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text)
 {
     attn_context *context = vocab->context;
-    int64_t most = (int64_t)strlen(tokens) / 2 + 1, n = 0;
+    int64_t most = (int64_t)strlen(tokens) / 2 + 2, n = 0; /* one more: what finds no word writes its place too */
     const char **pieces = attn__alloc(context, attn__size_mul((size_t)most, sizeof *pieces));
     size_t *lengths = attn__alloc(context, attn__size_mul((size_t)most, sizeof *lengths));
     attn_status status = pieces && lengths ? ATTN_OK : ATTN_MEMORY;
