@@ -39,8 +39,8 @@ test-isa: all
 
 # Programs of their own processes and scripts that build or install are for the plain build only.
 ASAN_TESTS = -E '^(arm64|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors)'
-# The sizes of all models are minutes of loops on one thread.
-TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^models_sizes'
+# Sizes of models, windows and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
+TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^(models_sizes|attend_window|attend_huge)'
 
 asan: build/.deps
 	cmake --preset asan

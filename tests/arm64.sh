@@ -42,7 +42,7 @@ ls src/base/*.c src/gemm/*.c src/kernels/*/*.c src/attend/*/*.c tests/support/si
     tests/support/guard.c tests/support/random_*.c tests/support/solver_check.c tests/support/scratch.c |
     xargs -P 2 -I{} sh -c "aarch64-linux-gnu-gcc $flags -c {} -o $dir/\$(echo {} | tr / _).o"
 aarch64-linux-gnu-ar rc "$dir/engine.a" "$dir"/*.o
-for name in simd gemm_tile gemm_problem batch_norm_kernel attend_random attend_scores attend_usual attend_plan attend_errors attend_properties; do
+for name in simd gemm_tile gemm_problem batch_norm_kernel attend_random attend_scores attend_usual; do
     echo "== test_$name"
     # a module for several processes is opened at run time, of which the linker warns in a static program
     compile "tests/test_$name.c" "$dir/engine.a" -lm -o "$dir/test_$name" 2>"$dir/said" || {

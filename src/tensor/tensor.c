@@ -121,8 +121,9 @@ void attn_tensor_destroy(attn_tensor *tensor)
 
 void attn__tensor_settle(attn_tensor *tensor)
 {
-    if (tensor->zero_pending)
-        memset(tensor->data, 0, attn__tensor_bytes(tensor));
+    if (!tensor->zero_pending) /* and nothing is written: several threads may read one tensor */
+        return;
+    memset(tensor->data, 0, attn__tensor_bytes(tensor));
     tensor->zero_pending = false;
 }
 
