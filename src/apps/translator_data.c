@@ -117,7 +117,7 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
         status = attn__pairs_read(&t->mixed_all, t->run.context, path, NULL, 0, options, &fingerprint);
     if (status == ATTN_OK)
         t->run.fingerprint = attn__mix64(t->run.fingerprint ^ attn__mix64(fingerprint));
-    char *whole = status == ATTN_OK && !t->run.resume ? realpath(path, NULL) : NULL;
+    char *whole = status == ATTN_OK && path && !t->run.resume ? realpath(path, NULL) : NULL;
     if (whole) {
         char text[ATTN__PATH + 32];
         snprintf(text, sizeof text, "%s%s", whole, attn_config_text(t->run.settings, "mix", "") + strlen(path));

@@ -35,6 +35,11 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
     return fine;
 }
 
+bool attn__op_is_adapted(const attn_tensor *w)
+{
+    return w && w->low_rank;
+}
+
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...)
 {
     char text[400];

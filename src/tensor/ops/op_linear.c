@@ -136,7 +136,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
 
 attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation)
 {
-    if (x && w && w->low_rank) {
+    if (attn__op_is_adapted(w)) {
         attn_tensor *y = attn_linear_between(tape, x, -1, -1, w, b);
         return activation == ATTN_IDENTITY ? y : attn_activate(tape, y, activation);
     }

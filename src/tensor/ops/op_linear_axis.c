@@ -171,7 +171,7 @@ static attn_tensor *with_low_rank(attn_tape *tape, attn_tensor *x, int from, int
 
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
 {
-    if (x && w && w->low_rank)
+    if (attn__op_is_adapted(w))
         return with_low_rank(tape, x, from, to, w, b);
     axis_detail d;
     const char *name = name_of(from, to);
