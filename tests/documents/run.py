@@ -108,6 +108,10 @@ class Page:
                                           "-c", source, "-o", source + ".o"], text)
 
     def python(self, line, text):
+        why = substitutions.PYTHON_NOT_RUN.get(self.path)
+        if why:
+            self.report["skipped"].append(f"{self.path}:{line}: {why}")
+            return
         if not PYTHON:
             self.report["skipped"].append(f"{self.path}:{line}: no Python here has NumPy")
             return

@@ -62,10 +62,13 @@ NOT_RUN = [
     (r"make( |$)", "the build itself, which came before; tests/docs.sh checks that the targets exist"),
     (r"sh scripts/install-deps", "installs packages; .ci/run begins with it"),
     (r"scripts/install-parity", "installs PyTorch; make test-parity and bench/peers are for a machine that has it"),
-    (r"build/venv/bin/python bench/peers", "needs PyTorch"),
+    (r"([A-Z_]+=\S+ )*build/venv/bin/python bench/peers", "needs PyTorch"),
     (r"mpirun", "needs MPI; tests/mpi.sh runs it where MPI is"),
     (r"(sudo )?(dpkg|apt)", "installs on the system; tests/package.sh unpacks the packages and uses them"),
 ]
+
+# Pages whose Python is not run.
+PYTHON_NOT_RUN = {"docs/pytorch.md": "needs PyTorch; python/tests/test_torch*.py call these functions where it is"}
 
 # Names that snippets of C speak of without declaring them.
 C_BEFORE = """
