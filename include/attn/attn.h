@@ -128,7 +128,7 @@ ATTN_API int attn_context_threads(const attn_context *context);
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
 /* "amx", "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
 ATTN_API const char *attn_context_isa(const attn_context *context);
-/* Of the context, its default already resolved. */
+/* The context's precision; never ATTN_PRECISION_DEFAULT. */
 ATTN_API attn_precision attn_context_precision(const attn_context *context);
 /* The i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);

@@ -48,7 +48,7 @@ ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, c
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);
 
-/* Whether a directory has a low-rank adapter (adapter_config.json, adapter_model.safetensors) beside attn's config.json.
+/* Whether a directory holds attn's config.json and a low-rank adapter (adapter_config.json, adapter_model.safetensors).
  * Readers of weights merge it as they read. */
 ATTN_API bool attn_model_is_adapted(attn_context *context, const char *directory);
 /* Writes such a directory's model with the adapter in its weights to another directory: config.json, its vocabularies and

@@ -61,8 +61,8 @@ typedef struct attn_model_options {
     attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
     bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
     size_t limit;     /* most bytes of parameters and tables together, for settings from a file; 0: no limit */
-    /* Of the products; parameters, their gradients and an optimiser's moments stay f32.  Default: the context's, and of
-     * f64 models f64. */
+    /* The precision of products; parameters, their gradients and an optimiser's moments stay f32.  The default is the
+     * context's precision; a model in f64 computes in f64. */
     attn_precision precision;
 } attn_model_options;
 

@@ -17,7 +17,6 @@ from .._library import Context, lib
 from . import _form
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
-_PACKED = 1 << 3  # ATTN_WITH_PACKED
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
 # The library's function once more, with arguments that ctypes converts in less time.
 _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
@@ -160,7 +159,7 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
             table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
                                     tensors["k"][1][form.k.index((chr(key),))], False)
             table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
-            table.with_ |= _PACKED
+            table.with_ |= c.WITH_PACKED
         else:
             _, step, dilation, offset, border = rest
             size = tensors["k"][1][form.k.index((chr(key),))]
@@ -246,7 +245,7 @@ def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optiona
 
 
 def gradients_like(tensors: Sequence[Optional[Tensor]], want: Sequence[bool]) -> list[Tensor]:
-    """Room for the gradients wanted of q, k, v and the bias."""
+    """Allocates the requested gradients of q, k, v and the bias."""
     return [torch.empty_like(x) for x, wanted in zip(tensors, want) if wanted and x is not None]
 
 
