@@ -38,7 +38,7 @@ static inline int run_tests(const struct CMUnitTest *t, size_t n, int (*setup)(v
 END
 flags="-std=gnu11 -O1 -pthread -static -ffp-contract=off -Wall -Wextra -Werror -I$dir -Iinclude -Isrc -Itests"
 compile() { aarch64-linux-gnu-gcc $flags "$@"; }
-ls src/base/*.c src/gemm/*.c src/kernels/*/*.c src/attend/*/*.c tests/support/simd_probe*.c tests/support/attend_ref*.c \
+ls src/base/*.c src/gemm/*.c src/kernels/*.c src/kernels/*/*.c src/attend/*/*.c tests/support/simd_probe*.c tests/support/attend_ref*.c \
     tests/support/guard.c tests/support/random_*.c tests/support/solver_check.c tests/support/scratch.c |
     xargs -P 2 -I{} sh -c "aarch64-linux-gnu-gcc $flags -c {} -o $dir/\$(echo {} | tr / _).o"
 aarch64-linux-gnu-ar rc "$dir/engine.a" "$dir"/*.o

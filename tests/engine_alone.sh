@@ -27,7 +27,7 @@ int main(void)
     return !(o[0] > 2.99f && o[0] < 3.01f); /* equal scores: the mean of the values */
 }
 END
-cc -O0 -pthread -Iinclude -Isrc src/base/*.c src/kernels/*/*.c src/attend/*/*.c "$dir/user.c" -lm -o "$dir/user"
+cc -O0 -pthread -Iinclude -Isrc src/base/*.c src/kernels/*.c src/kernels/*/*.c src/attend/*/*.c "$dir/user.c" -lm -o "$dir/user"
 "$dir/user"
 if command -v c++ >/dev/null; then
     for header in include/attn/*.h; do

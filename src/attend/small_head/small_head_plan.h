@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow.h - the plan of attention with heads of at most 16 channels, and the memory of one thread.
+ * small_head_plan.h - the plan of attention with heads of at most 16 channels, and the memory of one thread.
  *
  * Several heads share a cache line.  Along a strided axis, lines are pages apart and compete for one set of the second
  * cache, so that each must be read only once.  A work item therefore is a block of queries for a group of heads that

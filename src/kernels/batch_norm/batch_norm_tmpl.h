@@ -10,7 +10,7 @@ typedef double real;
 typedef float real;
 #endif
 
-enum { BESIDE = 4, COLUMNS = BESIDE * VF_LANES, RUN = 8 };
+enum { BATCH_NORM_VECTORS = 4, BATCH_NORM_COLUMNS = BATCH_NORM_VECTORS * VF_LANES, BATCH_NORM_RUN = 8 };
 
 /* The terms summed over a channel. */
 enum { LEVEL, SPREAD, SLOPE };
@@ -32,9 +32,9 @@ typedef struct pair {
 } pair;
 
 /* A vector's share in each of both sums. */
-typedef struct sums {
-    vf first[BESIDE], second[BESIDE];
-} sums;
+typedef struct vector_sums {
+    vf first[BATCH_NORM_VECTORS], second[BATCH_NORM_VECTORS];
+} vector_sums;
 
 /* How many of `left` < VF_LANES numbers to process at once: 1 where partial vectors are loaded one by one anyway. */
 VF_FN int part_of(int64_t left)
@@ -90,7 +90,7 @@ VF_FN vf inside(vf v, int part)
 }
 
 /* LEVEL: x.  SPREAD: its distance from the mean, and that squared.  SLOPE: dy, and dy times x normalised. */
-VF_FN void add_up(int what, const channel *ch, int64_t at, int part, sums *s, int i)
+VF_FN void add_up(int what, const channel *ch, int64_t at, int part, vector_sums *s, int i)
 {
     vf x = take(ch->x + at, part), d = vf_sub(x, ch->mean);
     if (what == LEVEL) {
@@ -107,16 +107,16 @@ VF_FN void add_up(int what, const channel *ch, int64_t at, int part, sums *s, in
 }
 
 /* The numbers [i, end) of a plane, at least one. */
-VF_FN void add_piece(int what, const channel *ch, int64_t plane, int64_t i, int64_t end, sums *s)
+VF_FN void add_piece(int what, const channel *ch, int64_t plane, int64_t i, int64_t end, vector_sums *s)
 {
     int64_t from = plane * ch->ld;
-    for (; i + COLUMNS <= end; i += COLUMNS) {
+    for (; i + BATCH_NORM_COLUMNS <= end; i += BATCH_NORM_COLUMNS) {
         VF_UNROLL
-        for (int j = 0; j < BESIDE; j++)
+        for (int j = 0; j < BATCH_NORM_VECTORS; j++)
             add_up(what, ch, from + i + j * VF_LANES, 0, s, j);
     }
     VF_UNROLL
-    for (int j = 0; j < BESIDE - 1; j++) {
+    for (int j = 0; j < BATCH_NORM_VECTORS - 1; j++) {
         if (i + VF_LANES <= end) {
             add_up(what, ch, from + i, 0, s, j);
             i += VF_LANES;
@@ -124,23 +124,23 @@ VF_FN void add_piece(int what, const channel *ch, int64_t plane, int64_t i, int6
     }
     for (int part; i < end; i += part) {
         part = part_of(end - i);
-        add_up(what, ch, from + i, part, s, BESIDE - 1);
+        add_up(what, ch, from + i, part, s, BATCH_NORM_VECTORS - 1);
     }
 }
 
-VF_FN vf total(const vf v[BESIDE])
+VF_FN vf total(const vf v[BATCH_NORM_VECTORS])
 {
     return vf_add(vf_add(v[0], v[1]), vf_add(v[2], v[3]));
 }
 
-VF_FN void clear(sums *s)
+VF_FN void clear(vector_sums *s)
 {
     VF_UNROLL
-    for (int j = 0; j < BESIDE; j++)
+    for (int j = 0; j < BATCH_NORM_VECTORS; j++)
         s->first[j] = s->second[j] = vf_zero();
 }
 
-VF_FN void settle(const channel *ch, const sums *s, pair *all)
+VF_FN void batch_norm_settle(const channel *ch, const vector_sums *s, pair *all)
 {
     vf first = total(s->first), second = total(s->second);
     if (!ch->across) {
@@ -161,39 +161,41 @@ VF_FN void settle(const channel *ch, const sums *s, pair *all)
 VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
 {
     for (int64_t plane = 0; plane < ch->planes;) {
-        int64_t end = plane + RUN * BESIDE < ch->planes ? plane + RUN * BESIDE : ch->planes;
-        sums s;
+        int64_t end = plane + BATCH_NORM_RUN * BATCH_NORM_VECTORS < ch->planes
+                          ? plane + BATCH_NORM_RUN * BATCH_NORM_VECTORS
+                          : ch->planes;
+        vector_sums s;
         clear(&s);
-        for (; plane + BESIDE <= end; plane += BESIDE) {
+        for (; plane + BATCH_NORM_VECTORS <= end; plane += BATCH_NORM_VECTORS) {
             VF_UNROLL
-            for (int j = 0; j < BESIDE; j++)
+            for (int j = 0; j < BATCH_NORM_VECTORS; j++)
                 add_up(what, ch, (plane + j) * ch->ld, part, &s, j);
         }
         for (; plane < end; plane++)
             add_up(what, ch, plane * ch->ld, part, &s, 0);
-        settle(ch, &s, all);
+        batch_norm_settle(ch, &s, all);
     }
 }
 
-/* No lane adds more than 2 RUN numbers before they go to f64. */
+/* No lane adds more than 2 BATCH_NORM_RUN numbers before they go to f64. */
 VF_FN void wide_sums(int what, const channel *ch, pair *all)
 {
-    sums s;
+    vector_sums s;
     clear(&s);
     int64_t added = 0;
     for (int64_t plane = 0; plane < ch->planes; plane++) {
         for (int64_t i = 0, end; i < ch->n; i = end) {
-            end = i + RUN * COLUMNS < ch->n ? i + RUN * COLUMNS : ch->n;
+            end = i + BATCH_NORM_RUN * BATCH_NORM_COLUMNS < ch->n ? i + BATCH_NORM_RUN * BATCH_NORM_COLUMNS : ch->n;
             add_piece(what, ch, plane, i, end, &s);
-            added += 1 + (end - i) / COLUMNS;
-            if (added >= RUN) {
-                settle(ch, &s, all);
+            added += 1 + (end - i) / BATCH_NORM_COLUMNS;
+            if (added >= BATCH_NORM_RUN) {
+                batch_norm_settle(ch, &s, all);
                 clear(&s);
                 added = 0;
             }
         }
     }
-    settle(ch, &s, all);
+    batch_norm_settle(ch, &s, all);
 }
 
 VF_FN void sums_of(int what, const channel *ch, pair all[VF_LANES])
@@ -268,7 +270,7 @@ static void normalise(void *user, int64_t begin, int64_t end)
     }
 }
 
-static void slopes(void *user, int64_t begin, int64_t end)
+static void batch_norm_slopes(void *user, int64_t begin, int64_t end)
 {
     const attn__batch_norm_args *a = user;
     for (int64_t c = begin; c < end;) {
@@ -294,7 +296,7 @@ VF_FN void backward_some(const channel *ch, int64_t at, int part, bool add, vf s
     give(ch->y + at, vf_fma(scale, d, old), part);
 }
 
-static void backward(void *user, int64_t begin, int64_t end)
+static void batch_norm_backward(void *user, int64_t begin, int64_t end)
 {
     const attn__batch_norm_args *a = user;
     for (int64_t c = begin; c < end;) {
@@ -330,4 +332,5 @@ static void add_bias(void *user, int64_t begin, int64_t end)
 }
 
 extern const attn__batch_norm_kernel VF_NAME(attn__batch_norm);
-const attn__batch_norm_kernel VF_NAME(attn__batch_norm) = {VF_ISA, statistics, normalise, slopes, backward, add_bias};
+const attn__batch_norm_kernel VF_NAME(attn__batch_norm) = {
+    VF_ISA, statistics, normalise, batch_norm_slopes, batch_norm_backward, add_bias};

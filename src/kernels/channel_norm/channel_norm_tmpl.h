@@ -3,26 +3,26 @@
  * channel_norm_tmpl.h - normalisation over channels for one instruction set; see channel_norm.h.  Several vectors of
  * adjacent positions at once hide the latency of the sums and cover whole cache lines.
  */
-enum { BESIDE = 4 };
+enum { CHANNEL_NORM_VECTORS = 4 };
 
-typedef struct columns {
-    vf v[BESIDE];
-} columns;
+typedef struct column_vectors {
+    vf v[CHANNEL_NORM_VECTORS];
+} column_vectors;
 
 /* For `count` vectors; the last one may be partial. */
-VF_FN columns load_columns(const float *x, int count, int part)
+VF_FN column_vectors load_columns(const float *x, int count, int part)
 {
-    columns c;
+    column_vectors c;
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++)
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
         c.v[i] = i >= count ? vf_zero() : part ? vf_load_part(x, part) : vf_load(x + i * VF_LANES);
     return c;
 }
 
-VF_FN void store_columns(float *x, const columns *c, int count, int part)
+VF_FN void store_columns(float *x, const column_vectors *c, int count, int part)
 {
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++) {
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
         if (i < count && part)
             vf_store_part(x, c->v[i], part);
         else if (i < count)
@@ -46,36 +46,36 @@ VF_FN void scale_of(const attn__channel_norm_args *a, vf variance, vf *scale, vf
 
 VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)
 {
-    columns mean = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, variance = mean, scale, bend;
+    column_vectors mean = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, variance = mean, scale, bend;
     vf all = vf_set1((float)a->channels);
     for (int64_t c = 0; c < a->channels; c++) {
-        columns x = load_columns(a->x + c * a->ld + at, count, part);
+        column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
         VF_UNROLL
-        for (int i = 0; i < BESIDE; i++)
+        for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
             mean.v[i] = vf_add(mean.v[i], x.v[i]);
     }
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++)
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
         mean.v[i] = vf_div(mean.v[i], all);
     for (int64_t c = 0; c < a->channels; c++) {
-        columns x = load_columns(a->x + c * a->ld + at, count, part);
+        column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
         VF_UNROLL
-        for (int i = 0; i < BESIDE; i++) {
+        for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
             vf d = vf_sub(x.v[i], mean.v[i]);
             variance.v[i] = vf_fma(d, d, variance.v[i]);
         }
     }
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++)
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
         scale_of(a, vf_div(variance.v[i], all), &scale.v[i], &bend.v[i]);
     store_columns(a->mean + at, &mean, count, part);
     store_columns(a->scale + at, &scale, count, part);
     store_columns(a->bend + at, &bend, count, part);
     for (int64_t c = 0; c < a->channels; c++) {
-        columns x = load_columns(a->x + c * a->ld + at, count, part);
+        column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
         vf gain = vf_set1(a->gain[c]), bias = vf_set1(a->bias[c]);
         VF_UNROLL
-        for (int i = 0; i < BESIDE; i++)
+        for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
             x.v[i] = vf_fma(vf_mul(vf_sub(x.v[i], mean.v[i]), scale.v[i]), gain, bias);
         store_columns(a->y + c * a->ld + at, &x, count, part);
     }
@@ -83,33 +83,33 @@ VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int cou
 
 VF_FN void backward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)
 {
-    columns level = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, slope = level;
-    columns mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
-    columns bend = load_columns(a->bend + at, count, part);
+    column_vectors level = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, slope = level;
+    column_vectors mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
+    column_vectors bend = load_columns(a->bend + at, count, part);
     vf all = vf_set1((float)a->channels);
     for (int64_t c = 0; c < a->channels; c++) {
-        columns x = load_columns(a->x + c * a->ld + at, count, part);
-        columns h = load_columns(a->dy + c * a->ld + at, count, part);
+        column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
+        column_vectors h = load_columns(a->dy + c * a->ld + at, count, part);
         vf gain = vf_set1(a->gain[c]);
         VF_UNROLL
-        for (int i = 0; i < BESIDE; i++) {
+        for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
             h.v[i] = vf_mul(h.v[i], gain);
             level.v[i] = vf_add(level.v[i], h.v[i]);
             slope.v[i] = vf_fma(h.v[i], vf_sub(x.v[i], mean.v[i]), slope.v[i]);
         }
     }
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++) {
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
         level.v[i] = vf_div(level.v[i], all);
         slope.v[i] = vf_mul(slope.v[i], vf_div(bend.v[i], all));
     }
     for (int64_t c = 0; c < a->channels; c++) {
-        columns x = load_columns(a->x + c * a->ld + at, count, part);
-        columns h = load_columns(a->dy + c * a->ld + at, count, part);
-        columns old = load_columns(a->y + c * a->ld + at, a->add ? count : 0, part);
+        column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
+        column_vectors h = load_columns(a->dy + c * a->ld + at, count, part);
+        column_vectors old = load_columns(a->y + c * a->ld + at, a->add ? count : 0, part);
         vf gain = vf_set1(a->gain[c]);
         VF_UNROLL
-        for (int i = 0; i < BESIDE; i++) {
+        for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
             vf d = vf_fnma(slope.v[i], vf_sub(x.v[i], mean.v[i]), old.v[i]);
             x.v[i] = vf_fma(scale.v[i], vf_sub(vf_mul(h.v[i], gain), level.v[i]), d);
         }
@@ -120,42 +120,42 @@ VF_FN void backward_columns(const attn__channel_norm_args *a, int64_t at, int co
 static void forward(const attn__channel_norm_args *a)
 {
     int64_t i = 0;
-    for (; i + BESIDE * VF_LANES <= a->n; i += BESIDE * VF_LANES)
-        forward_columns(a, i, BESIDE, 0);
+    for (; i + CHANNEL_NORM_VECTORS * VF_LANES <= a->n; i += CHANNEL_NORM_VECTORS * VF_LANES)
+        forward_columns(a, i, CHANNEL_NORM_VECTORS, 0);
     for (; i + VF_LANES <= a->n; i += VF_LANES)
         forward_columns(a, i, 1, 0);
     if (i < a->n)
         forward_columns(a, i, 1, (int)(a->n - i));
 }
 
-static void backward(const attn__channel_norm_args *a)
+static void channel_norm_backward(const attn__channel_norm_args *a)
 {
     int64_t i = 0;
-    for (; i + BESIDE * VF_LANES <= a->n; i += BESIDE * VF_LANES)
-        backward_columns(a, i, BESIDE, 0);
+    for (; i + CHANNEL_NORM_VECTORS * VF_LANES <= a->n; i += CHANNEL_NORM_VECTORS * VF_LANES)
+        backward_columns(a, i, CHANNEL_NORM_VECTORS, 0);
     for (; i + VF_LANES <= a->n; i += VF_LANES)
         backward_columns(a, i, 1, 0);
     if (i < a->n)
         backward_columns(a, i, 1, (int)(a->n - i));
 }
 
-enum { RUN = 8, COLUMNS = BESIDE * VF_LANES };
+enum { CHANNEL_NORM_RUN = 8, CHANNEL_NORM_COLUMNS = CHANNEL_NORM_VECTORS * VF_LANES };
 
-VF_FN double sum_columns(const columns *c)
+VF_FN double sum_columns(const column_vectors *c)
 {
     return (double)vf_sum(vf_add(vf_add(c->v[0], c->v[1]), vf_add(c->v[2], c->v[3])));
 }
 
-static double sum(const float *x, int64_t n)
+static double channel_norm_sum(const float *x, int64_t n)
 {
     double all = 0;
     int64_t i = 0;
-    for (; i + RUN * COLUMNS <= n; i += RUN * COLUMNS) {
-        columns s = load_columns(x + i, BESIDE, 0);
-        for (int64_t r = 1; r < RUN; r++) {
-            columns more = load_columns(x + i + r * COLUMNS, BESIDE, 0);
+    for (; i + CHANNEL_NORM_RUN * CHANNEL_NORM_COLUMNS <= n; i += CHANNEL_NORM_RUN * CHANNEL_NORM_COLUMNS) {
+        column_vectors s = load_columns(x + i, CHANNEL_NORM_VECTORS, 0);
+        for (int64_t r = 1; r < CHANNEL_NORM_RUN; r++) {
+            column_vectors more = load_columns(x + i + r * CHANNEL_NORM_COLUMNS, CHANNEL_NORM_VECTORS, 0);
             VF_UNROLL
-            for (int j = 0; j < BESIDE; j++)
+            for (int j = 0; j < CHANNEL_NORM_VECTORS; j++)
                 s.v[j] = vf_add(s.v[j], more.v[j]);
         }
         all += sum_columns(&s);
@@ -169,25 +169,26 @@ static double sum(const float *x, int64_t n)
 }
 
 /* The shares of some positions, added in every lane. */
-VF_FN void slope_columns(const attn__channel_norm_args *a, int64_t at, int count, int part, columns *gain,
-                         columns *bias)
+VF_FN void slope_columns(const attn__channel_norm_args *a, int64_t at, int count, int part, column_vectors *gain,
+                         column_vectors *bias)
 {
-    columns x = load_columns(a->x + at, count, part), dy = load_columns(a->dy + at, count, part);
-    columns mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
+    column_vectors x = load_columns(a->x + at, count, part), dy = load_columns(a->dy + at, count, part);
+    column_vectors mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
     VF_UNROLL
-    for (int i = 0; i < BESIDE; i++) {
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
         gain->v[i] = vf_fma(dy.v[i], vf_mul(vf_sub(x.v[i], mean.v[i]), scale.v[i]), gain->v[i]);
         bias->v[i] = vf_add(bias->v[i], dy.v[i]);
     }
 }
 
-static void slopes(const attn__channel_norm_args *a, double *gain, double *bias)
+static void channel_norm_slopes(const attn__channel_norm_args *a, double *gain, double *bias)
 {
     for (int64_t i = 0; i < a->n;) {
-        int64_t end = i + RUN * COLUMNS < a->n ? i + RUN * COLUMNS : a->n;
-        columns of_gain = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, of_bias = of_gain;
-        for (; i + COLUMNS <= end; i += COLUMNS)
-            slope_columns(a, i, BESIDE, 0, &of_gain, &of_bias);
+        int64_t end =
+            i + CHANNEL_NORM_RUN * CHANNEL_NORM_COLUMNS < a->n ? i + CHANNEL_NORM_RUN * CHANNEL_NORM_COLUMNS : a->n;
+        column_vectors of_gain = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, of_bias = of_gain;
+        for (; i + CHANNEL_NORM_COLUMNS <= end; i += CHANNEL_NORM_COLUMNS)
+            slope_columns(a, i, CHANNEL_NORM_VECTORS, 0, &of_gain, &of_bias);
         for (; i + VF_LANES <= end; i += VF_LANES)
             slope_columns(a, i, 1, 0, &of_gain, &of_bias);
         if (i < end)
@@ -198,4 +199,5 @@ static void slopes(const attn__channel_norm_args *a, double *gain, double *bias)
     }
 }
 
-const attn__channel_norm_kernel VF_NAME(attn__channel_norm) = {VF_ISA, forward, backward, sum, slopes};
+const attn__channel_norm_kernel VF_NAME(attn__channel_norm) = {VF_ISA, forward, channel_norm_backward, channel_norm_sum,
+                                                               channel_norm_slopes};

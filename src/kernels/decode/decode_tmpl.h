@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode_tmpl.h - a few queries for one instruction set; see few.h.
+ * decode_tmpl.h - a few queries for one instruction set; see decode.h.
  */
 #include "simd/exp.h"
 
@@ -22,7 +22,7 @@ VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at)
     __builtin_prefetch((const char *)base + at * (dtype == ATTN_BF16 ? 2 : 4), 0, 2);
 }
 
-static void load(const void *from, attn_dtype dtype, int64_t n, float factor, float *row)
+static void decode_load(const void *from, attn_dtype dtype, int64_t n, float factor, float *row)
 {
     for (int64_t c = 0; c < n; c += VF_LANES) {
         int part = n - c < VF_LANES ? (int)(n - c) : VF_LANES;
@@ -80,7 +80,8 @@ VF_FN void score_as(const attn__decode_rows *k, attn_dtype dtype, const float *q
     }
 }
 
-static void score(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds)
+static void decode_score(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s,
+                         int64_t lds)
 {
     if (k->dtype == ATTN_BF16)
         score_as(k, ATTN_BF16, q, ldq, queries, s, lds);
@@ -169,7 +170,7 @@ VF_FN void add_as(const attn__decode_rows *v, attn_dtype dtype, int64_t from, in
         add_chunk(v, dtype, from, to, p, shrink, o, at, 1, (int)(v->channels - at), prefetch);
 }
 
-static void add(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o)
+static void decode_add(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o)
 {
     if (v->dtype == ATTN_BF16)
         add_as(v, ATTN_BF16, from, to, p, shrink, o, v->prefetch);
@@ -243,9 +244,10 @@ static void spread(const attn__decode_spread *t)
         spread_as(t, ATTN_F32, false);
 }
 
-static void settle(void)
+static void decode_settle(void)
 {
     vf_stream_end();
 }
 
-const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA, VF_LANES, load, score, weigh, add, spread, settle};
+const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA, VF_LANES,   decode_load, decode_score,
+                                                   weigh,  decode_add, spread,      decode_settle};

@@ -7,7 +7,7 @@ static void run_add(const attn__elementwise_args *a, int64_t begin, int64_t end)
     const real *x = a->x, *x2 = a->x2;
     real *y = a->y;
     for (int64_t i = begin; i < end; i += VF_LANES)
-        store(y + i, end - i, vf_add(load(x + i, end - i), load(x2 + i, end - i)));
+        store(y + i, end - i, vf_add(elementwise_load(x + i, end - i), elementwise_load(x2 + i, end - i)));
 }
 
 static void run_affine(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -16,7 +16,7 @@ static void run_affine(const attn__elementwise_args *a, int64_t begin, int64_t e
     real *y = a->y;
     vf scale = constant(a->s[0]), shift = constant(a->s[1]);
     for (int64_t i = begin; i < end; i += VF_LANES)
-        store(y + i, end - i, vf_fma(load(x + i, end - i), scale, shift));
+        store(y + i, end - i, vf_fma(elementwise_load(x + i, end - i), scale, shift));
 }
 
 /* 0.5 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3) of the tanh form of GELU, and u' for its slope. */
@@ -109,7 +109,7 @@ VF_FN vf slope_of(vf s, int kind)
 VF_FN void activate_range(real *y, const real *x, int64_t n, int kind)
 {
     for (int64_t i = 0; i < n; i += VF_LANES)
-        store(y + i, n - i, activated(load(x + i, n - i), kind));
+        store(y + i, n - i, activated(elementwise_load(x + i, n - i), kind));
 }
 
 static void run_activate(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -125,7 +125,7 @@ static void run_activate(const attn__elementwise_args *a, int64_t begin, int64_t
 VF_FN void activate_backward_range(real *y, const real *x, const real *saved, int64_t n, int kind)
 {
     for (int64_t i = 0; i < n; i += VF_LANES)
-        store(y + i, n - i, vf_mul(load(x + i, n - i), slope_of(load(saved + i, n - i), kind)));
+        store(y + i, n - i, vf_mul(elementwise_load(x + i, n - i), slope_of(elementwise_load(saved + i, n - i), kind)));
 }
 
 static void run_activate_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -149,7 +149,8 @@ VF_FN void bias_activate_rows(const attn__elementwise_args *a, int64_t begin, in
             continue;
         }
         for (int64_t i = 0; i < n; i += VF_LANES)
-            store(y + i, n - i, activated(vf_add(load(y + i, n - i), load(bias + i, n - i)), kind));
+            store(y + i, n - i,
+                  activated(vf_add(elementwise_load(y + i, n - i), elementwise_load(bias + i, n - i)), kind));
     }
 }
 
@@ -168,7 +169,7 @@ static void run_dropout(const attn__elementwise_args *a, int64_t begin, int64_t 
         real *y = (real *)a->y + row * n;
         uint64_t key = row_key(a, row);
         for (int64_t i = 0; i < n; i += VF_LANES)
-            store(y + i, n - i, apply_dropout(a, key, i, load(x + i, n - i)));
+            store(y + i, n - i, apply_dropout(a, key, i, elementwise_load(x + i, n - i)));
     }
 }
 
@@ -191,10 +192,10 @@ VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, boo
     vf keep = constant(1 - a->s[5]), correct = constant(a->s[6]), decay = constant(a->s[7]);
     for (int64_t i = begin; i < end; i += VF_LANES) {
         int64_t left = end - i;
-        vf old = load(old_p + i, left);
-        vf g = vf_fma(old, decay, vf_mul(load(x + i, left), scale));
-        vf first = vf_fma(beta1, load(old_m + i, left), vf_mul(rest1, g));
-        vf second = vf_fma(beta2, load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
+        vf old = elementwise_load(old_p + i, left);
+        vf g = vf_fma(old, decay, vf_mul(elementwise_load(x + i, left), scale));
+        vf first = vf_fma(beta1, elementwise_load(old_m + i, left), vf_mul(rest1, g));
+        vf second = vf_fma(beta2, elementwise_load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
         store_or_stream(m + i, left, first, past);
         store_or_stream(v + i, left, second, past);
@@ -226,7 +227,7 @@ static void run_squares(const attn__elementwise_args *a, int64_t begin, int64_t 
         n = n < ATTN__ELEMENTWISE_BLOCK ? n : ATTN__ELEMENTWISE_BLOCK;
         vf sum = vf_zero();
         for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf v = load(x + i, n - i);
+            vf v = elementwise_load(x + i, n - i);
             sum = vf_fma(v, v, sum);
         }
         ((double *)a->y)[block] = (double)vf_sum(sum);

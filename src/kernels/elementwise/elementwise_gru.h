@@ -10,13 +10,15 @@ static void gru_row(const attn__elementwise_args *a, int64_t row)
     real *y = (real *)a->y + row * n, *gates = a->y2 ? (real *)a->y2 + 3 * row * n : NULL;
     for (int64_t i = 0; i < n; i += VF_LANES) {
         int64_t left = n - i;
-        vf r = vf_add(load(x + i, left), vf_add(load(u + i, left), load(b + i, left)));
-        vf z = vf_add(load(x + n + i, left), vf_add(load(u + n + i, left), load(b + n + i, left)));
-        vf hidden = vf_add(load(u + 2 * n + i, left), load(b + 2 * n + i, left));
+        vf r =
+            vf_add(elementwise_load(x + i, left), vf_add(elementwise_load(u + i, left), elementwise_load(b + i, left)));
+        vf z = vf_add(elementwise_load(x + n + i, left),
+                      vf_add(elementwise_load(u + n + i, left), elementwise_load(b + n + i, left)));
+        vf hidden = vf_add(elementwise_load(u + 2 * n + i, left), elementwise_load(b + 2 * n + i, left));
         r = sigmoid_of(r);
         z = sigmoid_of(z);
-        vf candidate = tanh_of(vf_fma(r, hidden, load(x + 2 * n + i, left)));
-        vf old = h ? load(h + i, left) : vf_zero();
+        vf candidate = tanh_of(vf_fma(r, hidden, elementwise_load(x + 2 * n + i, left)));
+        vf old = h ? elementwise_load(h + i, left) : vf_zero();
         store(y + i, left, vf_fma(z, vf_sub(old, candidate), candidate));
         if (gates) {
             store(gates + i, left, r);
@@ -42,9 +44,10 @@ static void gru_backward_row(const attn__elementwise_args *a, int64_t row)
     vf one = constant(1);
     for (int64_t i = 0; i < n; i += VF_LANES) {
         int64_t left = n - i;
-        vf d = load(x + i, left), r = load(gates + i, left), z = load(gates + n + i, left);
-        vf candidate = load(gates + 2 * n + i, left), u = load(hidden + i, left);
-        vf old = h ? load(h + i, left) : vf_zero();
+        vf d = elementwise_load(x + i, left), r = elementwise_load(gates + i, left),
+           z = elementwise_load(gates + n + i, left);
+        vf candidate = elementwise_load(gates + 2 * n + i, left), u = elementwise_load(hidden + i, left);
+        vf old = h ? elementwise_load(h + i, left) : vf_zero();
         vf dn = vf_mul(vf_mul(d, vf_sub(one, z)), vf_fnma(candidate, candidate, one));
         vf dz = vf_mul(vf_mul(d, vf_sub(old, candidate)), vf_mul(z, vf_sub(one, z)));
         vf dr = vf_mul(vf_mul(dn, u), vf_mul(r, vf_sub(one, r)));

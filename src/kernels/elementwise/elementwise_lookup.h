@@ -12,8 +12,8 @@ static void run_embed(const attn__elementwise_args *a, int64_t begin, int64_t en
         const real *position = a->x2 ? (const real *)a->x2 + (row % a->period + a->first) * n : NULL;
         real *y = (real *)a->y + row * n;
         for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf v = vf_mul(scale, load(x + i, n - i));
-            store(y + i, n - i, position ? vf_add(v, load(position + i, n - i)) : v);
+            vf v = vf_mul(scale, elementwise_load(x + i, n - i));
+            store(y + i, n - i, position ? vf_add(v, elementwise_load(position + i, n - i)) : v);
         }
     }
 }
@@ -21,7 +21,7 @@ static void run_embed(const attn__elementwise_args *a, int64_t begin, int64_t en
 VF_FN void add_scaled(real *y, const real *x, vf scale, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VF_LANES)
-        store(y + i, n - i, vf_fma(scale, load(x + i, n - i), load(y + i, n - i)));
+        store(y + i, n - i, vf_fma(scale, elementwise_load(x + i, n - i), elementwise_load(y + i, n - i)));
 }
 
 static void run_embed_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)

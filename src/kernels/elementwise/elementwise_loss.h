@@ -42,7 +42,7 @@ static void run_cross_entropy_backward(const attn__elementwise_args *a, int64_t 
         vf lse = vf_set1(((const real *)a->x2)[row]), factor = constant(scale);
         vf even = constant(-scale * smooth / (double)n);
         for (int64_t i = 0; i < n; i += VF_LANES)
-            store(y + i, n - i, vf_fma(factor, exp_of(vf_sub(load(x + i, n - i), lse)), even));
+            store(y + i, n - i, vf_fma(factor, exp_of(vf_sub(elementwise_load(x + i, n - i), lse)), even));
         y[a->ids[row]] -= (real)(scale * (1 - smooth));
     }
 }

@@ -8,7 +8,7 @@ typedef double real;
 typedef float real;
 #endif
 
-VF_FN vf load(const real *x, int64_t left)
+VF_FN vf elementwise_load(const real *x, int64_t left)
 {
     return left >= VF_LANES ? vf_load(x) : vf_load_part(x, (int)left);
 }

@@ -11,9 +11,9 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
     uint64_t key = row_key(a, row);
     vf sum = vf_zero();
     for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf t = load(x + i, n - i);
+        vf t = elementwise_load(x + i, n - i);
         if (x2)
-            t = vf_add(t, apply_dropout(a, key, i, load(x2 + i, n - i)));
+            t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
         sum = vf_add(sum, t);
         store(y + i, n - i, t);
     }
@@ -25,7 +25,7 @@ VF_FN real variance_row(const real *t, int64_t n, real mean)
 {
     vf sum = vf_zero(), centre = vf_set1(mean);
     for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf d = only_first(n - i, vf_sub(load(t + i, n - i), centre), vf_zero());
+        vf d = only_first(n - i, vf_sub(elementwise_load(t + i, n - i), centre), vf_zero());
         sum = vf_fma(d, d, sum);
     }
     return vf_sum(sum) / (real)n;
@@ -41,10 +41,10 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
         real inverse = (real)(1 / sqrt((double)variance_row(y, n, mean) + a->s[0]));
         vf centre = vf_set1(mean), scale = vf_set1(inverse);
         for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf t = vf_mul(vf_sub(load(y + i, n - i), centre), scale);
+            vf t = vf_mul(vf_sub(elementwise_load(y + i, n - i), centre), scale);
             if (keep)
                 store(keep + i, n - i, t);
-            store(y + i, n - i, vf_fma(t, load(gain + i, n - i), load(bias + i, n - i)));
+            store(y + i, n - i, vf_fma(t, elementwise_load(gain + i, n - i), elementwise_load(bias + i, n - i)));
         }
         if (a->y3)
             ((real *)a->y3)[row] = inverse;
@@ -54,10 +54,11 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
 /* The normalised row: kept, or found again from the output. */
 VF_FN vf normalised(const real *kept, const real *gain, const real *bias, int64_t i, int64_t left)
 {
-    vf t = load(kept + i, left);
+    vf t = elementwise_load(kept + i, left);
     if (!bias)
         return t;
-    return vf_div(vf_sub(t, load(bias + i, left)), only_first(left, load(gain + i, left), constant(1)));
+    return vf_div(vf_sub(t, elementwise_load(bias + i, left)),
+                  only_first(left, elementwise_load(gain + i, left), constant(1)));
 }
 
 static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -69,7 +70,7 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
         real *y = (real *)a->y + row * n, *y2 = a->y2 ? (real *)a->y2 + row * n : NULL;
         vf sum = vf_zero(), product = vf_zero();
         for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf d = vf_mul(load(x + i, n - i), load(gain + i, n - i));
+            vf d = vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i));
             sum = vf_add(sum, d);
             product = vf_fma(d, normalised(kept, gain, bias, i, n - i), product);
         }
@@ -77,9 +78,9 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
         vf scale = vf_set1(((const real *)a->x5)[row]);
         uint64_t key = row_key(a, row);
         for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf d = vf_sub(vf_mul(load(x + i, n - i), load(gain + i, n - i)), mean);
+            vf d = vf_sub(vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i)), mean);
             d = vf_mul(scale, vf_fnma(slope, normalised(kept, gain, bias, i, n - i), d));
-            store(y + i, n - i, a->add ? vf_add(d, load(y + i, n - i)) : d);
+            store(y + i, n - i, a->add ? vf_add(d, elementwise_load(y + i, n - i)) : d);
             if (y2)
                 store(y2 + i, n - i, apply_dropout(a, key, i, d));
         }
@@ -100,7 +101,7 @@ static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t b
             const real *x = (const real *)a->x + row * a->n, *kept = (const real *)a->x2 + row * a->n;
             for (int w = 0; w < vectors; w++) {
                 int64_t i = c + w * VF_LANES;
-                vf d = load(x + i, end - i);
+                vf d = elementwise_load(x + i, end - i);
                 sum[w] = vf_add(sum[w], d);
                 product[w] = vf_fma(d, normalised(kept, gain, bias, i, end - i), product[w]);
             }
@@ -109,9 +110,9 @@ static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t b
             int64_t i = c + w * VF_LANES, left = end - i;
             real *dgain = (real *)a->y + i, *dbias = (real *)a->y2 + i;
             if (a->y)
-                store(dgain, left, a->add ? vf_add(product[w], load(dgain, left)) : product[w]);
+                store(dgain, left, a->add ? vf_add(product[w], elementwise_load(dgain, left)) : product[w]);
             if (a->y2)
-                store(dbias, left, a->add2 ? vf_add(sum[w], load(dbias, left)) : sum[w]);
+                store(dbias, left, a->add2 ? vf_add(sum[w], elementwise_load(dbias, left)) : sum[w]);
         }
     }
 }
@@ -130,7 +131,7 @@ VF_FN real largest_of(const real *x, int64_t n)
 {
     vf most = constant(-INFINITY);
     for (int64_t i = 0; i < n; i += VF_LANES)
-        most = vf_max(only_first(n - i, load(x + i, n - i), most), most);
+        most = vf_max(only_first(n - i, elementwise_load(x + i, n - i), most), most);
     return vf_largest(most);
 }
 
@@ -139,7 +140,7 @@ VF_FN real exponentials(const real *x, real *y, int64_t n, real most)
 {
     vf sum = vf_zero(), top = vf_set1(most);
     for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf e = only_first(n - i, exp_of(vf_sub(load(x + i, n - i), top)), vf_zero());
+        vf e = only_first(n - i, exp_of(vf_sub(elementwise_load(x + i, n - i), top)), vf_zero());
         sum = vf_add(sum, e);
         if (y)
             store(y + i, n - i, e);
@@ -166,7 +167,7 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     }
     vf scale = vf_set1(1 / sum);
     for (int64_t i = 0; i < length; i += VF_LANES)
-        store(y + i, length - i, vf_mul(load(y + i, length - i), scale));
+        store(y + i, length - i, vf_mul(elementwise_load(y + i, length - i), scale));
     for (int64_t i = length; i < n; i++)
         y[i] = rest / sum;
 }
@@ -185,11 +186,12 @@ static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin,
         real *y = (real *)a->y + row * n;
         vf sum = vf_zero();
         for (int64_t i = 0; i < n; i += VF_LANES)
-            sum = vf_fma(load(x + i, n - i), load(p + i, n - i), sum);
+            sum = vf_fma(elementwise_load(x + i, n - i), elementwise_load(p + i, n - i), sum);
         vf mean = vf_set1(vf_sum(sum));
         int64_t length = row_length(a, row); /* scores that were filled in are constants */
         for (int64_t i = 0; i < length; i += VF_LANES)
-            store(y + i, length - i, vf_mul(load(p + i, length - i), vf_sub(load(x + i, length - i), mean)));
+            store(y + i, length - i,
+                  vf_mul(elementwise_load(p + i, length - i), vf_sub(elementwise_load(x + i, length - i), mean)));
         for (int64_t i = length; i < n; i++)
             y[i] = 0;
     }

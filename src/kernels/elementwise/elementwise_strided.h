@@ -19,7 +19,7 @@ VF_FN int64_t outer_offset(const attn__elementwise_args *a, const int64_t *strid
 VF_FN vf load_strided(const real *x, int64_t i, int64_t left, int64_t stride)
 {
     if (stride == 1)
-        return load(x + i, left);
+        return elementwise_load(x + i, left);
     if (stride == 0)
         return vf_set1(*x);
     real lanes[VF_LANES] = {0};
@@ -109,14 +109,14 @@ static void run_strided(const attn__elementwise_args *a, int64_t begin, int64_t 
         real *y = (real *)a->y + outer_offset(a, a->stride_y, row);
         if (is_copy(a) && sx == 1 && sy == 1) {
             for (int64_t i = from; i < to; i += VF_LANES)
-                store(y + i, to - i, load(x + i, to - i));
+                store(y + i, to - i, elementwise_load(x + i, to - i));
         } else if (is_copy(a)) {
             for (int64_t i = from; i < to; i++)
                 y[i * sy] = x[i * sx];
         } else if (sy == 1) {
             for (int64_t i = from; i < to; i += VF_LANES) {
                 vf v = vf_mul(vf_set1(scale), load_strided(x, i, to - i, sx));
-                store(y + i, to - i, a->add ? vf_add(v, load(y + i, to - i)) : v);
+                store(y + i, to - i, a->add ? vf_add(v, elementwise_load(y + i, to - i)) : v);
             }
         } else {
             for (int64_t i = from; i < to; i++)
@@ -158,7 +158,7 @@ VF_FN real row_total(const real *x, int64_t n)
 {
     vf sum = vf_zero();
     for (int64_t i = 0; i < n; i += VF_LANES)
-        sum = vf_add(sum, load(x + i, n - i));
+        sum = vf_add(sum, elementwise_load(x + i, n - i));
     return vf_sum(sum);
 }
 
@@ -182,13 +182,13 @@ static void reduce_columns(const attn__elementwise_args *a, const real *x, real 
                     sum[w] = vf_add(sum[w], vf_load(row + w * VF_LANES));
             } else {
                 for (int w = 0; w < vectors; w++)
-                    sum[w] = vf_add(sum[w], load(row + w * VF_LANES, to - c - w * VF_LANES));
+                    sum[w] = vf_add(sum[w], elementwise_load(row + w * VF_LANES, to - c - w * VF_LANES));
             }
         }
         for (int w = 0; w < vectors; w++) {
             int64_t left = to - c - w * VF_LANES;
             real *out = y + c + w * VF_LANES;
-            store(out, left, vf_fma(scale, sum[w], a->add ? load(out, left) : vf_zero()));
+            store(out, left, vf_fma(scale, sum[w], a->add ? elementwise_load(out, left) : vf_zero()));
         }
     }
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise_tmpl.h - the row kernels for one instruction set; see rows.h.  Included by elementwise_avx512.c and its
- * kin.
+ * elementwise_tmpl.h - the elementwise kernels for one instruction set; see elementwise.h.
  */
 #include "kernels/elementwise/elementwise_math.h"
 

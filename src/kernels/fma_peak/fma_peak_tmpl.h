@@ -4,7 +4,7 @@
  */
 enum { CHAINS = 12 }; /* at least latency times FMA units of every known machine; fits the smallest register file */
 
-static double run(int64_t rounds, float *sink)
+static double fma_peak_run(int64_t rounds, float *sink)
 {
     vf chain[CHAINS], a = vf_set1(0.999f), b = vf_set1(1e-3f);
     VF_UNROLL
@@ -22,4 +22,4 @@ static double run(int64_t rounds, float *sink)
     return 2.0 * CHAINS * VF_LANES * (double)rounds;
 }
 
-const attn__fma_peak_kernel VF_NAME(attn__fma_peak) = {VF_ISA, run};
+const attn__fma_peak_kernel VF_NAME(attn__fma_peak) = {VF_ISA, fma_peak_run};

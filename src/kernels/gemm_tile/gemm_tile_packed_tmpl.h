@@ -8,9 +8,9 @@
  * Every address is one of three pointers and a constant: the general kernel's rows need a pointer each, and on
  * AVX-512 setting those up took 20 to 40 cycles of a tile of 800; here 8 are left.
  */
-enum { GROUP = VF_LANES > ROWS ? VF_LANES : ROWS };
+enum { GROUP = VF_LANES > GEMM_TILE_ROWS ? VF_LANES : GEMM_TILE_ROWS };
 
-VF_FN void packed_step(vf sum[ROWS][WIDE], const float *a, const float *b, int rows, int vectors)
+VF_FN void packed_step(vf sum[GEMM_TILE_ROWS][WIDE], const float *a, const float *b, int rows, int vectors)
 {
     vf lanes[WIDE];
     VF_UNROLL
@@ -27,7 +27,7 @@ VF_FN void packed_step(vf sum[ROWS][WIDE], const float *a, const float *b, int r
 
 VF_FN void packed_block(const attn__gemm_tile_packed_args *t, const float *a, float *c, int rows, int vectors)
 {
-    vf sum[ROWS][WIDE];
+    vf sum[GEMM_TILE_ROWS][WIDE];
     const float *b = t->b;
     int64_t ak = t->ak;
     VF_UNROLL
@@ -106,14 +106,14 @@ static void run_packed(const attn__gemm_tile_packed_args *t)
 #endif
 #if VF_LANES > 4 || VF_REGISTERS >= 32
     case 3:
-        packed_strip(t, ROWS, 3);
+        packed_strip(t, GEMM_TILE_ROWS, 3);
         break;
 #endif
     case 2:
-        packed_strip(t, ROWS, 2);
+        packed_strip(t, GEMM_TILE_ROWS, 2);
         break;
     case 1:
-        packed_strip(t, ROWS, 1);
+        packed_strip(t, GEMM_TILE_ROWS, 1);
         break;
     default:
         break;

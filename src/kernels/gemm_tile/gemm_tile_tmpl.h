@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm_tile_tmpl.h - the f32 micro-kernel for one instruction set; see gemm_tile.h.  Included by gemm_tile_avx512.c and
- * its kin.
+ * gemm_tile_tmpl.h - the f32 micro-kernel for one instruction set; see gemm_tile.h.
  *
- * The register tile is ROWS x VECTORS accumulators, one row of b and one broadcast of a: 24 + 3 + 1 of 32 registers,
- * 12 + 3 + 1 of 16.  A step of k needs ROWS + VECTORS loads for ROWS * VECTORS multiply-adds, which are more
- * independent sums than the latency of the FMA units needs.
+ * The register tile is GEMM_TILE_ROWS x GEMM_TILE_VECTORS accumulators, one row of b and one broadcast of a: 24 + 3 + 1
+ * of 32 registers, 12 + 3 + 1 of 16.  A step of k loads a row of b and a column of a (rows + vectors loads) for
+ * rows * vectors multiply-adds.  These are more independent sums than the latency of the FMA units needs.
  */
 #if VF_REGISTERS >= 32
-enum { ROWS = 8, VECTORS = 3, WIDE = 4, WIDE_ROWS = 6 }; /* 64 columns, the usual head, are one strip of 4 */
+enum {
+    GEMM_TILE_ROWS = 8,
+    GEMM_TILE_VECTORS = 3,
+    WIDE = 4,
+    WIDE_ROWS = 6
+}; /* 64 columns, the usual head, are one strip of 4 */
 #elif VF_LANES > 4
-enum { ROWS = 4, VECTORS = 3, WIDE = VECTORS, WIDE_ROWS = ROWS };
+enum { GEMM_TILE_ROWS = 4, GEMM_TILE_VECTORS = 3, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
 #else
-enum { ROWS = 4, VECTORS = 2, WIDE = VECTORS, WIDE_ROWS = ROWS }; /* a product needs a register before it is added */
+enum {
+    GEMM_TILE_ROWS = 4,
+    GEMM_TILE_VECTORS = 2,
+    WIDE = GEMM_TILE_VECTORS,
+    WIDE_ROWS = GEMM_TILE_ROWS
+}; /* a product needs a register before it is added */
 #endif
 
 /* How A lies, known at compile time so that addresses are constants: rows far apart and k adjacent, or rows
@@ -30,7 +39,7 @@ VF_FN float element(const float *const row[], const attn__gemm_tile_args *t, con
 }
 
 /* sum += column k of A times row k of B, which lies at b. */
-VF_FN void step(const attn__gemm_tile_args *t, vf sum[ROWS][WIDE], const float *const row[], const float *a,
+VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], const float *const row[], const float *a,
                 const float *b, int64_t k, int rows, int vectors, enum layout layout)
 {
     vf lanes[WIDE];
@@ -47,7 +56,7 @@ VF_FN void step(const attn__gemm_tile_args *t, vf sum[ROWS][WIDE], const float *
 }
 
 /* top = the larger of itself and each row.  Beside the multiply-adds of the next tile this is free. */
-VF_FN void raise_top(float *top, vf sum[ROWS][WIDE], int rows, int vectors)
+VF_FN void raise_top(float *top, vf sum[GEMM_TILE_ROWS][WIDE], int rows, int vectors)
 {
     VF_UNROLL
     for (int n = 0; n < vectors; n++) {
@@ -63,8 +72,8 @@ VF_FN void raise_top(float *top, vf sum[ROWS][WIDE], int rows, int vectors)
 VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
                  int vectors, enum layout layout)
 {
-    vf sum[ROWS][WIDE];
-    const float *row[ROWS];
+    vf sum[GEMM_TILE_ROWS][WIDE];
+    const float *row[GEMM_TILE_ROWS];
     int64_t forward = layout == ALONG_M ? t->ak : 0; /* elsewhere k is added to the rows */
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
@@ -156,23 +165,23 @@ VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vecto
 /* The next strip of a row of `left` vectors: none of the splits leaves a lone vector behind. */
 VF_FN int64_t next_strip(int64_t left)
 {
-    if (left % VECTORS == 0 || left == 5)
-        return VECTORS;
+    if (left % GEMM_TILE_VECTORS == 0 || left == 5)
+        return GEMM_TILE_VECTORS;
     return left > WIDE ? WIDE : left;
 }
 
-static void run(const attn__gemm_tile_args *t)
+static void gemm_tile_run(const attn__gemm_tile_args *t)
 {
     for (int64_t left = t->n / VF_LANES, n = 0; left > 0;) {
         int64_t vectors = next_strip(left);
-        if (vectors == VECTORS)
-            strip(t, n, ROWS, VECTORS);
+        if (vectors == GEMM_TILE_VECTORS)
+            strip(t, n, GEMM_TILE_ROWS, GEMM_TILE_VECTORS);
         else if (vectors == WIDE)
             strip(t, n, WIDE_ROWS, WIDE);
         else if (vectors == 2)
-            strip(t, n, ROWS, 2);
+            strip(t, n, GEMM_TILE_ROWS, 2);
         else
-            strip(t, n, ROWS, 1);
+            strip(t, n, GEMM_TILE_ROWS, 1);
         n += vectors * VF_LANES;
         left -= vectors;
     }
@@ -180,4 +189,5 @@ static void run(const attn__gemm_tile_args *t)
 
 #include "kernels/gemm_tile/gemm_tile_packed_tmpl.h"
 
-const attn__gemm_tile_kernel VF_NAME(attn__gemm_tile) = {VF_ISA, VF_LANES, VECTORS, WIDE, ROWS, GROUP, run, run_packed};
+const attn__gemm_tile_kernel VF_NAME(attn__gemm_tile) = {VF_ISA,         VF_LANES, GEMM_TILE_VECTORS, WIDE,
+                                                         GEMM_TILE_ROWS, GROUP,    gemm_tile_run,     run_packed};

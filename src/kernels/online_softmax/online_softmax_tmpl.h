@@ -6,7 +6,7 @@
 
 #include "kernels/online_softmax/online_softmax_move_tmpl.h"
 
-static void add(float *s, const float *bias, int64_t count, float factor)
+static void online_softmax_add(float *s, const float *bias, int64_t count, float factor)
 {
     vf f = vf_set1(factor);
     for (int64_t i = 0; i < count; i += VF_LANES)
@@ -20,8 +20,8 @@ static void hide(float *s, const float *flag, int64_t count, float fill)
         vf_store(s + i, vf_select(vf_eq(vf_load(flag + i), vf_zero()), f, vf_load(s + i)));
 }
 
-static void limit(float *s, int64_t rows, int64_t width, const int32_t *index, const int32_t *from, const int32_t *to,
-                  float fill)
+static void online_softmax_limit(float *s, int64_t rows, int64_t width, const int32_t *index, const int32_t *from,
+                                 const int32_t *to, float fill)
 {
     vf f = vf_set1(fill);
     for (int64_t w = 0; w < width; w += VF_LANES) {
@@ -74,7 +74,7 @@ VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
     return vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3]));
 }
 
-static void softmax(const attn__online_softmax_args *t)
+static void online_softmax_softmax(const attn__online_softmax_args *t)
 {
     bool changed = false;
     vf none = vf_set1(-INFINITY), one = vf_set1(1.0f);
@@ -110,7 +110,7 @@ static void dropout(const attn__lane_dropout *t)
     }
 }
 
-static void scale(float *tile, int64_t rows, int64_t width, const float *factor)
+static void online_softmax_scale(float *tile, int64_t rows, int64_t width, const float *factor)
 {
     for (int64_t w = 0; w < width; w += VF_LANES) {
         vf f = vf_load(factor + w);
@@ -119,5 +119,14 @@ static void scale(float *tile, int64_t rows, int64_t width, const float *factor)
     }
 }
 
-const attn__online_softmax_kernel VF_NAME(attn__online_softmax) = {VF_ISA, VF_LANES, gather,  scatter, copy, add,
-                                                                   hide,   limit,    softmax, dropout, scale};
+const attn__online_softmax_kernel VF_NAME(attn__online_softmax) = {VF_ISA,
+                                                                   VF_LANES,
+                                                                   gather,
+                                                                   scatter,
+                                                                   copy,
+                                                                   online_softmax_add,
+                                                                   hide,
+                                                                   online_softmax_limit,
+                                                                   online_softmax_softmax,
+                                                                   dropout,
+                                                                   online_softmax_scale};

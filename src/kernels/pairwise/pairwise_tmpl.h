@@ -5,7 +5,7 @@
  */
 #include "simd/tanh.h"
 
-static float dot(const float *a, const float *b, int64_t n)
+static float pairwise_dot(const float *a, const float *b, int64_t n)
 {
     vf s = vf_zero(), t = vf_zero();
     int64_t i = 0;
@@ -50,7 +50,7 @@ static void axpy(float a, const float *x, float *y, int64_t n)
     }
 }
 
-static void scale(float a, float *y, int64_t n)
+static void pairwise_scale(float a, float *y, int64_t n)
 {
     vf f = vf_set1(a);
     int64_t i = 0;
@@ -92,4 +92,5 @@ static void additive_gradient(float g, const float *q, const float *k, const flo
     }
 }
 
-const attn__pairwise_kernel VF_NAME(attn__pairwise) = {VF_ISA, dot, additive, axpy, scale, additive_gradient};
+const attn__pairwise_kernel VF_NAME(attn__pairwise) = {VF_ISA, pairwise_dot,   additive,
+                                                       axpy,   pairwise_scale, additive_gradient};

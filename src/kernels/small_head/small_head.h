@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * narrow.h - attention with heads of at most 16 channels, scores, softmax and values in one loop.
+ * small_head.h - attention with heads of at most 16 channels, scores, softmax and values in one loop.
  *
  *     o[i] += sum_j 2^(q[i] . k[j] - m[i]) v[j]     l[i] += sum_j 2^(q[i] . k[j] - m[i])
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_head_backward_tmpl.h - gradients of heads of few channels for one instruction set; see narrow.h.
+ * small_head_backward_tmpl.h - gradients of heads of few channels for one instruction set; see small_head.h.
  *
  * Keys stand in the lanes, and a square of scores is gone through five times, each time with the operand or the sums
  * of all its channels in registers: scores, weights and their gradients, dV, dK, and, after turning the square round
@@ -22,23 +22,23 @@ VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vec
 /* s[i] = q[i] . k of the square. */
 VF_FN void back_scores(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
 {
-    const int vectors = VECTORS(channels), rows = FLIGHT / vectors;
+    const int vectors = SMALL_HEAD_VECTORS(channels), rows = FLIGHT / vectors;
     vf k[MOST_HELD];
     load_keys(t->kt + j, t->key_ld, k, channels, vectors);
     for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r += rows)
-        score_rows(k, t->q + (i + r) * channels, channels, vectors, rows, t->p + r * vectors * VF_LANES);
+        small_head_score_rows(k, t->q + (i + r) * channels, channels, vectors, rows, t->p + r * vectors * VF_LANES);
 }
 
 /* p = 2^(s - lse); ds = p (dout . v - delta). */
 VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
 {
-    const int vectors = VECTORS(channels), width = vectors * VF_LANES;
+    const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES;
     vf v[MOST_HELD], reference = vf_power_reference(vf_zero()), least = vf_set1(LEAST_POWER);
     vf_powers powers = vf_powers_make();
     load_keys(t->vt + j, t->key_ld, v, channels, vectors);
     for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r++) {
         vf dp[4], lse = vf_set1(t->lse[i + r]), delta = vf_set1(t->delta[i + r]);
-        score(v, t->dout + (i + r) * channels, channels, vectors, 1, dp);
+        small_head_score(v, t->dout + (i + r) * channels, channels, vectors, 1, dp);
         VF_UNROLL
         for (int w = 0; w < vectors; w++) {
             float *at = t->p + r * width + w * VF_LANES;
@@ -97,7 +97,8 @@ VF_FN void back_transpose(const attn__small_head_backward_args *t, int r, int wi
 
 VF_FN void back(const attn__small_head_backward_args *t, int channels)
 {
-    const int vectors = VECTORS(channels), width = vectors * VF_LANES, steps = ATTN__SMALL_HEAD_STEP / VF_LANES;
+    const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES,
+              steps = ATTN__SMALL_HEAD_STEP / VF_LANES;
     const int transposed = vectors < steps ? vectors : steps; /* one alone would wait for its sums */
     for (int64_t j = 0; j < t->keys; j += width) {
         int64_t keys = t->keys - j < width ? t->keys - j : width;

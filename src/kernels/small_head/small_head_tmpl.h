@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_head_tmpl.h - heads of at most 16 channels for one instruction set; see narrow.h.
+ * small_head_tmpl.h - heads of at most 16 channels for one instruction set; see small_head.h.
  *
  * Each step of keys has two loops, and its scores stay in the first cache between them.  The first computes scores: the
  * queries' channels fill half of the registers, a few keys at once hide the latency of the sums, and each channel of a
@@ -11,9 +11,9 @@
 #include "simd/power.h"
 
 /* Registers for the queries' channels, and how many scores are under way. */
-#define HELD              (VF_REGISTERS / 2)
-#define FLIGHT            (VF_REGISTERS / 4)
-#define VECTORS(channels) (HELD > (channels) ? HELD / (channels) : 1)
+#define HELD                         (VF_REGISTERS / 2)
+#define FLIGHT                       (VF_REGISTERS / 4)
+#define SMALL_HEAD_VECTORS(channels) (HELD > (channels) ? HELD / (channels) : 1)
 
 enum { MOST_HELD = HELD > ATTN__SMALL_HEAD_MOST ? HELD : ATTN__SMALL_HEAD_MOST };
 
@@ -28,7 +28,7 @@ VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int
 }
 
 /* Scores of `rows` keys: s[row][vector]. */
-VF_FN void score(const vf *q, const float *k, int channels, int vectors, int rows, vf *s)
+VF_FN void small_head_score(const vf *q, const float *k, int channels, int vectors, int rows, vf *s)
 {
     VF_UNROLL
     for (int c = 0; c < channels; c++) {
@@ -44,10 +44,10 @@ VF_FN void score(const vf *q, const float *k, int channels, int vectors, int row
     }
 }
 
-VF_FN void score_rows(const vf *q, const float *k, int channels, int vectors, int rows, float *p)
+VF_FN void small_head_score_rows(const vf *q, const float *k, int channels, int vectors, int rows, float *p)
 {
     vf s[FLIGHT];
-    score(q, k, channels, vectors, rows, s);
+    small_head_score(q, k, channels, vectors, rows, s);
     VF_UNROLL
     for (int i = 0; i < rows * vectors; i++)
         vf_store(p + i * VF_LANES, s[i]);
@@ -55,15 +55,15 @@ VF_FN void score_rows(const vf *q, const float *k, int channels, int vectors, in
 
 VF_FN void score_keys(const attn__small_head_args *t, int64_t from, int64_t keys, int channels)
 {
-    const int vectors = VECTORS(channels), rows = FLIGHT / vectors;
+    const int vectors = SMALL_HEAD_VECTORS(channels), rows = FLIGHT / vectors;
     vf q[MOST_HELD];
     load_queries(t, q, channels, vectors);
     const float *k = t->k + from * channels;
     int64_t j = 0;
     for (; j + rows <= keys; j += rows)
-        score_rows(q, k + j * channels, channels, vectors, rows, t->p + j * vectors * VF_LANES);
+        small_head_score_rows(q, k + j * channels, channels, vectors, rows, t->p + j * vectors * VF_LANES);
     for (; j < keys; j++)
-        score_rows(q, k + j * channels, channels, vectors, 1, t->p + j * vectors * VF_LANES);
+        small_head_score_rows(q, k + j * channels, channels, vectors, 1, t->p + j * vectors * VF_LANES);
 }
 
 /* Weights of one key, in turn with its values.  `reference` is m itself where the weights may be any, see power.h. */
@@ -84,7 +84,7 @@ VF_FN void add_key(const float *s, const float *value, const vf_powers *powers, 
 VF_FN void add_values(const attn__small_head_args *t, int64_t from, int64_t keys, const vf *reference, bool any,
                       vf *sum, int channels)
 {
-    const int vectors = VECTORS(channels);
+    const int vectors = SMALL_HEAD_VECTORS(channels);
     vf o[MOST_HELD];
     vf_powers powers = vf_powers_make();
     VF_UNROLL
@@ -112,7 +112,7 @@ static vf largest(const attn__small_head_args *t, int v, int channels)
 }
 
 /* The reference for the block, in m; true if some lane's weights may be too small for vf_power. */
-VF_FN bool settle(const attn__small_head_args *t, int v, int channels, vf *m)
+VF_FN bool small_head_settle(const attn__small_head_args *t, int v, int channels, vf *m)
 {
     vf bound = vf_zero(), most = vf_set1(BOUND_MOST);
     for (int c = 0; c < channels; c++)
@@ -146,12 +146,12 @@ VF_FN void refer(const attn__small_head_args *t, int v, int channels, vf m)
 VF_FN void see(const attn__small_head_args *t, int channels)
 {
     enum { MOST = 4 };
-    const int vectors = VECTORS(channels);
+    const int vectors = SMALL_HEAD_VECTORS(channels);
     vf m[MOST], reference[MOST], sum[MOST];
     bool any = false;
     VF_UNROLL
     for (int v = 0; v < vectors; v++) {
-        any |= settle(t, v, channels, &m[v]);
+        any |= small_head_settle(t, v, channels, &m[v]);
         refer(t, v, channels, m[v]);
         sum[v] = vf_load(t->l + v * VF_LANES);
         reference[v] = vf_power_reference(m[v]);
@@ -210,7 +210,7 @@ static void reach(const float *x, int64_t count, float most[ATTN__SMALL_HEAD_MOS
 const attn__small_head_kernel VF_NAME(attn__small_head) = {
     VF_ISA,
     VF_LANES,
-    {VECTORS(4) * VF_LANES, VECTORS(8) * VF_LANES, VECTORS(16) * VF_LANES},
+    {SMALL_HEAD_VECTORS(4) * VF_LANES, SMALL_HEAD_VECTORS(8) * VF_LANES, SMALL_HEAD_VECTORS(16) * VF_LANES},
     {see4, see8, see16},
     reach,
     {back4, back8, back16},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_sequence_tmpl.h - products of short heads for one instruction set; see short.h.
+ * small_sequence_tmpl.h - products of short heads for one instruction set; see small_sequence.h.
  */
 #if VF_REGISTERS >= 32
 enum { SCORE_ROWS = 12, SUM_ROWS = 6, SUM_VECTORS = 4 };
@@ -33,7 +33,7 @@ VF_FN void transpose_square(const attn__small_sequence_rows *x, int64_t j, int64
     }
 }
 
-static void transpose(const attn__small_sequence_rows *x, float factor, float *panel, int64_t width)
+static void small_sequence_transpose(const attn__small_sequence_rows *x, float factor, float *panel, int64_t width)
 {
     vf f = vf_set1(factor);
     for (int64_t j = 0; j < width; j += VF_LANES) {
@@ -97,8 +97,8 @@ VF_FN bool score_tile(const attn__small_sequence_rows *x, const float *panel, fl
     case n:                                                                                                            \
         return score_tile(x, panel, s, width, i, j, n, vectors)
 
-VF_FN bool score_rows(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width, int64_t i,
-                      int64_t j, int64_t rows, int vectors)
+VF_FN bool small_sequence_score_rows(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width,
+                                     int64_t i, int64_t j, int64_t rows, int vectors)
 {
     switch (rows) {
 #if VF_REGISTERS >= 32
@@ -129,7 +129,7 @@ VF_FN int64_t tile_rows(int64_t rows, int64_t most)
     return (rows + tiles - 1) / tiles;
 }
 
-static bool score(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width)
+static bool small_sequence_score(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width)
 {
     bool finite = true;
     int64_t each = tile_rows(x->rows, SCORE_ROWS);
@@ -138,9 +138,9 @@ static bool score(const attn__small_sequence_rows *x, const float *panel, float 
         for (int64_t r = i; r < i + rows; r++)
             prefetch_row(x, r);
         for (; j + 2 * VF_LANES <= width; j += 2 * VF_LANES)
-            finite = score_rows(x, panel, s, width, i, j, rows, 2) && finite;
+            finite = small_sequence_score_rows(x, panel, s, width, i, j, rows, 2) && finite;
         if (j < width)
-            finite = score_rows(x, panel, s, width, i, j, rows, 1) && finite;
+            finite = small_sequence_score_rows(x, panel, s, width, i, j, rows, 1) && finite;
     }
     return finite;
 }
@@ -229,7 +229,7 @@ VF_FN bool sum_strip(const attn__small_sequence_sums *t, int64_t j, int rows, bo
     case n:                                                                                                            \
         return sum_strip(t, j, n, adjacent)
 
-VF_FN bool sum_rows(const attn__small_sequence_sums *t, int64_t j, int64_t rows, bool adjacent)
+VF_FN bool small_sequence_sum_rows(const attn__small_sequence_sums *t, int64_t j, int64_t rows, bool adjacent)
 {
     switch (rows) {
 #if VF_REGISTERS >= 32
@@ -255,14 +255,15 @@ VF_FN bool sum_as(const attn__small_sequence_sums *t, bool adjacent)
         int64_t rows = t->out.rows - j < each ? t->out.rows - j : each;
         for (int64_t r = j; r < j + rows; r++)
             prefetch_row(&t->out, r);
-        finite = sum_rows(t, j, rows, adjacent) && finite;
+        finite = small_sequence_sum_rows(t, j, rows, adjacent) && finite;
     }
     return finite;
 }
 
-static bool sum(const attn__small_sequence_sums *t)
+static bool small_sequence_sum(const attn__small_sequence_sums *t)
 {
     return t->across == 1 ? sum_as(t, true) : sum_as(t, false);
 }
 
-const attn__small_sequence_kernel VF_NAME(attn__small_sequence) = {VF_ISA, VF_LANES, transpose, score, dots, sum};
+const attn__small_sequence_kernel VF_NAME(attn__small_sequence) = {
+    VF_ISA, VF_LANES, small_sequence_transpose, small_sequence_score, dots, small_sequence_sum};

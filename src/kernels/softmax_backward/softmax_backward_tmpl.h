@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * softmax_backward_tmpl.h - the kernels of softmax_backward.h for one instruction set; included by
- * softmax_backward_avx512.c and its kin.
+ * softmax_backward_tmpl.h - the kernels of softmax_backward.h for one instruction set.
  */
 #include "simd/softmax.h"
 

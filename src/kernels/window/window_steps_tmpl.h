@@ -28,30 +28,30 @@ VF_FN int64_t run_end(const attn__tap_block *b, int64_t tap, int64_t end)
 
 VF_FN void score_steps(const attn__tap_block *b, int64_t first, int taps, int per, bool down)
 {
-    vf sum[TAPS][VECTORS];
+    vf sum[TAPS][WINDOW_VECTORS];
     steps t = steps_at(b, first, taps, down);
     VF_UNROLL
-    for (int i = 0; i < taps * VECTORS; i++)
-        sum[i / VECTORS][i % VECTORS] = vf_zero();
+    for (int i = 0; i < taps * WINDOW_VECTORS; i++)
+        sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS] = vf_zero();
     for (int64_t c = 0; c < b->channels; c++, t.strip += b->ld) {
-        vf x[VECTORS];
+        vf x[WINDOW_VECTORS];
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             x[n] = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
         VF_UNROLL
-        for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
+        for (int j = 0; j < taps + per * (WINDOW_VECTORS - 1); j++) {
             vf k = vf_load_once(t.strip + j * (VF_LANES / per));
             VF_UNROLL
-            for (int n = 0; n < VECTORS; n++) {
+            for (int n = 0; n < WINDOW_VECTORS; n++) {
                 if (j >= per * n && j - per * n < taps)
                     sum[j - per * n][n] = vf_fma(x[n], k, sum[j - per * n][n]);
             }
         }
     }
     VF_UNROLL
-    for (int i = 0; i < taps * VECTORS; i++)
-        vf_store(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES,
-                 vf_mul(sum[i / VECTORS][i % VECTORS], vf_set1(b->factor)));
+    for (int i = 0; i < taps * WINDOW_VECTORS; i++)
+        vf_store(t.s + (i / WINDOW_VECTORS) * t.ld + (i % WINDOW_VECTORS) * VF_LANES,
+                 vf_mul(sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS], vf_set1(b->factor)));
 }
 
 /* Channels at once: their sums and the run's weights fill the registers. */
@@ -59,35 +59,38 @@ enum { STEP_ROWS = VF_REGISTERS >= 32 ? 4 : 2 };
 
 VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int rows, int taps, int per, bool down)
 {
-    vf p[TAPS][VECTORS], sum[STEP_ROWS][VECTORS];
+    vf p[TAPS][WINDOW_VECTORS], sum[STEP_ROWS][WINDOW_VECTORS];
     const float *strip[STEP_ROWS];
     float *to = b->tile + row * b->tile_ld;
     steps t = steps_at(b, first, taps, down);
     VF_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++)
-        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
+    for (int i = 0; i < rows * WINDOW_VECTORS; i++)
+        sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS] =
+            vf_load(to + (i / WINDOW_VECTORS) * b->tile_ld + (i % WINDOW_VECTORS) * VF_LANES);
     VF_UNROLL
-    for (int i = 0; i < taps * VECTORS; i++)
-        p[i / VECTORS][i % VECTORS] = vf_load(t.s + (i / VECTORS) * t.ld + (i % VECTORS) * VF_LANES);
+    for (int i = 0; i < taps * WINDOW_VECTORS; i++)
+        p[i / WINDOW_VECTORS][i % WINDOW_VECTORS] =
+            vf_load(t.s + (i / WINDOW_VECTORS) * t.ld + (i % WINDOW_VECTORS) * VF_LANES);
     VF_UNROLL
     for (int c = 0; c < rows; c++)
         strip[c] = t.strip + (row + c) * b->ld;
     /* Channel after channel a step: their sums need not wait for each other. */
     VF_UNROLL
-    for (int j = 0; j < taps + per * (VECTORS - 1); j++) {
+    for (int j = 0; j < taps + per * (WINDOW_VECTORS - 1); j++) {
         VF_UNROLL
         for (int c = 0; c < rows; c++) {
             vf x = vf_load_once(strip[c] + j * (VF_LANES / per));
             VF_UNROLL
-            for (int n = 0; n < VECTORS; n++) {
+            for (int n = 0; n < WINDOW_VECTORS; n++) {
                 if (j >= per * n && j - per * n < taps)
                     sum[c][n] = vf_fma(p[j - per * n][n], x, sum[c][n]);
             }
         }
     }
     VF_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++)
-        vf_store(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES, sum[i / VECTORS][i % VECTORS]);
+    for (int i = 0; i < rows * WINDOW_VECTORS; i++)
+        vf_store(to + (i / WINDOW_VECTORS) * b->tile_ld + (i % WINDOW_VECTORS) * VF_LANES,
+                 sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS]);
 }
 
 /* A function for each length: in one, compilers work out the addresses of all of them beforehand. */

@@ -3,7 +3,7 @@
  * window_tmpl.h - windows for one instruction set; see window.h.
  *
  * A block is two vectors wide.  Scores keep TAPS x 2 sums in registers and read, for each channel, one shifted
- * strip a tap; the mix keeps ROWS x 2 sums, over all taps, and reads one shifted strip a channel.  Either way
+ * strip a tap; the mix keeps WINDOW_ROWS x 2 sums, over all taps, and reads one shifted strip a channel.  Either way
  * each multiply-add has one load that straddles cache lines, two accesses where the machine has two a cycle.
  *
  * Neighbouring taps, one element apart, are a run: three loads serve up to 7 of them, and the vectors between are
@@ -13,42 +13,42 @@
 #include "simd/exp.h"
 #include "simd/softmax.h"
 
-enum { VECTORS = 2, WIDTH = VECTORS * VF_LANES };
+enum { WINDOW_VECTORS = 2, WIDTH = WINDOW_VECTORS * VF_LANES };
 #if VF_REGISTERS >= 32
-enum { TAPS = 7, ROWS = 8 };
+enum { TAPS = 7, WINDOW_ROWS = 8 };
 #else
-enum { TAPS = 4, ROWS = 4 };
+enum { TAPS = 4, WINDOW_ROWS = 4 };
 #endif
 
 /* ---------------------------------------------------------------------------------------------- products */
 
 VF_FN void score_taps(const attn__tap_block *b, int64_t first, int taps)
 {
-    vf sum[TAPS][VECTORS];
+    vf sum[TAPS][WINDOW_VECTORS];
     const float *strip[TAPS];
     VF_UNROLL
     for (int e = 0; e < taps; e++) {
         strip[e] = b->strip + b->offset[first + e];
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             sum[e][n] = vf_zero();
     }
     for (int64_t c = 0; c < b->channels; c++) {
-        vf x[VECTORS];
+        vf x[WINDOW_VECTORS];
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             x[n] = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
         VF_UNROLL
         for (int e = 0; e < taps; e++) {
             VF_UNROLL
-            for (int n = 0; n < VECTORS; n++)
+            for (int n = 0; n < WINDOW_VECTORS; n++)
                 sum[e][n] = vf_fma(x[n], vf_load(strip[e] + c * b->ld + n * VF_LANES), sum[e][n]);
         }
     }
     VF_UNROLL
     for (int e = 0; e < taps; e++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             vf_store(b->s + (first + e) * b->s_ld + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
     }
 }
@@ -63,28 +63,28 @@ VF_FN int shifts_of(int64_t left)
 }
 
 /* The strip's vectors for a run: x[3]; the last one has the few elements that the last taps reach. */
-VF_FN void load_run(const float *strip, int taps, vf x[VECTORS + 1])
+VF_FN void load_run(const float *strip, int taps, vf x[WINDOW_VECTORS + 1])
 {
     VF_UNROLL
-    for (int n = 0; n < VECTORS; n++)
+    for (int n = 0; n < WINDOW_VECTORS; n++)
         x[n] = vf_load(strip + n * VF_LANES);
-    x[VECTORS] = vf_load_part(strip + VECTORS * VF_LANES, taps - 1);
+    x[WINDOW_VECTORS] = vf_load_part(strip + WINDOW_VECTORS * VF_LANES, taps - 1);
 }
 
 VF_FN void score_run(const attn__tap_block *b, int64_t first, int taps, bool down)
 {
-    vf sum[TAPS][VECTORS], x[VECTORS + 1];
+    vf sum[TAPS][WINDOW_VECTORS], x[WINDOW_VECTORS + 1];
     const float *strip = b->strip + b->offset[down ? first + taps - 1 : first];
     VF_UNROLL
     for (int e = 0; e < taps; e++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             sum[e][n] = vf_zero();
     }
     for (int64_t c = 0; c < b->channels; c++, strip += b->ld) {
         load_run(strip, taps, x);
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++) {
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
             vf lane = vf_load(b->tile + c * b->tile_ld + n * VF_LANES);
             VF_UNROLL
             for (int e = 0; e < taps; e++)
@@ -94,12 +94,12 @@ VF_FN void score_run(const attn__tap_block *b, int64_t first, int taps, bool dow
     VF_UNROLL
     for (int e = 0; e < taps; e++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             vf_store(b->s + (first + e) * b->s_ld + n * VF_LANES, vf_mul(sum[e][n], vf_set1(b->factor)));
     }
 }
 
-#define RUN(function, length, ...)                                                                                     \
+#define WINDOW_RUN(function, length, ...)                                                                              \
     if (down)                                                                                                          \
         function(__VA_ARGS__, length, true);                                                                           \
     else                                                                                                               \
@@ -112,11 +112,11 @@ static void scores_by_shifts(const attn__tap_block *b)
         end = run_end(b, e, end);
         run = shifts_of(end - e);
         if (run == 7) {
-            RUN(score_run, 7, b, e);
+            WINDOW_RUN(score_run, 7, b, e);
         } else if (run == 5) {
-            RUN(score_run, 5, b, e);
+            WINDOW_RUN(score_run, 5, b, e);
         } else if (run == 3) {
-            RUN(score_run, 3, b, e);
+            WINDOW_RUN(score_run, 3, b, e);
         } else {
             score_taps(b, e, 1);
         }
@@ -161,18 +161,18 @@ VF_FN vm is_mark(vf x)
 
 VF_FN void mix_rows(const attn__tap_block *b, int64_t first, int rows, bool marked)
 {
-    vf sum[ROWS][VECTORS];
+    vf sum[WINDOW_ROWS][WINDOW_VECTORS];
     float *to = b->tile + first * b->tile_ld;
     VF_UNROLL
     for (int c = 0; c < rows; c++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             sum[c][n] = vf_load(to + c * b->tile_ld + n * VF_LANES);
     }
     for (int64_t e = 0; e < b->taps; e++) {
         const float *strip = b->strip + b->offset[e] + first * b->ld;
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++) {
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
             vf p = vf_load(b->s + e * b->s_ld + n * VF_LANES);
             vm out = is_mark(p);
             VF_UNROLL
@@ -185,7 +185,7 @@ VF_FN void mix_rows(const attn__tap_block *b, int64_t first, int rows, bool mark
     VF_UNROLL
     for (int c = 0; c < rows; c++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             vf_store(to + c * b->tile_ld + n * VF_LANES, sum[c][n]);
     }
 }
@@ -194,15 +194,15 @@ VF_FN void mix_rows(const attn__tap_block *b, int64_t first, int rows, bool mark
 /* Channels of a run at once: their sums and the run's weights fill the registers. */
 enum { RUN_ROWS = 4 };
 
-VF_FN void mix_run(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][VECTORS], int rows, int taps,
-                   bool down)
+VF_FN void mix_run(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][WINDOW_VECTORS], int rows,
+                   int taps, bool down)
 {
-    vf p[TAPS][VECTORS], x[VECTORS + 1];
+    vf p[TAPS][WINDOW_VECTORS], x[WINDOW_VECTORS + 1];
     const float *strip = b->strip + b->offset[down ? e + taps - 1 : e] + row * b->ld;
     VF_UNROLL
     for (int t = 0; t < taps; t++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++)
+        for (int n = 0; n < WINDOW_VECTORS; n++)
             p[t][n] = vf_load(b->s + (e + t) * b->s_ld + n * VF_LANES);
     }
     VF_UNROLL
@@ -211,17 +211,17 @@ VF_FN void mix_run(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_
         VF_UNROLL
         for (int t = 0; t < taps; t++) {
             VF_UNROLL
-            for (int n = 0; n < VECTORS; n++)
+            for (int n = 0; n < WINDOW_VECTORS; n++)
                 sum[c][n] = vf_fma(p[t][n], vf_shift(x[n], x[n + 1], down ? taps - 1 - t : t), sum[c][n]);
         }
     }
 }
 
-VF_FN void mix_tap(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][VECTORS], int rows)
+VF_FN void mix_tap(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][WINDOW_VECTORS], int rows)
 {
     const float *strip = b->strip + b->offset[e] + row * b->ld;
     VF_UNROLL
-    for (int n = 0; n < VECTORS; n++) {
+    for (int n = 0; n < WINDOW_VECTORS; n++) {
         vf p = vf_load(b->s + e * b->s_ld + n * VF_LANES);
         VF_UNROLL
         for (int c = 0; c < rows; c++)
@@ -231,28 +231,30 @@ VF_FN void mix_tap(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_
 
 VF_FN void mix_runs(const attn__tap_block *b, int64_t row, int rows)
 {
-    vf sum[RUN_ROWS][VECTORS];
+    vf sum[RUN_ROWS][WINDOW_VECTORS];
     float *to = b->tile + row * b->tile_ld;
     bool down = b->down;
     VF_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++)
-        sum[i / VECTORS][i % VECTORS] = vf_load(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES);
+    for (int i = 0; i < rows * WINDOW_VECTORS; i++)
+        sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS] =
+            vf_load(to + (i / WINDOW_VECTORS) * b->tile_ld + (i % WINDOW_VECTORS) * VF_LANES);
     for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
         end = run_end(b, e, end);
         run = shifts_of(end - e);
         if (run == 7) {
-            RUN(mix_run, 7, b, e, row, sum, rows);
+            WINDOW_RUN(mix_run, 7, b, e, row, sum, rows);
         } else if (run == 5) {
-            RUN(mix_run, 5, b, e, row, sum, rows);
+            WINDOW_RUN(mix_run, 5, b, e, row, sum, rows);
         } else if (run == 3) {
-            RUN(mix_run, 3, b, e, row, sum, rows);
+            WINDOW_RUN(mix_run, 3, b, e, row, sum, rows);
         } else {
             mix_tap(b, e, row, sum, rows);
         }
     }
     VF_UNROLL
-    for (int i = 0; i < rows * VECTORS; i++)
-        vf_store(to + (i / VECTORS) * b->tile_ld + (i % VECTORS) * VF_LANES, sum[i / VECTORS][i % VECTORS]);
+    for (int i = 0; i < rows * WINDOW_VECTORS; i++)
+        vf_store(to + (i / WINDOW_VECTORS) * b->tile_ld + (i % WINDOW_VECTORS) * VF_LANES,
+                 sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS]);
 }
 
 static void mix_by_shifts(const attn__tap_block *b)
@@ -268,8 +270,8 @@ static void mix_by_shifts(const attn__tap_block *b)
 VF_FN void mix_all(const attn__tap_block *b, bool marked)
 {
     int64_t c = 0;
-    for (; c + ROWS <= b->channels; c += ROWS)
-        mix_rows(b, c, ROWS, marked);
+    for (; c + WINDOW_ROWS <= b->channels; c += WINDOW_ROWS)
+        mix_rows(b, c, WINDOW_ROWS, marked);
     for (; c + 2 <= b->channels; c += 2)
         mix_rows(b, c, 2, marked);
     if (c < b->channels)
@@ -298,13 +300,13 @@ static void mix(const attn__tap_block *b)
 
 /* --------------------------------------------------------------------------------------------- in between */
 
-static void limit(float *s, const attn__tap_limit *t)
+static void window_limit(float *s, const attn__tap_limit *t)
 {
     vf none = vf_set1(-INFINITY);
     for (int64_t e = 0; e < t->taps; e++) {
         vi number = vi_set1(t->number[e]);
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++) {
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
             int64_t at = t->shift[e] + n * VF_LANES;
             vm inside = vm_and(vm_not(vi_lt(number, vi_load(t->from + at))), vi_lt(number, vi_load(t->to + at)));
             float *row = s + e * WIDTH + n * VF_LANES;
@@ -319,7 +321,7 @@ static void drop(float *s, const attn__tap_drop *t)
     vi threshold = vi_set1((int32_t)t->threshold);
     for (int64_t e = 0; e < t->taps; e++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++) {
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
             int64_t key = t->key_at[e] + n * VF_LANES;
             vi moved = vi_mul(vi_load(t->moved + t->shift[e] + n * VF_LANES), weight);
             vi x = vi_xor(vi_sub(vi_set1((int32_t)t->column[e]), moved), vi_load(t->key_low + key));
@@ -337,17 +339,17 @@ static void add_rows(float *s, int64_t taps, const float *rows, int64_t ld, floa
     vf f = vf_set1(factor);
     for (int64_t e = 0; e < taps; e++) {
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++) {
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
             float *at = s + e * WIDTH + n * VF_LANES;
             vf_store(at, vf_fma(vf_load(rows + e * ld + n * VF_LANES), f, vf_load(at)));
         }
     }
 }
 
-static void sum_rows(const float *s, int64_t taps, float *sum)
+static void window_sum_rows(const float *s, int64_t taps, float *sum)
 {
     VF_UNROLL
-    for (int n = 0; n < VECTORS; n++) {
+    for (int n = 0; n < WINDOW_VECTORS; n++) {
         vf x = vf_load(sum + n * VF_LANES);
         for (int64_t e = 0; e < taps; e++)
             x = vf_add(x, vf_load(s + e * WIDTH + n * VF_LANES));
@@ -356,11 +358,11 @@ static void sum_rows(const float *s, int64_t taps, float *sum)
 }
 
 /* A NaN may get lost in the maximum, but not in the exponential. */
-static void softmax(float *s, int64_t taps, float *m, float *l)
+static void window_softmax(float *s, int64_t taps, float *m, float *l)
 {
     vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
     VF_UNROLL
-    for (int n = 0; n < VECTORS; n++) {
+    for (int n = 0; n < WINDOW_VECTORS; n++) {
         float *column = s + n * VF_LANES;
         vf top = none, sum[2] = {vf_zero(), vf_zero()};
         for (int64_t e = 0; e < taps; e++)
@@ -383,7 +385,7 @@ VF_FN void gradient_rows(const attn__tap_gradient *t, bool marked)
     for (int64_t e = 0; e < t->taps; e++) {
         const float *lse = t->lse + t->shift[e], *delta = t->delta + t->shift[e];
         VF_UNROLL
-        for (int n = 0; n < VECTORS; n++) {
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
             int64_t at = e * WIDTH + n * VF_LANES, to = e * t->ld + n * VF_LANES;
             vf x = vf_load(t->s + at), p = vf_exp2(vf_log_weight(x, vf_load(lse + n * VF_LANES)));
             vf d = vf_score_gradient(p, vf_load(t->dp + at), vf_load(delta + n * VF_LANES));
@@ -407,7 +409,7 @@ static void gradient(const attn__tap_gradient *t)
 static void margins(const attn__tap_margins *t)
 {
     VF_UNROLL
-    for (int n = 0; n < VECTORS; n++) {
+    for (int n = 0; n < WINDOW_VECTORS; n++) {
         vf sum = vf_zero();
         for (int64_t e = 0; e < t->taps; e++) {
             float *to = t->by_tap + e * t->ld + n * VF_LANES;
@@ -419,7 +421,7 @@ static void margins(const attn__tap_margins *t)
     }
 }
 
-static void dot(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out)
+static void window_dot(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out)
 {
     for (int64_t w = 0; w < n; w += VF_LANES) {
         vf sum = vf_zero();
@@ -453,9 +455,9 @@ static bool all_finite(const float *x, int64_t n)
 }
 
 /* Transposes: turned[w][c] = tile[c][w]; channels beyond the last one are 0. */
-VF_FN void transpose(const float *tile, int64_t ld, int64_t channels, float transposed[WIDTH][VF_LANES])
+VF_FN void window_transpose(const float *tile, int64_t ld, int64_t channels, float transposed[WIDTH][VF_LANES])
 {
-    for (int n = 0; n < VECTORS; n++) {
+    for (int n = 0; n < WINDOW_VECTORS; n++) {
         vf square[VF_LANES];
         VF_UNROLL
         for (int c = 0; c < VF_LANES; c++)
@@ -504,7 +506,7 @@ static void outer(const attn__tap_outer *t)
     }
     for (int64_t c = 0; c < t->channels; c += VF_LANES) {
         int64_t n = t->channels - c < VF_LANES ? t->channels - c : VF_LANES, r = 0;
-        transpose(t->tile + c * t->tile_ld, t->tile_ld, n, transposed);
+        window_transpose(t->tile + c * t->tile_ld, t->tile_ld, n, transposed);
         for (; r + 4 <= t->count; r += 4)
             outer_rows(t, r, 4, transposed, c, n);
         for (; r < t->count; r++)
@@ -512,6 +514,6 @@ static void outer(const attn__tap_outer *t)
     }
 }
 
-const attn__window_kernel VF_NAME(attn__window_kernel) = {VF_ISA,   WIDTH,   VF_LANES, scores,   mix,
-                                                          limit,    drop,    add_rows, sum_rows, softmax,
-                                                          gradient, margins, dot,      outer,    all_finite};
+const attn__window_kernel VF_NAME(attn__window_kernel) = {
+    VF_ISA,          WIDTH,          VF_LANES, scores,  mix,        window_limit, drop,      add_rows,
+    window_sum_rows, window_softmax, gradient, margins, window_dot, outer,        all_finite};

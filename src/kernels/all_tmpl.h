@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * all_tmpl.h - all kernel templates, for the instruction set whose simd/vec_ISA.h is included before.
+ */
+#include "base/rng.h"
+#include "kernels/batch_norm/batch_norm.h"
+#include "kernels/channel_norm/channel_norm.h"
+#include "kernels/decode/decode.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/fma_peak/fma_peak.h"
+#include "kernels/gemm_tile/gemm_tile.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/pairwise/pairwise.h"
+#include "kernels/small_head/small_head.h"
+#include "kernels/small_sequence/small_sequence.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+#include "kernels/window/window.h"
+#include "simd/exp.h"
+
+#include "kernels/batch_norm/batch_norm_tmpl.h"
+#include "kernels/channel_norm/channel_norm_tmpl.h"
+#include "kernels/decode/decode_tmpl.h"
+#include "kernels/elementwise/elementwise_tmpl.h"
+#include "kernels/fma_peak/fma_peak_tmpl.h"
+#include "kernels/gemm_tile/gemm_tile_tmpl.h"
+#include "kernels/online_softmax/online_softmax_tmpl.h"
+#include "kernels/pairwise/pairwise_tmpl.h"
+#include "kernels/small_head/small_head_tmpl.h"
+#include "kernels/small_sequence/small_sequence_tmpl.h"
+#include "kernels/softmax_backward/softmax_backward_tmpl.h"
+#include "kernels/window/window_tmpl.h"

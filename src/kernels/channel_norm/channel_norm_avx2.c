@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "kernels/channel_norm/channel_norm.h"
-#if defined(__x86_64__)
-#include "simd/vec_avx2.h"
-#include "kernels/channel_norm/channel_norm_tmpl.h"
-#include "simd/isa_end.h"
-#endif

@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "kernels/channel_norm/channel_norm.h"
-#if defined(__aarch64__)
-#include "simd/vec_neon.h"
-#include "kernels/channel_norm/channel_norm_tmpl.h"
-#include "simd/isa_end.h"
-#endif

@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "kernels/decode/decode.h"
-#if defined(__x86_64__)
-#include "simd/vec_avx2.h"
-#include "kernels/decode/decode_tmpl.h"
-#include "simd/isa_end.h"
-#endif

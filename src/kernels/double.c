@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * double.c - the norms and elementwise kernels in double precision, one number at a time: for checking, not for speed.
+ */
+#include "base/rng.h"
+#include "kernels/batch_norm/batch_norm.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/vec_double.h"
+
+#include "kernels/batch_norm/batch_norm_tmpl.h"
+#include "kernels/elementwise/elementwise_tmpl.h"

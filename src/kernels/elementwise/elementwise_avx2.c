@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "base/rng.h"
-#include "kernels/elementwise/elementwise.h"
-#if defined(__x86_64__)
-#include "simd/vec_avx2.h"
-#include "simd/exp.h"
-#include "kernels/elementwise/elementwise_tmpl.h"
-#include "simd/isa_end.h"
-#endif

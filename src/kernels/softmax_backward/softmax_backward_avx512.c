@@ -1,8 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "kernels/softmax_backward/softmax_backward.h"
-#if defined(__x86_64__)
-#include "simd/vec_avx512.h"
-#include "simd/exp.h"
-#include "kernels/softmax_backward/softmax_backward_tmpl.h"
-#include "simd/isa_end.h"
-#endif
