@@ -234,6 +234,33 @@ class Operator(unittest.TestCase):
 
 
 class Enable(unittest.TestCase):
+    def test_leaves_what_attn_does_not_have(self):
+        """Forward mode, nested tensors, and shapes that PyTorch refuses in its own words."""
+        q, k, v = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 2)
+        F = torch.nn.functional
+        nested = [torch.nested.nested_tensor([torch.randn(4, 5, 16), torch.randn(4, 6, 16)]) for _ in range(3)]
+
+        def tangents():
+            with torch.autograd.forward_ad.dual_level():
+                dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+                first = torch.autograd.forward_ad.unpack_dual(F.scaled_dot_product_attention(dual, k, v)).tangent
+            return first, torch.func.jvp(lambda x: F.scaled_dot_product_attention(x, k, v), (q,), (q,))[1]
+
+        wanted, size = tangents(), F.scaled_dot_product_attention(*nested).size(0)
+        with attn.torch.enable():
+            for a, b in zip(tangents(), wanted):
+                self.assertTrue(torch.equal(a, b))
+            self.assertEqual(F.scaled_dot_product_attention(*nested).size(0), size)
+            for bad in (torch.zeros(7, 3), torch.zeros(5, 1, 2, 3)):
+                with self.assertRaises(RuntimeError):
+                    F.scaled_dot_product_attention(q, k, v, bad)
+        with self.assertRaisesRegex(attn.UnsupportedError, "forward-mode"):
+            torch.func.jvp(lambda x: attn.torch.scaled_dot_product_attention(x, k, v), (q,), (q,))
+        with self.assertRaisesRegex(attn.ShapeError, "does not broadcast"):
+            attn.torch.scaled_dot_product_attention(q[:, :, :1], k, v, torch.zeros(7, 3))
+        with self.assertRaisesRegex(attn.ShapeError, "same last axis"):
+            attn.torch.scaled_dot_product_attention(q[..., :1], k, v)
+
     def test_replaces_and_gives_back(self):
         theirs, before = torch.nn.functional.scaled_dot_product_attention, attn.torch.calls()
         q = torch.randn(1, 2, 5, 8)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """attn.torch's other attentions and Layer against formulas of PyTorch in float64.  Skipped where there is no PyTorch."""
+import concurrent.futures
 import multiprocessing
 import unittest
 
@@ -178,9 +179,51 @@ class Layers(unittest.TestCase):
         for w, a, b in zip(whole[1:], first[1:], second):
             self.assertLess(float((w - a - b).abs().max()), 1e-4)
 
+    def test_replaced_parameters(self):
+        """Other tensors in the parameters' places count, and the module's own come back."""
+        layer, x = self.make().eval(), random(2, 5, 16)
+        before = layer(x, x, x).detach()
+        other = {name: torch.randn_like(value).requires_grad_() for name, value in layer.state_dict().items()}
+        wanted = self.make().eval()
+        wanted.load_state_dict(other)
+        result, loss = wanted(x, x, x).detach(), wanted(x, x, x).pow(2).sum()
+        grads = torch.autograd.grad(loss, list(wanted.parameters()))
+        called = torch.func.functional_call(layer, other, (x, x, x))
+        self.assertTrue(torch.equal(called, result))
+        found = torch.autograd.grad(called.pow(2).sum(), [other[name] for name, _ in layer.named_parameters()])
+        for a, b in zip(found, grads):
+            self.assertTrue(torch.equal(a, b))
+        self.assertTrue(torch.equal(layer(x, x, x), before))
+        for name, p in layer.named_parameters():
+            p.data = other[name].detach()
+        self.assertTrue(torch.equal(layer(x, x, x), result))
+        with self.assertRaisesRegex(attn.ArgumentError, "float64"):
+            torch.func.functional_call(layer, {name: value.double() for name, value in other.items()}, (x, x, x))
+
+    def test_nothing_is_kept_without_recording(self):
+        layer, x = self.make().train(), random(2, 5, 16)
+        with torch.no_grad():
+            layer(x, x, x)
+        self.assertFalse(layer.attn_model._outputs)
+
+    def test_threads_take_turns(self):
+        layer, inputs = self.make().eval(), [random(2, 5, 16).requires_grad_() for _ in range(4)]
+        wanted = [torch.autograd.grad(layer(x, x, x).sum(), x)[0] for x in inputs]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for _ in range(5):
+                found = list(pool.map(lambda x: torch.autograd.grad(layer(x, x, x).sum(), x)[0], inputs))
+                for a, b in zip(found, wanted):
+                    self.assertTrue(torch.equal(a, b))
+
     def test_refusals(self):
         with self.assertRaises(attn.UnsupportedError):
             self.make().double()
+        layer, x = attn.torch.Layer("multi-head-attention", {"num_hiddens": 16, "num_heads": 4, "dropout": 0.5}).train(), \
+            random(2, 5, 16)
+        first = layer(x, x, x)
+        layer.eval()(x, x, x)
+        with self.assertRaisesRegex(attn.UnsupportedError, "called again"):
+            first.sum().backward()  # dropped weights of a call that eval() has overtaken
         layer, x = self.make().train(), random(2, 5, 16)
         first, _ = layer(x, x, x), layer(x, x, x)
         with self.assertRaisesRegex(attn.UnsupportedError, "called again"):

@@ -8,7 +8,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from . import _sdpa
+from . import _ops, _sdpa
 
 _TAKEN = (torch.float32,)
 _lock = threading.Lock()
@@ -20,8 +20,10 @@ _depth = 0  # how many calls of enable() are open
 def _wins(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
           enable_gqa: bool) -> bool:
     """Whether a call is one that attn takes; what PyTorch would refuse is left to it, words and all."""
+    if _ops.in_forward_mode():
+        return False
     for x in (query, key, value):
-        if x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
+        if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
             return False
     if dropout_p or torch.is_autocast_enabled("cpu") or (is_causal and attn_mask is not None):
         return False  # dropout would draw other numbers than PyTorch's from the same seed
@@ -32,7 +34,7 @@ def _wins(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
                                                  and query.shape[1] % key.shape[1] == 0):
         return False
     return attn_mask is None or (attn_mask.device.type == "cpu" and attn_mask.dtype in (torch.bool, torch.float32)
-                                 and attn_mask.dim() <= query.dim())
+                                 and _sdpa.mask_fits(query, key, value, attn_mask))
 
 
 def _count_call() -> None:

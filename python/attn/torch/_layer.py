@@ -2,8 +2,11 @@
 """Any architecture of the library as a module of PyTorch."""
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence
+import threading
+from contextlib import contextmanager
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +23,8 @@ class Layer(torch.nn.Module):
     Inputs stand in the architecture's order, or by name; outputs as `attn.build`'s model gives them, `outputs=` names
     others.  state_dict has the originals' names.  Of several calls before a backward pass each keeps what it needs by
     running once more in the backward pass, except the latest.  double() and half() are refused: dtype= says which.
+    Parameters that are replaced (functional_call, load_state_dict(assign=True), parametrizations) are copied into the
+    library for each call; the module's own are read where they lie.  Threads that share a Layer take turns.
     """
 
     def __init__(self, architecture: str, config: Optional[Mapping[str, Any]] = None, seed: int = 0,
@@ -30,12 +35,14 @@ class Layer(torch.nn.Module):
         self.attn_model = build(architecture, config, seed=seed, dtype=str(dtype).split(".")[1],
                                 threads=torch.get_num_threads())
         self.dtype = dtype
+        self._lock = threading.RLock()
+        self._places: dict[str, tuple[torch.nn.Module, str, np.ndarray]] = {}
         trained = self.attn_model.parameters()
         for name, array in self.attn_model.state_dict().items():
             tensor = torch.from_numpy(array)  # the library's own memory
-            self._place(name, torch.nn.Parameter(tensor) if name in trained else tensor)
+            self._place(name, torch.nn.Parameter(tensor) if name in trained else tensor, array)
 
-    def _place(self, name: str, tensor: Tensor) -> None:
+    def _place(self, name: str, tensor: Tensor, memory: np.ndarray) -> None:
         """Registers under a dotted name: modules in between hold what belongs to them."""
         *path, last = name.split(".")
         module: torch.nn.Module = self
@@ -45,6 +52,7 @@ class Layer(torch.nn.Module):
             module = module._modules[part]  # type: ignore[assignment]
         if isinstance(tensor, torch.nn.Parameter):
             module.register_parameter(last, tensor)
+            self._places[name] = (module, last, memory)
         else:
             module.register_buffer(last, tensor)
 
@@ -64,15 +72,36 @@ class Layer(torch.nn.Module):
         model = self.attn_model
         given = model._by_name(inputs, named)
         wanted = model._wanted(outputs)
-        parameters = dict(self.named_parameters())
-        names = (tuple(given), tuple(wanted), tuple(parameters))
-        results = _Run.apply(self, names, *given.values(), *parameters.values())
+        parameters = {name: getattr(module, last) for name, (module, last, _) in self._places.items()}
+        asked = _Asked(self, tuple(given), tuple(wanted), tuple(parameters), self.training, torch.is_grad_enabled())
+        results = _Run.apply(asked, *given.values(), *parameters.values())
         return results[0] if len(results) == 1 else results
 
-    def run(self, given: Mapping[str, Any], wanted: Sequence[str], keep: bool) -> list[Any]:
+    @contextmanager
+    def _holding(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
+        """The library's memory has these parameters' numbers until the end."""
+        foreign = [(self._places[name][2], self._checked(name, x)) for name, x in parameters.items()
+                   if x.data_ptr() != self._places[name][2].ctypes.data]
+        own = [memory.copy() for memory, _ in foreign]
+        for memory, x in foreign:
+            memory[...] = x
+        try:
+            yield
+        finally:
+            for (memory, _), old in zip(foreign, own):
+                memory[...] = old
+
+    def _checked(self, name: str, x: Tensor) -> np.ndarray:
+        memory = self._places[name][2]
+        if x.device.type != "cpu" or x.dtype != self.dtype or tuple(x.shape) != memory.shape:
+            raise ArgumentError(f"the parameter {name} is now of {x.dtype} with shape {tuple(x.shape)} on {x.device}; "
+                                f"{self.dtype} with shape {memory.shape} on cpu is wanted")
+        return x.detach().numpy()
+
+    def _run(self, given: Mapping[str, Any], wanted: Sequence[str], training: bool, keep: bool) -> list[Any]:
         """The library's outputs; where a backward pass may follow, it is kept."""
         model: Model = self.attn_model
-        model.train(self.training)
+        model.train(training)
         arrays = {name: x.detach() if isinstance(x, Tensor) else x for name, x in given.items()}
         if keep:
             found = model(outputs=list(wanted), **arrays)
@@ -82,40 +111,68 @@ class Layer(torch.nn.Module):
         return list(found) if isinstance(found, tuple) else [found]
 
 
+class _Asked(NamedTuple):
+    """A call, besides its tensors."""
+
+    layer: Layer
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    training: bool
+    recorded: bool
+
+
 class _Run(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, layer, names, *values):  # type: ignore[override]
-        inputs, wanted, _ = names
-        keep = any(ctx.needs_input_grad)
-        given = dict(zip(inputs, values))
-        found = layer.run(given, wanted, keep)
-        ctx.layer, ctx.names, ctx.call = layer, names, layer.attn_model._calls
+    def forward(ctx, asked, *values):  # type: ignore[override]
+        layer, model = asked.layer, asked.layer.attn_model
+        given, parameters = _part(asked, values)
+        with layer._lock, layer._holding(parameters):
+            found = layer._run(given, asked.outputs, asked.training, asked.recorded and any(ctx.needs_input_grad))
+            ctx.call = model._calls
+        ctx.asked = asked
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(x for x in values if isinstance(x, Tensor)))
-        ctx.tensors = [isinstance(x, Tensor) for x in values]
         ctx.values = [None if isinstance(x, Tensor) else x for x in values]
+        ctx.tensors = [isinstance(x, Tensor) for x in values]
         return tuple(torch.from_numpy(x) for x in found)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *douts):  # type: ignore[override]
-        model, (inputs, wanted, parameters) = ctx.layer.attn_model, ctx.names
+        asked = ctx.asked
         saved = iter(ctx.saved_tensors)  # complains where a parameter was changed since the call
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]
-        if model._calls != ctx.call or not model._outputs:
-            if ctx.layer.training:
-                raise UnsupportedError("a Layer in train() was called again before the backward pass of an earlier call; "
-                                       "dropout and batch statistics would differ: go back after each call, or eval()")
-            ctx.layer.run(dict(zip(inputs, values)), wanted, True)
-        seeds = {name: dout.contiguous() for name, dout in zip(wanted, douts) if dout is not None}
+        seeds = {name: dout.contiguous() for name, dout in zip(asked.outputs, douts) if dout is not None}
         if not seeds:
-            return (None,) * (2 + len(values))
-        model.zero_grad()
-        back = model.backward(seeds)
-        grads = model.grads()
-        model.zero_grad()
-        found = [back.get(name) for name in inputs] + [grads.get(name) for name in parameters]
-        return (None, None, *(_tensor(x, wanted) for x, wanted in zip(found, ctx.needs_input_grad[2:])))
+            return (None,) * (1 + len(values))
+        given, parameters = _part(asked, values)
+        with asked.layer._lock, asked.layer._holding(parameters):
+            _come_back_to(ctx, given)
+            model = asked.layer.attn_model
+            model.zero_grad()
+            back = model.backward(seeds)
+            grads = model.grads()
+            model.zero_grad()
+        found = [back.get(name) for name in asked.inputs] + [grads.get(name) for name in asked.parameters]
+        return (None, *(_tensor(x, wanted) for x, wanted in zip(found, ctx.needs_input_grad[1:])))
+
+
+def _part(asked: _Asked, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Inputs and parameters by name."""
+    n = len(asked.inputs)
+    return dict(zip(asked.inputs, values[:n])), dict(zip(asked.parameters, values[n:]))
+
+
+def _come_back_to(ctx: Any, given: Mapping[str, Any]) -> None:
+    """Makes this call the library's latest, by running it again where another came between."""
+    asked, model = ctx.asked, ctx.asked.layer.attn_model
+    if model._calls == ctx.call and model._outputs:
+        return
+    if asked.training:
+        raise UnsupportedError("a Layer was called again before the backward pass of an earlier call in train(); "
+                               "dropout and batch statistics would differ: go back after each call, or eval()")
+    asked.layer._run(given, asked.outputs, False, True)
 
 
 def _tensor(x: Any, wanted: bool) -> Optional[Tensor]:

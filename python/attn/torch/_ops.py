@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .._errors import UnsupportedError
 from . import _engine
@@ -205,6 +206,9 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
            mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None)) -> tuple[Tensor, Tensor]:
     """o and the log-sum-exp, through the operator."""
+    if in_forward_mode():
+        raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
+                               "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     way = _Transformed.apply if _in_transform() else _op
     return way(q, k, v, bias, mask, seed, *offsets, *problem)
 
@@ -216,16 +220,27 @@ def draw_seed() -> Tensor:
 
 _modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _tracing, _transform = torch._C._get_tracing_state, torch._C._functorch.peek_interpreter_stack
+_transforms, _JVP = torch._C._functorch.get_interpreter_stack, torch._C._functorch.TransformType.Jvp
 _autocast_off = torch._C._dispatch_tls_is_dispatch_key_excluded
 _AUTOCAST = torch._C.DispatchKey.AutocastCPU
 _PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def in_forward_mode() -> bool:
+    """Whether tangents are computed (torch.func.jvp, torch.autograd.forward_ad): attention has no rule for them."""
+    if torch.compiler.is_compiling():
+        return False
+    if forward_ad._current_level >= 0:
+        return True
+    return _transform() is not None and any(level.key() == _JVP for level in _transforms())
 
 
 def unwatched() -> bool:
     """Whether nothing looks at calls or changes them: no compiler, mode, transform, tracing or autocast."""
     if torch.compiler.is_compiling():
         return False
-    return not (_modes() or _function_modes()) and _transform() is None and _tracing() is None and _autocast_off(_AUTOCAST)
+    return not (_modes() or _function_modes()) and _transform() is None and _tracing() is None and _autocast_off(_AUTOCAST) \
+        and forward_ad._current_level < 0
 
 
 def plain(x: Tensor) -> bool:

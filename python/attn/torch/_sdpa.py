@@ -2,6 +2,7 @@
 """scaled_dot_product_attention as torch.nn.functional has it."""
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple, Optional
 
@@ -151,12 +152,26 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dr
             raise ArgumentError(f"{name} is of {x.dtype}, query of {query.dtype}: one type is wanted")
     if not 0 <= dropout_p <= 1:
         raise ArgumentError(f"dropout_p is {dropout_p}; a probability from 0 to 1 is wanted")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: query and key "
+                         "have the same last axis, key and value the same length")
     if mask is None:
         return
+    if not mask_fits(query, key, value, mask):
+        raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, which does not broadcast to the scores of query "
+                         f"{tuple(query.shape)} and key {tuple(key.shape)}")
     if causal:
         raise ArgumentError("attn_mask and is_causal=True exclude each other: put the causal relation into attn_mask")
     if mask.dtype not in (torch.bool, torch.float32, query.dtype):
         raise ArgumentError(f"attn_mask is of {mask.dtype}; bool, float32 or query's {query.dtype} is wanted")
+
+
+def mask_fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
+    """Whether the mask broadcasts to the scores [..., L, S]; it makes none of their axes longer."""
+    leading = [x.shape[:-2] for x in (query, key, value)]
+    scores = [query.shape[-2], key.shape[-2]]
+    wanted = [max(sizes) for sizes in itertools.zip_longest(*(reversed(x) for x in leading), fillvalue=1)][::-1] + scores
+    return mask.dim() <= len(wanted) and all(n in (1, m) for n, m in zip(reversed(mask.shape), reversed(wanted)))
 
 
 def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], grouped: bool) -> str:
