@@ -104,7 +104,7 @@ static void change(attn_problem *p, bytes *b)
 {
     static const double fills[] = {0, -1e6, -3, 2}, scales[] = {0, 0.5, 1, -2};
     attn_dim *dim = &p->dims[take(b, 0, p->ndims > 0 ? p->ndims - 1 : 0)];
-    switch (take(b, 0, 12)) {
+    switch (take(b, 0, 13)) {
     case 0:
         dim->n = take(b, -1, MOST_LENGTH);
         break;
@@ -143,6 +143,9 @@ static void change(attn_problem *p, bytes *b)
         break;
     case 10:
         p->normalise = (attn_normalise)take(b, 0, 3);
+        break;
+    case 12:
+        p->softcap = (double)take(b, -1, 6) / 2;
         break;
     case 11:
         p->dtype = (attn_dtype)take(b, 0, 3);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * What newer models ask of attention, each against what it must equal: packed sequences against padded ones. */
+ * What newer models ask of attention, each against what it must equal: packed sequences against padded ones, gradients
+ * against differences of the output in float64. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,6 +241,92 @@ static void wrong_tables_of_packed_sequences_are_refused(void **state)
     }
 }
 
+/* -------------------------------------------------------------------------------- gradients against differences */
+
+enum { FB = 2, FH = 2, FQ = 4, FK = 5, FD = 3, FSCORES = FB * FH * FQ * FK, MOST = 128 };
+
+/* A small problem in float64: its inputs, and the gradient of each. */
+typedef struct small {
+    attn_problem p;
+    double q[FB * FQ * FH * FD], k[FB * FK * FH * FD], v[FB * FK * FH * FD], bias[FSCORES], o[FB * FQ * FH * FD];
+    double lse[FB * FH * FQ], dout[FB * FQ * FH * FD];
+    attn_arrays a;
+} small;
+
+static void normal(double *x, int n, unsigned stream)
+{
+    attn__rng g = {.seed = 11, .stream = stream};
+    for (int i = 0; i < n; i++)
+        x[i] = attn__rng_normal(&g);
+}
+
+#define COUNT(x) ((int)(sizeof(x) / sizeof *(x)))
+
+static void start_small(small *s, attn_causal causal)
+{
+    *s = (small){0};
+    attn_problem_heads(&s->p,
+                       &(attn_heads){.batch = FB, .heads = FH, .queries = FQ, .keys = FK, .dim = FD, .causal = causal});
+    s->p.dtype = ATTN_F64;
+    for (int64_t i = s->p.ndims - 1, stride = 1; i >= 0; i--)
+        if (s->p.dims[i].role <= ATTN_KEY)
+            s->p.dims[i].bias = stride, stride *= s->p.dims[i].n;
+    s->p.with |= ATTN_WITH_BIAS | ATTN_WANT_LSE;
+    normal(s->q, COUNT(s->q), 1), normal(s->k, COUNT(s->k), 2), normal(s->v, COUNT(s->v), 3);
+    normal(s->bias, COUNT(s->bias), 4), normal(s->dout, COUNT(s->dout), 5);
+    s->a = (attn_arrays){.q = s->q, .k = s->k, .v = s->v, .bias = s->bias, .o = s->o, .lse = s->lse, .dout = s->dout};
+}
+
+static double loss_of(small *s)
+{
+    double loss = 0;
+    run(&s->p, "reference", &s->a);
+    for (int i = 0; i < COUNT(s->o); i++)
+        loss += s->dout[i] * s->o[i];
+    return loss;
+}
+
+static void same_as_differences(small *s, const char *name, double *x, int n, const double *gradient)
+{
+    const double step = 1e-5;
+    for (int i = 0; i < n; i++) {
+        double was = x[i];
+        x[i] = was + step;
+        double above = loss_of(s);
+        x[i] = was - step;
+        double slope = (above - loss_of(s)) / (2 * step);
+        x[i] = was;
+        if (!(fabs(slope - gradient[i]) <= 1e-7))
+            fail_msg("d%s[%d] is %.12g, differences say %.12g", name, i, gradient[i], slope);
+    }
+}
+
+static void check_small(small *s)
+{
+    double dq[MOST], dk[MOST], dv[MOST], dbias[MOST];
+    attn_problem backward = s->p;
+    backward.direction = ATTN_BACKWARD;
+    backward.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
+    attn_arrays a = s->a;
+    a.dq = dq, a.dk = dk, a.dv = dv, a.dbias = dbias;
+    loss_of(s);
+    run(&backward, "reference", &a);
+    same_as_differences(s, "q", s->q, COUNT(s->q), dq);
+    same_as_differences(s, "k", s->k, COUNT(s->k), dk);
+    same_as_differences(s, "v", s->v, COUNT(s->v), dv);
+    same_as_differences(s, "bias", s->bias, COUNT(s->bias), dbias);
+}
+
+/* The bias, which comes after the cap, keeps its whole gradient. */
+static void a_softcap_has_the_gradients_of_its_output(void **state)
+{
+    (void)state;
+    small s;
+    start_small(&s, ATTN_CAUSAL_TOP_LEFT);
+    s.p.softcap = 0.8;
+    check_small(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +334,7 @@ int main(void)
         cmocka_unit_test(a_packed_sequence_has_the_bits_that_it_has_alone),
         cmocka_unit_test(offsets_out_of_order_are_refused),
         cmocka_unit_test(wrong_tables_of_packed_sequences_are_refused),
+        cmocka_unit_test(a_softcap_has_the_gradients_of_its_output),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

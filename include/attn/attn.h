@@ -2,7 +2,7 @@
  *
  * attn.h - the attention engine: describe a problem once, plan it, execute it often.
  *
- *     S[b,i,j] = scale * score(q[b,i,:], k[b,j,:]) + bias[b,i,j]
+ *     S[b,i,j] = cap(scale * score(q[b,i,:], k[b,j,:])) + bias[b,i,j]     cap: none, or softcap * tanh(x / softcap)
  *     P        = normalise(mask(S))              over the keys j
  *     O[b,i,:] = sum_j dropout(P)[b,i,j] * v[b,j,:]
  *
@@ -303,6 +303,9 @@ typedef struct attn_problem {
     attn_score score;
     double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */
     double width; /* of the distance kernels; 0: 1 */
+    /* Not 0: scores x = scale * (score + tables) become softcap * tanh(x / softcap), before the bias and the masks: a bias
+     * or a mask_fill is not capped.  Between 1e-30 and 1e30.  (Gemma 2, arXiv:2408.00118.) */
+    double softcap;
     attn_normalise normalise;
     unsigned with; /* ATTN_WITH_* | ATTN_WANT_* */
     int lens_dim;  /* the KEY dim that lengths cut */
@@ -527,7 +530,7 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *     bias biask             an additive bias of its own for each score, or for each key
  *     rel                    relative positions in the score: a table of channels along the last query and key dims
  *                            or, with a window, two tables, each for half of a head's channels
- *     dropout=P fill=X scale=X   mask_fill and scale as in attn_problem
+ *     dropout=P fill=X scale=X softcap=X   mask_fill, scale and softcap as in attn_problem
  *     lse                    forward: the log-sum-exp as well
  *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
  *     over-n kernel-sum      another normalisation

@@ -59,7 +59,8 @@ class Packed(c.Structure):
 
 class Problem(c.Structure):
     _fields_ = [("ndims", c.c_int), ("dims", Dim * MAX_DIMS), ("dtype", c.c_int), ("direction", c.c_int),
-                ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("normalise", c.c_int),
+                ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("softcap", c.c_double),
+                ("normalise", c.c_int),
                 ("with_", c.c_uint), ("lens_dim", c.c_int), ("packed", Packed), ("nbands", c.c_int),
                 ("bands", Band * MAX_BANDS), ("nwindows", c.c_int), ("windows", Window * MAX_WINDOWS), ("nrelatives", c.c_int),
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),

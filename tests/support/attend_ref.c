@@ -27,8 +27,9 @@ typedef struct key {
     double score, size; /* size: sum of absolute values of the score's terms */
     double p, p_err;    /* weight after normalisation */
     double keep;
-    double grad, grad_err; /* by the score */
-    bool kink;             /* so near a corner of the score that its slope may come out either way */
+    double grad, grad_err;     /* by the score */
+    double cap_slope, cap_err; /* of the softcap; 1, 0 without */
+    bool kink;                 /* so near a corner of the score that its slope may come out either way */
     double *k, *v, *v_size;
     double *slope_q, *slope_k, *slope_w, *slope_w2; /* of the unscaled score */
     double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values in them */
@@ -240,9 +241,22 @@ static void clear_key(row *r, key *k)
         memset(contract[i], 0, (size_t)r->nc * sizeof(double));
     memset(k->v, 0, (size_t)r->nv * sizeof(double));
     memset(k->v_size, 0, (size_t)r->nv * sizeof(double));
-    k->p = k->p_err = k->keep = k->grad = k->grad_err = k->size = 0;
+    k->p = k->p_err = k->keep = k->grad = k->grad_err = k->size = k->cap_slope = k->cap_err = 0;
     k->score = (double)-INFINITY;
     k->kink = false;
+}
+
+/* The slope is wrong by its own derivative, at most 0.77 / cap, times the score's error, and by a few roundings of 1. */
+static void cap_score(const row *r, key *k)
+{
+    double cap = r->p->softcap;
+    k->cap_slope = 1, k->cap_err = 0;
+    if (cap == 0)
+        return;
+    double t = tanh(k->score / cap);
+    k->cap_slope = 1 - t * t;
+    k->cap_err = r->u.score * (1 + 0.77 / cap * (k->size + fabs(k->score)));
+    k->score = cap * t;
 }
 
 static void score_key(row *r, key *k)
@@ -257,6 +271,7 @@ static void score_key(row *r, key *k)
     double score = own_score(r, k) + score_tables(r, k);
     k->score = r->scale * score;
     k->size *= fabs(r->scale);
+    cap_score(r, k);
     if (r->p->with & ATTN_WITH_BIAS) {
         double bias = walk_load(walk_side(r->p), r->a->bias, OFFSET(&k->at, bias));
         k->score += bias;
@@ -482,7 +497,8 @@ static void add_slopes(row *r, key *k, double *value, double *bound, size_t fiel
 {
     walk w = k->at;
     int64_t c = 0;
-    double grad = k->grad * r->scale, grad_err = k->grad_err * fabs(r->scale);
+    double grad = k->grad * r->scale * k->cap_slope;
+    double grad_err = (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
     if (!value || !walk_start(&w, ROLE_C))
         return;
     do {
@@ -503,8 +519,8 @@ static void add_table_gradients(row *r, key *k)
         int roles = by_value ? ROLE_V : ROLE_C;
         walk w = k->at;
         int64_t c = 0, offset;
-        double g = by_value ? p : k->grad * r->scale;
-        double err = by_value ? p_err : k->grad_err * fabs(r->scale);
+        double g = by_value ? p : k->grad * r->scale * k->cap_slope;
+        double err = by_value ? p_err : (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
         if (!r->value->dtable[t] || (k->state == WALK_MASKED && (!by_value || k->p == 0)) || !walk_start(&w, roles))
             continue;
         do {

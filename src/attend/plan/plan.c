@@ -18,7 +18,7 @@ static const char *extra_refusal(unsigned unknown)
     static const struct {
         unsigned bit;
         const char *why;
-    } reasons[] = {{ATTN__PACKED, "packed sequences"}};
+    } reasons[] = {{ATTN__PACKED, "packed sequences"}, {ATTN__SOFTCAP, "scores are capped"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;

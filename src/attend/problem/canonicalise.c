@@ -212,7 +212,7 @@ static void note_features(attn__canonical *canonical)
     canonical->has_mask = p->with & ATTN_WITH_MASK;
     canonical->has_lens = p->with & ATTN_WITH_LENS;
     canonical->has_dropout = p->dropout > 0;
-    canonical->extras = p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u;
+    canonical->extras = (p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u);
     canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || p->nbands > 0 ||
                                 canonical->key.size == 0 || (canonical->extras & ATTN__PACKED);
     for (int i = 0; i < p->nwindows; i++)

@@ -69,6 +69,9 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
         return attn__fail(context, ATTN_ARGUMENT, "scale %g is not finite", p->scale);
     if (!isfinite(p->width) || p->width < 0)
         return attn__fail(context, ATTN_ARGUMENT, "width %g is not a positive number", p->width);
+    if (p->softcap != 0 && !(p->softcap >= 1e-30 && p->softcap <= 1e30))
+        return attn__fail(context, ATTN_ARGUMENT, "softcap %g does not lie between 1e-30 and 1e30 (0 caps nothing)",
+                          p->softcap);
     if (!isfinite(p->mask_fill))
         return attn__fail(context, ATTN_ARGUMENT, "mask_fill %g is not finite (0 leaves masked keys out)",
                           p->mask_fill);

@@ -123,6 +123,7 @@ static void choose_kinds(attn_problem *p, const attn__phrase *s)
     p->dtype = has(s, ATTN__FEATURE_BF16) ? ATTN_BF16 : has(s, ATTN__FEATURE_F64) ? ATTN_F64 : ATTN_F32;
     if (has(s, ATTN__FEATURE_SCALE))
         p->scale = s->scale;
+    p->softcap = s->softcap;
     p->dropout = s->dropout;
     p->mask_fill = s->fill;
     p->seed = s->dropout > 0 ? 1 : 0;

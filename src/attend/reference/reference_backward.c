@@ -107,6 +107,7 @@ static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
     const attn__canonical *canonical = w->job->canonical;
     if (w->job->sums.at[ATTN__SUM_BIAS])
         w->job->sums.at[ATTN__SUM_BIAS][spot->offset[ATTN__OP_DBIAS]] += gradient;
+    gradient *= w->pair.slope;
     attn__pair_gradient(&w->pair, gradient);
     if (!spot->outside)
         add_row(w, ATTN__SUM_K, ATTN__OP_DK, &canonical->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
