@@ -26,7 +26,7 @@ FORWARD, BACKWARD = range(2)
 WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(8, 14))
 VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_INTS, VALUE_TEXTS = range(7)
-STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "dq", "dk", "dv", "dout", "dbias")
+STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "dq", "dk", "dv", "dout", "dbias")
 
 
 class Dim(c.Structure):
@@ -71,9 +71,10 @@ class Problem(c.Structure):
 class Arrays(c.Structure):
     _fields_ = [
         *((name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "q_offsets", "k_offsets", "w",
-                                           "w2")),
+                                           "w2", "sinks")),
         ("table", c.c_void_p * MAX_RELATIVE),
-        *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")),
+        *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dlse", "dq", "dk", "dv", "dbias", "dw",
+                                           "dw2", "dsinks")),
         ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3)]
 
 

@@ -47,6 +47,7 @@ typedef struct row {
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
     double norm, lse; /* the normaliser: sum of exp(score - max), N or sum of scores */
     double norm_err;  /* relative */
+    double sink;      /* -inf: none */
     bool empty, only_fill;
 } row;
 
@@ -305,6 +306,7 @@ static void softmax(row *r, double max)
     for (int64_t j = 0; j < r->keys; j++)
         if (r->key[j].state != WALK_ABSENT)
             r->norm += exp(r->key[j].score - max);
+    r->norm += exp(r->sink - max);
     r->lse = max + log(r->norm);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
@@ -353,9 +355,10 @@ static void normalise(row *r)
     }
     r->norm = 0;
     r->norm_err = 0;
-    r->empty = n == 0;
+    max = r->sink > max ? r->sink : max;
+    r->empty = n == 0 && r->sink == (double)-INFINITY;
     r->lse = (double)-INFINITY;
-    if (n == 0)
+    if (r->empty)
         return;
     if (r->p->normalise == ATTN_SOFTMAX)
         softmax(r, max);
@@ -456,9 +459,21 @@ static void write_weights(row *r)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
+static void sink_gradient(row *r, double delta, double delta_err, double size)
+{
+    double p = exp(r->sink - r->lse), p_err = p * (r->norm_err + lse_err(r) + r->u.weight);
+    if (r->value->dsinks)
+        add(r->value->dsinks, r->bound->dsinks, OFFSET(&r->w, sinks), -p * delta,
+            p_err * size + p * (delta_err + r->u.weight * fabs(delta)));
+}
+
 static void score_gradients(row *r)
 {
     double delta = 0, delta_err = 0, size = 0;
+    if (r->p->with & ATTN_WITH_DLSE) {
+        double dlse = walk_load(walk_side(r->p), r->a->dlse, OFFSET(&r->w, lse));
+        delta = -dlse, size = fabs(dlse);
+    }
     for (int64_t c = 0; c < r->nv; c++) {
         delta += r->o[c] * r->dout[c];
         delta_err += (r->o_err[c] + fabs(r->o[c]) * r->u.weight) * fabs(r->dout[c]);
@@ -467,6 +482,7 @@ static void score_gradients(row *r)
         for (int64_t c = 0; c < r->nv; c++)
             size += fabs(r->key[j].p) * r->key[j].keep * r->key[j].v_size[c] * fabs(r->dout[c]);
     delta_err += size * r->u.weight;
+    sink_gradient(r, delta, delta_err, size);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         double by_p = 0, by_p_size = 0, p_err = k->p_err + fabs(k->p) * lse_err(r);
@@ -605,6 +621,9 @@ static void run_row(row *r, bool backward)
     load_channels(r, &w, r->q, ROLE_C, offsetof(attn_dim, q), r->p->dtype, r->a->q, false);
     load_channels(r, &w, r->w1, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w, false);
     load_channels(r, &w, r->w2, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w2, false);
+    r->sink = (double)-INFINITY;
+    if (r->p->with & ATTN_WITH_SINKS)
+        r->sink = walk_load(walk_side(r->p), r->a->sinks, OFFSET(&r->w, sinks));
     walk keep = r->w;
     if (walk_start(&r->w, ROLE_K))
         do
@@ -696,7 +715,8 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
 static bool clear_gradients(const attn_problem *p, const attn_arrays *a, const attend_ref_arrays *v,
                             const attend_ref_arrays *b)
 {
-    bool any = v->dq || v->dk || v->dv || v->dbias || v->dw;
+    bool any = v->dq || v->dk || v->dv || v->dbias || v->dw || v->dsinks;
+    clear_gradient(p, a, v->dsinks, b->dsinks, offsetof(attn_dim, sinks), false, ROLE_B | ROLE_Q);
     clear_gradient(p, a, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
     clear_gradient(p, a, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
     clear_gradient(p, a, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);

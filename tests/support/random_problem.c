@@ -344,7 +344,13 @@ void random_problem_make(random_problem *r, uint64_t number)
         draw_packed(&more, &r->forward);
     if (chance(&more, 15))
         r->forward.softcap = chance(&more, 50) ? 0.7 : 4;
+    if (r->forward.normalise == ATTN_SOFTMAX && r->forward.mask_fill == 0 && chance(&more, 12))
+        r->forward.with |= ATTN_WITH_SINKS;
     draw_backward(&g, r);
+    if ((r->forward.with & ATTN_WITH_SINKS) && chance(&more, 80))
+        r->backward.with |= ATTN_WANT_DSINKS;
+    if (r->forward.normalise == ATTN_SOFTMAX && chance(&more, 12))
+        r->backward.with |= ATTN_WITH_DLSE;
     random_layout(&g, r, form == PLAIN);
     random_allocate(r);
     random_offsets(&more, r);

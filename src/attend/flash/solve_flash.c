@@ -206,4 +206,4 @@ const attn__solver attn__solver_flash = {.name = "flash",
                                          .refuse = refuse,
                                          .plan = plan,
                                          .apply = attn__flash_forward,
-                                         .extras = ATTN__PACKED | ATTN__SOFTCAP};
+                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS};

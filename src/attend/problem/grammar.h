@@ -36,6 +36,8 @@ typedef enum attn__form {
     X(SCALE, "scale", 'X', 0)                                                                                          \
     X(SOFTCAP, "softcap", 'X', 0)                                                                                      \
     X(LSE, "lse", 0, 0)                                                                                                \
+    X(SINKS, "sinks", 0, 0)                                                                                            \
+    X(DLSE, "dlse", 0, 0)                                                                                              \
     X(OVER_N, "over-n", 0, 0)                                                                                          \
     X(KERNEL_SUM, "kernel-sum", 0, 0)                                                                                  \
     X(BTHD, "bthd", 0, 1 << ATTN__HEADS | 1 << ATTN__ADDITIVE)                                                         \

@@ -25,7 +25,7 @@ typedef struct work {
     attn__pair pair;
     attn__row row;
     attn__normaliser normaliser;
-    double delta; /* sum of o * dout: what softmax's derivative takes off */
+    double delta; /* sum of o * dout, less dlse: what softmax's derivative takes off */
 } work;
 
 static double dot(const double *a, const double *b, int64_t n)
@@ -141,6 +141,8 @@ static void start_row(work *w)
     attn__gather(&canonical->value, &o, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
     attn__gather(&canonical->value, &dout, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT], pair->douts);
     w->delta = dot(pair->vs, pair->douts, canonical->value.size);
+    if (canonical->extras & ATTN__DLSE)
+        w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
     memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
     memset(pair->dws, 0, (size_t)canonical->contract.size * sizeof *pair->dws);
     memset(pair->dw2s, 0, (size_t)canonical->contract.size * sizeof *pair->dw2s);
