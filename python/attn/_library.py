@@ -23,8 +23,9 @@ MAX_THREADS = 1024  # of a context
 F32, BF16, F64, F16, I32, I64, U8, BOOL = range(8)
 BATCH, QUERY, KEY, CONTRACT, VALUE = range(5)
 FORWARD, BACKWARD = range(2)
-WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE = (1 << bit for bit in range(6))
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(8, 14))
+WANT_DSINKS = 1 << 16
 VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_INTS, VALUE_TEXTS = range(7)
 STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "dq", "dk", "dv", "dout", "dbias")
 
