@@ -21,9 +21,11 @@ static void **slot(attn_arrays *a, int array)
         &a->w2,
         (const void **)(void *)&a->q_offsets,
         (const void **)(void *)&a->k_offsets,
+        &a->sinks,
+        &a->dlse,
     };
-    void **const others[] = {&a->o,  &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias,
-                             &a->dw, &a->dw2};
+    void **const others[] = {&a->o,   &a->lse,   (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
+                             &a->dw2, &a->dsinks};
     if (array < ATTN_ARRAY_O)
         return (void **)(void *)inputs[array];
     if (array < ATTN_ARRAY_TABLE)

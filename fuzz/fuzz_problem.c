@@ -85,15 +85,16 @@ static void add_table(attn_problem *p, bytes *b)
 
 static void add_operand(attn_problem *p, bytes *b)
 {
-    static const unsigned with[] = {ATTN_WITH_BIAS, ATTN_WITH_MASK, ATTN_WITH_LENS};
-    static const size_t strides[] = {offsetof(attn_dim, bias), offsetof(attn_dim, mask), offsetof(attn_dim, lens)};
-    int which = (int)take(b, 0, 2);
+    static const unsigned with[] = {ATTN_WITH_BIAS, ATTN_WITH_MASK, ATTN_WITH_LENS, ATTN_WITH_SINKS};
+    static const size_t strides[] = {offsetof(attn_dim, bias), offsetof(attn_dim, mask), offsetof(attn_dim, lens),
+                                     offsetof(attn_dim, sinks)};
+    int which = (int)take(b, 0, 3);
     int64_t stride = 1;
     p->with |= with[which];
     p->lens_dim = (int)take(b, 0, p->ndims);
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_role role = p->dims[i].role;
-        if (role > ATTN_KEY || (which == 2 && role == ATTN_KEY) || take(b, 0, 3) == 3)
+        if (role > ATTN_KEY || (which >= 2 && role == ATTN_KEY) || take(b, 0, 3) == 3)
             continue;
         *(int64_t *)(void *)((char *)&p->dims[i] + strides[which]) = stride;
         stride *= p->dims[i].n + 4;
@@ -104,12 +105,12 @@ static void change(attn_problem *p, bytes *b)
 {
     static const double fills[] = {0, -1e6, -3, 2}, scales[] = {0, 0.5, 1, -2};
     attn_dim *dim = &p->dims[take(b, 0, p->ndims > 0 ? p->ndims - 1 : 0)];
-    switch (take(b, 0, 12)) {
+    switch (take(b, 0, 13)) {
     case 0:
         dim->n = take(b, -1, MOST_LENGTH);
         break;
     case 1: /* any stride of the dim */
-        (&dim->q)[take(b, 0, 9)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
+        (&dim->q)[take(b, 0, 10)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
         break;
     case 2:
         dim->role = (attn_role)take(b, 0, 5);
@@ -143,6 +144,9 @@ static void change(attn_problem *p, bytes *b)
         break;
     case 10:
         p->normalise = (attn_normalise)take(b, 0, 3);
+        break;
+    case 12:
+        p->softcap = (double)take(b, -1, 6) / 2;
         break;
     case 11:
         p->dtype = (attn_dtype)take(b, 0, 3);
@@ -204,9 +208,11 @@ static void put(arrays *s, int array, void *at)
         &a->w2,
         (const void **)(void *)&a->q_offsets,
         (const void **)(void *)&a->k_offsets,
+        &a->sinks,
+        &a->dlse,
     };
-    void **const others[] = {&a->o,  &a->lse, (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias,
-                             &a->dw, &a->dw2};
+    void **const others[] = {&a->o,   &a->lse,   (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
+                             &a->dw2, &a->dsinks};
     if (array < ATTN_ARRAY_O)
         *slots[array] = at;
     else if (array < ATTN_ARRAY_TABLE)

@@ -72,11 +72,15 @@ static void fields_are_checked(void **state)
     WRONG(UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
     WRONG(ARGUMENT, "scale nan", p.scale = (double)NAN);
     WRONG(ARGUMENT, "width -1", p.width = -1);
+    WRONG(ARGUMENT, "sinks and dlse belong to a softmax", p.with |= ATTN_WITH_SINKS; p.normalise = ATTN_ONE_OVER_N);
+    WRONG(UNSUPPORTED, "sinks with a mask_fill", p.with |= ATTN_WITH_SINKS; p.mask_fill = -5);
+    WRONG(ARGUMENT, "softcap -2 does not lie between", p.softcap = -2);
+    WRONG(ARGUMENT, "softcap 1e-40", p.softcap = 1e-40);
     WRONG(ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
     WRONG(ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5; p.normalise = ATTN_ONE_OVER_N);
     WRONG(ARGUMENT, "dropout 1", p.dropout = 1);
     WRONG(ARGUMENT, "dropout -0.5", p.dropout = -0.5);
-    WRONG(ARGUMENT, "unknown bits 0x10", p.with = 16);
+    WRONG(ARGUMENT, "unknown bits 0x40", p.with = 64);
 }
 
 static void gradients_must_have_something_to_be_of(void **state)

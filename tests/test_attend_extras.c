@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * What newer models ask of attention, each against what it must equal: packed sequences against padded ones. */
+ * What newer models ask of attention, each against what it must equal: packed sequences against padded ones, gradients
+ * against differences of the output in float64. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,6 +241,254 @@ static void wrong_tables_of_packed_sequences_are_refused(void **state)
     }
 }
 
+/* -------------------------------------------------------------------------------- gradients against differences */
+
+enum { FB = 2, FH = 2, FQ = 4, FK = 5, FD = 3, FSCORES = FB * FH * FQ * FK, MOST = 128 };
+
+/* A small problem in float64: its inputs, and the gradient of each. */
+typedef struct small {
+    attn_problem p;
+    double q[FB * FQ * FH * FD], k[FB * FK * FH * FD], v[FB * FK * FH * FD], bias[FSCORES], o[FB * FQ * FH * FD];
+    double lse[FB * FH * FQ], dout[FB * FQ * FH * FD], dlse[FB * FH * FQ], sinks[FH];
+    attn_arrays a;
+} small;
+
+static void normal(double *x, int n, unsigned stream)
+{
+    attn__rng g = {.seed = 11, .stream = stream};
+    for (int i = 0; i < n; i++)
+        x[i] = attn__rng_normal(&g);
+}
+
+#define COUNT(x) ((int)(sizeof(x) / sizeof *(x)))
+
+static void start_small(small *s, attn_causal causal)
+{
+    *s = (small){0};
+    attn_problem_heads(&s->p,
+                       &(attn_heads){.batch = FB, .heads = FH, .queries = FQ, .keys = FK, .dim = FD, .causal = causal});
+    s->p.dtype = ATTN_F64;
+    for (int64_t i = s->p.ndims - 1, stride = 1; i >= 0; i--)
+        if (s->p.dims[i].role <= ATTN_KEY)
+            s->p.dims[i].bias = stride, stride *= s->p.dims[i].n;
+    s->p.with |= ATTN_WITH_BIAS | ATTN_WANT_LSE;
+    normal(s->q, COUNT(s->q), 1), normal(s->k, COUNT(s->k), 2), normal(s->v, COUNT(s->v), 3);
+    normal(s->bias, COUNT(s->bias), 4), normal(s->dout, COUNT(s->dout), 5);
+    s->a = (attn_arrays){.q = s->q, .k = s->k, .v = s->v, .bias = s->bias, .o = s->o, .lse = s->lse, .dout = s->dout};
+}
+
+static double loss_of(small *s)
+{
+    double loss = 0;
+    run(&s->p, "reference", &s->a);
+    for (int i = 0; i < COUNT(s->o); i++)
+        loss += s->dout[i] * s->o[i];
+    for (int i = 0; i < COUNT(s->lse) && s->a.dlse; i++)
+        loss += s->dlse[i] * s->lse[i];
+    return loss;
+}
+
+static void same_as_differences(small *s, const char *name, double *x, int n, const double *gradient)
+{
+    const double step = 1e-5;
+    for (int i = 0; i < n; i++) {
+        double was = x[i];
+        x[i] = was + step;
+        double above = loss_of(s);
+        x[i] = was - step;
+        double slope = (above - loss_of(s)) / (2 * step);
+        x[i] = was;
+        if (!(fabs(slope - gradient[i]) <= 1e-7))
+            fail_msg("d%s[%d] is %.12g, differences say %.12g", name, i, gradient[i], slope);
+    }
+}
+
+static void check_small(small *s)
+{
+    double dq[MOST], dk[MOST], dv[MOST], dbias[MOST], dsinks[FH];
+    attn_problem backward = s->p;
+    backward.direction = ATTN_BACKWARD;
+    backward.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
+    attn_arrays a = s->a;
+    backward.with |= s->a.dlse ? ATTN_WITH_DLSE : 0;
+    backward.with |= s->a.sinks ? ATTN_WANT_DSINKS : 0;
+    a.dq = dq, a.dk = dk, a.dv = dv, a.dbias = dbias, a.dsinks = dsinks;
+    loss_of(s);
+    run(&backward, "reference", &a);
+    same_as_differences(s, "q", s->q, COUNT(s->q), dq);
+    same_as_differences(s, "k", s->k, COUNT(s->k), dk);
+    same_as_differences(s, "v", s->v, COUNT(s->v), dv);
+    same_as_differences(s, "bias", s->bias, COUNT(s->bias), dbias);
+    if (s->a.sinks)
+        same_as_differences(s, "sinks", s->sinks, COUNT(s->sinks), dsinks);
+}
+
+/* The bias, which comes after the cap, keeps its whole gradient. */
+static void a_softcap_has_the_gradients_of_its_output(void **state)
+{
+    (void)state;
+    small s;
+    start_small(&s, ATTN_CAUSAL_TOP_LEFT);
+    s.p.softcap = 0.8;
+    check_small(&s);
+}
+
+static void the_log_sum_exp_has_a_gradient(void **state)
+{
+    (void)state;
+    small s;
+    start_small(&s, ATTN_CAUSAL_TOP_LEFT);
+    normal(s.dlse, COUNT(s.dlse), 6);
+    s.a.dlse = s.dlse;
+    check_small(&s);
+}
+
+static void sinks_have_gradients(void **state)
+{
+    (void)state;
+    for (int with_lse = 0; with_lse < 2; with_lse++) {
+        small s;
+        start_small(&s, ATTN_CAUSAL_TOP_LEFT);
+        normal(s.dlse, COUNT(s.dlse), 6);
+        normal(s.sinks, COUNT(s.sinks), 7);
+        s.a.dlse = with_lse ? s.dlse : NULL;
+        s.a.sinks = s.sinks;
+        s.p.with |= ATTN_WITH_SINKS;
+        s.p.dims[1].sinks = 1;
+        check_small(&s);
+    }
+}
+
+/* A sink is a key that scores as much and whose value is 0; -inf is none. */
+static void a_sink_is_a_key_without_value(void **state)
+{
+    (void)state;
+    small s, more;
+    start_small(&s, ATTN_CAUSAL_NONE);
+    more = s;
+    s.sinks[0] = 0.75, s.sinks[1] = (double)-INFINITY;
+    s.a.sinks = s.sinks, s.p.with |= ATTN_WITH_SINKS, s.p.dims[1].sinks = 1;
+    run(&s.p, "reference", &s.a);
+    for (int i = 0; i < COUNT(s.lse); i++) {
+        int row = i % (FH * FQ), head = row / FQ;
+        more.lse[i] = 0;
+        for (int j = 0; j < FK; j++) {
+            double score = more.bias[i * FK + j];
+            for (int c = 0; c < FD; c++)
+                score += s.q[((i / (FH * FQ) * FQ + row % FQ) * FH + head) * FD + c] *
+                         s.k[((i / (FH * FQ) * FK + j) * FH + head) * FD + c] / sqrt(FD);
+            more.lse[i] += exp(score);
+        }
+        double want = log(more.lse[i] + (head == 0 ? exp(0.75) : 0));
+        assert_true(fabs(s.lse[i] - want) < 1e-12);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------- partial results */
+
+enum { PB = 2, PH = 3, PQ = 70, PK = 90, PD = 16, PROWS = PB * PH * PQ, PO = PROWS * PD, PKV = PB * PK * PH * PD };
+
+typedef struct part {
+    float o[PO], lse[PROWS], dout[PO], dlse[PROWS], dq[PO];
+} part;
+static struct {
+    float q[PO], k[PKV], v[PKV], dk[2][PKV], dv[2][PKV];
+    part whole, parts[3], merged[2];
+} partials;
+
+static void some(float *x, int n, unsigned stream)
+{
+    attn__rng g = {.seed = 12, .stream = stream};
+    for (int i = 0; i < n; i++)
+        x[i] = (float)attn__rng_normal(&g);
+}
+
+/* Keys [from, to), both ways if `backward`; `which` gets the gradients of k and v. */
+static void attend_part(part *p, int from, int to, int which, bool backward)
+{
+    attn_problem problem;
+    attn_problem_heads(&problem, &(attn_heads){.batch = PB, .heads = PH, .queries = PQ, .keys = PK, .dim = PD});
+    problem.dims[3].n = to - from;
+    problem.with |= backward ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WITH_DLSE : ATTN_WANT_LSE;
+    problem.direction = backward ? ATTN_BACKWARD : ATTN_FORWARD;
+    int at = from * PH * PD;
+    attn_arrays a = {.q = partials.q, .k = partials.k + at, .v = partials.v + at, .o = p->o, .lse = p->lse};
+    a.dout = p->dout, a.dlse = p->dlse, a.dq = p->dq, a.dk = partials.dk[which] + at, a.dv = partials.dv[which] + at;
+    run(&problem, NULL, &a);
+}
+
+static void merge(const part *a, const part *b, part *to)
+{
+    attn_partials shape = {.batch = PB, .heads = PH, .queries = PQ, .dim = PD};
+    assert_int_equal(attn_partials_merge(context, &shape, a->o, a->lse, b->o, b->lse, to->o, to->lse), ATTN_OK);
+}
+
+static void divide(part *a, part *b, const part *from)
+{
+    attn_partials shape = {.batch = PB, .heads = PH, .queries = PQ, .dim = PD};
+    attn_partials_arrays x = {.o1 = a->o, .lse1 = a->lse, .o2 = b->o, .lse2 = b->lse, .dout = from->dout};
+    x.dlse = from->dlse, x.do1 = a->dout, x.dlse1 = a->dlse, x.do2 = b->dout, x.dlse2 = b->dlse;
+    assert_int_equal(attn_partials_backward(context, &shape, &x), ATTN_OK);
+}
+
+static void near(const char *what, const float *x, const float *y, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(x[i] - y[i]) <= 4e-6f * (1 + fabsf(y[i]))))
+            fail_msg("%s[%d] is %.9g, of the whole %.9g", what, i, (double)x[i], (double)y[i]);
+}
+
+static void merged_parts_are_the_whole(void **state)
+{
+    (void)state;
+    part *p = partials.parts, *m = partials.merged, *whole = &partials.whole;
+    const int ends[] = {0, 13, 60, PK};
+    some(partials.q, PO, 1), some(partials.k, PKV, 2), some(partials.v, PKV, 3);
+    some(whole->dout, PO, 4), some(whole->dlse, PROWS, 5);
+    attend_part(whole, 0, PK, 0, false);
+    attend_part(whole, 0, PK, 0, true);
+    for (int i = 0; i < 3; i++)
+        attend_part(&p[i], ends[i], ends[i + 1], 1, false);
+    merge(&p[0], &p[1], &m[0]);
+    merge(&m[0], &p[2], &m[1]);
+    near("o", m[1].o, whole->o, PO);
+    near("lse", m[1].lse, whole->lse, PROWS);
+    memcpy(m[1].dout, whole->dout, sizeof whole->dout);
+    memcpy(m[1].dlse, whole->dlse, sizeof whole->dlse);
+    divide(&m[0], &p[2], &m[1]);
+    divide(&p[0], &p[1], &m[0]);
+    for (int i = 0; i < 3; i++)
+        attend_part(&p[i], ends[i], ends[i + 1], 1, true);
+    for (int i = 0; i < PO; i++)
+        p[0].dq[i] += p[1].dq[i] + p[2].dq[i];
+    near("dq", p[0].dq, whole->dq, PO);
+    near("dk", partials.dk[1], partials.dk[0], PKV);
+    near("dv", partials.dv[1], partials.dv[0], PKV);
+    memset(p[0].o, 0, sizeof p[0].o); /* a part without keys changes nothing, also in place */
+    for (int i = 0; i < PROWS; i++)
+        p[0].lse[i] = -INFINITY;
+    merge(&p[0], whole, &p[0]);
+    assert_memory_equal(p[0].o, whole->o, sizeof whole->o);
+    assert_memory_equal(p[0].lse, whole->lse, sizeof whole->lse);
+}
+
+static void wrong_partials_are_refused(void **state)
+{
+    (void)state;
+    float x[4] = {0};
+    attn_partials good = {.batch = 1, .heads = 1, .queries = 1, .dim = 4}, bad[4];
+    const attn_status want[] = {ATTN_SHAPE, ATTN_SHAPE, ATTN_UNSUPPORTED, ATTN_ARGUMENT};
+    for (int i = 0; i < 4; i++)
+        bad[i] = good;
+    bad[0].dim = -1, bad[1].queries = bad[1].dim = INT64_C(1) << 40, bad[2].dtype = ATTN_I32,
+    bad[3].layout = (attn_layout)9;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(attn_partials_merge(context, &bad[i], x, x, x, x, x, x), want[i]);
+    assert_int_equal(attn_partials_merge(context, &good, x, x, NULL, x, x, x), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "array 2"));
+    assert_int_equal(attn_partials_backward(context, &good, &(attn_partials_arrays){.o1 = x}), ATTN_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +496,12 @@ int main(void)
         cmocka_unit_test(a_packed_sequence_has_the_bits_that_it_has_alone),
         cmocka_unit_test(offsets_out_of_order_are_refused),
         cmocka_unit_test(wrong_tables_of_packed_sequences_are_refused),
+        cmocka_unit_test(a_softcap_has_the_gradients_of_its_output),
+        cmocka_unit_test(the_log_sum_exp_has_a_gradient),
+        cmocka_unit_test(sinks_have_gradients),
+        cmocka_unit_test(a_sink_is_a_key_without_value),
+        cmocka_unit_test(merged_parts_are_the_whole),
+        cmocka_unit_test(wrong_partials_are_refused),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

@@ -2,7 +2,7 @@
  *
  * attn.h - the attention engine: describe a problem once, plan it, execute it often.
  *
- *     S[b,i,j] = scale * score(q[b,i,:], k[b,j,:]) + bias[b,i,j]
+ *     S[b,i,j] = cap(scale * score(q[b,i,:], k[b,j,:])) + bias[b,i,j]     cap: none, or softcap * tanh(x / softcap)
  *     P        = normalise(mask(S))              over the keys j
  *     O[b,i,:] = sum_j dropout(P)[b,i,j] * v[b,j,:]
  *
@@ -200,6 +200,7 @@ typedef struct attn_dim {
     int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number a row */
     int64_t weights; /* BATCH QUERY KEY */
     int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
+    int64_t sinks;   /* BATCH QUERY; the gradient lies alike */
     /* Gradients.  Used only where attn_problem.own_grad_strides; else dq goes like q, and so on. */
     int64_t dq, dk, dv, dout, dbias;
 } attn_dim;
@@ -277,10 +278,17 @@ typedef struct attn_packed {
 
 /* Optional operands and outputs, as bits. */
 enum {
-    ATTN_WITH_BIAS = 1 << 0,      /* arrays.bias */
-    ATTN_WITH_MASK = 1 << 1,      /* arrays.mask: one byte an entry, nonzero = attend */
-    ATTN_WITH_LENS = 1 << 2,      /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
-    ATTN_WITH_PACKED = 1 << 3,    /* arrays.q_offsets, arrays.k_offsets: int32, as attn_problem.packed says */
+    ATTN_WITH_BIAS = 1 << 0,   /* arrays.bias */
+    ATTN_WITH_MASK = 1 << 1,   /* arrays.mask: one byte an entry, nonzero = attend */
+    ATTN_WITH_LENS = 1 << 2,   /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
+    ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, as attn_problem.packed says */
+    /* arrays.sinks: a row's sink s takes part in its sum as a key of score s and value 0 (Xiao et al. 2023,
+     * arXiv:2309.17453; a number for each head in gpt-oss): the log-sum-exp contains it, weights and o become smaller, and
+     * a row without keys gives zero output and lse = s.  -inf: none.  Softmax only, and without mask_fill. */
+    ATTN_WITH_SINKS = 1 << 4,
+    /* backward: arrays.dlse, the gradient of the log-sum-exp, as merging partial attentions leaves it.  Softmax only;
+     * ignored forward, and where a row has no keys. */
+    ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_ALL = (1 << 8) - 1, /* every operand */
     ATTN_WANT_LSE = 1 << 8,       /* forward: arrays.lse */
     ATTN_WANT_WEIGHTS = 1 << 9,   /* forward: arrays.weights, before dropout unless weights_dropped */
@@ -289,7 +297,8 @@ enum {
     ATTN_WANT_DV = 1 << 12,
     ATTN_WANT_DBIAS = 1 << 13,
     ATTN_WANT_DTABLES = 1 << 14,
-    ATTN_WANT_DW = 1 << 15
+    ATTN_WANT_DW = 1 << 15,
+    ATTN_WANT_DSINKS = 1 << 16
 };
 
 typedef enum attn_direction { ATTN_FORWARD = 0, ATTN_BACKWARD } attn_direction;
@@ -298,11 +307,15 @@ typedef enum attn_direction { ATTN_FORWARD = 0, ATTN_BACKWARD } attn_direction;
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
-    attn_dtype dtype; /* of q, k, v, o and their gradients; bias, tables, w, lse and weights are f32 (f64 with F64) */
+    attn_dtype
+        dtype; /* of q, k, v, o and their gradients; bias, tables, w, sinks, lse and weights are f32 (f64 with F64) */
     attn_direction direction;
     attn_score score;
     double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */
     double width; /* of the distance kernels; 0: 1 */
+    /* Not 0: scores x = scale * (score + tables) become softcap * tanh(x / softcap), before the bias and the masks: a bias
+     * or a mask_fill is not capped.  Between 1e-30 and 1e30.  (Gemma 2, arXiv:2408.00118.) */
+    double softcap;
     attn_normalise normalise;
     unsigned with; /* ATTN_WITH_* | ATTN_WANT_* */
     int lens_dim;  /* the KEY dim that lengths cut */
@@ -334,8 +347,8 @@ typedef struct attn_drop_rows {
 } attn_drop_rows;
 
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
- * Forward reads q k v (bias mask lens w w2 table) and writes o (lse weights).
- * Backward reads those, o, lse and dout, and writes the gradients wanted. A gradient of an operand that is
+ * Forward reads q k v (bias mask lens w w2 sinks table) and writes o (lse weights).
+ * Backward reads those, o, lse, dout (and dlse), and writes the gradients wanted. A gradient of an operand that is
  * broadcast (stride 0) or read several times (windows, tables) is the sum over its uses. */
 typedef struct attn_arrays {
     const void *q, *k, *v;
@@ -346,14 +359,17 @@ typedef struct attn_arrays {
      * sequence longer than the dim; k_offsets alike.  The same array may serve as both. */
     const int32_t *q_offsets, *k_offsets;
     const void *w, *w2;
+    const void *sinks;
     const void *table[ATTN_MAX_RELATIVE];
     void *o;
     void *lse;
     void *weights;
     const void *dout;
+    const void *dlse; /* lies like lse */
     void *dq, *dk, *dv;
     void *dbias;
     void *dw, *dw2;
+    void *dsinks;
     void *dtable[ATTN_MAX_RELATIVE];
     uint64_t seed_offset; /* added to problem.seed: a new one each training step, with the same plan */
     attn_drop_rows drop_rows;
@@ -416,6 +432,8 @@ typedef enum attn_array {
     ATTN_ARRAY_W2,
     ATTN_ARRAY_Q_OFFSETS,
     ATTN_ARRAY_K_OFFSETS,
+    ATTN_ARRAY_SINKS,
+    ATTN_ARRAY_DLSE,
     ATTN_ARRAY_O,
     ATTN_ARRAY_LSE,
     ATTN_ARRAY_DOUT,
@@ -425,6 +443,7 @@ typedef enum attn_array {
     ATTN_ARRAY_DBIAS,
     ATTN_ARRAY_DW,
     ATTN_ARRAY_DW2,
+    ATTN_ARRAY_DSINKS,
     ATTN_ARRAY_TABLE,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
     ATTN_ARRAYS = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
@@ -508,6 +527,31 @@ typedef struct attn_window2d {
 /* Fills a problem with it.  ATTN_ARGUMENT: a size below 0 or above 2^40, a border that is none of the three. */
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
 
+/* Attention over two parts of the keys, merged into attention over both:
+ *
+ *     lse = log(exp(lse1) + exp(lse2))        o = exp(lse1 - lse) o1 + exp(lse2 - lse) o2
+ *
+ * More parts are merged one after another: o may be o1 or o2, and lse alike.  o1, o2 and o are [B,T,H,D] or [B,H,T,D],
+ * the log-sum-exps [B,H,T], f32 (f64 with F64), as attn_problem_heads leaves them. */
+typedef struct attn_partials {
+    int64_t batch, heads, queries, dim; /* channels of a value */
+    attn_layout layout;
+    attn_dtype dtype; /* f32, bf16, f64 */
+} attn_partials;
+/* ATTN_SHAPE: a negative or too large size; ATTN_UNSUPPORTED: another type; ATTN_ARGUMENT: no such layout, or NULL. */
+ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
+                                         const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
+
+/* Backward: from the gradients of o and lse those of the parts, which a backward problem of each part takes as dout and,
+ * with ATTN_WITH_DLSE, as dlse. */
+typedef struct attn_partials_arrays {
+    const void *o1, *lse1, *o2, *lse2;
+    const void *dout, *dlse; /* dlse NULL: 0 */
+    void *do1, *dlse1, *do2, *dlse2;
+} attn_partials_arrays;
+ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
+                                            const attn_partials_arrays *arrays);
+
 /* A problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].
  *
  * FORM is one of these; N stands for a number, [] for what may be left out, and letters may stand in any order:
@@ -527,8 +571,10 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *     bias biask             an additive bias of its own for each score, or for each key
  *     rel                    relative positions in the score: a table of channels along the last query and key dims
  *                            or, with a window, two tables, each for half of a head's channels
- *     dropout=P fill=X scale=X   mask_fill and scale as in attn_problem
+ *     dropout=P fill=X scale=X softcap=X   mask_fill, scale and softcap as in attn_problem
  *     lse                    forward: the log-sum-exp as well
+ *     sinks                  a sink for each index of the batch dims but the first: for each head
+ *     dlse                   backward: a gradient of the log-sum-exp as well
  *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
  *     over-n kernel-sum      another normalisation
  *     bthd bhtd              (multi-head) the layout; else bthd

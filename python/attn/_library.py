@@ -23,10 +23,11 @@ MAX_THREADS = 1024  # of a context
 F32, BF16, F64, F16, I32, I64, U8, BOOL = range(8)
 BATCH, QUERY, KEY, CONTRACT, VALUE = range(5)
 FORWARD, BACKWARD = range(2)
-WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE = (1 << bit for bit in range(6))
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(8, 14))
+WANT_DSINKS = 1 << 16
 VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_INTS, VALUE_TEXTS = range(7)
-STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "dq", "dk", "dv", "dout", "dbias")
+STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "dq", "dk", "dv", "dout", "dbias")
 
 
 class Dim(c.Structure):
@@ -59,7 +60,8 @@ class Packed(c.Structure):
 
 class Problem(c.Structure):
     _fields_ = [("ndims", c.c_int), ("dims", Dim * MAX_DIMS), ("dtype", c.c_int), ("direction", c.c_int),
-                ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("normalise", c.c_int),
+                ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("softcap", c.c_double),
+                ("normalise", c.c_int),
                 ("with_", c.c_uint), ("lens_dim", c.c_int), ("packed", Packed), ("nbands", c.c_int),
                 ("bands", Band * MAX_BANDS), ("nwindows", c.c_int), ("windows", Window * MAX_WINDOWS), ("nrelatives", c.c_int),
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
@@ -70,9 +72,10 @@ class Problem(c.Structure):
 class Arrays(c.Structure):
     _fields_ = [
         *((name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "q_offsets", "k_offsets", "w",
-                                           "w2")),
+                                           "w2", "sinks")),
         ("table", c.c_void_p * MAX_RELATIVE),
-        *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dq", "dk", "dv", "dbias", "dw", "dw2")),
+        *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dlse", "dq", "dk", "dv", "dbias", "dw",
+                                           "dw2", "dsinks")),
         ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3)]
 
 

@@ -180,8 +180,9 @@ class Operator(unittest.TestCase):
     def test_opcheck(self):
         q, k, v, bias = self.inputs(torch.float32)
         form = "ABqc,ABkc,ABkv->ABqv;AqBv;qk;"
-        torch.library.opcheck(torch.ops.attn.attend.default,
-                              (q, k, v, bias, None, None, None, None, form, 0.0, 0.0, [], 0))
+        for sinks, softcap in ((None, 0.0), (torch.randn(2, requires_grad=True), 1.5)):
+            torch.library.opcheck(torch.ops.attn.attend.default,
+                                  (q, k, v, bias, None, None, None, None, sinks, form, 0.0, 0.0, [], 0, softcap))
 
     @unittest.skipUnless(LONG, "slow: ATTN_LONG=1")
     def test_compile_with_inductor(self):

@@ -84,6 +84,49 @@ class Formula(unittest.TestCase):
         lse = attn.torch.flex_attention(q, q, q, return_lse=True)[1]
         self.assertLess(float((lse - (q @ q.mT / 8**0.5).logsumexp(-1)).abs().max()), 1e-5)
 
+    def test_softcap_and_sinks(self):
+        def formula(q, k, v, bias, sinks):
+            k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+            scores = 1.5 * torch.tanh(q @ k.mT / 8**0.5 / 1.5) + bias
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -float("inf"))
+            return torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:3], 1)], -1).softmax(-1)[..., :-1] @ v
+
+        self.compare(lambda q, k, v, bias, sinks: attn.torch.flex_attention(q, k, v, bias, is_causal=True, softcap=1.5,
+                                                                            sinks=sinks, enable_gqa=True),
+                     formula, random(2, 4, 7, 8), random(2, 2, 9, 8), random(2, 2, 9, 8), random(4, 1, 9), random(4))
+        q = random(1, 4, 5, 8, dtype=torch.float64).requires_grad_()
+        sinks = random(4, dtype=torch.float64).requires_grad_()
+        self.assertTrue(torch.autograd.gradcheck(
+            lambda q, sinks: attn.torch.flex_attention(q, q, q, softcap=2.0, sinks=sinks, return_lse=True), (q, sinks)))
+        compiled = torch.compile(lambda q, sinks: attn.torch.flex_attention(q, q, q, sinks=sinks, softcap=2.0),
+                                 fullgraph=True, backend="aot_eager")
+        for way in (compiled, lambda q, sinks: attn.torch.flex_attention(q, q, q, sinks=sinks, softcap=2.0)):
+            way(q, sinks).square().sum().backward()
+        self.assertTrue(torch.isfinite(sinks.grad).all())
+
+    def test_log_sum_exp(self):
+        """Two halves of the keys, merged by the log-sum-exp, have the result and the gradients of the whole."""
+        def merged(q, k, v):
+            (a, x), (b, y) = (attn.torch.flex_attention(q, k[:, :, part], v[:, :, part], return_lse=True)
+                              for part in (slice(0, 4), slice(4, None)))
+            lse = torch.logaddexp(x, y)
+            return a * (x - lse).exp()[..., None] + b * (y - lse).exp()[..., None]
+
+        self.compare(merged, lambda q, k, v: (q @ k.mT / 8**0.5).softmax(-1) @ v, random(2, 2, 7, 8), random(2, 2, 9, 8),
+                     random(2, 2, 9, 8))
+
+    def test_causal_neighborhood(self):
+        def formula(q, k, v):  # [B,Y,X,H,D]: Y causal with dilation 2, X moved inwards
+            far = torch.arange(7)[:, None] - torch.arange(7)
+            rows = (far >= 0) & (far % 2 == 0) & (far <= 4)
+            mask = torch.kron(rows.to(torch.uint8), neighbours((6,), (3,), (1,)).to(torch.uint8)).bool()
+            flat = [x.flatten(1, 2).transpose(1, 2) for x in (q, k, v)]
+            scores = (flat[0] @ flat[1].mT / 2).masked_fill(~mask, -float("inf"))
+            return (scores.softmax(-1) @ flat[2]).transpose(1, 2).reshape(q.shape)
+
+        self.compare(lambda q, k, v: attn.torch.na2d(q, k, v, 3, dilation=(2, 1), is_causal=(True, False)), formula,
+                     *(random(2, 7, 6, 2, 4) for _ in range(3)))
+
     def test_packed(self):
         offsets = [torch.tensor(ends, dtype=torch.int32) for ends in ([0, 3, 3, 10, 11], [0, 5, 7, 11, 12])]
 
@@ -102,13 +145,14 @@ class Formula(unittest.TestCase):
 
     def test_refusals(self):
         q, image = random(1, 2, 5, 8), random(1, 6, 6, 2, 4)
-        for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=30.0), "softcap"),
+        for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=0.0), "softcap"),
+                            (lambda: attn.torch.flex_attention(q, q, q, sinks=q), "sinks"),
                             (lambda: attn.torch.flex_attention(q, q, q, score_mod=max), "score_mod"),
                             (lambda: attn.torch.flex_attention(q, q, q, mask=q), "bool"),
                             (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
                             (lambda: attn.torch.na2d(image, image, image, 3, stride=2), "stride"),
-                            (lambda: attn.torch.na2d(image, image, image, 3, is_causal=True), "causal"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, is_causal=(True,)), "causal"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
                             (lambda: attn.torch.tied_row_attention(q, q, q), "R,C"),

@@ -27,8 +27,9 @@ typedef struct key {
     double score, size; /* size: sum of absolute values of the score's terms */
     double p, p_err;    /* weight after normalisation */
     double keep;
-    double grad, grad_err; /* by the score */
-    bool kink;             /* so near a corner of the score that its slope may come out either way */
+    double grad, grad_err;     /* by the score */
+    double cap_slope, cap_err; /* of the softcap; 1, 0 without */
+    bool kink;                 /* so near a corner of the score that its slope may come out either way */
     double *k, *v, *v_size;
     double *slope_q, *slope_k, *slope_w, *slope_w2; /* of the unscaled score */
     double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values in them */
@@ -46,6 +47,7 @@ typedef struct row {
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
     double norm, lse; /* the normaliser: sum of exp(score - max), N or sum of scores */
     double norm_err;  /* relative */
+    double sink;      /* -inf: none */
     bool empty, only_fill;
 } row;
 
@@ -240,9 +242,22 @@ static void clear_key(row *r, key *k)
         memset(contract[i], 0, (size_t)r->nc * sizeof(double));
     memset(k->v, 0, (size_t)r->nv * sizeof(double));
     memset(k->v_size, 0, (size_t)r->nv * sizeof(double));
-    k->p = k->p_err = k->keep = k->grad = k->grad_err = k->size = 0;
+    k->p = k->p_err = k->keep = k->grad = k->grad_err = k->size = k->cap_slope = k->cap_err = 0;
     k->score = (double)-INFINITY;
     k->kink = false;
+}
+
+/* The slope is wrong by its own derivative, at most 0.77 / cap, times the score's error, and by a few roundings of 1. */
+static void cap_score(const row *r, key *k)
+{
+    double cap = r->p->softcap;
+    k->cap_slope = 1, k->cap_err = 0;
+    if (cap == 0)
+        return;
+    double t = tanh(k->score / cap);
+    k->cap_slope = 1 - t * t;
+    k->cap_err = r->u.score * (1 + 0.77 / cap * (k->size + fabs(k->score)));
+    k->score = cap * t;
 }
 
 static void score_key(row *r, key *k)
@@ -257,6 +272,7 @@ static void score_key(row *r, key *k)
     double score = own_score(r, k) + score_tables(r, k);
     k->score = r->scale * score;
     k->size *= fabs(r->scale);
+    cap_score(r, k);
     if (r->p->with & ATTN_WITH_BIAS) {
         double bias = walk_load(walk_side(r->p), r->a->bias, OFFSET(&k->at, bias));
         k->score += bias;
@@ -290,6 +306,7 @@ static void softmax(row *r, double max)
     for (int64_t j = 0; j < r->keys; j++)
         if (r->key[j].state != WALK_ABSENT)
             r->norm += exp(r->key[j].score - max);
+    r->norm += exp(r->sink - max);
     r->lse = max + log(r->norm);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
@@ -338,9 +355,10 @@ static void normalise(row *r)
     }
     r->norm = 0;
     r->norm_err = 0;
-    r->empty = n == 0;
+    max = r->sink > max ? r->sink : max;
+    r->empty = n == 0 && r->sink == (double)-INFINITY;
     r->lse = (double)-INFINITY;
-    if (n == 0)
+    if (r->empty)
         return;
     if (r->p->normalise == ATTN_SOFTMAX)
         softmax(r, max);
@@ -441,9 +459,21 @@ static void write_weights(row *r)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
+static void sink_gradient(row *r, double delta, double delta_err, double size)
+{
+    double p = exp(r->sink - r->lse), p_err = p * (r->norm_err + lse_err(r) + r->u.weight);
+    if (r->value->dsinks)
+        add(r->value->dsinks, r->bound->dsinks, OFFSET(&r->w, sinks), -p * delta,
+            p_err * size + p * (delta_err + r->u.weight * fabs(delta)));
+}
+
 static void score_gradients(row *r)
 {
     double delta = 0, delta_err = 0, size = 0;
+    if (r->p->with & ATTN_WITH_DLSE) {
+        double dlse = walk_load(walk_side(r->p), r->a->dlse, OFFSET(&r->w, lse));
+        delta = -dlse, size = fabs(dlse);
+    }
     for (int64_t c = 0; c < r->nv; c++) {
         delta += r->o[c] * r->dout[c];
         delta_err += (r->o_err[c] + fabs(r->o[c]) * r->u.weight) * fabs(r->dout[c]);
@@ -452,6 +482,7 @@ static void score_gradients(row *r)
         for (int64_t c = 0; c < r->nv; c++)
             size += fabs(r->key[j].p) * r->key[j].keep * r->key[j].v_size[c] * fabs(r->dout[c]);
     delta_err += size * r->u.weight;
+    sink_gradient(r, delta, delta_err, size);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         double by_p = 0, by_p_size = 0, p_err = k->p_err + fabs(k->p) * lse_err(r);
@@ -482,7 +513,8 @@ static void add_slopes(row *r, key *k, double *value, double *bound, size_t fiel
 {
     walk w = k->at;
     int64_t c = 0;
-    double grad = k->grad * r->scale, grad_err = k->grad_err * fabs(r->scale);
+    double grad = k->grad * r->scale * k->cap_slope;
+    double grad_err = (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
     if (!value || !walk_start(&w, ROLE_C))
         return;
     do {
@@ -503,8 +535,8 @@ static void add_table_gradients(row *r, key *k)
         int roles = by_value ? ROLE_V : ROLE_C;
         walk w = k->at;
         int64_t c = 0, offset;
-        double g = by_value ? p : k->grad * r->scale;
-        double err = by_value ? p_err : k->grad_err * fabs(r->scale);
+        double g = by_value ? p : k->grad * r->scale * k->cap_slope;
+        double err = by_value ? p_err : (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
         if (!r->value->dtable[t] || (k->state == WALK_MASKED && (!by_value || k->p == 0)) || !walk_start(&w, roles))
             continue;
         do {
@@ -589,6 +621,9 @@ static void run_row(row *r, bool backward)
     load_channels(r, &w, r->q, ROLE_C, offsetof(attn_dim, q), r->p->dtype, r->a->q, false);
     load_channels(r, &w, r->w1, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w, false);
     load_channels(r, &w, r->w2, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w2, false);
+    r->sink = (double)-INFINITY;
+    if (r->p->with & ATTN_WITH_SINKS)
+        r->sink = walk_load(walk_side(r->p), r->a->sinks, OFFSET(&r->w, sinks));
     walk keep = r->w;
     if (walk_start(&r->w, ROLE_K))
         do
@@ -680,7 +715,8 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
 static bool clear_gradients(const attn_problem *p, const attn_arrays *a, const attend_ref_arrays *v,
                             const attend_ref_arrays *b)
 {
-    bool any = v->dq || v->dk || v->dv || v->dbias || v->dw;
+    bool any = v->dq || v->dk || v->dv || v->dbias || v->dw || v->dsinks;
+    clear_gradient(p, a, v->dsinks, b->dsinks, offsetof(attn_dim, sinks), false, ROLE_B | ROLE_Q);
     clear_gradient(p, a, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
     clear_gradient(p, a, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
     clear_gradient(p, a, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);

@@ -26,7 +26,7 @@ attend_ref_units attend_ref_units_of(attn_dtype dtype);
 /* Arrays of doubles, addressed by the same offsets as the problem's own; NULL if not wanted. */
 typedef struct attend_ref_arrays {
     double *o, *lse, *weights;
-    double *dq, *dk, *dv, *dbias, *dw, *dw2, *dtable[ATTN_MAX_RELATIVE];
+    double *dq, *dk, *dv, *dbias, *dw, *dw2, *dsinks, *dtable[ATTN_MAX_RELATIVE];
 } attend_ref_arrays;
 
 /* Evaluates the problem.  Gradients are evaluated if value->dq or any other is given.  `bound` has the same

@@ -35,6 +35,9 @@ static const kind kinds[] = {
     {ARRAY_W2, "w2", FIELD(w), ROLE_B | ROLE_C, false, false, true, false},
     {ARRAY_DW, "dw", FIELD(w), ROLE_B | ROLE_C, false, true, true, true},
     {ARRAY_DW2, "dw2", FIELD(w), ROLE_B | ROLE_C, false, true, true, true},
+    {ARRAY_SINKS, "sinks", FIELD(sinks), ROLE_B | ROLE_Q, false, false, true, false},
+    {ARRAY_DSINKS, "dsinks", FIELD(sinks), ROLE_B | ROLE_Q, false, true, true, true},
+    {ARRAY_DLSE, "dlse", FIELD(lse), ROLE_B | ROLE_Q, false, false, true, false},
     {ARRAY_DOUT, "dout", FIELD(dout), ROLE_B | ROLE_Q | ROLE_V, false, false, false, false},
     {ARRAY_DQ, "dq", FIELD(dq), ROLE_B | ROLE_Q | ROLE_C, false, true, false, true},
     {ARRAY_DK, "dk", FIELD(dk), ROLE_B | ROLE_K | ROLE_C, true, true, false, true},
@@ -85,7 +88,8 @@ static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
         if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.batch_dim &&
             (walk_is_token(k->field, ATTN_QUERY) || walk_is_token(k->field, ATTN_KEY)))
             continue;
-        bool broadcast = k->id == ARRAY_BIAS || k->id == ARRAY_MASK || k->id == ARRAY_LENS || k->id == ARRAY_W;
+        bool broadcast = k->id == ARRAY_BIAS || k->id == ARRAY_MASK || k->id == ARRAY_LENS || k->id == ARRAY_W ||
+                         k->id == ARRAY_SINKS;
         bool spread = !k->output || k->gradient;
         if (spread && p->dims[dim].role == ATTN_BATCH && (broadcast ? chosen(g, 40) : wild && chosen(g, 15)))
             continue;
@@ -137,8 +141,11 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
 {
     bool wild = !plain || chosen(g, 15);
     for (int i = 0; i < KINDS; i++) {
-        if (kinds[i].id == ARRAY_W2 || kinds[i].id == ARRAY_DW || kinds[i].id == ARRAY_DW2)
-            continue; /* as w */
+        if (kinds[i].id == ARRAY_W2 || kinds[i].id == ARRAY_DW || kinds[i].id == ARRAY_DW2 ||
+            kinds[i].id == ARRAY_DSINKS || kinds[i].id == ARRAY_DLSE)
+            continue; /* as w, sinks, lse */
+        if (kinds[i].id == ARRAY_SINKS && !(r->forward.with & ATTN_WITH_SINKS))
+            continue;
         bool own = kinds[i].field >= FIELD(dq);
         lay_out(g, own ? &r->backward : &r->forward, &kinds[i], wild);
     }
@@ -174,6 +181,12 @@ static bool is_present(const random_problem *r, array_id id)
         return vectors > 0 && (with & ATTN_WANT_DW);
     case ARRAY_DW2:
         return vectors > 1 && (with & ATTN_WANT_DW);
+    case ARRAY_SINKS:
+        return p->with & ATTN_WITH_SINKS;
+    case ARRAY_DSINKS:
+        return with & ATTN_WANT_DSINKS;
+    case ARRAY_DLSE:
+        return with & ATTN_WITH_DLSE;
     case ARRAY_DQ:
         return with & ATTN_WANT_DQ;
     case ARRAY_DK:
@@ -293,6 +306,8 @@ static void connect(random_problem *r)
     a->o = array_base(&x[ARRAY_O]), a->lse = array_base(&x[ARRAY_LSE]), a->weights = array_base(&x[ARRAY_WEIGHTS]);
     a->dout = array_base(&x[ARRAY_DOUT]), a->dq = array_base(&x[ARRAY_DQ]), a->dk = array_base(&x[ARRAY_DK]);
     a->dv = array_base(&x[ARRAY_DV]), a->dbias = array_base(&x[ARRAY_DBIAS]);
+    a->sinks = array_base(&x[ARRAY_SINKS]), a->dsinks = array_base(&x[ARRAY_DSINKS]);
+    a->dlse = array_base(&x[ARRAY_DLSE]);
     a->dw = array_base(&x[ARRAY_DW]), a->dw2 = array_base(&x[ARRAY_DW2]);
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++) {
         a->table[i] = array_base(&x[ARRAY_TABLE + i]);
@@ -392,6 +407,8 @@ void random_fill(attn__rng *g, random_problem *r, double loud)
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
         fill_normal(g, &r->array[ARRAY_TABLE + i], 0.5);
     fill_masks(g, r);
+    fill_normal(g, &r->array[ARRAY_SINKS], 2);
+    fill_normal(g, &r->array[ARRAY_DLSE], 1);
     poison_unused(r);
 }
 

@@ -342,7 +342,15 @@ void random_problem_make(random_problem *r, uint64_t number)
     attn__rng more = {.seed = 20201121, .stream = number}; /* leaves the other draws as they were */
     if (chance(&more, 15))
         draw_packed(&more, &r->forward);
+    if (chance(&more, 15))
+        r->forward.softcap = chance(&more, 50) ? 0.7 : 4;
+    if (r->forward.normalise == ATTN_SOFTMAX && r->forward.mask_fill == 0 && chance(&more, 12))
+        r->forward.with |= ATTN_WITH_SINKS;
     draw_backward(&g, r);
+    if ((r->forward.with & ATTN_WITH_SINKS) && chance(&more, 80))
+        r->backward.with |= ATTN_WANT_DSINKS;
+    if (r->forward.normalise == ATTN_SOFTMAX && chance(&more, 12))
+        r->backward.with |= ATTN_WITH_DLSE;
     random_layout(&g, r, form == PLAIN);
     random_allocate(r);
     random_offsets(&more, r);
@@ -366,8 +374,8 @@ void random_problem_describe(const random_problem *r, char *text, size_t size)
     if (at < (int)size)
         snprintf(text + at, size - (size_t)at,
                  " %s score %d norm %d with 0x%x packed %d bands %d windows %d tables %d fill %g "
-                 "dropout %g accumulate %d own %d",
+                 "dropout %g softcap %g accumulate %d own %d",
                  attn_dtype_name(p->dtype), (int)p->score, (int)p->normalise, r->backward.with,
                  p->with & ATTN_WITH_PACKED ? 1 + p->packed.align_ends : 0, p->nbands, p->nwindows, p->nrelatives,
-                 p->mask_fill, p->dropout, r->backward.accumulate, r->backward.own_grad_strides);
+                 p->mask_fill, p->dropout, p->softcap, r->backward.accumulate, r->backward.own_grad_strides);
 }

@@ -19,7 +19,9 @@ typedef enum array_id {
     ARRAY_K_OFFSETS,
     ARRAY_W,
     ARRAY_W2,
+    ARRAY_SINKS,
     ARRAY_DOUT,
+    ARRAY_DLSE,
     ARRAY_TABLE,
     ARRAY_O = ARRAY_TABLE + ATTN_MAX_RELATIVE, /* from here on: written */
     ARRAY_LSE,
@@ -30,6 +32,7 @@ typedef enum array_id {
     ARRAY_DBIAS,
     ARRAY_DW,
     ARRAY_DW2,
+    ARRAY_DSINKS,
     ARRAY_DTABLE,
     ARRAY_COUNT = ARRAY_DTABLE + ATTN_MAX_RELATIVE
 } array_id;

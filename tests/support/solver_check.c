@@ -17,7 +17,8 @@ static attend_ref_arrays as_arrays(double *const x[ARRAY_COUNT])
                            .dv = x[ARRAY_DV],
                            .dbias = x[ARRAY_DBIAS],
                            .dw = x[ARRAY_DW],
-                           .dw2 = x[ARRAY_DW2]};
+                           .dw2 = x[ARRAY_DW2],
+                           .dsinks = x[ARRAY_DSINKS]};
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
         a.dtable[i] = x[ARRAY_DTABLE + i];
     return a;

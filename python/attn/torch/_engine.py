@@ -40,6 +40,7 @@ class Problem(NamedTuple):
     dropout: float = 0.0
     relations: tuple[int, ...] = ()
     score: int = 0
+    softcap: float = 0.0  # 0: none
 
 
 class Plan:
@@ -135,7 +136,7 @@ def _fill(problem: Problem, form: _form.Form, lengths: dict[str, int], tensors: 
           dtype: torch.dtype, direction: int) -> c.Problem:
     """The engine's table; `tensors` has axes, shape and strides by the name of attn_dim's member."""
     table = c.Problem(ndims=len(form.letters), dtype=TYPES[dtype], direction=direction, own_grad_strides=True,
-                      scale=problem.scale, dropout=problem.dropout, score=problem.score)
+                      scale=problem.scale, dropout=problem.dropout, score=problem.score, softcap=problem.softcap)
     place = {letter: i for i, letter in enumerate(form.letters)}
     for letter, i in place.items():
         table.dims[i].role, table.dims[i].n = _form.ROLES.get(letter, c.BATCH), lengths[letter]
@@ -181,6 +182,12 @@ def _describe(form: _form.Form, tensors: Sequence[Optional[Tensor]]) -> dict[str
     return {name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(_OPERANDS, tensors) if x is not None}
 
 
+def _describe_sinks(described: dict[str, tuple[Any, Any, Any]], form: _form.Form, sinks: Optional[Tensor]) -> None:
+    """One for each index of q's second axis."""
+    if sinks is not None:
+        described["sinks"] = form.q[1:2], sinks.shape, sinks.stride()
+
+
 def _point(arrays: c.Arrays, tensors: Sequence[Optional[Tensor]]) -> None:
     q, k, v, bias, mask = tensors
     arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
@@ -199,7 +206,8 @@ def _point_offsets(arrays: c.Arrays, offsets: Sequence[Optional[Tensor]]) -> Non
 # -------------------------------------------------------------------------------------------------- running
 
 
-def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse: bool) -> Plan:
+def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse: bool,
+                 sinks: Optional[Tensor] = None) -> Plan:
     """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it."""
     check_types(*tensors)
     form, lengths = sizes(problem, tensors)
@@ -208,9 +216,10 @@ def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse
     described["o"] = (form.o, shape, strides)
     rows = _rows(form, lengths)
     described["lse"] = rows
+    _describe_sinks(described, form, sinks)
     table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
     table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
-                   | (c.WANT_LSE if want_lse else 0))
+                   | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     return Plan(engine(), table, shape, strides, rows[1])
 
 
@@ -233,49 +242,63 @@ def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
 
 
 def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optional[Tensor],
-            want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None)) -> tuple[Tensor, Optional[Tensor]]:
+            want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None),
+            sinks: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
     mine = engine()
-    key = (problem, want_lse, *map(meta, tensors))
+    key = (problem, want_lse, *map(meta, tensors), meta(sinks))
     plan = mine.plans.get(key)
     if plan is None:
-        plan = forward_plan(problem, tensors, want_lse)
+        plan = forward_plan(problem, tensors, want_lse, sinks)
         mine.keep(key, plan)
+    if sinks is not None:
+        plan.arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
     _point_offsets(plan.arrays, offsets)
     return run_forward(plan, tensors, want_lse, seed)
 
 
 def gradients_like(tensors: Sequence[Optional[Tensor]], want: Sequence[bool]) -> list[Tensor]:
-    """Allocates the requested gradients of q, k, v and the bias."""
+    """Allocates the requested gradients of q, k, v, the bias and the sinks."""
     return [torch.empty_like(x) for x, wanted in zip(tensors, want) if wanted and x is not None]
 
 
-_WANT = (c.WANT_DQ, c.WANT_DK, c.WANT_DV, c.WANT_DBIAS)
+_WANT = (c.WANT_DQ, c.WANT_DK, c.WANT_DV, c.WANT_DBIAS, c.WANT_DSINKS)
+_LEARNED = ("q", "k", "v", "bias", "sinks")
 
 
 def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]], o: Tensor, lse: Tensor,
              seed: Optional[Tensor], want: Sequence[bool],
-             offsets: Sequence[Optional[Tensor]] = (None, None)) -> list[Tensor]:
+             offsets: Sequence[Optional[Tensor]] = (None, None), sinks: Optional[Tensor] = None,
+             dlse: Optional[Tensor] = None) -> list[Tensor]:
     """The gradients wanted, in order."""
-    grads = gradients_like(tensors, want)
-    names = [name for name, x, wanted in zip(_OPERANDS, tensors, want) if wanted and x is not None]
+    learned = (*tensors[:4], sinks)
+    grads = gradients_like(learned, want)
+    names = [name for name, x, wanted in zip(_LEARNED, learned, want) if wanted and x is not None]
     mine = engine()
-    key = (problem, *map(meta, tensors), meta(dout), o.stride(), tuple(want))
+    key = (problem, *map(meta, tensors), meta(sinks), dlse is None, meta(dout), o.stride(), tuple(want))
     plan = mine.plans.get(key)
     if plan is None:
         form, lengths = sizes(problem, tensors)
         described = _describe(form, tensors)
         described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
                          lse=_rows(form, lengths))
-        described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)})
+        described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
+                          if name != "sinks"})  # whose gradient lies as they do
+        _describe_sinks(described, form, sinks)
         table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
         table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
-                       | sum(bit for bit, name in zip(_WANT, _OPERANDS) if name in names))
+                       | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
+                       | sum(bit for bit, name in zip(_WANT, _LEARNED) if name in names))
         plan = Plan(mine, table, (), (), ())
         mine.keep(key, plan)
     arrays = plan.arrays
     _point(arrays, tensors)
     arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse)
     arrays.dout = dout.data_ptr() or _nowhere(dout)
+    if sinks is not None:
+        arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
+    if dlse is not None:
+        dlse = dlse.contiguous()  # as lse is
+        arrays.dlse = dlse.data_ptr() or _nowhere(dlse)
     _point_offsets(arrays, offsets)
     if arrays.q_offsets:
         torch._foreach_zero_(grads)

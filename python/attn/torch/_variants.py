@@ -13,7 +13,7 @@ from . import _form, _ops, _sdpa
 from ._engine import Problem
 
 Sizes = Union[int, Sequence[int]]
-_SHIFT = 2  # the border of neighbourhood attention: a window is moved inwards until it fits
+_CUT, _SHIFT = 0, 2  # borders of neighbourhood attention: a window loses what is outside, or is moved inwards until it fits
 
 
 def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
@@ -25,16 +25,17 @@ def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
 
 
 def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
-            mask: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+            mask: Optional[Tensor] = None, sinks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     if q.dtype == torch.float16:
-        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask)
+        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask, sinks=sinks)
         return o.to(q.dtype), lse
-    return _ops.attend(problem, q, k, v, bias, mask)
+    return _ops.attend(problem, q, k, v, bias, mask, sinks=sinks)
 
 
-def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = ()) -> Problem:
+def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = (),
+            softcap: float = 0.0) -> Problem:
     score, scale = _sdpa._scale_of(scale, q.shape[-1])
-    return Problem(form, scale, 0.0, relations, score)
+    return Problem(form, scale, 0.0, relations, score, softcap)
 
 
 # ------------------------------------------------------------------------------------------ neighbourhoods
@@ -58,7 +59,8 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     arXiv:2204.07143), with NATTEN's arguments.
 
     query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D]: heads last, as NATTEN has them.  An
-    axis has at least kernel_size * dilation positions.  Not supported, and refused: stride above 1, and is_causal.
+    axis has at least kernel_size * dilation positions.  is_causal, for all axes or one by one: the window ends at the
+    position itself and is cut at the beginning.  Not supported, and refused: stride above 1.
     """
     axes = query.dim() - 3
     if not 1 <= axes <= 3:
@@ -68,8 +70,9 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
         raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
     if any(_per_axis(stride, axes, "stride")[i] != 1 for i in range(axes)):
         raise UnsupportedError(f"stride={stride}: windows that several queries share are not supported")
-    if is_causal if isinstance(is_causal, bool) else any(is_causal):
-        raise UnsupportedError(f"is_causal={is_causal}: causal neighbourhoods are not supported")
+    causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
+    if len(causal) != axes or not all(isinstance(one, bool) for one in causal):
+        raise ArgumentError(f"is_causal is {is_causal!r}; True or False, or {axes} of them, is wanted")
     taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
     q, k = "qrs"[:axes], "klm"[:axes]
     relations: list[int] = []
@@ -77,7 +80,9 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
         if query.shape[1 + i] < taps[i] * steps[i]:
             raise ShapeError(f"axis {i} has {query.shape[1 + i]} positions, kernel_size * dilation is "
                              f"{taps[i] * steps[i]}")
-        relations += (_form.WINDOW, ord(q[i]), ord(k[i]), taps[i], 1, steps[i], -(taps[i] // 2) * steps[i], _SHIFT)
+        before = taps[i] - 1 if causal[i] else taps[i] // 2
+        relations += (_form.WINDOW, ord(q[i]), ord(k[i]), taps[i], 1, steps[i], -before * steps[i],
+                      _CUT if causal[i] else _SHIFT)
     form = f"A{q}Bc,A{k}Bc,A{k}Bv->A{q}Bv;A{q}Bv;;"
     return _attend(_scaled(form, query, scale, tuple(relations)), query, key, value)[0]
 
@@ -150,15 +155,18 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
                    mask: Optional[Tensor] = None, is_causal: bool = False,
                    window: Optional[tuple[Optional[int], Optional[int]]] = None, scale: Optional[float] = None,
                    enable_gqa: bool = False, return_lse: bool = False, *, score_mod: Any = None, block_mask: Any = None,
-                   softcap: Any = None, sinks: Any = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """What of PyTorch's FlexAttention the engine can say, with gradients of query, key, value and bias.
+                   softcap: Optional[float] = None,
+                   sinks: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """What of PyTorch's FlexAttention the engine can say, with gradients of query, key, value, bias and sinks.
 
     query [B, H, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev].  bias (added to the scaled scores) and mask (bool, True
     where a query attends) broadcast to [B, H, L, S], both at once if wanted; is_causal is top-left; window (left, right)
-    lets query i attend keys i - left to i + right, None for no limit.  return_lse: the log-sum-exp [B, H, L] as well,
-    without a gradient.  Refused: score_mod and block_mask (Python functions of positions), softcap and sinks.
+    lets query i attend keys i - left to i + right, None for no limit.  softcap: scaled scores x become
+    softcap * tanh(x / softcap), before the bias.  sinks [H]: a logit for each head that takes part in the sum only.
+    return_lse: the log-sum-exp [B, H, L] as well, with a gradient.  Refused: score_mod and block_mask (Python functions
+    of positions).
     """
-    for name, given in (("score_mod", score_mod), ("block_mask", block_mask), ("softcap", softcap), ("sinks", sinks)):
+    for name, given in (("score_mod", score_mod), ("block_mask", block_mask)):
         if given is not None:
             raise UnsupportedError(f"{name} is not supported; bias, mask, is_causal and window say what scores may be")
     _check({"query": query, "key": key, "value": value}, 4, "[B,H,L,E]")
@@ -168,13 +176,32 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
     if mask is not None and mask.dtype != torch.bool:
         raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
     mask = None if mask is None else _pairs(mask, shape, "mask")
+    softcap, sinks = _softcap(softcap), _sinks(sinks, query)
     heads = "(XY)" if enable_gqa else "B"
     kv = "X" if enable_gqa else "B"
     pairs = f"A{heads}qk"
     form = (f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{pairs if bias is not None else ''};"
             f"{pairs if mask is not None else ''}")
-    o, lse = _attend(_scaled(form, query, scale, _band(is_causal, window)), query, key, value, bias, mask)
+    o, lse = _attend(_scaled(form, query, scale, _band(is_causal, window), softcap), query, key, value, bias, mask,
+                     sinks)
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
+
+
+def _softcap(softcap: Optional[float]) -> float:
+    if softcap is None:
+        return 0.0
+    if not isinstance(softcap, (int, float)) or not 1e-30 <= softcap <= 1e30:
+        raise ArgumentError(f"softcap is {softcap!r}; a number between 1e-30 and 1e30, or None, is wanted")
+    return float(softcap)
+
+
+def _sinks(sinks: Optional[Tensor], query: Tensor) -> Optional[Tensor]:
+    if sinks is None:
+        return None
+    if tuple(sinks.shape) != (query.shape[1],) or not sinks.is_floating_point():
+        raise ShapeError(f"sinks is {sinks.dtype} {tuple(sinks.shape)}; numbers [{query.shape[1]}], one for each head, are "
+                         "wanted")
+    return _sdpa.as_sums(sinks, query.dtype).contiguous()
 
 
 def _pairs(x: Tensor, shape: Sequence[int], name: str) -> Tensor:

@@ -64,7 +64,7 @@ static void *array_of(const attn_arrays *a, int which)
     return which >= ATTN__SUM_TABLE ? a->dtable[which - ATTN__SUM_TABLE] : arrays[which];
 }
 
-static void store_one(const double *sums, const attn__extent *e, attn_dtype dtype, void *to, bool add)
+void attn__sums_store_extent(const double *sums, const attn__extent *e, attn_dtype dtype, void *to, bool add)
 {
     int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
     if (attn__extent_size(e) == 0)
@@ -111,8 +111,9 @@ void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, 
         attn__extent e = extent_of(canonical, which);
         attn_dtype dtype = which < ATTN__SUM_BIAS ? p->dtype : side;
         int64_t start = packed_start(canonical, arrays, which, &e);
-        store_one(sums->at[which] + start, &e, dtype,
-                  (char *)array_of(arrays, which) + start * (int64_t)attn_dtype_size(dtype), p->accumulate);
+        attn__sums_store_extent(sums->at[which] + start, &e, dtype,
+                                (char *)array_of(arrays, which) + start * (int64_t)attn_dtype_size(dtype),
+                                p->accumulate);
     }
 }
 

@@ -7,6 +7,7 @@
 #define ATTN_ATTEND_GRADIENT_SUMS_H
 
 #include "attend/canonical/element.h"
+#include "attend/canonical/extent.h"
 
 /* dq dk dv dbias dw dw2, then the tables. */
 enum {
@@ -32,6 +33,9 @@ void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, void *
 void attn__sums_address(attn__sums *sums, const attn__canonical *canonical, void *memory);
 /* Rounds the sums to the gradients, or adds them where problem.accumulate. */
 void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
+
+/* The same for the sums of any extent; sums[e] is those of the element of offset e. */
+void attn__sums_store_extent(const double *sums, const attn__extent *e, attn_dtype dtype, void *to, bool add);
 
 /* Whether different indices of the batch axis write different elements of every requested gradient. */
 bool attn__sums_disjoint(const attn__canonical *canonical, int batch_axis);

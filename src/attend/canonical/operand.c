@@ -33,6 +33,8 @@ bool attn__operand_used(const attn_problem *problem, attn__operand op)
         return !backward && (with & ATTN_WANT_WEIGHTS);
     case ATTN__OP_W:
         return attn__score_of(problem)->vectors > 0;
+    case ATTN__OP_SINKS:
+        return (with & ATTN_WITH_SINKS) && (!backward || (with & ATTN_WANT_DSINKS));
     case ATTN__OP_DQ:
         return backward && (with & ATTN_WANT_DQ);
     case ATTN__OP_DK:
@@ -105,6 +107,7 @@ attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op)
     case ATTN__OP_LSE:
     case ATTN__OP_WEIGHTS:
     case ATTN__OP_W:
+    case ATTN__OP_SINKS:
     case ATTN__OP_DBIAS:
         return dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     default:

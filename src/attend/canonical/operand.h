@@ -29,6 +29,7 @@ enum {
     X(LSE, lse, ATTN__IN_QUERY, false)                                                                                 \
     X(WEIGHTS, weights, ATTN__IN_QUERY | ATTN__IN_KEY, false)                                                          \
     X(W, w, ATTN__IN_CONTRACT, false)                                                                                  \
+    X(SINKS, sinks, ATTN__IN_QUERY, false)                                                                             \
     X(DQ, dq, ATTN__IN_QUERY | ATTN__IN_CONTRACT, false)                                                               \
     X(DK, dk, ATTN__IN_KEY | ATTN__IN_CONTRACT, true)                                                                  \
     X(DV, dv, ATTN__IN_KEY | ATTN__IN_VALUE, true)                                                                     \

@@ -70,6 +70,7 @@ void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, co
     a->v = moved(canonical, a->v, key, ATTN__OP_V, k);
     a->o = moved_output(canonical, a->o, query, ATTN__OP_O, q);
     a->lse = moved_output(canonical, a->lse, query, ATTN__OP_LSE, q);
+    a->dlse = moved(canonical, a->dlse, query, ATTN__OP_LSE, q);
     a->dout = moved(canonical, a->dout, query, ATTN__OP_DOUT, q);
     a->dq = moved_output(canonical, a->dq, query, ATTN__OP_DQ, q);
     a->dk = moved_output(canonical, a->dk, key, ATTN__OP_DK, k);

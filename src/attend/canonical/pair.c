@@ -5,6 +5,8 @@
 #include "attend/scores/score.h"
 #include "base/context.h"
 
+#include <math.h>
+
 enum { CONTRACT_ROWS = 8, VALUE_ROWS = 3 };
 
 static const attn__group *channels_of(const attn__canonical *canonical, int relative)
@@ -158,6 +160,17 @@ static attn__score_rows score_rows(const attn__pair *pair)
                               .width = pair->canonical->problem.width};
 }
 
+static double capped(attn__pair *pair, double score)
+{
+    double cap = pair->canonical->problem.softcap;
+    pair->slope = 1;
+    if (cap == 0)
+        return score;
+    double t = tanh(score / cap);
+    pair->slope = 1 - t * t;
+    return cap * t;
+}
+
 double attn__pair_score(attn__pair *pair, const attn__spot *spot)
 {
     const attn__canonical *canonical = pair->canonical;
@@ -168,8 +181,8 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
     else if (reads_q_and_k(canonical))
         attn__gather(&canonical->contract, &pair->k, pair->dtype, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
     attn__score_rows rows = score_rows(pair);
-    double score =
-        canonical->problem.scale * (attn__score_of(&canonical->problem)->value(&rows) + table_terms(pair, spot));
+    double score = capped(pair, canonical->problem.scale *
+                                    (attn__score_of(&canonical->problem)->value(&rows) + table_terms(pair, spot)));
     if (canonical->has_bias)
         score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
     return score;

@@ -15,6 +15,7 @@ typedef struct attn__pair {
     const attn_arrays *arrays;
     attn_dtype dtype, side; /* of q k v o, and of bias, tables and w */
     attn__strides q, k, w, v, table[ATTN_MAX_RELATIVE];
+    double slope;                         /* of the score read last by scale * (score + tables): 1 without a softcap */
     double *qs, *ks, *ws, *w2s;           /* contract */
     double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
     double *vs, *sum, *douts;             /* value */
@@ -32,7 +33,7 @@ void attn__table_served(const attn__canonical *canonical, int i, attn__group *se
 
 /* Gathers q, w and w2 of a row. */
 void attn__pair_row(attn__pair *pair, const attn__row *row);
-/* The score of one key of that row: fill, or scale * (score + tables) + bias.  Gathers k and the rows of the
+/* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
  * tables on the way. */
 double attn__pair_score(attn__pair *pair, const attn__spot *spot);
 /* Gathers the key's value, tables added, into pair->vs. */

@@ -109,6 +109,9 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     attn__flash_scratch *s = &t->s;
     const attn__flash_span *span = &s->span[sub.index];
     float fill = fill_of(canonical);
+    bool capped = canonical->problem.softcap != 0;
+    if (capped)
+        f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * log2_e);
     if (canonical->has_bias) {
         attn__lane_view view =
             key_view(b, sub, t->arrays->bias, ATTN_F32, s->bias_at, s->key_bias_at, f->bias_adjacent);
@@ -121,7 +124,7 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
         f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
     }
     if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
-        return canonical->has_bias || canonical->has_mask;
+        return capped || canonical->has_bias || canonical->has_mask;
     for (int l = 0; l < f->nlimits; l++)
         f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
     return true;

@@ -76,6 +76,24 @@ void attn__flash_gather_queries(attn__flash_item *t)
     }
 }
 
+/* A sink is in the running sums before any key. */
+static void begin_sums(attn__flash_item *t, int64_t batch)
+{
+    attn__flash_scratch *s = &t->s;
+    const float *sinks = t->arrays->sinks;
+    for (int64_t i = 0; i < t->padded; i++) {
+        s->m[i] = -INFINITY;
+        s->l[i] = 0.0f;
+    }
+    if (!(t->canonical->extras & ATTN__SINKS))
+        return;
+    query_offsets(t, ATTN__STRIDE(dim.sinks), batch, s->row);
+    for (int64_t i = 0; i < t->count; i++) {
+        s->m[i] = (float)((double)sinks[s->row[i]] * log2_e);
+        s->l[i] = s->m[i] == -INFINITY ? 0.0f : 1.0f;
+    }
+}
+
 void attn__flash_begin(attn__flash_item *t, int64_t batch)
 {
     const attn__canonical *canonical = t->canonical;
@@ -94,10 +112,7 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
         dropout_keys(t, batch);
     t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
     t->v_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.v), batch);
-    for (int64_t i = 0; i < t->padded; i++) {
-        s->m[i] = -INFINITY;
-        s->l[i] = 0.0f;
-    }
+    begin_sums(t, batch);
     divide_subtiles(t);
     attn__flash_find_limits(t, batch);
 }

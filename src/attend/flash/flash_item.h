@@ -66,7 +66,8 @@ void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *
                              int64_t *out);
 /* Fills the tables of the block's keys for masks and dropout. */
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
-/* The steps between the two products, on the subtile's scores in t->s.s.  Adds bias, applies masks; true if any: */
+/* The steps between the two products, on the subtile's scores in t->s.s.  Caps them, adds bias, applies masks; true if
+ * any: */
 bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* notes the scores of masked keys in t->s.hidden; */
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);

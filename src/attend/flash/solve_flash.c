@@ -202,5 +202,8 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_flash = {
-    .name = "flash", .refuse = refuse, .plan = plan, .apply = attn__flash_forward, .extras = ATTN__PACKED};
+const attn__solver attn__solver_flash = {.name = "flash",
+                                         .refuse = refuse,
+                                         .plan = plan,
+                                         .apply = attn__flash_forward,
+                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS};

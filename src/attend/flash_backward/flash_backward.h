@@ -82,6 +82,7 @@ typedef struct attn__flash_backward_plan {
     int64_t items, shared; /* independent batch items; items that one cell runs in sequence */
     unsigned want;
     bool bf16, has_bias;
+    float softcap;          /* base 2 */
     bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
     bool store_q, store_kv; /* each element belongs to one cell of a step: the first step stores instead of adding */
     bool clears;            /* a gradient is set to zero first */
@@ -120,6 +121,7 @@ typedef struct attn__flash_backward_scratch {
     float *dq;                 /* [chunk_q or tile_q][dp] */
     float *s, *ds;             /* [tile_q][strip] */
     float *bias;               /* as s */
+    float *dbias;              /* as s; with a softcap, else ds */
     float *lse, *delta, *fill; /* [tile_q] */
     float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
     uint8_t *known;            /* ... which this says; used only if the run's queries are one chunk */
@@ -151,7 +153,7 @@ typedef struct attn__flash_backward_run {
     bool keys_finite, queries_finite;
     bool keys_split, queries_split;   /* packed for AMX, ... */
     bool keys_copied, queries_copied; /* ... which needs no f32 rows: whether those were made, too */
-    bool plain;                       /* the strip has no mask, bias or dropout */
+    bool plain;                       /* the strip has no mask, softcap, bias or dropout */
     bool first;                       /* nothing has been added to the gradients yet */
     attn__prefetch prefetch[ATTN__FLASH_BACKWARD_PREFETCHES];
     /* The cell that this thread will probably run next. */

@@ -164,7 +164,7 @@ void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t
     float *dbias = run->arrays->dbias;
     bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.dbias == 1;
     for (int64_t r = row; r < row + rows; r++) {
-        const float *ds = run->m.ds + r * run->plan->strip;
+        const float *ds = run->m.dbias + r * run->plan->strip;
         float *to = dbias + run->m.dbias_at[r];
         const int64_t *at = run->m.kdbias_at + first;
         if (close)

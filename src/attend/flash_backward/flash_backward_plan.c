@@ -168,6 +168,7 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->dp);
     m->row = FLOATS(p->dvp);
     m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
+    m->dbias = p->softcap != 0.0f && p->has_bias ? FLOATS(p->tile_q * p->strip) : m->ds;
     m->lse = FLOATS(p->tile_q);
     m->delta = FLOATS(p->tile_q);
     m->fill = FLOATS(p->tile_q);
@@ -236,6 +237,7 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     p->backward = attn__softmax_backward_for(p->tile->isa);
     p->lanes = attn__online_softmax_for(p->tile->isa);
     p->score_scale = (float)(canonical->problem.scale * 1.44269504088896340736);
+    p->softcap = (float)(canonical->problem.softcap * 1.44269504088896340736);
     p->nq = canonical->query.size;
     p->nk = canonical->key.size;
     p->d = canonical->contract.size;

@@ -105,7 +105,7 @@ static const float *row_of(const attn__flash_backward_plan *plan, const void *da
     return copy;
 }
 
-/* delta = sum over v of dout * o. */
+/* delta = sum over v of dout * o, less the gradient of the log-sum-exp. */
 static void find_deltas(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -119,6 +119,8 @@ static void find_deltas(attn__flash_backward_run *run)
         const float *dout =
             run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
         m->delta[r] = plan->backward->dot(dout, row_of(plan, x->o, m->o_at + r, plan->channels.o, m->row), plan->dv);
+        if ((run->canonical->extras & ATTN__DLSE) && m->lse[r] != INFINITY) /* a row without keys has no use for it */
+            m->delta[r] -= ((const float *)x->dlse)[m->lse_at[r]];
     }
 }
 

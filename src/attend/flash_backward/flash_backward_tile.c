@@ -58,9 +58,12 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         .to = run->m.to + e.row,
         .first = (int32_t)(run->block + first),
         .mask = bytes ? run->m.mask + skip : NULL,
+        .softcap = plan->softcap,
         .bias = canonical->has_bias ? run->m.bias + skip : NULL,
         .fill = canonical->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
     };
+    if (run->m.dbias != run->m.ds && (run->want & ATTN__FLASH_BACKWARD_BIAS))
+        t.dbias = run->m.dbias + skip;
     if (canonical->has_dropout) {
         t.drop_key = run->m.drop_key + e.row;
         t.drop_column = run->m.drop_column + first;
@@ -69,7 +72,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
     }
     if (!run->keys_finite || !run->queries_finite)
         t.alive = run->m.alive + skip;
-    run->plain = !t.alive && e.full && !bytes && !canonical->has_bias && !canonical->has_dropout;
+    run->plain = !t.alive && e.full && !bytes && !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
     t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
 }

@@ -8,7 +8,8 @@ bool attn__dot_applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     const attn_dim *last = &canonical->contract.axis[canonical->contract.n - 1].dim;
-    return p->score == ATTN_SCORE_DOT && p->dtype == ATTN_F32 && p->nrelatives == 0 && last->q == 1 && last->k == 1;
+    return p->score == ATTN_SCORE_DOT && p->dtype == ATTN_F32 && p->nrelatives == 0 && p->softcap == 0 &&
+           last->q == 1 && last->k == 1;
 }
 
 static double dot(const float *a, const float *b, int64_t n)

@@ -31,11 +31,12 @@ static bool reads_channels(const attn__canonical *canonical, attn__operand op)
 static const char *missing_operand(const attn__canonical *canonical, const attn_arrays *a)
 {
     const void *const arrays[ATTN__OPERANDS] = {
-        [ATTN__OP_Q] = a->q,       [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,
-        [ATTN__OP_O] = a->o,       [ATTN__OP_BIAS] = a->bias, [ATTN__OP_MASK] = a->mask,
-        [ATTN__OP_LENS] = a->lens, [ATTN__OP_LSE] = a->lse,   [ATTN__OP_WEIGHTS] = a->weights,
-        [ATTN__OP_W] = a->w,       [ATTN__OP_DQ] = a->dq,     [ATTN__OP_DK] = a->dk,
-        [ATTN__OP_DV] = a->dv,     [ATTN__OP_DOUT] = a->dout, [ATTN__OP_DBIAS] = a->dbias,
+        [ATTN__OP_Q] = a->q,         [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,
+        [ATTN__OP_O] = a->o,         [ATTN__OP_BIAS] = a->bias, [ATTN__OP_MASK] = a->mask,
+        [ATTN__OP_LENS] = a->lens,   [ATTN__OP_LSE] = a->lse,   [ATTN__OP_WEIGHTS] = a->weights,
+        [ATTN__OP_W] = a->w,         [ATTN__OP_DQ] = a->dq,     [ATTN__OP_DK] = a->dk,
+        [ATTN__OP_DV] = a->dv,       [ATTN__OP_DOUT] = a->dout, [ATTN__OP_DBIAS] = a->dbias,
+        [ATTN__OP_SINKS] = a->sinks,
     };
     for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
         if (arrays[op] || !attn__operand_used(&canonical->problem, op) || is_empty(canonical, op))
@@ -64,6 +65,10 @@ const char *attn__missing_array(const attn__canonical *canonical, const attn_arr
     }
     if (!missing && attn__is_packed(canonical))
         missing = !a->q_offsets ? "q_offsets" : !a->k_offsets ? "k_offsets" : NULL;
+    if (!missing && (canonical->extras & ATTN__DLSE) && !a->dlse && !is_empty(canonical, ATTN__OP_LSE))
+        missing = "dlse";
+    if (!missing && (p->with & ATTN_WANT_DSINKS) && !a->dsinks && !is_empty(canonical, ATTN__OP_SINKS))
+        missing = "dsinks";
     if (!missing && second && !a->w2)
         missing = "w2";
     if (!missing && (p->with & ATTN_WANT_DW) && canonical->contract.size > 0 && !a->dw)
@@ -88,6 +93,9 @@ static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
         [ATTN_ARRAY_O] = a->o,
         [ATTN_ARRAY_Q_OFFSETS] = a->q_offsets,
         [ATTN_ARRAY_K_OFFSETS] = a->k_offsets,
+        [ATTN_ARRAY_SINKS] = a->sinks,
+        [ATTN_ARRAY_DLSE] = a->dlse,
+        [ATTN_ARRAY_DSINKS] = a->dsinks,
         [ATTN_ARRAY_LSE] = a->lse,
         [ATTN_ARRAY_DOUT] = a->dout,
         [ATTN_ARRAY_DQ] = a->dq,
@@ -126,10 +134,11 @@ static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, a
 static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
 {
     static const char *const names[ATTN_ARRAYS] = {
-        "q",         "k",         "v",         "bias",      "mask",      "lens",      "w",        "w2",
-        "q_offsets", "k_offsets", "o",         "lse",       "dout",      "dq",        "dk",       "dv",
-        "dbias",     "dw",        "dw2",       "table[0]",  "table[1]",  "table[2]",  "table[3]", "table[4]",
-        "table[5]",  "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
+        "q",         "k",         "v",         "bias",      "mask",      "lens",     "w",
+        "w2",        "q_offsets", "k_offsets", "sinks",     "dlse",      "o",        "lse",
+        "dout",      "dq",        "dk",        "dv",        "dbias",     "dw",       "dw2",
+        "dsinks",    "table[0]",  "table[1]",  "table[2]",  "table[3]",  "table[4]", "table[5]",
+        "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
     return attn__fail(plan->context, ATTN_ARGUMENT,
                       "the arrays '%s' and '%s' are one; an output must not overlap "
                       "anything else",
@@ -156,6 +165,7 @@ static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspac
     attn__private_gradients_begin(&plan->private_gradients, &mine, workspace + plan->sums_at);
     plan->solver->apply(&plan->canonical, &plan->recipe, &mine, workspace);
     attn__private_gradients_end(&plan->private_gradients, arrays, workspace + plan->sums_at);
+    attn__sink_gradients_run(&plan->canonical, arrays, workspace + plan->sinks_at);
     if (plan->canonical.problem.with & ATTN_WANT_WEIGHTS)
         attn__weights_run(&plan->canonical, arrays, workspace + plan->weights_at);
 }

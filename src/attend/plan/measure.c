@@ -6,7 +6,7 @@
 #include "attend/canonical/extent.h"
 #include "base/clock.h"
 
-enum { ARRAYS = ATTN__OPERANDS + 5 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
+enum { ARRAYS = ATTN__OPERANDS + 7 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };
 
 typedef struct scratch {
     attn_context *context;
@@ -53,6 +53,8 @@ static void make_outputs(scratch *s, const attn__canonical *canonical, attn_arra
     a->dbias = make_operand(s, canonical, ATTN__OP_DBIAS);
     a->dw = make_operand(s, canonical, ATTN__OP_W);
     a->dw2 = make_operand(s, canonical, ATTN__OP_W);
+    a->sinks = make_operand(s, canonical, ATTN__OP_SINKS);
+    a->dlse = make_operand(s, canonical, ATTN__OP_LSE);
 }
 
 /* Sequences of even lengths. */

@@ -18,7 +18,10 @@ static const char *extra_refusal(unsigned unknown)
     static const struct {
         unsigned bit;
         const char *why;
-    } reasons[] = {{ATTN__PACKED, "packed sequences"}};
+    } reasons[] = {{ATTN__PACKED, "packed sequences"},
+                   {ATTN__SOFTCAP, "scores are capped"},
+                   {ATTN__SINKS, "sinks"},
+                   {ATTN__DLSE, "a gradient of the log-sum-exp"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;
@@ -181,7 +184,8 @@ static attn_status make_workspace(attn_plan *plan)
         weights = attn__weights_size(canonical);
     plan->lse_at = round_up(plan->recipe.workspace);
     plan->weights_at = attn__size_add(plan->lse_at, round_up(lse));
-    plan->sums_at = attn__size_add(plan->weights_at, round_up(weights));
+    plan->sinks_at = attn__size_add(plan->weights_at, round_up(weights));
+    plan->sums_at = attn__size_add(plan->sinks_at, round_up(attn__sink_gradients_size(canonical)));
     plan->workspace_size = attn__size_add(plan->sums_at, plan->private_gradients.bytes);
     plan->workspace = attn__alloc(plan->context, plan->workspace_size);
     return plan->workspace ? ATTN_OK : ATTN_MEMORY;

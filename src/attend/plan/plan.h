@@ -18,8 +18,8 @@ struct attn_plan {
     const char *how;                /* "by rule", "measured", "asked for", "remembered" */
     int64_t *picks[ATTN_MAX_PICKS]; /* own copies */
     bool own_lse;                   /* weights are requested, the log-sum-exp is not: it is in the workspace */
-    attn__private_gradients private_gradients; /* gradients that are summed in the workspace */
-    size_t lse_at, weights_at, sums_at;        /* offsets of those parts of the workspace */
+    attn__private_gradients private_gradients;    /* gradients that are summed in the workspace */
+    size_t lse_at, weights_at, sinks_at, sums_at; /* offsets of those parts of the workspace */
     size_t workspace_size;
     void *workspace;
     atomic_flag busy; /* the one thing that changes: somebody runs in `workspace` */
@@ -47,5 +47,9 @@ attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const a
 /* Computes the requested weights from the log-sum-exp in `arrays`. */
 size_t attn__weights_size(const attn__canonical *canonical);
 void attn__weights_run(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
+
+/* Computes the requested gradient of the sinks from o, dout and the log-sum-exp. */
+size_t attn__sink_gradients_size(const attn__canonical *canonical);
+void attn__sink_gradients_run(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
 
 #endif

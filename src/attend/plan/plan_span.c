@@ -23,6 +23,9 @@ static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
     [ATTN_ARRAY_Q_OFFSETS] = ATTN__OP_LENS,
     [ATTN_ARRAY_K_OFFSETS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_SINKS] = ATTN__OP_SINKS,
+    [ATTN_ARRAY_DLSE] = ATTN__OP_LSE,
+    [ATTN_ARRAY_DSINKS] = ATTN__OP_SINKS,
     [ATTN_ARRAY_DW] = ATTN__OP_W,
     [ATTN_ARRAY_DW2] = ATTN__OP_W,
 };
@@ -31,7 +34,7 @@ static bool is_output(const attn__canonical *canonical, attn_array array)
 {
     if (array == ATTN_ARRAY_O || array == ATTN_ARRAY_LSE)
         return !canonical->backward;
-    return (array >= ATTN_ARRAY_DQ && array <= ATTN_ARRAY_DW2) || array >= ATTN_ARRAY_DTABLE;
+    return (array >= ATTN_ARRAY_DQ && array < ATTN_ARRAY_TABLE) || array >= ATTN_ARRAY_DTABLE;
 }
 
 /* An own log-sum-exp of the plan's is not the caller's. */
@@ -45,6 +48,10 @@ static bool is_used(const attn_plan *plan, attn_array array)
     case ATTN_ARRAY_Q_OFFSETS:
     case ATTN_ARRAY_K_OFFSETS:
         return attn__is_packed(&plan->canonical);
+    case ATTN_ARRAY_DLSE:
+        return plan->canonical.extras & ATTN__DLSE;
+    case ATTN_ARRAY_DSINKS:
+        return plan->canonical.backward && (p->with & ATTN_WANT_DSINKS);
     case ATTN_ARRAY_W2:
         return second;
     case ATTN_ARRAY_DW:

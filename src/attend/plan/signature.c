@@ -22,9 +22,9 @@ static void mix_group(uint64_t *hash, const attn__group *group)
 
 static void mix_features(uint64_t *hash, const attn_problem *p)
 {
-    const int64_t plain[] = {p->dtype,      p->direction,      p->score,       p->normalise,
-                             p->with,       p->nbands,         p->nwindows,    p->npicks,
-                             p->nrelatives, p->mask_fill != 0, p->dropout > 0, p->accumulate};
+    const int64_t plain[] = {p->dtype,       p->direction,  p->score,       p->normalise,  p->with,
+                             p->nbands,      p->nwindows,   p->npicks,      p->nrelatives, p->mask_fill != 0,
+                             p->dropout > 0, p->accumulate, p->softcap != 0};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         mix(hash, plain[i]);
     for (int i = 0; i < p->nbands; i++)

@@ -204,6 +204,15 @@ static void renumber(attn__canonical *canonical)
     }
 }
 
+/* Backward, sinks are in the log-sum-exp, and their gradient is no solver's business. */
+static unsigned extras_of(const attn_problem *p)
+{
+    bool backward = p->direction == ATTN_BACKWARD;
+    return (p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u) |
+           (!backward && (p->with & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
+           (backward && (p->with & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u);
+}
+
 static void note_features(attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -212,7 +221,7 @@ static void note_features(attn__canonical *canonical)
     canonical->has_mask = p->with & ATTN_WITH_MASK;
     canonical->has_lens = p->with & ATTN_WITH_LENS;
     canonical->has_dropout = p->dropout > 0;
-    canonical->extras = p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u;
+    canonical->extras = extras_of(p);
     canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || p->nbands > 0 ||
                                 canonical->key.size == 0 || (canonical->extras & ATTN__PACKED);
     for (int i = 0; i < p->nwindows; i++)

@@ -69,6 +69,9 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
         return attn__fail(context, ATTN_ARGUMENT, "scale %g is not finite", p->scale);
     if (!isfinite(p->width) || p->width < 0)
         return attn__fail(context, ATTN_ARGUMENT, "width %g is not a positive number", p->width);
+    if (p->softcap != 0 && !(p->softcap >= 1e-30 && p->softcap <= 1e30))
+        return attn__fail(context, ATTN_ARGUMENT, "softcap %g does not lie between 1e-30 and 1e30 (0 caps nothing)",
+                          p->softcap);
     if (!isfinite(p->mask_fill))
         return attn__fail(context, ATTN_ARGUMENT, "mask_fill %g is not finite (0 leaves masked keys out)",
                           p->mask_fill);
@@ -83,14 +86,20 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
 
 static attn_status check_wishes(attn_context *context, const attn_problem *p)
 {
-    const unsigned gradients =
-        ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES | ATTN_WANT_DW;
+    const unsigned gradients = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
+                               ATTN_WANT_DW | ATTN_WANT_DSINKS;
     const unsigned known = gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WITH_PACKED |
-                           ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
+                           ATTN_WITH_SINKS | ATTN_WITH_DLSE | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     if (p->with & ~known)
         return attn__fail(context, ATTN_ARGUMENT, "with has unknown bits 0x%x", p->with & ~known);
+    if ((p->with & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && p->normalise != ATTN_SOFTMAX)
+        return attn__fail(context, ATTN_ARGUMENT, "sinks and dlse belong to a softmax; there is another normalisation");
+    if ((p->with & ATTN_WITH_SINKS) && p->mask_fill != 0)
+        return attn__fail(context, ATTN_UNSUPPORTED, "sinks with a mask_fill (%g)", p->mask_fill);
     if (p->direction != ATTN_BACKWARD)
         return ATTN_OK;
+    if ((p->with & ATTN_WANT_DSINKS) && !(p->with & ATTN_WITH_SINKS))
+        return attn__fail(context, ATTN_ARGUMENT, "the gradient of the sinks is wanted, but there are none");
     if (!(p->with & gradients))
         return attn__fail(context, ATTN_ARGUMENT, "a backward problem wants no gradient (with has no ATTN_WANT_D...)");
     if ((p->with & ATTN_WANT_DBIAS) && !(p->with & ATTN_WITH_BIAS))

@@ -153,6 +153,8 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
     }
     if (status == ATTN_OK && (p->with & ATTN_WANT_DW))
         status = check_output(context, p, ATTN__OP_W, "dw", true);
+    if (status == ATTN_OK && (p->with & ATTN_WANT_DSINKS))
+        status = check_output(context, p, ATTN__OP_SINKS, "dsinks", true);
     for (int i = 0; status == ATTN_OK && (p->with & ATTN_WANT_DTABLES) && i < p->nrelatives; i++)
         status = check_table_output(context, p, i);
     return status;

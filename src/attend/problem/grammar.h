@@ -34,7 +34,10 @@ typedef enum attn__form {
     X(DROPOUT, "dropout", 'X', 0)                                                                                      \
     X(FILL, "fill", 'X', 0)                                                                                            \
     X(SCALE, "scale", 'X', 0)                                                                                          \
+    X(SOFTCAP, "softcap", 'X', 0)                                                                                      \
     X(LSE, "lse", 0, 0)                                                                                                \
+    X(SINKS, "sinks", 0, 0)                                                                                            \
+    X(DLSE, "dlse", 0, 0)                                                                                              \
     X(OVER_N, "over-n", 0, 0)                                                                                          \
     X(KERNEL_SUM, "kernel-sum", 0, 0)                                                                                  \
     X(BTHD, "bthd", 0, 1 << ATTN__HEADS | 1 << ATTN__ADDITIVE)                                                         \
@@ -68,7 +71,7 @@ typedef struct attn__phrase {
     int64_t letter['z' - 'a' + 1]; /* -1: not given */
     int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
     uint64_t features;             /* bits 1 << attn__feature */
-    double dropout, fill, scale;
+    double dropout, fill, scale, softcap;
     int64_t lo, hi, axis, packed;
 } attn__phrase;
 

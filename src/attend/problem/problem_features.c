@@ -46,6 +46,11 @@ static bool add_operands(attn_problem *p, const attn__phrase *s)
         p->with |= ATTN_WITH_LENS;
         p->lens_dim = attn__last_dim(p, ATTN_KEY);
     }
+    if (has(s, ATTN__FEATURE_SINKS)) {
+        fits = fits && lay(p, ATTN__OP_SINKS, ATTN__IN_BATCH, false);
+        p->dims[0].sinks = 0;
+        p->with |= ATTN_WITH_SINKS;
+    }
     if (attn__score_of(p)->vectors > 0)
         fits = fits && lay(p, ATTN__OP_W, ATTN__IN_CONTRACT, false);
     return fits;
@@ -123,6 +128,7 @@ static void choose_kinds(attn_problem *p, const attn__phrase *s)
     p->dtype = has(s, ATTN__FEATURE_BF16) ? ATTN_BF16 : has(s, ATTN__FEATURE_F64) ? ATTN_F64 : ATTN_F32;
     if (has(s, ATTN__FEATURE_SCALE))
         p->scale = s->scale;
+    p->softcap = s->softcap;
     p->dropout = s->dropout;
     p->mask_fill = s->fill;
     p->seed = s->dropout > 0 ? 1 : 0;
@@ -133,6 +139,8 @@ static void want_gradients(attn_problem *p)
     p->with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     if (p->with & ATTN_WITH_BIAS)
         p->with |= ATTN_WANT_DBIAS;
+    if (p->with & ATTN_WITH_SINKS)
+        p->with |= ATTN_WANT_DSINKS;
     if (p->nrelatives > 0)
         p->with |= ATTN_WANT_DTABLES;
     if (attn__score_of(p)->vectors > 0)
@@ -149,6 +157,8 @@ attn_status attn__phrase_features(attn_problem *problem, attn_context *context, 
         return ATTN_ARGUMENT;
     if (has(phrase, ATTN__FEATURE_LSE))
         problem->with |= ATTN_WANT_LSE;
+    if (has(phrase, ATTN__FEATURE_DLSE) && problem->direction == ATTN_BACKWARD)
+        problem->with |= ATTN_WITH_DLSE;
     if (problem->direction == ATTN_BACKWARD)
         want_gradients(problem);
     return ATTN_OK;

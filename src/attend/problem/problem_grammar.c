@@ -207,6 +207,8 @@ static attn_status read_value(reader *r, attn__feature feature)
         return read_real(r, &s->fill);
     case ATTN__FEATURE_SCALE:
         return read_real(r, &s->scale);
+    case ATTN__FEATURE_SOFTCAP:
+        return read_real(r, &s->softcap);
     default:
         break;
     }

@@ -47,8 +47,8 @@ static void resolve_strides(attn_problem *p, attn_dim *dim)
 
 void attn__resolve_problem(attn_problem *p)
 {
-    const unsigned backward_only =
-        ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES | ATTN_WANT_DW;
+    const unsigned backward_only = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
+                                   ATTN_WANT_DW | ATTN_WANT_DSINKS | ATTN_WITH_DLSE;
     p->with &= p->direction == ATTN_BACKWARD ? ~(unsigned)(ATTN_WANT_LSE | ATTN_WANT_WEIGHTS) : ~backward_only;
     if (!(p->with & ATTN_WANT_WEIGHTS))
         p->npicks = 0;

@@ -25,7 +25,7 @@ typedef struct work {
     attn__pair pair;
     attn__row row;
     attn__normaliser normaliser;
-    double delta; /* sum of o * dout: what softmax's derivative takes off */
+    double delta; /* sum of o * dout, less dlse: what softmax's derivative takes off */
 } work;
 
 static double dot(const double *a, const double *b, int64_t n)
@@ -107,6 +107,7 @@ static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
     const attn__canonical *canonical = w->job->canonical;
     if (w->job->sums.at[ATTN__SUM_BIAS])
         w->job->sums.at[ATTN__SUM_BIAS][spot->offset[ATTN__OP_DBIAS]] += gradient;
+    gradient *= w->pair.slope;
     attn__pair_gradient(&w->pair, gradient);
     if (!spot->outside)
         add_row(w, ATTN__SUM_K, ATTN__OP_DK, &canonical->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
@@ -140,6 +141,8 @@ static void start_row(work *w)
     attn__gather(&canonical->value, &o, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
     attn__gather(&canonical->value, &dout, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT], pair->douts);
     w->delta = dot(pair->vs, pair->douts, canonical->value.size);
+    if (canonical->extras & ATTN__DLSE)
+        w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
     memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
     memset(pair->dws, 0, (size_t)canonical->contract.size * sizeof *pair->dws);
     memset(pair->dw2s, 0, (size_t)canonical->contract.size * sizeof *pair->dw2s);

@@ -13,6 +13,16 @@ typedef struct state {
     int64_t keys;
 } state;
 
+/* A sink is a key of value 0 before all others. */
+static state start_state(const attn__pair *pair, const attn__row *row)
+{
+    state s = {0};
+    if (!(pair->canonical->extras & ATTN__SINKS))
+        return s;
+    double sink = attn__load(pair->side, pair->arrays->sinks, row->offset[ATTN__OP_SINKS]);
+    return sink == (double)-INFINITY ? s : (state){.max = sink, .sum = 1, .keys = 1};
+}
+
 static bool is_softmax(const attn__canonical *canonical)
 {
     return canonical->problem.normalise == ATTN_SOFTMAX;
@@ -82,12 +92,12 @@ static void run_row(void *user, int64_t item, int thread)
     attn__pair pair;
     attn__row row;
     attn__spot spot;
-    state s = {0};
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
     if (row.absent)
         return;
     attn__pair_row(&pair, &row);
+    state s = start_state(&pair, &row);
     memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot_at(&spot, &row, key);

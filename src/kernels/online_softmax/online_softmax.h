@@ -61,6 +61,8 @@ typedef struct attn__online_softmax_kernel {
                  int64_t rows, int64_t columns, float *out, int64_t ld);
     /* s += factor * bias. */
     void (*add)(float *s, const float *bias, int64_t count, float factor);
+    /* s = cap * tanh(s / cap). */
+    void (*softcap)(float *s, int64_t count, float cap);
     /* s = fill where the flag is 0. */
     void (*hide)(float *s, const float *flag, int64_t count, float fill);
     /* s = fill where the row's index is outside [from, to) of the lane. */

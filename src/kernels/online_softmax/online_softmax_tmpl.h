@@ -3,6 +3,7 @@
  * online_softmax_tmpl.h - the work between the tile products for one instruction set; see online_softmax.h.
  */
 #include "simd/exp.h"
+#include "simd/tanh.h"
 
 #include "kernels/online_softmax/online_softmax_move_tmpl.h"
 
@@ -11,6 +12,13 @@ static void online_softmax_add(float *s, const float *bias, int64_t count, float
     vf f = vf_set1(factor);
     for (int64_t i = 0; i < count; i += VF_LANES)
         vf_store(s + i, vf_fma(vf_load(bias + i), f, vf_load(s + i)));
+}
+
+static void softcap(float *s, int64_t count, float cap)
+{
+    vf to = vf_set1(cap), from = vf_set1(1.0f / cap);
+    for (int64_t i = 0; i < count; i += VF_LANES)
+        vf_store(s + i, vf_mul(vf_tanh(vf_mul(vf_load(s + i), from)), to));
 }
 
 static void hide(float *s, const float *flag, int64_t count, float fill)
@@ -125,6 +133,7 @@ const attn__online_softmax_kernel VF_NAME(attn__online_softmax) = {VF_ISA,
                                                                    scatter,
                                                                    copy,
                                                                    online_softmax_add,
+                                                                   softcap,
                                                                    hide,
                                                                    online_softmax_limit,
                                                                    online_softmax_softmax,

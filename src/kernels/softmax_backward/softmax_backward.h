@@ -28,7 +28,9 @@ typedef struct attn__softmax_backward_args {
     const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to, and the mask agrees */
     int32_t first;
     const uint8_t *mask;        /* NULL: none */
+    float softcap;              /* base 2, of the scores before the bias; 0: none */
     const float *bias;          /* natural logarithm; NULL: none */
+    float *dbias;               /* out: with a softcap the gradient by the bias, which dS then is not; NULL: unwanted */
     const float *fill;          /* [rows], base 2: the score of masked keys, which then have a weight but no gradient;
                           * NULL: masked keys have no weight */
     const uint64_t *drop_key;   /* [rows], NULL: no dropout */

@@ -3,6 +3,7 @@
  * softmax_backward_tmpl.h - the kernels of softmax_backward.h for one instruction set.
  */
 #include "simd/softmax.h"
+#include "simd/tanh.h"
 
 /* 1 / ln 2: scores of the natural exponential, in base 2. */
 #define LOG2E 1.44269504088896340736f
@@ -57,11 +58,21 @@ VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
         alive[l] = (uint8_t)sum[l];
 }
 
+/* Caps the scores; *slope is the derivative. */
+VF_FN vf capped(vf x, float cap, vf *slope)
+{
+    vf t = vf_tanh(vf_mul(x, vf_set1(1.0f / cap)));
+    *slope = vf_sub(vf_set1(1.0f), vf_mul(t, t));
+    return vf_mul(t, vf_set1(cap));
+}
+
 VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane)
 {
     float *s = t->s + row * t->ld + j;
     vi column = vi_add(lane, vi_set1((int32_t)j));
-    vf x = vf_load(s), zero = vf_zero();
+    vf x = vf_load(s), zero = vf_zero(), slope = zero;
+    if (t->softcap != 0.0f)
+        x = capped(x, t->softcap, &slope);
     if (t->bias)
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1(LOG2E), x);
     vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
@@ -78,8 +89,12 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
         dp = vf_select(keep, vf_mul(dp, vf_set1(t->drop_scale)), zero);
     }
     vf_store(s, dropped);
-    if (t->dp)
-        vf_store(t->dp + row * t->ld + j, vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero));
+    if (t->dp) {
+        vf ds = vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero);
+        if (t->dbias)
+            vf_store(t->dbias + row * t->ld + j, ds);
+        vf_store(t->dp + row * t->ld + j, t->softcap != 0.0f ? vf_select(alive, vf_mul(ds, slope), zero) : ds);
+    }
     if (t->alive) {
         counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
         note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));
