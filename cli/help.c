@@ -21,6 +21,8 @@ const char *const cli_environment[] = {
     "the instruction set to use; attn version lists those of this machine",
     "ATTN_PRECISION",
     "what --precision is where it is not given",
+    "ATTN_REPRODUCIBLE",
+    "1: the same bits alone and padded in a batch, at some cost in speed; see docs/numerics.md",
     NULL,
 };
 

@@ -66,6 +66,9 @@ static int make_context(attn_context **context, int threads, attn_precision prec
     const char *named = getenv("ATTN_PRECISION");
     if (status == ATTN_ARGUMENT && precision == ATTN_PRECISION_DEFAULT && named)
         return cli_fail(CLI_BAD, "ATTN_PRECISION=%s: f32, fma, bf16 and int8 are known", named);
+    const char *reproducible = getenv("ATTN_REPRODUCIBLE");
+    if (status == ATTN_ARGUMENT && reproducible && strcmp(reproducible, "0") != 0 && strcmp(reproducible, "1") != 0)
+        return cli_fail(CLI_BAD, "ATTN_REPRODUCIBLE=%s: 0 and 1 are known", reproducible);
     return cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 

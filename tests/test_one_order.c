@@ -333,13 +333,14 @@ static void convolutions(void **state)
 typedef struct heads_run {
     int threads;
     int64_t batch, keys, seen; /* seen: how many of the keys count, the others are padding */
+    bool reproducible;
 } heads_run;
 
 enum { HEADS = 2, MOST_TOKENS = 200, MOST_DIM = 128 };
 
-/* q, k, v: [B,H,T,D] with the first `seen` tokens of k and v alike in each run. */
+/* q, k, v: [B,T,H,D] with the first `seen` tokens of k and v alike in each run.  Where out has dout, gradients follow. */
 static void attend(const heads_run *r, int64_t queries, int64_t dim, const float *q, const float *k, const float *v,
-                   float *o)
+                   const attn_arrays *out)
 {
     attn_context *context;
     attn_plan *plan;
@@ -355,24 +356,37 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
     for (int64_t b = 0; b < r->batch; b++) {
         lens[b] = (int32_t)r->seen;
     }
-    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = r->threads}), ATTN_OK);
+    const attn_context_options options = {.threads = r->threads, .reproducible = r->reproducible};
+    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
     assert_int_equal(attn_problem_heads(&problem, &heads), ATTN_OK);
+    problem.with |= out->lse ? ATTN_WANT_LSE : 0;
     assert_int_equal(attn_plan_create(&plan, context, &problem, NULL), ATTN_OK);
-    const attn_arrays arrays = {.q = q, .k = k, .v = v, .lens = lens, .o = o};
+    attn_arrays arrays = *out;
+    arrays.q = q, arrays.k = k, arrays.v = v, arrays.lens = lens;
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
     attn_plan_destroy(plan);
+    if (out->dout) {
+        problem.direction = ATTN_BACKWARD;
+        problem.with = ATTN_WITH_LENS | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        assert_int_equal(attn_plan_create(&plan, context, &problem, NULL), ATTN_OK);
+        assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
+        attn_plan_destroy(plan);
+    }
     attn_context_destroy(context);
 }
 
-/* An example alone and among others, with any number of threads.  Padding may change the solver, and with it the bits. */
+/* An example alone and among others, with any number of threads. */
 static void check_attention(int64_t tokens, int64_t dim, const float *q, const float *k, const float *v)
 {
     const int64_t row = HEADS * dim, n = tokens * row, size[3] = {tokens, tokens, dim};
-    const heads_run runs[] = {
-        {1, 1, tokens, tokens}, {2, PICTURES, tokens, tokens}, {3, PICTURES, tokens, tokens}, {7, 2, tokens, tokens}};
+    const heads_run runs[] = {{1, 1, tokens, tokens, false},
+                              {2, PICTURES, tokens, tokens, false},
+                              {3, PICTURES, tokens, tokens, false},
+                              {7, 2, tokens, tokens, false}};
     float *alone = numbers(n, 0), *o = numbers(PICTURES * n, 0);
     for (int i = 0; i < 4; i++) {
-        attend(&runs[i], tokens, dim, q, k, v, i ? o : alone); /* example 0 has the same keys in all */
+        /* example 0 has the same keys in all */
+        attend(&runs[i], tokens, dim, q, k, v, &(attn_arrays){.o = i ? o : alone});
         if (i) {
             same("o of a batch", size, o, 0, alone, 0, 1, n);
         }
@@ -394,6 +408,71 @@ static void attention(void **state)
     free(q);
     free(k);
     free(v);
+    end();
+}
+
+/* Outputs and gradients of the first example. */
+typedef struct pass {
+    float *o, *lse, *dq, *dk, *dv;
+} pass;
+
+static pass run_pass(const heads_run *r, int64_t dim, const float *q, const float *k, const float *v, const float *dout)
+{
+    int64_t n = r->batch * r->keys * HEADS * dim;
+    pass p = {numbers(n, 0), numbers(r->batch * r->keys * HEADS, 0), numbers(n, 0), numbers(n, 0), numbers(n, 0)};
+    float *padded = calloc((size_t)n, sizeof *padded); /* padding has no gradient */
+    assert_non_null(padded);
+    memcpy(padded, dout, (size_t)(r->seen * HEADS * dim) * sizeof *padded);
+    attend(r, r->keys, dim, q, k, v,
+           &(attn_arrays){.o = p.o, .lse = p.lse, .dout = padded, .dq = p.dq, .dk = p.dk, .dv = p.dv});
+    free(padded);
+    return p;
+}
+
+static void drop_pass(pass *p)
+{
+    free(p->o);
+    free(p->lse);
+    free(p->dq);
+    free(p->dk);
+    free(p->dv);
+}
+
+/* Of a reproducible context: whatever an example is padded to, whatever stands beside it. */
+static void check_padding(int64_t tokens, int64_t dim, const float *const x[4])
+{
+    const int64_t n = tokens * HEADS * dim, size[3] = {tokens, tokens, dim};
+    const heads_run alone = {1, 1, tokens, tokens, true};
+    pass wanted = run_pass(&alone, dim, x[0], x[1], x[2], x[3]);
+    static const int64_t more[] = {1, 3, 8, 31, 60};
+    for (int i = 0; i < 5; i++) {
+        const heads_run padded = {threads[i % THREADS], i % 2 ? PICTURES : 1, tokens + more[i], tokens, true};
+        pass found = run_pass(&padded, dim, x[0], x[1], x[2], x[3]);
+        same("o of padded tokens", size, found.o, 0, wanted.o, 0, 1, n);
+        same("dq of padded tokens", size, found.dq, 0, wanted.dq, 0, 1, n);
+        same("dk of padded tokens", size, found.dk, 0, wanted.dk, 0, 1, n);
+        same("dv of padded tokens", size, found.dv, 0, wanted.dv, 0, 1, n);
+        drop_pass(&found);
+    }
+    drop_pass(&wanted);
+}
+
+static void padding(void **state)
+{
+    static const int64_t tokens[] = {1, 7, 33, 64, 95, 129, 197}, dims[] = {8, 32, 64, 128};
+    (void)state;
+    begin();
+    const int64_t n = PICTURES * (MOST_TOKENS + 60) * HEADS * MOST_DIM;
+    float *x[4];
+    for (int i = 0; i < 4; i++) {
+        x[i] = numbers(n, (uint64_t)i + 1);
+    }
+    for (int i = 0; i < 7 * 4; i++) {
+        check_padding(tokens[i / 4], dims[i % 4], (const float *const *)x);
+    }
+    for (int i = 0; i < 4; i++) {
+        free(x[i]);
+    }
     end();
 }
 
@@ -471,6 +550,7 @@ int main(void)
         cmocka_unit_test(products),
         cmocka_unit_test(convolutions),
         cmocka_unit_test(attention),
+        cmocka_unit_test(padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,9 @@ typedef struct attn_context_options {
     int verbose; /* 0, or 1: the log also says why each other solver was not chosen */
     /* Of f32 products, and of the models that are made with the context (models.h).  Default: ATTN_PRECISION, else f32. */
     attn_precision precision;
+    /* An answer has the same bits whatever it is padded to and whatever stands beside it in a batch.  It costs speed in short
+     * sequences and all of AMX (docs/numerics.md).  Default: whether ATTN_REPRODUCIBLE is 1, else false. */
+    bool reproducible;
 } attn_context_options;
 
 /* A context holds the allocator, the number of threads, the chosen instruction set and the last error.
@@ -109,8 +112,8 @@ typedef struct attn_context attn_context;
 
 /* Makes a context.  `options` may be NULL.  There is no context yet to keep words in, so each reason has a status of its
  * own: ATTN_NOT_FOUND, an instruction set (the option or ATTN_ISA) of no known name; ATTN_UNSUPPORTED, one that the
- * machine lacks; ATTN_ARGUMENT, threads below 0 or above 1024, an allocator with one of its two functions, or a precision
- * (the option or ATTN_PRECISION) that does not exist; ATTN_MEMORY.  *context is then NULL and nothing is held. */
+ * machine lacks; ATTN_ARGUMENT, threads below 0 or above 1024, an allocator with one of its two functions, a precision
+ * (the option or ATTN_PRECISION) that does not exist, or an ATTN_REPRODUCIBLE that is neither 0 nor 1; ATTN_MEMORY.  *context is then NULL and nothing is held. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
@@ -268,7 +271,8 @@ typedef struct attn_pick {
  * lse, dq and dout, index j of `key_dim` at k_offsets[s] + j of k, v, dk and dv.  Bias, mask, lens, weights, bands and
  * dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past a sequence's length do not exist: they
  * cost nothing, nothing is written for them (weights: 0), and mask_fill does not count them.  A sequence gets the same
- * bits whatever the others are: those that it gets alone, by the same solver in a problem of the same two lengths. */
+ * bits whatever the others are: those that it gets alone, and padded in a reproducible context.  (On AMX the longest
+ * sequence decides whether AMX is used, and with it the last bits.) */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* packed positions in all; no offset may be larger */

@@ -89,7 +89,8 @@ class Allocator(c.Structure):
 
 class ContextOptions(c.Structure):
     _fields_ = [("allocator", Allocator), ("threads", c.c_int), ("isa", c.c_char_p), ("log", c.c_void_p),
-                ("log_user", c.c_void_p), ("verbose", c.c_int), ("precision", c.c_int)]
+                ("log_user", c.c_void_p), ("verbose", c.c_int), ("precision", c.c_int),
+                ("reproducible", c.c_bool)]
 
 
 class ConfigValue(c.Structure):

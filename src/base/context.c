@@ -214,6 +214,14 @@ static attn_status choose_precision(attn_precision given, attn_precision *precis
     return (unsigned)(*precision - 1) < ATTN_PRECISION_INT8 ? ATTN_OK : ATTN_ARGUMENT;
 }
 
+static attn_status choose_reproducible(bool given, bool *reproducible)
+{
+    const char *text = getenv("ATTN_REPRODUCIBLE");
+    bool set = text && *text;
+    *reproducible = given || (set && strcmp(text, "1") == 0);
+    return given || !set || strcmp(text, "0") == 0 || strcmp(text, "1") == 0 ? ATTN_OK : ATTN_ARGUMENT;
+}
+
 attn_status attn_context_create(attn_context **context, const attn_context_options *options)
 {
     static const attn_context_options defaults;
@@ -231,6 +239,9 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     attn_status status = choose_isa(o->isa, &isa);
     if (status == ATTN_OK)
         status = choose_precision(o->precision, &precision);
+    bool reproducible = false;
+    if (status == ATTN_OK)
+        status = choose_reproducible(o->reproducible, &reproducible);
     if (status != ATTN_OK)
         return status;
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
@@ -241,8 +252,9 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     made->allocator = allocator;
     made->threads = o->threads ? o->threads : default_threads();
     made->precision = precision;
-    /* What the set below lacks is AMX alone: there all of f32 is multiply-adds. */
-    made->isa = precision == ATTN_PRECISION_FMA && isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
+    made->reproducible = reproducible;
+    /* What the set below lacks is AMX alone: there all of f32 is multiply-adds.  AMX takes its routes by sizes. */
+    made->isa = (precision == ATTN_PRECISION_FMA || reproducible) && isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
     made->caches = attn__cache_sizes();
     made->log = o->log;
     made->log_user = o->log_user;

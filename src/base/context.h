@@ -16,6 +16,7 @@ struct attn_context {
     int threads;
     attn__isa isa;
     attn_precision precision; /* never DEFAULT */
+    bool reproducible;
     attn__caches caches;
     atomic_flag noting; /* held while what follows is written */
     bool noted;         /* the call that runs has failed already: its first error stays */

@@ -50,10 +50,13 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
 {
     int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
     int64_t l2 = (int64_t)canonical->caches.l2, queries = canonical->query.size, keys = canonical->key.size;
-    f->key_block = keys < 256 && !f->pairs ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
+    /* Blocks end where the order of sums does: of packed sequences none depends on the others' lengths. */
+    bool fixed = canonical->extras & (ATTN__REPRODUCIBLE | ATTN__PACKED);
+    f->key_block =
+        keys < 256 && !f->pairs && !fixed ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
-    if (keys > 0)
+    if (keys > 0 && !fixed)
         f->key_block = attn__round_up(
             (keys + (keys + f->key_block - 1) / f->key_block - 1) / ((keys + f->key_block - 1) / f->key_block), 8);
     int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
@@ -206,4 +209,4 @@ const attn__solver attn__solver_flash = {.name = "flash",
                                          .refuse = refuse,
                                          .plan = plan,
                                          .apply = attn__flash_forward,
-                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS};
+                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__REPRODUCIBLE};

@@ -68,6 +68,12 @@ static int64_t share(int64_t n, int64_t parts, int64_t to)
     return parts > 1 ? attn__round_up((n + parts - 1) / parts, to) : attn__round_up(n, to);
 }
 
+/* Where tiles and waves may not depend on lengths: of packed sequences none depends on the others'. */
+static bool fixed_order(const attn__canonical *canonical)
+{
+    return canonical->extras & (ATTN__REPRODUCIBLE | ATTN__PACKED);
+}
+
 static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t lanes = p->tile->lanes;
@@ -76,6 +82,10 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
     int64_t rows = share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows);
     p->tile_q = attn__most(1, attn__least(p->nq, rows));
     p->strip = attn__most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
+    if (fixed_order(canonical)) {
+        p->tile_q = attn__round_up(TILE_Q, p->tile->rows);
+        p->strip = STRIP;
+    }
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)canonical->caches.l2 / 2;
     p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
     p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
@@ -115,7 +125,7 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
     bool bias = (p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
                 !moves(&canonical->key, ATTN__STRIDE(dim.dbias));
     int64_t waves = count_waves(p);
-    if (waves < 2 || p->bf16 || bias || !f.q || !f.k)
+    if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical))
         waves = 1;
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));

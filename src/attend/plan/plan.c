@@ -21,7 +21,8 @@ static const char *extra_refusal(unsigned unknown)
     } reasons[] = {{ATTN__PACKED, "packed sequences"},
                    {ATTN__SOFTCAP, "scores are capped"},
                    {ATTN__SINKS, "sinks"},
-                   {ATTN__DLSE, "a gradient of the log-sum-exp"}};
+                   {ATTN__DLSE, "a gradient of the log-sum-exp"},
+                   {ATTN__REPRODUCIBLE, "the order of its sums depends on lengths"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;
@@ -146,6 +147,8 @@ static void make_canonical(attn_plan *plan, const attn_problem *problem, const a
     plan->canonical.threads = options->threads ? options->threads : plan->context->threads;
     plan->canonical.isa = plan->context->isa;
     plan->canonical.caches = plan->context->caches;
+    if (plan->context->reproducible)
+        plan->canonical.extras |= ATTN__REPRODUCIBLE;
     attn__private_gradients_make(&plan->private_gradients, &plan->canonical);
 }
 

@@ -49,6 +49,7 @@ uint64_t attn__canonical_signature(const attn__canonical *canonical)
     mix_group(&hash, &canonical->key);
     mix_group(&hash, &canonical->contract);
     mix_group(&hash, &canonical->value);
+    mix(&hash, canonical->extras & ATTN__REPRODUCIBLE);
     mix(&hash, canonical->threads);
     mix(&hash, (int64_t)canonical->isa);
     return hash;
