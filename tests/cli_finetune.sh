@@ -131,7 +131,7 @@ expect 0 'contacts' "$attn" contacts families/1.a3m --model lora3 -o out3
 "$attn" generate lora4 -n 1 -o drawn.pgm --quiet > /dev/null || fail "generate does not take an adapter"
 
 # ---- adapters that do not fit are named
-for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2/"s": 2/' 's/"bias"/"use_dora": true, "bias"/'; do
+for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2/"s": 2/' 's/"bias"/"use_dora": true, "bias"/' 's/"bias"/"init_lora_weights": "pissa", "bias"/'; do
     rm -rf wrong && cp -r lora wrong
     sed "$change" lora/adapter_config.json > wrong/adapter_config.json
     if "$attn" eval wrong > out.txt 2> said; then fail "an adapter after $change is taken"; fi

@@ -171,6 +171,15 @@ static void what_is_wrong_is_named(void **state)
     put_config(f, "maxout");
     check_refused(f, ATTN_UNSUPPORTED, "activation_function is \"maxout\"");
     put_config(f, "relu");
+    static const char *const searches[][2] = {{"{\"repetition_penalty\": 1.5}", "\"repetition_penalty\""},
+                                              {"{\"min_length\": 3}", "\"min_length\""},
+                                              {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
+                                              {"{\"suppress_tokens\": [2]}", "\"suppress_tokens\""}};
+    for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
+        put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
+        check_refused(f, ATTN_UNSUPPORTED, searches[i][1]);
+    }
+    put(f, "generation_config.json", "{}", 2);
     put(f, "target.spm", "damaged", 7);
     check_refused(f, ATTN_FORMAT, "target.spm");
 }

@@ -208,6 +208,19 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
     attn_context_destroy(context);
 }
 
+/* The product of both scales passes the largest float, the result does not. */
+static void int8_of_large_numbers_is_finite(void **state)
+{
+    fixture *f = *state;
+    attn_tensor *x = attn_tensor_make(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){3e38f, 0});
+    attn_tensor *w = attn_tensor_make(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){0, 1e5f});
+    f->tape->precision = ATTN_PRECISION_INT8;
+    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+    f->tape->precision = ATTN_PRECISION_DEFAULT;
+    assert_non_null(y);
+    assert_true(test_at(y, 0) == 0);
+}
+
 static void int8_is_the_same_on_all_sets(void **state)
 {
     fixture *f = *state;
@@ -220,11 +233,11 @@ static void int8_is_the_same_on_all_sets(void **state)
             int rows = sizes[s][0], in = sizes[s][1];
             linear_int8(attn_isa_name(i), rows, in, y, o, f->tape);
             for (int at = 0; at < rows * OUT; at++) {
-                float scale = quantized(o[0], at / OUT, in, qx) * quantized(o[1], at % OUT, in, qw);
+                double row = quantized(o[0], at / OUT, in, qx), column = quantized(o[1], at % OUT, in, qw);
                 int32_t total = 0;
                 for (int k = 0; k < in; k++)
                     total += qx[k] * qw[k];
-                float expected = (float)total * scale + (float)test_at(o[2], at % OUT);
+                float expected = (float)(total * row * column) + (float)test_at(o[2], at % OUT);
                 if (y[at] != expected)
                     fail_msg("%s, %d x %d: %.9g is not %.9g", attn_isa_name(i), rows, in, (double)y[at],
                              (double)expected);
@@ -358,13 +371,10 @@ static void models_have_a_precision(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(option_then_variable_then_f32),
-        TEST(linear_is_that_of_rounded_numbers),
-        TEST(convolution_is_that_of_rounded_numbers),
-        TEST(int8_is_the_same_on_all_sets),
-        TEST(int8_keeps_what_is_not_finite),
-        TEST(attention_is_that_of_rounded_numbers),
-        TEST(models_have_a_precision),
+        cmocka_unit_test(option_then_variable_then_f32), TEST(linear_is_that_of_rounded_numbers),
+        TEST(convolution_is_that_of_rounded_numbers),    TEST(int8_is_the_same_on_all_sets),
+        TEST(int8_of_large_numbers_is_finite),           TEST(int8_keeps_what_is_not_finite),
+        TEST(attention_is_that_of_rounded_numbers),      TEST(models_have_a_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,12 @@ static void damage_is_refused(void **state)
     damaged[at - 2] = 0x7f; /* more units than there are bytes */
     check_refused(f->c, damaged, size);
     free(damaged);
+    static const char key[] = "\x9a\x80\x80\x80\x10\x02\x12\x00"; /* beyond 32 bits: another field to protobuf */
+    char *longer = malloc(size + 8);
+    memcpy(longer, bytes, size);
+    memcpy(longer + size, key, 8);
+    check_refused(f->c, longer, size + 8);
+    free(longer);
 }
 
 static void sizes_that_cannot_be(void **state)

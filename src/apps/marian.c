@@ -258,15 +258,57 @@ static attn_status read_banned(attn_translator *t, const attn_config *newer, con
     return ATTN_OK;
 }
 
+/* Whether the value says what a search without it does. */
+static bool is_neutral(const attn_value *value, double neutral)
+{
+    switch (value->type) {
+    case ATTN_VALUE_BOOL:
+        return (value->boolean ? 1 : 0) == neutral;
+    case ATTN_VALUE_INT:
+        return (double)value->integer == neutral;
+    case ATTN_VALUE_REAL:
+        return value->real == neutral;
+    case ATTN_VALUE_INTS:
+        return value->n == 0;
+    default:
+        return false;
+    }
+}
+
+/* Settings that change sentences in ways that are not done here must not be passed over. */
+static attn_status check_search(attn_translator *t, const attn_config *newer, const char *path)
+{
+    const double eos = search_number(t, newer, "eos_token_id", 0);
+    const struct {
+        const char *key;
+        double neutral;
+    } keys[] = {{"no_repeat_ngram_size", 0},
+                {"renormalize_logits", 0},
+                {"do_sample", 0},
+                {"min_length", 0},
+                {"min_new_tokens", 0},
+                {"repetition_penalty", 1},
+                {"encoder_repetition_penalty", 1},
+                {"encoder_no_repeat_ngram_size", 0},
+                {"diversity_penalty", 0},
+                {"num_beam_groups", 1},
+                {"forced_bos_token_id", -1},
+                {"forced_eos_token_id", eos},
+                {"suppress_tokens", -1},
+                {"begin_suppress_tokens", -1}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const attn_value *value = search_value(t, newer, keys[i].key);
+        if (value && !is_neutral(value, keys[i].neutral))
+            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
+                              keys[i].key);
+    }
+    return ATTN_OK;
+}
+
 static attn_status set_search(attn_translator *t, const attn_config *newer, const char *path)
 {
-    static const char *const keys[] = {"no_repeat_ngram_size", "renormalize_logits", NULL};
-    for (int i = 0; keys[i]; i++) {
-        const attn_value *value = search_value(t, newer, keys[i]);
-        if (value && ((value->type == ATTN_VALUE_BOOL && value->boolean) ||
-                      (value->type == ATTN_VALUE_INT && value->integer != 0)))
-            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\" is not supported", path, keys[i]);
-    }
+    if (check_search(t, newer, path) != ATTN_OK)
+        return ATTN_UNSUPPORTED;
     const attn_value *early = search_value(t, newer, "early_stopping");
     t->search.rule = ATTN_LENGTH_POWER;
     t->search.stopping = early && early->type == ATTN_VALUE_TEXT                     ? ATTN_STOP_NEVER
@@ -276,6 +318,7 @@ static attn_status set_search(attn_translator *t, const attn_config *newer, cons
     double forced = search_number(t, newer, "forced_eos_token_id", -1);
     t->search.force_end = forced >= 0;
     double longest = search_number(t, newer, "max_length", (double)t->max_tokens);
+    longest = search_number(t, newer, "max_new_tokens", longest - 1) + 1;
     t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
     return read_banned(t, newer, path);
 }

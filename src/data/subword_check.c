@@ -44,7 +44,7 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
     if (s->at == s->end)
         return false;
     *damaged = true;
-    if (!take_varint(s, &key))
+    if (!take_varint(s, &key) || key > UINT32_MAX) /* protobuf would take it modulo 2^32: another field */
         return false;
     *number = key >> 3;
     switch (key & 7) {

@@ -37,10 +37,23 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
     return status;
 }
 
+/* peft begins the pairs in ways that leave the base as it is, and in ways that change the base, which is not done here. */
+static bool keeps_base(const attn_config *config)
+{
+    static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
+    const attn_value *value = attn_config_get(config, "init_lora_weights");
+    if (!value || value->type != ATTN_VALUE_TEXT)
+        return true;
+    for (int i = 0; known[i]; i++)
+        if (strcmp(value->text, known[i]) == 0)
+            return true;
+    return false;
+}
+
 /* What changes the numbers in a way that is not known here must not be passed over. */
 static attn_status check_config(const attn__adapter *adapter, const char *path)
 {
-    static const char *const flags[] = {"use_dora", "fan_in_fan_out", "lora_bias"};
+    static const char *const flags[] = {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora"};
     static const char *const patterns[] = {"rank_pattern.", "alpha_pattern."};
     const attn_config *config = adapter->config;
     const char *type = attn_config_text(config, "peft_type", "");
@@ -49,6 +62,10 @@ static attn_status check_config(const attn__adapter *adapter, const char *path)
                           type);
     if (!(attn_config_real(config, "r", 0) >= 1) || !isfinite(attn_config_real(config, "lora_alpha", NAN)))
         return attn__fail(adapter->context, ATTN_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are needed", path);
+    if (!keeps_base(config))
+        return attn__fail(adapter->context, ATTN_UNSUPPORTED,
+                          "%s: \"init_lora_weights\" is \"%.40s\", which changes the base weights: not supported", path,
+                          attn_config_text(config, "init_lora_weights", ""));
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (attn_config_bool(config, flags[i], false))
             return attn__fail(adapter->context, ATTN_UNSUPPORTED, "%s: \"%s\" is not supported", path, flags[i]);

@@ -88,7 +88,7 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
     for (int64_t j = 0; j < n; j++, at += sizeof(float)) {
         int32_t sum;
         memcpy(&sum, at, sizeof sum);
-        float y = (float)sum * (e->rows[row] * scales[j]);
+        float y = (float)((double)sum * e->rows[row] * scales[j]); /* the scales' product may pass the largest float */
         memcpy(at, &y, sizeof y);
     }
     attn__elementwise_args args = {.x = e->bias ? e->bias + column : NULL, .y = c, .n = n, .kind = e->kind};
