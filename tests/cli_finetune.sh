@@ -81,7 +81,7 @@ expect 0 'contacts' "$attn" contacts families/1.a3m --model family -o out
 cmp -s family/model.safetensors family2/model.safetensors || fail "a resumed fine-tuning of an MSA Transformer ends elsewhere"
 
 # ---- a model that draws pictures
-draw="--data three --levels 2 --batch 16 --warmup 0 --threads 1 --quiet"
+draw="--data three --levels 2 --batch 16 --warmup 0 --schedule constant --threads 1 --quiet"
 # shellcheck disable=SC2086
 "$attn" train images $draw --out drawn --dim 8 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --epochs 1 > /dev/null
 # shellcheck disable=SC2086
@@ -127,8 +127,32 @@ expect 2 "its sum is not that" "$attn" train classify --out lora2 --resume --epo
 "$attn" train msa $msa --from msa_tiny.pt --out lora3 --epochs 1 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null || fail "train msa --lora fails"
 expect 0 'contacts' "$attn" contacts families/1.a3m --model lora3 -o out3
 # shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out lora5 --epochs 2 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null
+"$attn" train msa --out lora3 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "adapters of an MSA Transformer do not go on"
+cmp -s lora3/adapter_model.safetensors lora5/adapter_model.safetensors || fail "adapters of an MSA Transformer, resumed, end elsewhere"
+expect 0 'rows.*png\|lora3' "$attn" show lora3 families/1.a3m --kinds rows -o rows.png
+# shellcheck disable=SC2086
 "$attn" train images $draw --out lora4 --from drawn --epochs 1 --lora 2 --lora-on '.*w_q|.*fc1|.*dense1' > /dev/null || fail "train images --lora fails"
 "$attn" generate lora4 -n 1 -o drawn.pgm --quiet > /dev/null || fail "generate does not take an adapter"
+# shellcheck disable=SC2086
+"$attn" train images $draw --out lora6 --from drawn --epochs 2 --lora 2 --lora-on '.*w_q|.*fc1|.*dense1' > /dev/null
+"$attn" train images --out lora4 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "adapters of a generator do not go on"
+cmp -s lora4/adapter_model.safetensors lora6/adapter_model.safetensors || fail "adapters of a generator, resumed, end elsewhere"
+expect 0 'lora.png' "$attn" show lora "$picture" -o lora.png
+expect 0 'tuned.png' "$attn" show tuned "$picture" -o tuned.png
+
+# ---- in bf16: resumed to the same bits, near what f32 gives, and not that
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out half --from base --epochs 2 $small --quiet --precision bf16 --freeze 'blks\.0\..*|cls_token' > /dev/null ||
+    fail "fine-tuning in bf16 fails"
+"$attn" diff base half | grep -q '^  blks.0.\|^  cls_token' && fail "in bf16 what is frozen has changed"
+"$attn" diff tuned half > differences && fail "fine-tuning in bf16 is that in f32"
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out half2 --from base --epochs 1 $small --quiet --precision bf16 --freeze 'blks\.0\..*|cls_token' > /dev/null
+"$attn" train classify --out half2 --resume --epochs 2 --threads 1 --quiet --precision bf16 > /dev/null || fail "fine-tuning in bf16 does not go on"
+cmp -s half/model.safetensors half2/model.safetensors || fail "fine-tuning in bf16, resumed, ends elsewhere"
+paste tuned/history.tsv half/history.tsv | awk -F '\t' 'NR > 1 { n = NF / 2; d = $3 - $(3 + n); if (d > 0.05 || d < -0.05) exit 1 }' ||
+    fail "fine-tuning in bf16 goes another way: $(cat tuned/history.tsv half/history.tsv)"
 
 # ---- adapters that do not fit are named
 for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2/"s": 2/' 's/"bias"/"use_dora": true, "bias"/'; do
