@@ -59,6 +59,9 @@ test-parity: all
 	build/venv/bin/python tests/parity/layers.py
 	build/venv/bin/python tests/parity/package.py
 	build/venv/bin/python tests/parity/finetune.py build/attn
+	build/venv/bin/python tests/parity/finetune_msa.py build/attn
+	build/venv/bin/python tests/parity/lora.py build/attn
+	build/venv/bin/python tests/parity/family.py build/attn
 	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so \
 	    build/venv/bin/python -m unittest discover -s python/tests -p 'test_torch*.py'
 

@@ -20,6 +20,7 @@ static const cli_option options[] = {
         "query", 0, "ROW,COL", "",
         "of a classifier: the patch or pixel that asks, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
+    CLI_FAMILY_NAMES_OPTION,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
 
@@ -56,7 +57,7 @@ static const char *const examples[] = {
 
 static int run(cli_call *cli)
 {
-    bool family = attn_msa_is_one(cli->context, cli->words[0]);
+    bool family = *cli_text(cli, "names") || attn_msa_is_one(cli->context, cli->words[0]);
     bool image = !family && attn_classifier_is_one(cli->context, cli->words[0]);
     if (attn_context_status(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);

@@ -19,8 +19,9 @@ static int index_of(const char *const *choices, const char *value)
 
 int cli_family_model(const cli_call *cli, attn_msa **msa)
 {
-    const char *regression = cli_text(cli, "regression");
+    const char *regression = cli_text(cli, "regression"), *names = cli_text(cli, "names");
     attn_msa_load_options options = {.regression = regression && *regression ? regression : NULL,
+                                     .names = *names ? names : NULL,
                                      .compat = cli_flag(cli, "esm_compat")};
     attn_status status = attn_msa_load(msa, cli->context, cli_text(cli, "model"), &options);
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);

@@ -25,11 +25,14 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
         CLI_FAMILY_FORMAT_OPTIONS
 /* clang-format on */
 
+#define CLI_FAMILY_NAMES_OPTION                                                                                        \
+    CLI_TEXT("names", 0, "FILE", "", "a names file for a model of foreign names, or one that attn carries: msa-esm")
 /* Options that the commands with a --model have. */
 /* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \
     CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
         CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
+        CLI_FAMILY_NAMES_OPTION,                                                                                       \
         CLI_FAMILY_CHOICE_OPTIONS("128"),                                                                              \
         CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, and results by rounding only"),             \
         CLI_FLAG("esm_compat", 0, "the original's results where padding changes them (batches only)")

@@ -45,6 +45,37 @@ grep -q "m.blks.1.ln1.weight" tuned/checkpoint.safetensors || fail "no moments o
 grep -q "m.blks.0.ln1.weight" tuned/checkpoint.safetensors && fail "moments are kept for what is frozen"
 expect 0 'slanting' "$attn" eval tuned
 
+# ---- a checkpoint of foreign names, by a names file: what its own names give, bit for bit
+LC_ALL=C sed 's/blks\./lays./g' base/model.safetensors > foreign.safetensors
+cat > pictures.names << 'END'
+attn names 1
+arch vit
+set img_size=8 num_heads=2
+size  num_hiddens      patch_embedding.conv.weight 0
+size  in_channels      patch_embedding.conv.weight 1
+size  patch_size       patch_embedding.conv.weight 2
+size  mlp_num_hiddens  blks.0.mlp.dense1.weight 0
+count num_blks         blks.
+lays\.(.*)             blks.\1
+(cls_token|pos_embedding|(patch_embedding|head)\..*)  \1
+END
+grep -v num_heads pictures.names > headless.names
+sed 's/^arch .*/arch transformer/' pictures.names > words.names
+by="--data three --from foreign.safetensors --out named --epochs 2"
+# shellcheck disable=SC2086
+"$attn" train classify $by $small --names pictures.names --freeze 'blks\.0\..*|cls_token' --quiet > /dev/null || fail "train classify --names fails"
+cmp -s tuned/model.safetensors named/model.safetensors || fail "a checkpoint of foreign names gives something else than its own"
+grep -q '^blks.0.ln1.weight	\[16\]	taken, lays.0.ln1.weight$' named/fine-tuning.tsv || fail "fine-tuning.tsv does not say what was called how"
+rm -rf named
+# shellcheck disable=SC2086
+expect 2 'needs a line "set num_heads=N"' "$attn" train classify $by --names headless.names
+# shellcheck disable=SC2086
+expect 2 'is no classifier of pictures' "$attn" train classify $by --names words.names
+# shellcheck disable=SC2086
+expect 2 'no rule' "$attn" train classify $by --names vit-timm
+expect 2 'names: it goes with from' "$attn" train classify --data three --out named --names pictures.names
+[ ! -e named ] || fail "what was refused left a directory"
+
 # ---- stopped and gone on with: the same bits
 # shellcheck disable=SC2086
 "$attn" train classify --data three --out again --from base --epochs 1 $small --freeze 'blks\.0\..*|cls_token' --quiet > /dev/null
@@ -80,8 +111,31 @@ expect 0 'contacts' "$attn" contacts families/1.a3m --model family -o out
 "$attn" train msa --out family2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "train msa does not go on"
 cmp -s family/model.safetensors family2/model.safetensors || fail "a resumed fine-tuning of an MSA Transformer ends elsewhere"
 
+LC_ALL=C sed 's/layers\./blocks./g' published/model.safetensors > foreign.safetensors
+cat > msa.names << 'END'
+attn names 1
+arch msa-transformer
+set attention_heads=2 max_positions=6 embed_positions_msa=false
+size  embed_dim      embed_tokens.weight 1
+size  ffn_embed_dim  layers.0.feed_forward_layer.layer.fc1.weight 0
+count layers         layers.
+blocks\.(.*)         layers.\1
+((embed_|emb_|lm_head|contact_head).*)  \1
+END
+"$attn" contacts families/1.a3m --model published -o own --quiet > /dev/null
+expect 0 'contacts' "$attn" contacts families/1.a3m --model foreign.safetensors --names msa.names -o named
+cmp -s own/1.contacts.npy named/1.contacts.npy || fail "contacts by a names file are others"
+expect 0 'embed\|named' "$attn" embed families/1.a3m --model foreign.safetensors --names msa.names -o named
+expect 0 'C2' "$attn" score families/1.a3m C2D --model foreign.safetensors --names msa.names
+expect 0 'msa.png' "$attn" show foreign.safetensors families/1.a3m --names msa.names --kinds rows -o msa.png
+expect 2 'needs a line "set attention_heads=N"' "$attn" contacts families/1.a3m --model msa_tiny.pt --names msa-esm -o none
+# shellcheck disable=SC2086
+"$attn" train msa $msa --from foreign.safetensors --names msa.names --out family3 --epochs 2 --freeze 'embed_.*' > /dev/null ||
+    fail "train msa --names fails"
+cmp -s family/model.safetensors family3/model.safetensors || fail "train msa by a names file ends elsewhere"
+
 # ---- a model that draws pictures
-draw="--data three --levels 2 --batch 16 --warmup 0 --threads 1 --quiet"
+draw="--data three --levels 2 --batch 16 --warmup 0 --schedule constant --threads 1 --quiet"
 # shellcheck disable=SC2086
 "$attn" train images $draw --out drawn --dim 8 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --epochs 1 > /dev/null
 # shellcheck disable=SC2086
@@ -91,6 +145,17 @@ draw="--data three --levels 2 --batch 16 --warmup 0 --threads 1 --quiet"
 grep -q "only in\|another shape" differences && fail "train images --from builds another model: $(cat differences)"
 # shellcheck disable=SC2086
 expect 2 "a model of pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
+
+LC_ALL=C sed 's/outer/OUTER/g' drawn/model.safetensors > foreign.safetensors
+{
+    printf 'attn names 1\narch axial-transformer\nset'
+    sed -n 's/^ *"\([a-z_]*\)": "*\([^",]*\)"*,*$/ \1=\2/p' drawn/config.json | grep -v ' architecture=' | tr -d '\n'
+    printf '\n(.*)OUTER(.*) \\1outer\\2\n([^O]*) \\1\n'
+} > draw.names
+# shellcheck disable=SC2086
+"$attn" train images $draw --out renamed --from foreign.safetensors --names draw.names --epochs 1 --freeze '.*embed.*|.*norm.*' > /dev/null ||
+    fail "train images --names fails: $(cat draw.names)"
+cmp -s redrawn/model.safetensors renamed/model.safetensors || fail "train images by a names file ends elsewhere"
 
 # ---- low-rank adapters: a small file of their own beside what was begun with; used by every command, merged by convert
 lora="--data three --from base $small --quiet --lora 2 --lora-on blks\\..*\\.W_[qv]"
@@ -127,8 +192,32 @@ expect 2 "its sum is not that" "$attn" train classify --out lora2 --resume --epo
 "$attn" train msa $msa --from msa_tiny.pt --out lora3 --epochs 1 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null || fail "train msa --lora fails"
 expect 0 'contacts' "$attn" contacts families/1.a3m --model lora3 -o out3
 # shellcheck disable=SC2086
+"$attn" train msa $msa --from msa_tiny.pt --out lora5 --epochs 2 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null
+"$attn" train msa --out lora3 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "adapters of an MSA Transformer do not go on"
+cmp -s lora3/adapter_model.safetensors lora5/adapter_model.safetensors || fail "adapters of an MSA Transformer, resumed, end elsewhere"
+expect 0 'rows.*png\|lora3' "$attn" show lora3 families/1.a3m --kinds rows -o rows.png
+# shellcheck disable=SC2086
 "$attn" train images $draw --out lora4 --from drawn --epochs 1 --lora 2 --lora-on '.*w_q|.*fc1|.*dense1' > /dev/null || fail "train images --lora fails"
 "$attn" generate lora4 -n 1 -o drawn.pgm --quiet > /dev/null || fail "generate does not take an adapter"
+# shellcheck disable=SC2086
+"$attn" train images $draw --out lora6 --from drawn --epochs 2 --lora 2 --lora-on '.*w_q|.*fc1|.*dense1' > /dev/null
+"$attn" train images --out lora4 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "adapters of a generator do not go on"
+cmp -s lora4/adapter_model.safetensors lora6/adapter_model.safetensors || fail "adapters of a generator, resumed, end elsewhere"
+expect 0 'lora.png' "$attn" show lora "$picture" -o lora.png
+expect 0 'tuned.png' "$attn" show tuned "$picture" -o tuned.png
+
+# ---- in bf16: resumed to the same bits, near what f32 gives, and not that
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out half --from base --epochs 2 $small --quiet --precision bf16 --freeze 'blks\.0\..*|cls_token' > /dev/null ||
+    fail "fine-tuning in bf16 fails"
+"$attn" diff base half | grep -q '^  blks.0.\|^  cls_token' && fail "in bf16 what is frozen has changed"
+"$attn" diff tuned half > differences && fail "fine-tuning in bf16 is that in f32"
+# shellcheck disable=SC2086
+"$attn" train classify --data three --out half2 --from base --epochs 1 $small --quiet --precision bf16 --freeze 'blks\.0\..*|cls_token' > /dev/null
+"$attn" train classify --out half2 --resume --epochs 2 --threads 1 --quiet --precision bf16 > /dev/null || fail "fine-tuning in bf16 does not go on"
+cmp -s half/model.safetensors half2/model.safetensors || fail "fine-tuning in bf16, resumed, ends elsewhere"
+paste tuned/history.tsv half/history.tsv | awk -F '\t' 'NR > 1 { n = NF / 2; d = $3 - $(3 + n); if (d > 0.05 || d < -0.05) exit 1 }' ||
+    fail "fine-tuning in bf16 goes another way: $(cat tuned/history.tsv half/history.tsv)"
 
 # ---- adapters that do not fit are named
 for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2/"s": 2/' 's/"bias"/"use_dora": true, "bias"/' 's/"bias"/"init_lora_weights": "pissa", "bias"/'; do

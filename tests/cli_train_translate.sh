@@ -59,6 +59,21 @@ done
 grep -q '^  decoder.dense.weight' differences || fail "fine-tuning changed nothing: $(cat differences)"
 grep -q '^  encoder' differences && fail "what is frozen has changed: $(cat differences)"
 
+# ---- low-rank adapters of a translator: resumed to the same bits, used by translate, merged by convert
+adapt="--from base --warmup 4 --rate 0.003 --threads 1 --quiet --lora 2 --lora-on .*\.W_[qv]"
+# shellcheck disable=SC2086
+"$attn" train translate --data asked.tsv --out lora --epochs 2 $adapt > out.txt || fail "train translate --lora fails"
+[ ! -e lora/model.safetensors ] || fail "a translator's adapters come with the whole model"
+"$attn" diff lora/base.safetensors lora > differences && fail "the translator's adapters change nothing"
+grep relative differences | grep -q -v '\.W_[qv]\.weight' && fail "more than the adapters' layers changed: $(cat differences)"
+# shellcheck disable=SC2086
+"$attn" train translate --data asked.tsv --out lora2 --epochs 1 $adapt > out.txt
+"$attn" train translate --out lora2 --resume --epochs 2 --threads 1 --quiet > out.txt || fail "adapters do not go on"
+cmp -s lora/adapter_model.safetensors lora2/adapter_model.safetensors || fail "a translator's adapters, resumed, end elsewhere"
+"$attn" convert lora -o merged --quiet > out.txt || fail "convert does not merge a translator's adapters"
+same "translations of adapter and merged" "$("$attn" translate lora "Is it open?")" "$("$attn" translate merged "Is it open?")"
+expect 0 'adapted.png' "$attn" show lora "Is it open?" -o adapted.png
+
 # ---- what is refused, in words
 expect 2 'mix: "told.tsv" is not FILE=SHARE' "$attn" train translate --data asked.tsv --out bad --mix told.tsv
 expect 2 'comes with its vocabularies (word)' "$attn" train translate --data asked.tsv --out bad --from base --vocabulary bpe

@@ -175,12 +175,64 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
+/* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape is gone. */
+enum { BIG = 1 << 16 };
+static size_t bytes_of_training(bool frozen, size_t *left)
+{
+    size_t before, with_gradients, after;
+    attn_context *c;
+    attn_tensor *pair[2];
+    attn_tape *tape;
+    attn_optimiser *optimiser;
+    attn_named_list parameters;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
+    parameters = (attn_named_list){.context = c};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(attn_tensor_create(&pair[i], c, ATTN_F32, 1, (int64_t[]){BIG}), ATTN_OK);
+        attn_tensor_set_needs_grad(pair[i], i == 0 || !frozen);
+        for (int k = 0; k < BIG; k++)
+            ((float *)attn_tensor_data(pair[i]))[k] = 1;
+        assert_int_equal(attn_named_add(&parameters, i ? "b" : "a", pair[i]), ATTN_OK);
+    }
+    attn_context_memory(c, &before, NULL, NULL);
+    assert_int_equal(attn_optimiser_create(&optimiser, c, &parameters, NULL), ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    assert_int_equal(attn_backward(tape, attn_mean(tape, attn_mul(tape, pair[0], pair[1]), 0)), ATTN_OK);
+    assert_true((attn_tensor_grad(pair[1]) == NULL) == frozen);
+    attn_context_memory(c, &with_gradients, NULL, NULL);
+    assert_int_equal(attn_optimiser_step(optimiser, 0.1, NULL), ATTN_OK);
+    assert_true((((float *)attn_tensor_data(pair[1]))[7] == 1) == frozen);
+    attn_tape_destroy(tape);
+    attn_context_memory(c, &after, NULL, NULL);
+    attn_optimiser_destroy(optimiser);
+    attn_named_clear(&parameters);
+    for (int i = 0; i < 2; i++)
+        attn_tensor_destroy(pair[i]);
+    attn_context_destroy(c);
+    *left = after - before;
+    return with_gradients - before;
+}
+
+/* A gradient and two moments for what is trained, neither for what is not. */
+static void what_is_frozen_takes_no_memory(void **state)
+{
+    (void)state;
+    const size_t one = BIG * sizeof(float), little = 8192;
+    size_t left, left_frozen;
+    size_t whole = bytes_of_training(false, &left), half = bytes_of_training(true, &left_frozen);
+    assert_in_range(left, 4 * one, 4 * one + little); /* the moments of both */
+    assert_in_range(left_frozen, 2 * one, 2 * one + little);
+    assert_true(whole - half >= 3 * one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_ends_in_the_same_bits),
         cmocka_unit_test(counters_that_make_no_sense_are_refused),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(what_is_frozen_takes_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,8 +209,9 @@ ATTN_API bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weigh
  * ATTN_ARGUMENT: there is no i-th; ATTN_FORMAT: more numbers than the file can hold; ATTN_MEMORY. */
 ATTN_API attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i);
 
-/* Adds to a config what lines of a names file read from the shapes of `weights`, which were opened with it: `size KEY TARGET
- * AXIS`, `count KEY PREFIX` and `when KEY=VALUE TARGET`; keys that the config has stay.  ATTN_MEMORY. */
+/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX` and `when
+ * KEY=VALUE TARGET` read from the shapes of `weights`, which were opened with it, then its lines `set`; keys that the config
+ * has stay.  ATTN_MEMORY. */
 ATTN_API attn_status attn_names_measure(const attn_names *names, const attn_weights *weights, attn_config *config);
 /* The i-th names file that the library carries, NULL past the last; attn_names_read takes its name for a path.  `text` (may
  * be NULL) gets what is in it. */

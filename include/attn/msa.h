@@ -35,6 +35,8 @@ typedef struct attn_msa_load_options {
                              * ends in -contact-regression.pt, if it is there */
     bool compat;            /* ESM's own results in batches of alignments of unlike sizes: tied scores are scaled, and
                              * contacts corrected, by the padded sizes; default: padding changes nothing */
+    const char *names;     /* a names file (io.h), or one that is carried, for a checkpoint of foreign names, whose settings
+                             * it then says; NULL: there is none */
 } attn_msa_load_options;
 
 /* Whether `path` is what attn_msa_load is to be asked for: a checkpoint by its name (.pt), or a directory whose config.json

@@ -434,13 +434,17 @@ class _Names:
     def architecture(self) -> str:
         return (lib.names_architecture(self.pointer) or b"").decode() if self.pointer else ""
 
-    def settings(self) -> dict[str, Any]:
-        """What its lines `set` say."""
+    def measure(self, path: Path, config: ctypes.c_void_p) -> None:
+        """Adds to a config what the file says of the model, by lines `set` and the shapes of the weights."""
         if not self.pointer:
-            return {}
-        found = lib.names_settings(self.pointer)
-        keys = [lib.config_key(found, i) for i in range(lib.config_size(found))]
-        return {key.decode(): _python_value(lib.config_get(found, key).contents) for key in keys}
+            return
+        weights, options = ctypes.c_void_p(), c.WeightsOptions(names=self.pointer, allow_extra=True)
+        context = self._context
+        context.check(lib.weights_open(ctypes.byref(weights), context.pointer, _path(path), ctypes.byref(options), None))
+        try:
+            context.check(lib.names_measure(self.pointer, weights, config))
+        finally:
+            lib.weights_close(weights)
 
 
 def _file(config: Optional[Union[Path, Mapping[str, Any]]]) -> Optional[Path]:
@@ -460,7 +464,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
 
     The architecture is the argument's, or the config's key "architecture", or what a names file says.  Keys that the
     architecture does not have are passed over where the config is a file.  `names` is a names file for weights of foreign
-    names, or one that attn carries ("vit-timm"); its settings hold where a config that is a dict has no others.  Raises
+    names, or one that attn carries ("vit-timm"); what it says of the model holds where the config says nothing.  Raises
     as `build`, and FileError, FormatError, NotFoundError.
     """
     folder = os.fspath(path)
@@ -472,8 +476,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
     context = Context(threads)
     with _Names(context, names) as rules:
         from_file = _file(config) is not None
-        settings = None if from_file else {**rules.settings(), **_settings(config)}
-        with _Config(context, settings, _file(config)) as given:
+        with _Config(context, None if from_file else _settings(config), _file(config)) as given:
+            rules.measure(folder, given)
             name = architecture or lib.config_text(given, b"architecture", b"").decode() or rules.architecture()
             if not name:
                 raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")

@@ -44,6 +44,11 @@ class Files(unittest.TestCase):
         weights = os.path.join(DATA, "self_attention.pt")
         plain = attn.load(weights, {"dim": 6, "heads": 2}, architecture="self-attention")
         np.testing.assert_array_equal(attn.load(weights, names=rules)(self.x), plain(self.x))
+        with open(rules) as file:
+            measured = file.read().replace("set dim=6 heads=2", "set heads=2\nsize dim to_q.weight 1")
+        with open(self.path("measured.names"), "w") as file:
+            file.write(measured)
+        np.testing.assert_array_equal(attn.load(weights, names=self.path("measured.names"))(self.x), plain(self.x))
         with open(rules, "a") as file:
             file.write("to_out\\.bias to_q.weight\n")
         with self.assertRaisesRegex(attn.FormatError, "\"to_q.weight\" is filled twice"):

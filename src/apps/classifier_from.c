@@ -3,6 +3,7 @@
  * elsewhere, for other classes and pictures. */
 #include "apps/classifier.h"
 
+#include "apps/foreign_model.h"
 #include "apps/model_config.h"
 #include "attn/vit.h"
 #include "base/context.h"
@@ -15,6 +16,7 @@
 typedef struct source {
     attn_context *context;
     const char *path;
+    const char *names; /* a names file; NULL: there is none */
     attn_image_shape shape;
     int64_t classes;
     uint64_t seed;
@@ -45,10 +47,14 @@ static attn_status check_size(const source *s, const attn_config *config)
     return check_channels(s, config);
 }
 
-/* The model that a directory describes, for other classes. */
+static bool counts_classes(const attn_key *key)
+{
+    return strcmp(key->name, "num_classes") == 0 || strcmp(key->name, "classes") == 0;
+}
+
+/* The model that a config.json or a names file describes, for other classes. */
 static attn_status build_own(const source *s, const attn_config *file, attn_model **model)
 {
-    static const char *const counts[] = {"num_classes", "classes"};
     const attn_architecture *architecture = attn_architecture_find(attn_config_text(file, "architecture", ""));
     attn_config *config = NULL;
     if (!architecture)
@@ -56,9 +62,9 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
     attn_status status = attn_config_create(&config, s->context);
     if (status == ATTN_OK)
         status = attn_architecture_select(architecture, file, config);
-    for (int i = 0; i < 2 && status == ATTN_OK; i++)
-        if (attn_config_get(config, counts[i]))
-            status = attn_config_set_int(config, counts[i], s->classes);
+    for (int i = 0; i < architecture->nkeys && status == ATTN_OK; i++)
+        if (counts_classes(&architecture->keys[i]))
+            status = attn_config_set_int(config, architecture->keys[i].name, s->classes);
     if (status == ATTN_OK)
         status = check_size(s, config);
     if (status == ATTN_OK)
@@ -99,18 +105,48 @@ static attn_status fill_own(const source *s, const attn_named_list *own, const a
     return status;
 }
 
-static attn_status load_own(const source *s, attn_model **model)
+/* By a config.json's settings, or a names file's. */
+static attn_status load_by(const source *s, const attn_config *file, const attn_names *names, attn_model **model)
 {
-    attn_config *file = attn__model_config_try(s->context, s->path);
     attn_named_list found = {.context = s->context, .owns = true};
-    attn_status status =
-        file ? build_own(s, file, model) : attn__fail(s->context, ATTN_FORMAT, "%s: no config.json", s->path);
+    attn_weights_options how = {.names = names};
+    attn_status status = build_own(s, file, model);
     if (status == ATTN_OK)
-        status = attn_weights_read(&found, s->path, NULL, NULL, NULL);
+        status = attn_weights_read(&found, s->path, &how, NULL, NULL);
     if (status == ATTN_OK)
         status = fill_own(s, attn_model_parameters(*model), &found);
     attn_named_clear(&found);
+    return status;
+}
+
+static attn_status load_own(const source *s, attn_model **model)
+{
+    attn_config *file = attn__model_config_try(s->context, s->path);
+    attn_status status =
+        file ? load_by(s, file, NULL, model) : attn__fail(s->context, ATTN_FORMAT, "%s: no config.json", s->path);
     attn_config_destroy(file);
+    return status;
+}
+
+/* A model of as many classes as one likes, whose first input is pictures. */
+static bool classifies_pictures(const attn_architecture *a)
+{
+    bool counts = false;
+    for (int i = 0; i < a->nkeys; i++)
+        counts = counts || counts_classes(&a->keys[i]);
+    return counts && a->ninputs > 0 && strcmp(a->inputs[0].name, "x") == 0;
+}
+
+static attn_status load_foreign(const source *s, attn_model **model)
+{
+    attn__foreign foreign;
+    attn_status status = attn__foreign_begin(&foreign, s->context, s->path, s->names, NULL);
+    if (status == ATTN_OK && !classifies_pictures(attn_architecture_find(attn_names_architecture(foreign.names))))
+        status = attn__fail(s->context, ATTN_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",
+                            s->names, attn_names_architecture(foreign.names));
+    if (status == ATTN_OK)
+        status = load_by(s, foreign.config, foreign.names, model);
+    attn__foreign_end(&foreign);
     return status;
 }
 
@@ -149,9 +185,9 @@ static attn_status tell(const source *s, const attn_model *model, bool own, attn
     const attn_named_list *list = attn_model_parameters(model);
     attn_weights *weights = NULL, *plain = NULL;
     attn_names *names = NULL;
-    const char *carried = NULL;
+    const char *carried = s->names;
     attn_status status = attn_weights_open(&plain, s->context, s->path, NULL, NULL);
-    if (status == ATTN_OK && !own)
+    if (status == ATTN_OK && !own && !carried)
         status = attn_names_guess(&carried, plain, NULL);
     if (status == ATTN_OK && carried)
         status = attn_names_read(&names, s->context, carried);
@@ -170,16 +206,19 @@ static attn_status tell(const source *s, const attn_model *model, bool own, attn
 attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape, int64_t classes, attn_bytes *table)
 {
-    const source s = {context, attn_config_text(settings, "from", ""), shape, classes,
-                      (uint64_t)attn_config_int(settings, "seed", 1)};
+    const source s = {
+        context, attn_config_text(settings, "from", ""),        attn_config_text(settings, "names", NULL), shape,
+        classes, (uint64_t)attn_config_int(settings, "seed", 1)};
     const attn_vit_options options = {.img_size = shape.height, .num_classes = classes, .seed = s.seed};
-    bool own = attn_classifier_is_one(context, s.path);
+    bool own = !s.names && attn_classifier_is_one(context, s.path);
     *model = NULL;
     if (shape.width != shape.height)
         return attn__fail(context, ATTN_UNSUPPORTED,
                           "images of %" PRId64 " x %" PRId64 " pixels are not square; --size says what they become",
                           shape.width, shape.height);
-    attn_status status = own ? load_own(&s, model) : attn_vit_load(model, context, s.path, &options);
+    attn_status status = s.names ? load_foreign(&s, model)
+                         : own   ? load_own(&s, model)
+                                 : attn_vit_load(model, context, s.path, &options);
     if (status == ATTN_OK)
         status = check_channels(&s, attn_model_config(*model));
     return status == ATTN_OK ? tell(&s, *model, own, table) : status;

@@ -20,6 +20,7 @@ static const attn_key keys[] = {
         "from", "", NULL,
         "a checkpoint to begin with: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
         "the model is then comes from there"),
+    ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */
     ATTN__INT("size", "0", 0, 4096, "height and width that images are brought to; 0: as they are"),

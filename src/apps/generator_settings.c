@@ -11,6 +11,7 @@ static const attn_key keys[] = {
     ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
     ATTN__TEXT("from", "", NULL,
                "a model to begin with: a directory of attn's; what the model is then comes from there"),
+    ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */
     ATTN__INT("size", "0", 0, 1024, "height and width that images are brought to; 0: as they are"),

@@ -15,6 +15,11 @@ struct attn_msa {
 
 /* Fills `msa` from one of ESM's checkpoints, or from a directory of ours. */
 attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const attn_msa_load_options *options);
+/* By options->names. */
+attn_status attn__msa_load_foreign(attn_msa *msa, const char *path, const attn_msa_load_options *options);
+/* The model of settings as a config.json has them, blank, for the weights of that path. */
+attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const char *weights,
+                                 const attn_msa_load_options *options);
 attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn_msa_load_options *options);
 /* The model that `config` describes, blank or with random parameters. */
 attn_status attn__msa_build(attn_msa *msa, const attn_config *config, const attn_model_options *options);

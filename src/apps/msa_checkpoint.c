@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * ESM's checkpoints as downloaded: {"args": Namespace, "model": state dict}, names as fairseq had them, and the contact
  * regression in a file of its own. */
+#include "apps/foreign_model.h"
 #include "apps/msa.h"
 
 #include "base/context.h"
@@ -195,5 +196,31 @@ attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const att
     attn_names_destroy(names);
     attn_config_destroy(config);
     attn_named_clear(&parameters);
+    return status;
+}
+
+attn_status attn__msa_load_foreign(attn_msa *msa, const char *path, const attn_msa_load_options *options)
+{
+    attn__foreign foreign;
+    attn_named_list rest = {.context = msa->context}, early = {.context = msa->context, .owns = true};
+    attn_status status = attn__foreign_begin(&foreign, msa->context, path, options->names, "msa-transformer");
+    attn_weights_options look = {.names = foreign.names, .rename = early_name};
+    attn_weights_options how = {.names = foreign.names, .rename = parameter_name};
+    if (status == ATTN_OK)
+        status = attn_weights_read(&early, path, &look, NULL, NULL);
+    if (status == ATTN_OK)
+        status = check_tied(msa->context, path, &early);
+    bool inside = attn_named_find(&early, regression_names[0]) != NULL;
+    if (status == ATTN_OK)
+        status = attn__msa_build_from(msa, foreign.config, path, options);
+    if (status == ATTN_OK)
+        status = attn__msa_without_regression(msa, &rest);
+    if (status == ATTN_OK)
+        status = attn_weights_load(&rest, path, &how, NULL, NULL);
+    if (status == ATTN_OK)
+        status = find_regression(msa, path, options, foreign.names, inside);
+    attn_named_clear(&rest);
+    attn_named_clear(&early);
+    attn__foreign_end(&foreign);
     return status;
 }

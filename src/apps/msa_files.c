@@ -71,8 +71,9 @@ attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *pat
     if (status == ATTN_OK && !attn_file_exists(path))
         status = attn__fail(context, ATTN_NOT_FOUND, "there is no %s", path);
     if (status == ATTN_OK)
-        status = ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
-                                        : attn__msa_load_directory(*msa, path, &o);
+        status = o.names                  ? attn__msa_load_foreign(*msa, path, &o)
+                 : ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
+                                          : attn__msa_load_directory(*msa, path, &o);
     return done(msa, status);
 }
 
@@ -153,8 +154,8 @@ static attn_status find_files(attn_context *context, const char *path, char *wei
                 : attn__model_weights_path(context, weights, directory);
 }
 
-static attn_status build_from(attn_msa *msa, const attn_config *file, const char *weights,
-                              const attn_msa_load_options *options)
+attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const char *weights,
+                                 const attn_msa_load_options *options)
 {
     attn_config *config = NULL;
     attn_status status = attn_config_create(&config, msa->context);
@@ -186,7 +187,7 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
         status = attn__fail(msa->context, ATTN_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",
                             config, attn_config_text(file, "architecture", ""));
     if (status == ATTN_OK)
-        status = build_from(msa, file, weights, options);
+        status = attn__msa_build_from(msa, file, weights, options);
     const char *regression = file ? attn_config_text(file, "contact_regression", "none") : "none";
     bool stored = strcmp(regression, "none") != 0;
     msa->has_regression = strcmp(regression, "fitted") == 0;

@@ -24,6 +24,7 @@ static const attn_key keys[] = {
     ATTN__TEXT(
         "from", "", NULL,
         "a model to begin with: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there"),
+    ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
     /* data */
     ATTN__REAL("valid", "0.1", 0, 0.9, "share of the alignments kept for validation; at least one if not 0"),
@@ -159,7 +160,8 @@ static attn_status model_from(training *t, const char *path)
     if (status == ATTN_OK)
         status = attn_config_set_int(over, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
-        status = attn_msa_load(&msa, t->run.context, path, NULL);
+        status = attn_msa_load(&msa, t->run.context, path,
+                               &(attn_msa_load_options){.names = attn_config_text(settings, "names", NULL)});
     if (status == ATTN_OK)
         status = attn__model_copy(&t->run.model, msa->model, over);
     t->regression = status == ATTN_OK && msa->has_regression;

@@ -161,6 +161,8 @@ static attn_status prepare(attn__run *run)
     attn_status status = run->resume
                              ? attn__run_read_settings(run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
+    if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
+        status = attn__fail(run->context, ATTN_ARGUMENT, "names: it goes with from, which names a checkpoint");
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
     if (status == ATTN_OK)

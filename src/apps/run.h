@@ -117,6 +117,11 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
+/* Behind "from" in the table of a training that takes checkpoints of foreign names. */
+#define ATTN__RUN_NAMES                                                                                                \
+    ATTN__TEXT("names", "", NULL,                                                                                      \
+               "a names file for a checkpoint of foreign names, or one that attn carries; it says what the model is")
+
 /* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
  * others are the defaults. */
 #define ATTN__RUN_KEYS(things, labels, epochs, batch, optimiser, rate, schedule, warmup, decay)                        \

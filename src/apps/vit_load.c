@@ -86,87 +86,82 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 
 /* --------------------------------------------------------------------------------------------- settings */
 
-static attn_status missing(const checkpoint *c, const char *own)
-{
-    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes", c->path, own);
-}
-
 /* Heads of the published plain models of each width. */
 static int64_t heads_of(int64_t width)
 {
     return width == 1280 ? 16 : width % 64 == 0 && width <= 1024 ? width / 64 : 0;
 }
 
-static int64_t count_blocks(const checkpoint *c)
+/* Settings that shapes must say, and the tensors that say them. */
+static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
+                                        {"in_channels", "patch_embedding.conv.weight"},
+                                        {"patch_size", "patch_embedding.conv.weight"},
+                                        {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
+                                        {NULL, NULL}};
+
+/* What shapes say, and before it what config.json says; the defaults of transformers' ViTConfig where that is silent. */
+static attn_status measure(checkpoint *c, attn_config *config)
 {
-    char name[48];
-    int64_t n = 0;
-    do {
-        snprintf(name, sizeof name, "blks.%d.ln1.weight", (int)n++);
-    } while (tensor_for(c, name));
-    return n - 1;
+    attn_weights *weights;
+    attn_status status =
+        attn_weights_open(&weights, c->context, c->path, &(attn_weights_options){.names = c->names}, NULL);
+    if (status == ATTN_OK && c->hugging_face)
+        status = attn_config_set_real(config, "layer_norm_eps", attn_config_real(c->settings, "layer_norm_eps", 1e-12));
+    if (status == ATTN_OK && c->hugging_face)
+        status = attn_config_set_text(config, "hidden_act", attn_config_text(c->settings, "hidden_act", "gelu"));
+    if (status == ATTN_OK)
+        status = attn_names_measure(c->names, weights, config);
+    attn_weights_close(weights);
+    for (int i = 0; status == ATTN_OK && needed[i][0]; i++)
+        if (attn_config_int(config, needed[i][0], 0) < 1)
+            status = attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes",
+                                c->path, needed[i][1]);
+    return status;
 }
 
-typedef struct size {
-    const char *key;
-    int64_t value;
-} size;
-
-static attn_status set_sizes(checkpoint *c, const attn_vit_options *o, attn_config *config)
+static attn_status measure_grid(checkpoint *c)
 {
-    const attn_tensor *patch = tensor_for(c, "patch_embedding.conv.weight"), *places = tensor_for(c, "pos_embedding");
-    const attn_tensor *hidden = tensor_for(c, "blks.0.mlp.dense1.weight"), *head = tensor_for(c, "head.1.weight");
-    if (!patch || attn_tensor_rank(patch) != 4)
-        return missing(c, "patch_embedding.conv.weight");
+    const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
-        return missing(c, "pos_embedding");
-    if (!hidden || attn_tensor_rank(hidden) != 2)
-        return missing(c, "blks.0.mlp.dense1.weight");
+        return attn__fail(c->context, ATTN_SHAPE, "%s: tensor pos_embedding is missing, or has another number of axes",
+                          c->path);
     c->grid = (int64_t)sqrt((double)(attn_tensor_dim(places, 1) - 1) + 0.5);
     if (c->grid < 1 || c->grid * c->grid != attn_tensor_dim(places, 1) - 1)
         return attn__fail(c->context, ATTN_UNSUPPORTED,
                           "%s: %" PRId64 " positions are no class token and a square of "
                           "patches",
                           c->path, attn_tensor_dim(places, 1));
-    c->has_head =
-        head && attn_tensor_rank(head) == 2 && (!o->num_classes || o->num_classes == attn_tensor_dim(head, 0));
-    if ((!head || attn_tensor_rank(head) != 2) && !o->num_classes)
+    return ATTN_OK;
+}
+
+/* What no shape says, or the caller wants otherwise. */
+static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
+{
+    int64_t width = attn_config_int(config, "num_hiddens", 0), side = attn_config_int(config, "patch_size", 0);
+    int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
+    c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
+    if (classes < 1 && !o->num_classes)
         return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->path);
-    int64_t width = attn_tensor_dim(patch, 0), side = attn_tensor_dim(patch, 2), heads = o->num_heads;
     heads = heads ? heads : attn_config_int(c->settings, "num_attention_heads", heads_of(width));
     if (heads < 1)
         return attn__fail(c->context, ATTN_ARGUMENT,
                           "%s: %" PRId64 " channels could be any number of heads; num_heads "
                           "is needed",
                           c->path, width);
-    const size sizes[] = {{"img_size", o->img_size ? o->img_size : c->grid * side},
-                          {"patch_size", side},
-                          {"num_hiddens", width},
-                          {"mlp_num_hiddens", attn_tensor_dim(hidden, 0)},
-                          {"num_heads", heads},
-                          {"num_blks", count_blocks(c)},
-                          {"num_classes", c->has_head || !o->num_classes ? attn_tensor_dim(head, 0) : o->num_classes},
-                          {"in_channels", attn_tensor_dim(patch, 1)}};
-    attn_status status = ATTN_OK;
-    for (size_t i = 0; status == ATTN_OK && i < sizeof sizes / sizeof *sizes; i++)
-        status = attn_config_set_int(config, sizes[i].key, sizes[i].value);
-    return status;
+    attn_status status = attn_config_set_int(config, "num_heads", heads);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "img_size", o->img_size ? o->img_size : c->grid * side);
+    return status == ATTN_OK && !c->has_head ? attn_config_set_int(config, "num_classes", o->num_classes) : status;
 }
 
-/* The defaults of transformers' ViTConfig where config.json is silent; timm's own otherwise. */
 static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_config **config)
 {
-    double eps = c->hugging_face ? attn_config_real(c->settings, "layer_norm_eps", 1e-12) : 1e-6;
     attn_status status = attn_config_create(config, c->context);
     if (status == ATTN_OK)
-        status = set_sizes(c, o, *config);
+        status = measure(c, *config);
     if (status == ATTN_OK)
-        status = attn_config_set_bool(*config, "use_bias", true);
-    if (status == ATTN_OK)
-        status = attn_config_set_real(*config, "layer_norm_eps", eps);
-    return status == ATTN_OK
-               ? attn_config_set_text(*config, "hidden_act", attn_config_text(c->settings, "hidden_act", "gelu"))
-               : status;
+        status = measure_grid(c);
+    return status == ATTN_OK ? choose(c, o, *config) : status;
 }
 
 /* -------------------------------------------------------------------------------------------- parameters */

@@ -50,5 +50,10 @@ attn_status attn_names_measure(const attn_names *names, const attn_weights *weig
     for (int i = 0; i < names->nmeasures && status == ATTN_OK; i++)
         if (!attn_config_get(config, names->measures[i].key))
             status = measure(&names->measures[i], weights, config);
+    for (int64_t i = 0; i < attn_config_size(names->settings) && status == ATTN_OK; i++) {
+        const char *key = attn_config_key(names->settings, i);
+        if (!attn_config_get(config, key))
+            status = attn_config_set(config, key, attn_config_get(names->settings, key));
+    }
     return status;
 }
