@@ -75,7 +75,13 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     if (code != CLI_PARSED)
         return code;
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), attn_precision_find(cli_text(cli, "precision")));
-    return code == CLI_OK ? cli->command->run(cli) : code;
+    if (code != CLI_OK)
+        return code;
+    if (!cli->quiet)
+        cli_watch_begin(cli->context, 5000);
+    code = cli->command->run(cli);
+    cli_watch_end();
+    return code;
 }
 
 static int run(const cli_command *command, int argc, char **argv)

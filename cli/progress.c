@@ -93,6 +93,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
         fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);
     }
     fflush(stderr);
+    cli_watch_said();
     progress->drawn = true;
     progress->last = cli_seconds();
 }
@@ -113,6 +114,7 @@ static void print_line(cli_progress *progress, const attn_progress *at)
         fprintf(stderr, ": %s%s\n", text, at->improved && !isnan(at->valid_loss) ? ", best yet" : "");
     else
         fprintf(stderr, ", %.0f %% of all: %s\n", 100 * share_done(at), text);
+    cli_watch_said();
 }
 
 void cli_progress_show(cli_progress *progress, const attn_progress *at)

@@ -25,6 +25,13 @@ expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run --arch tranformer --config '{}' -o new
 expect 2 'no key "dimm"; did you mean "dim"' "$attn" run --arch self-attention --config '{"dimm": 64}' -o new
 expect 2 'dim must be an integer, not a number: 64.5' "$attn" run --arch self-attention --config '{"dim": 64.5}' -o new
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2, 6), }" > x.npy
+head -c 96 /dev/zero >> x.npy
+axes='{"dim": 8, "heads": 2, "num_dimensions": 2}'
+expect 2 'axial-attention: 8 channels wanted in axis 3 (counted from 0), 6 found' "$attn" run --arch axial-attention \
+    --config "$axes" --input x=x.npy -o out=y.npy
+expect 2 'axial-attention: 3 axes wanted, 4 found' "$attn" run --arch axial-attention \
+    --config '{"dim": 8, "heads": 2, "num_dimensions": 1}' --input x=x.npy -o out=y.npy
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data

@@ -51,6 +51,9 @@ expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model
 expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" train contacts families/f1.a3m=f1.pdb \
     --model whole --out fitted --strength 1e-6 --quiet
 [ ! -e fitted ] || fail "a fit without a map was written"
+# Maps of a model that has learnt nothing, fitted as closely as they let: hardly better than guessing, and it is said.
+expect 0 "warning: of the 36 likeliest pairs [0-9.]* % touch.*guessing finds 12.0 %: the maps say next to nothing" \
+    "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out weak --strength 100
 "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
 grep -q '"contacts": 3' fitted.json || grep -q '"contacts": [1-9]' fitted.json || fail "no contacts: $(cat fitted.json)"
 
