@@ -18,7 +18,7 @@ static const char *const usage[] = {"--data FOLDER --out DIR [--model MODEL] [SE
 
 static const char description[] =
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
-    "CIFAR-10's *.bin, or train/CLASS/ and test/CLASS/ with PNG and JPEG files, or CLASS/ alone. Part of the training "
+    "CIFAR-10's *.bin, or train/CLASS/ and test/CLASS/ with PNG, JPEG, WebP, BMP or PNM files, or CLASS/ alone. Part of the training "
     "images is kept for validation; where there is no test part, part is kept for that (attn eval). Images are brought "
     "to mean 0 and deviation 1 by channel, and mirrored and moved at random while training.\n"
     "\n"
