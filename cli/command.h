@@ -71,6 +71,8 @@ struct cli_call {
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the overview */
 const cli_command *cli_command_find(const char *name);
+/* Says that no command has this name, and which one may be meant; an exit code. */
+int cli_command_refuse(const char *name);
 
 /* ----------------------------------------------------------------------------------------- options.c */
 

@@ -6,6 +6,8 @@
 # ---- usage
 expect 2 'did you mean "train"' "$attn" trian
 expect 2 'there is no command "xyzzy"' "$attn" xyzzy
+expect 2 'did you mean "translate"' "$attn" help tranlate
+expect 2 'there is no "flsh"; did you mean "flash"' "$attn" bench attend --solver flsh b1h1q8k8d8
 expect 2 'train what' "$attn" train
 expect 2 'the command comes first' "$attn" --frob
 expect 2 'usage: attn translate DIR' "$attn" translate
