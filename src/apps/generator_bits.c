@@ -36,7 +36,7 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
         if (batch.stands_in)
             continue;
         attn_tensor *x = attn__generator_numbers(tape, &batch, shape, levels);
-        attn_tensor *loss = x ? attn_images_bits(model, tape, x, NULL) : NULL;
+        attn_tensor *loss = x ? attn_axial_transformer_bits(model, tape, x, NULL) : NULL;
         if (!loss)
             return attn_context_status(context);
         sums[0] += (double)*(const float *)attn_tensor_data(loss) * (double)batch.size;
