@@ -147,9 +147,9 @@ int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *
 
 /* ------------------------------------------------------------------------------------------- watch.c */
 
-/* From here to the end, whoever waits hears something: how far the work is and how long it will take, after five seconds,
- * and at least every 25 seconds.  A thread of its own speaks where the command has been silent. */
-void cli_watch_begin(attn_context *context, int tick); /* milliseconds of a tick: 5000 */
+/* From here to the end, whoever waits hears something: how far the work is and how long it will take, after some five
+ * seconds without a word, and at least every 25 seconds.  A thread of its own speaks where the command has been silent. */
+void cli_watch_begin(attn_context *context, int tick); /* milliseconds of a tick: 2000 */
 void cli_watch_end(void);
 void cli_watch_said(void);           /* something was just said on standard error */
 void cli_watch_waits(bool for_user); /* true: for input, which is no work */

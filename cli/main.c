@@ -49,7 +49,7 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     if (code != CLI_OK)
         return code;
     if (!cli->quiet)
-        cli_watch_begin(cli->context, 5000);
+        cli_watch_begin(cli->context, 2000);
     code = cli->command->run(cli);
     cli_watch_end();
     return code;

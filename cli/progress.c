@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Seldom enough that drawing costs nothing beside the steps. */
-static const double EVERY_SECONDS = 0.1, SILENCE = 30;
+static const double EVERY_SECONDS = 0.1, SILENCE = 15;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
 {
@@ -98,7 +98,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-/* Without a terminal a line for each epoch, and one when nothing has been said for half a minute. */
+/* Without a terminal a line for each epoch, and one when nothing has been said for a while: sooner than the watch (watch.c) would. */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();

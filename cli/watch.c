@@ -11,7 +11,11 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { TICK = 5, SILENCE = 4 }; /* seconds that a tick stands for; ticks without a word */
+enum {
+    TICK = 2,
+    SOON = 3,
+    SILENCE = 10
+}; /* seconds of a tick; ticks without a word, first where work is counted, then */
 
 static struct {
     int tick; /* milliseconds */
@@ -60,7 +64,7 @@ static void *run(void *unused)
         atomic_fetch_add(&watch.ticks, 1);
         int silent = atomic_fetch_add(&watch.silent, 1) + 1;
         bool counted = atomic_load(&watch.total) > 0 && atomic_load(&watch.done) > 0;
-        if (silent >= SILENCE || (counted && !atomic_load(&watch.told)))
+        if (silent >= SILENCE || (counted && silent >= SOON && !atomic_load(&watch.told)))
             say();
     }
     return NULL;
@@ -75,7 +79,7 @@ static void note(const char *things, int64_t done, int64_t total)
     }
     atomic_store(&watch.things, things);
     atomic_store(&watch.done, done);
-    atomic_store(&watch.total, total);
+    atomic_store(&watch.total, done < total ? total : 0); /* what is done is no work any more */
 }
 
 static void library_works(void *user, const char *things, int64_t done, int64_t total)
