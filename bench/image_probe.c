@@ -102,7 +102,7 @@ static void train(int64_t side, int64_t dim, int64_t batch, int64_t depth)
 static double draw(attn_model *model, attn_tensor *x, bool slow)
 {
     double start = seconds();
-    attn_images_sample(model, x, &(attn_images_options){.seed = 1, .slow = slow});
+    attn_axial_transformer_sample(model, x, &(attn_axial_transformer_options){.seed = 1, .slow = slow});
     check(attn_model_context(model));
     return seconds() - start;
 }

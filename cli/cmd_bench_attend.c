@@ -242,10 +242,26 @@ static int measure_all(bench *b, const char *const *problems)
     return code;
 }
 
-/* A wrong word is told before anything is measured. */
+static int check_solver(const char *name)
+{
+    attn_nearest nearest = {.word = name};
+    for (int i = 0; attn_solver_name(i); i++) {
+        if (strcmp(attn_solver_name(i), name) == 0)
+            return CLI_OK;
+        attn_nearest_offer(&nearest, attn_solver_name(i));
+    }
+    if (attn_nearest_found(&nearest))
+        return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; did you mean \"%s\"?", name, nearest.best);
+    return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; --explain prints the names of all", name);
+}
+
+/* Wrong words are refused before anything is measured. */
 static int check_all(const cli_call *cli)
 {
     attn_problem problem;
+    const char *solver = cli_text(cli, "solver");
+    if (*solver && check_solver(solver) != CLI_OK)
+        return CLI_BAD;
     for (int i = 0; i < cli->nwords; i++)
         if (attn_problem_parse(&problem, cli->context, cli->words[i], ATTN_FORWARD) != ATTN_OK)
             return cli_failed(cli, NULL);

@@ -139,12 +139,32 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
+/* Whether its config.json names an architecture of attn's, as every directory that attn writes does. */
+static bool is_own(const cli_call *cli, const char *directory)
+{
+    char path[4096];
+    attn_config *config = NULL;
+    int length = snprintf(path, sizeof path, "%s/config.json", directory);
+    if (length < 0 || length >= (int)sizeof path || attn_config_read(&config, cli->context, path) != ATTN_OK) {
+        cli_forgive(cli);
+        return false;
+    }
+    bool own = attn_architecture_find(attn_config_text(config, "architecture", "")) != NULL;
+    attn_config_destroy(config);
+    return own;
+}
+
 static int convert_known(const cli_call *cli)
 {
     attn_checkpoint_kind kind;
     if (attn_model_is_adapted(cli->context, cli->words[0]))
         return attn_model_merge(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK ? CLI_OK
                                                                                               : cli_failed(cli, NULL);
+    if (is_own(cli, cli->words[0]))
+        return cli_fail(
+            CLI_BAD,
+            "%s is in attn's own form already: attn's commands take it as it is; its tensors alone: -o NAME.safetensors",
+            cli->words[0]);
     if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_OTHER)

@@ -156,8 +156,11 @@ static int run(cli_call *cli)
     int code = cli_family_bounds(cli, &how);
     if (code == CLI_OK)
         code = cli_family_model(cli, &msa);
-    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
+    for (int i = 0; i < cli->nwords && code == CLI_OK; i++) {
+        if (cli->nwords > 1)
+            cli_watch_work("files", i, cli->nwords);
         code = embed(cli, msa, &how, cli->words[i]);
+    }
     attn_msa_destroy(msa);
     return code;
 }

@@ -26,20 +26,20 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR... [--data FILE]", NULL};
 
 static const char description[] =
-    "Translates every sentence of one part of FILE and compares. The parts are those of the training (same split, same "
-    "seed), so that --part test is what the translator has never seen; for a file that has nothing to do with the "
-    "training use --part all.\n"
+    "A translator: translates every sentence of one part of FILE and compares. The parts are those of the training (the same "
+    "split and seed): the translator has never seen --part test. For a file that has nothing to do with the training use "
+    "--part all. Prints the loss (nats per word, with the reference's words given), the mean over the sentences of BLEU as Dive "
+    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU and chrF as sacreBLEU computes them (0 to 100), each with "
+    "its signature.\n"
     "\n"
-    "Prints the loss (nats per word, with the reference's words given), the mean over the sentences of BLEU as Dive "
-    "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU and chrF as sacreBLEU computes them (0 to 100), each with its signature.\n"
+    "A classifier: prints accuracy and loss; for each class how many of its images were found (recall), how many of those "
+    "taken for it belong to it (precision), and what each was taken for.\n"
     "\n"
-    "Of a classifier: accuracy, loss, and for each class how many of its images were found (recall), how many of those "
-    "taken for it are of it (precision), and what each was taken for.\n"
+    "A model that draws images: prints how many bits a number of an image costs (bits per dimension), and how many it would "
+    "cost if pixels knew nothing of each other. The latter follows from each pixel's histogram over the training part, with one "
+    "added to every count.\n"
     "\n"
-    "Of a model that draws images: the bits that a number of an image costs (bits per dimension), and what it would cost "
-    "if pixels knew nothing of each other: by its histogram over the training part, with one added to every count.\n"
-    "\n"
-    "Of several DIRs each is measured; started by mpirun, they are spread over its processes.";
+    "With several DIRs each is measured. Started by mpirun, they are spread over its processes.";
 
 static const char *const examples[] = {
     "attn eval out/demo",

@@ -59,7 +59,7 @@ static int explain(const cli_call *cli)
     else if (command)
         cli_help_command(stdout, command);
     else if (man || !explain_group(name))
-        return cli_fail(CLI_BAD, "there is no command \"%s\"; attn --help lists them", name);
+        return cli_command_refuse(name);
     return CLI_OK;
 }
 

@@ -94,14 +94,15 @@ static void print_info(const cli_call *cli, const subject *of)
         print_classes(of->classifier);
     else if (of->msa)
         print_contacts(of->msa);
-    puts("\nParameters");
-    cli_parameters_print(list);
-    printf("\n  %s trained numbers in %lld tensors", cli_count(totals.trained, a), (long long)totals.tensors);
+    printf("\nParameters\n  %s trained numbers in %lld tensors, listed below", cli_count(totals.trained, a),
+           (long long)totals.tensors);
     if (totals.buffers > 0)
-        printf(", and %s that are not trained", cli_count(totals.buffers, b));
+        printf("; %s more are not trained", cli_count(totals.buffers, b));
     printf("\n\nMemory\n  %-20s %s\n  %-20s %s\n  %-20s %s, activations besides\n", "parameters",
            cli_bytes(totals.bytes, a), "in use now", cli_bytes((double)held, b), "training with Adam",
            cli_bytes(TRAINING_COPIES * totals.bytes, c));
+    puts("\nTensors");
+    cli_parameters_print(list);
 }
 
 static int print_json(const cli_call *cli, const subject *of)

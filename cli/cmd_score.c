@@ -49,7 +49,6 @@ typedef struct scoring {
     FILE *out; /* standard output, or `text` as it grows */
     char *text;
     size_t size;
-    double told; /* when the time left was last said */
 } scoring;
 
 /* One part of a mutation. */
@@ -135,29 +134,15 @@ static int score_mutation(scoring *s, const char *mutation)
     return CLI_OK;
 }
 
-/* After the first residue, then every ten seconds. */
-static void tell_time(scoring *s, int64_t done, double start)
-{
-    char left[32];
-    double now = cli_seconds();
-    if (done > 1 && now - s->told < 10)
-        return;
-    s->told = now;
-    cli_time_text((now - start) / (double)done * (double)(s->n - done), left, sizeof left);
-    cli_note(s->family.cli, "%lld of %lld residues, %s left", (long long)done, (long long)s->n, left);
-}
-
 static int score_every(scoring *s)
 {
     int64_t offset = cli_int(s->family.cli, "offset");
-    double start = cli_seconds();
-    s->told = start;
     for (int64_t r = 0; r < s->n; r++) {
         char from = s->query[s->column[r]];
+        cli_watch_work("residues", r, s->n);
         int code = look(s, r);
         if (code != CLI_OK)
             return code;
-        tell_time(s, r + 1, start);
         for (const char *to = amino_acids; *to; to++) {
             change c = {from, *to, r};
             if (from != *to)

@@ -29,21 +29,20 @@ static const char *const usage[] = {"DIR SENTENCE [-o FILE]",
                                     "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", NULL};
 
 static const char description[] =
-    "Translates SENTENCE and draws where each word looked: a row of panels for each layer, a panel for each head, all "
-    "in "
-    "one colour scale. \"encoder\" is how the words of SENTENCE look at each other, \"decoder\" how those of the "
+    "A translator: translates SENTENCE and draws where each word looked: a row of panels for each layer, a panel for each "
+    "head, all in one colour scale. \"encoder\" is how the words of SENTENCE look at each other, \"decoder\" how those of the "
     "translation do, \"cross\" how the translation looks at SENTENCE. Models with a single attention have \"cross\" "
     "only.\n"
     "\n"
-    "Of a classifier: draws IMAGE, and in grey with red over it how much one place looked at each part: a panel for each "
-    "layer, the mean of its heads, or with --layer a panel for each of its heads. vit: the class token or a patch, without "
-    "--layer attention rollout over all layers (Abnar and Zuidema 2020); sasa: a pixel's window; nonlocal: the keys of a "
-    "position; axial: a patch's row and column. As .html it is a page with all layers and heads, in which the place that "
-    "asks is pointed at.\n"
+    "A classifier: draws IMAGE in grey, and in red over it how much one place looked at each part. There is a panel for each "
+    "layer, the mean of its heads; with --layer there is a panel for each head of that layer. vit: the class token or a patch, "
+    "and without --layer attention rollout over all layers (Abnar and Zuidema 2020). sasa: a pixel's window. nonlocal: the keys "
+    "of a position. axial: a patch's row and column. A page (.html) holds all layers and heads; point at the place whose "
+    "attention you want to see.\n"
     "\n"
-    "Of a language model of alignments (a directory or a published checkpoint): a panel for each head. \"rows\" is how "
-    "the columns of ALIGNMENT look at each other, one map for all its sequences, which is where contacts show; "
-    "\"columns\" how its sequences look at each other, the mean over the columns.";
+    "A language model of alignments (a directory or a published checkpoint): draws a panel for each head. \"rows\" is how the "
+    "columns of ALIGNMENT look at each other, one map for all its sequences; contacts show there. \"columns\" is how its "
+    "sequences look at each other, the mean over the columns.";
 
 static const char *const examples[] = {
     "attn show out/demo \"Is the door open?\"",

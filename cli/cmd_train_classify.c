@@ -5,6 +5,7 @@
 
 #include "attn/classify.h"
 
+#include <math.h>
 #include <string.h>
 
 static const cli_option options[] = {
@@ -18,7 +19,7 @@ static const char *const usage[] = {"--data FOLDER --out DIR [--model MODEL] [SE
 
 static const char description[] =
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
-    "CIFAR-10's *.bin, or train/CLASS/ and test/CLASS/ with PNG and JPEG files, or CLASS/ alone. Part of the training "
+    "CIFAR-10's *.bin, or train/CLASS/ and test/CLASS/ with PNG, JPEG, WebP, BMP or PNM files, or CLASS/ alone. Part of the training "
     "images is kept for validation; where there is no test part, part is kept for that (attn eval). Images are brought "
     "to mean 0 and deviation 1 by channel, and mirrored and moved at random while training.\n"
     "\n"
@@ -77,6 +78,19 @@ static int print_json(const cli_call *cli, const classifier_training *training, 
     return cli_print_json(cli, &json);
 }
 
+/* Within two standard deviations of naming any class, nothing has been learned that shows. */
+static void warn(const cli_call *cli, const classifier_training *training)
+{
+    double found = training->common.last.measure, guessed = 1 / (double)training->plan.classes;
+    double chance = sqrt(guessed * (1 - guessed) / (double)training->plan.valid_images);
+    if (training->common.last.steps > 0 && found < guessed + 2 * chance) /* false of NaN: there was no validation */
+        cli_note(
+            cli,
+            "warning: %.1f %% of %lld validation pictures are recognised, guessing finds %.1f %%: the classifier has learned "
+            "next to nothing; more --epochs, a --warmup that fits, another --rate or --model may help",
+            100 * found, (long long)training->plan.valid_images, 100 * guessed);
+}
+
 static int train(cli_call *cli, const attn_config *settings)
 {
     const char *directory = cli_text(cli, "out"), *data = cli_text(cli, "data");
@@ -98,6 +112,7 @@ static int train(cli_call *cli, const attn_config *settings)
     code = cli_training_end(&training.common, status, directory);
     if (code != CLI_OK)
         return code;
+    warn(cli, &training);
     if (cli->json)
         return print_json(cli, &training, directory);
     printf("The classifier is in %s", directory);

@@ -35,6 +35,9 @@ typedef struct fitting {
     float **distances;
 } fitting;
 
+/* A fit that does not find three times as many contacts as guessing, among those that it has seen, has found none. */
+static const double WEAK = 3;
+
 static int measure(const fitting *f, int i, const char *path, const char *chain)
 {
     const cli_call *cli = f->cli;
@@ -105,6 +108,14 @@ static int refuse(const cli_call *cli, const attn_contact_fitted *fitted)
 
 static void warn(const cli_call *cli, const attn_contact_fitted *fitted)
 {
+    double found = (double)fitted->found / (double)fitted->contacts;
+    double guessed = (double)fitted->contacts / (double)fitted->pairs;
+    if (found < WEAK * guessed)
+        cli_note(
+            cli,
+            "warning: of the %lld likeliest pairs %.1f %% touch, on the structures that the fit has seen; guessing "
+            "finds %.1f %%: the maps say next to nothing of contacts; train the model longer or take another",
+            (long long)fitted->contacts, 100 * found, 100 * guessed);
     if (fitted->used * 20 < fitted->features)
         cli_note(cli,
                  "warning: only %lld of %lld attention maps are used; a weaker penalty (--strength %g) may find more",
@@ -130,9 +141,12 @@ static int fit(const fitting *f, attn_msa *msa)
         return cli_failed(cli, NULL);
     warn(cli, &fitted);
     if (!cli->json) {
-        printf("%lld pairs, %lld contacts; %lld of %lld attention maps are used; the model is in %s\n",
-               (long long)fitted.pairs, (long long)fitted.contacts, (long long)fitted.used, (long long)fitted.features,
-               directory);
+        printf("%lld pairs, %lld contacts; %lld of %lld attention maps are used\n", (long long)fitted.pairs,
+               (long long)fitted.contacts, (long long)fitted.used, (long long)fitted.features);
+        printf("of the %lld likeliest of these pairs %.1f %% touch; guessing: %.1f %%\n", (long long)fitted.contacts,
+               100 * (double)fitted.found / (double)fitted.contacts,
+               100 * (double)fitted.contacts / (double)fitted.pairs);
+        printf("The model is in %s\n", directory);
         return CLI_OK;
     }
     attn_json json;
@@ -143,6 +157,7 @@ static int fit(const fitting *f, attn_msa *msa)
     attn_json_int(&json, "contacts", fitted.contacts);
     attn_json_int(&json, "features", fitted.features);
     attn_json_int(&json, "used", fitted.used);
+    attn_json_int(&json, "found", fitted.found);
     attn_json_end(&json);
     return cli_print_json(cli, &json);
 }

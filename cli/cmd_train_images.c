@@ -14,13 +14,13 @@ static const cli_option options[] = {
 static const char *const usage[] = {"--data FOLDER --out DIR [SETTING...]", "--out DIR --resume", NULL};
 
 static const char description[] =
-    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which says of every number how likely each "
-    "of its values is given all before it. The loss is the bits that a number costs (bits per dimension); an untrained "
+    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which says how likely each value of a "
+    "number is, given all numbers before it. The loss is the bits that a number costs (bits per dimension); an untrained "
     "model costs log2 of the levels, 8 for 256.\n"
     "\n"
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
-    "CIFAR-10's *.bin, or PNG and JPEG files, in folders or not; train/ and test/ are told apart. Labels are passed over. "
-    "Part of the training images is kept for validation; where there is no test part, part is kept for that (attn eval).\n"
+    "CIFAR-10's *.bin, or PNG, JPEG, WebP, BMP and PNM files, in folders or not. Folders named train and test are the two parts. "
+    "Labels are ignored. Part of the training images is kept for validation; where there is no test part, part is kept for that (attn eval).\n"
     "\n"
     "What is validated and kept as the model is a moving average of the weights (--ema).\n"
     "\n"

@@ -4,6 +4,7 @@
 #include "sentences.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static const cli_option options[] = {
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
@@ -99,6 +100,8 @@ static int translate_input(const cli_call *cli, attn_translator *translator)
     cli_lines lines;
     const char *texts[AHEAD];
     int n = 0, code = cli_lines_begin(&lines);
+    if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
+        cli_note(cli, "type a sentence a line; Ctrl-D ends");
     while (code == CLI_OK && !ferror(stdout)) {
         code = cli_lines_next(&lines, cli, texts, AHEAD, &n);
         if (code != CLI_OK || n == 0)

@@ -71,6 +71,8 @@ struct cli_call {
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the overview */
 const cli_command *cli_command_find(const char *name);
+/* Says that no command has this name, and which one may be meant; an exit code. */
+int cli_command_refuse(const char *name);
 
 /* ----------------------------------------------------------------------------------------- options.c */
 
@@ -142,6 +144,18 @@ int cli_ranks_leave(const cli_call *cli, int code);
 /* one(user, i) for each of n things up to the first that fails, whose exit code it returns.  Among ranks each thing is done
  * by one of them, and rank 0 prints what each printed, in the things' order. */
 int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user);
+
+/* ------------------------------------------------------------------------------------------- watch.c */
+
+/* From here to the end, whoever waits hears something: how far the work is and how long it will take, after some five
+ * seconds without a word, and at least every 25 seconds.  A thread of its own speaks where the command has been silent. */
+void cli_watch_begin(attn_context *context, int tick); /* milliseconds of a tick: 2000 */
+void cli_watch_end(void);
+void cli_watch_said(void);           /* something was just said on standard error */
+void cli_watch_waits(bool for_user); /* true: for input, which is no work */
+/* `done` of `total` things are done, of a loop of the command's own, which counts before what the library says.  0 of
+ * `total` at its begin; total 0 at its end. */
+void cli_watch_work(const char *things, int64_t done, int64_t total);
 
 /* ------------------------------------------------------------------------------------------ clock.c */
 

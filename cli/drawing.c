@@ -8,11 +8,14 @@ static bool show(void *user, int64_t done, int64_t total)
 {
     cli_drawing *d = user;
     double at = cli_seconds();
+    if (!d->terminal)
+        cli_watch_work("rows", done, total);
     if (!d->terminal || (d->drawn && done < total && at - d->last < 0.1))
         return true;
     double left = (at - d->start) / (double)done * (double)(total - done);
     fprintf(stderr, "\r\033[Krow %lld of %lld, %.0f s left", (long long)done, (long long)total, left);
     fflush(stderr);
+    cli_watch_said();
     d->drawn = true;
     d->last = at;
     return true;

@@ -184,5 +184,5 @@ void cli_help_all(FILE *file)
     cli_help_overview(file);
     print_options(file, NULL);
     print_exit_codes(file);
-    print_pairs(file, "Environment:", cli_environment, 16);
+    print_pairs(file, "Environment:", cli_environment, 18);
 }

@@ -24,35 +24,6 @@ static const cli_command *named(int argc, char **argv, int *used)
     return cli_command_find(argv[1]);
 }
 
-/* "train" alone, or with something that cannot be trained: lists what can.  False if `word` begins no command. */
-static bool is_family(const char *word, char *members, size_t size)
-{
-    size_t length = strlen(word);
-    members[0] = '\0';
-    for (int i = 0; cli_commands[i]; i++) {
-        const char *name = cli_commands[i]->name;
-        if (strncmp(name, word, length) == 0 && name[length] == ' ')
-            snprintf(members + strlen(members), size - strlen(members), "%sattn %s", members[0] ? ", " : "", name);
-    }
-    return members[0] != '\0';
-}
-
-static int refuse_command(const char *word)
-{
-    char members[256];
-    if (is_family(word, members, sizeof members))
-        return cli_fail(CLI_BAD, "%s what? there is: %s", word, members);
-    attn_nearest nearest = {.word = word};
-    for (int i = 0; cli_commands[i]; i++) {
-        char first[64];
-        snprintf(first, sizeof first, "%.*s", (int)strcspn(cli_commands[i]->name, " "), cli_commands[i]->name);
-        attn_nearest_offer(&nearest, first);
-    }
-    if (attn_nearest_found(&nearest))
-        return cli_fail(CLI_BAD, "there is no command \"%.60s\"; did you mean \"%s\"?", word, nearest.best);
-    return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
-}
-
 /* CLI_OK, or the reason is said and *context NULL. */
 static int make_context(attn_context **context, int threads, attn_precision precision)
 {
@@ -78,7 +49,13 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     if (code != CLI_PARSED)
         return code;
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), attn_precision_find(cli_text(cli, "precision")));
-    return code == CLI_OK ? cli->command->run(cli) : code;
+    if (code != CLI_OK)
+        return code;
+    if (!cli->quiet)
+        cli_watch_begin(cli->context, 2000);
+    code = cli->command->run(cli);
+    cli_watch_end();
+    return code;
 }
 
 static int run(const cli_command *command, int argc, char **argv)
@@ -137,7 +114,7 @@ static int dispatch(int argc, char **argv)
         return cli_fail(CLI_BAD, "the command comes first: attn COMMAND [OPTION...]; attn --help lists them");
     int used;
     const cli_command *command = named(argc, argv, &used);
-    return command ? run(command, argc - 1 - used, argv + 1 + used) : refuse_command(argv[1]);
+    return command ? run(command, argc - 1 - used, argv + 1 + used) : cli_command_refuse(argv[1]);
 }
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Seldom enough that drawing costs nothing beside the steps. */
-static const double EVERY_SECONDS = 0.1, SILENCE = 30;
+static const double EVERY_SECONDS = 0.1, SILENCE = 15;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
 {
@@ -93,11 +93,12 @@ static void draw(cli_progress *progress, const attn_progress *at)
         fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);
     }
     fflush(stderr);
+    cli_watch_said();
     progress->drawn = true;
     progress->last = cli_seconds();
 }
 
-/* Without a terminal a line for each epoch, and one when nothing has been said for half a minute. */
+/* Without a terminal a line for each epoch, and one when nothing has been said for a while: sooner than the watch (watch.c) would. */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();
@@ -113,6 +114,7 @@ static void print_line(cli_progress *progress, const attn_progress *at)
         fprintf(stderr, ": %s%s\n", text, at->improved && !isnan(at->valid_loss) ? ", best yet" : "");
     else
         fprintf(stderr, ", %.0f %% of all: %s\n", 100 * share_done(at), text);
+    cli_watch_said();
 }
 
 void cli_progress_show(cli_progress *progress, const attn_progress *at)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * progress.h - how far a training is, on stderr: one bar redrawn in place on a terminal, else a line an
- * epoch and at least every half a minute. */
+ * epoch and at least every 15 seconds. */
 #ifndef CLI_PROGRESS_H
 #define CLI_PROGRESS_H
 

@@ -13,6 +13,8 @@ int cli_ranks_join(const cli_call *cli)
         return cli_failed(cli, NULL);
     /* Rank 0 tells what goes wrong on the others, too. */
     bool silent = attn_ranks_rank(cli->context) > 0;
+    if (silent)
+        cli_watch_end();
     if (!silent || (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)))
         return CLI_OK;
     return cli_fail(CLI_FAILED, "/dev/null: %s", strerror(errno));

@@ -19,6 +19,7 @@ static void print_line(char line[LINE], const char *format, va_list arguments)
             *c = ' ';
     }
     fprintf(stderr, "attn: %s\n", line);
+    cli_watch_said();
 }
 
 int cli_fail(int code, const char *format, ...)

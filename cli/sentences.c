@@ -41,9 +41,11 @@ static int fill(cli_lines *lines)
     lines->end -= lines->begin;
     lines->begin = 0;
     ssize_t got;
+    cli_watch_waits(true);
     do
         got = read(STDIN_FILENO, lines->buffer + lines->end, lines->capacity - lines->end);
     while (got < 0 && errno == EINTR);
+    cli_watch_waits(false);
     if (got < 0)
         return cli_fail(CLI_BAD, "standard input: %s", strerror(errno));
     lines->ended = got == 0;

@@ -128,8 +128,11 @@ int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *
 {
     int rank = attn_ranks_rank(cli->context), ranks = attn_ranks_size(cli->context), code = CLI_OK;
     if (ranks == 1) {
-        for (int i = 0; i < n && code == CLI_OK; i++)
+        for (int i = 0; i < n && code == CLI_OK; i++) {
+            if (n > 1)
+                cli_watch_work("files", i, n);
             code = one(user, i);
+        }
         return code;
     }
     char **texts = calloc((size_t)n, sizeof *texts);

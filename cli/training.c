@@ -63,6 +63,7 @@ void cli_training_announce(cli_training *training, const attn_config *settings, 
     char count[32];
     training->parameters = parameters;
     training->epochs = epochs;
+    training->warmup = attn_config_int(settings, "warmup", 0);
     training->keeps_last = strcmp(attn_config_text(settings, "keep", "best"), "last") == 0;
     cli_note(training->cli, "the model has %s parameters", cli_count(parameters, count));
     if (first_epoch > epochs)
@@ -88,9 +89,23 @@ void cli_training_taken(const cli_call *cli, const char *table)
     cli_note(cli, "  %d parameters are the checkpoint's; fine-tuning.tsv has every one", taken);
 }
 
+/* A run that ends inside its warm-up never comes to the rate that was asked for. */
+static void warn_warmup(const cli_training *training, int64_t steps)
+{
+    char warmup[32], all[32];
+    if (training->warmup >= steps)
+        cli_note(
+            training->cli,
+            "warning: the rate rises for %s steps and the run has %s: it ends before the rate is reached; --warmup %lld "
+            "would be a tenth of the run",
+            cli_count(training->warmup, warmup), cli_count(steps, all), (long long)(steps + 9) / 10);
+}
+
 bool cli_training_progress(void *user, const attn_progress *at)
 {
     cli_training *training = user;
+    if (training->last.steps == 0 && training->warmup > 0)
+        warn_warmup(training, training->epochs * at->steps);
     training->last = *at;
     if (at->epoch_ends && at->improved)
         training->best_epoch = at->epoch;

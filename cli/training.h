@@ -14,6 +14,7 @@ typedef struct cli_training {
     cli_progress progress;
     attn_progress last; /* the latest news; all 0 if there was no step */
     int64_t parameters, epochs, best_epoch;
+    int64_t warmup;  /* steps */
     bool keeps_last; /* the model is that of the last epoch, not of the best one */
 } cli_training;
 
@@ -32,9 +33,9 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 
 /* Calls train(cli, settings) with the settings among the options given; returns its exit code. */
 int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_config *settings));
-/* The same command line with --resume is fine; another value of most settings is not.  Errors have been said. */
 /* Says what a fine-tuning did not take of its checkpoint, a line each of `table`, and counts what it took. */
 void cli_training_taken(const cli_call *cli, const char *table);
+/* The same command line with --resume is fine; another value of most settings is not.  Errors have been said. */
 int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory);
 
 /* " (validation loss 1.234, epoch 5)", or nothing, on standard output. */

@@ -47,7 +47,7 @@ static double train(attn_model *model, attn_tensor *x)
     for (int step = 0; step < STEPS; step++) {
         stripes(attn_tensor_data(x), BATCH, (uint32_t)step);
         attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = (uint64_t)step});
-        attn_tensor *loss = attn_images_bits(model, tape, x, NULL);
+        attn_tensor *loss = attn_axial_transformer_bits(model, tape, x, NULL);
         must(context, attn_context_status(context));
         bits = (double)*(const float *)attn_tensor_data(loss);
         first = step == 0 ? bits : first;
@@ -76,7 +76,8 @@ int main(void)
     must(context, attn_tensor_create(&known, context, ATTN_U8, 4, (int64_t[]){BATCH, 1, SIDE, SIDE}));
     claim(train(model, x) < 1, "stripes were learnt");
 
-    must(context, attn_images_sample(model, x, &(attn_images_options){.seed = 5, .temperature = 0.5}));
+    must(context,
+         attn_axial_transformer_sample(model, x, &(attn_axial_transformer_options){.seed = 5, .temperature = 0.5}));
     puts("drawn:");
     show(attn_tensor_data(x));
 
@@ -87,7 +88,8 @@ int main(void)
         ((int32_t *)attn_tensor_data(x))[i] = given[i];
         ((uint8_t *)attn_tensor_data(known))[i] = i % (2 * half) < half;
     }
-    must(context, attn_images_sample(model, x, &(attn_images_options){.temperature = 0.1, .known = known}));
+    must(context, attn_axial_transformer_sample(model, x,
+                                                &(attn_axial_transformer_options){.temperature = 0.1, .known = known}));
     for (int i = 0; i < BATCH * SIDE * SIDE; i++)
         right += ((const int32_t *)attn_tensor_data(x))[i] == given[i];
     puts("completed from its upper half:");

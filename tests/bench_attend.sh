@@ -59,4 +59,4 @@ done
 "$attn" bench attend --threads 0 b1h2q8d8 >"$out" 2>&1 && exit 1
 grep -q -- '--threads' "$out"
 "$attn" bench attend --solver none b1h2q8d8 >"$out" 2>&1 && exit 1
-grep -q "no solver 'none'" "$out"
+grep -q 'there is no "none"' "$out"

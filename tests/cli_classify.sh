@@ -44,6 +44,12 @@ expect 0 '"class": "lying"' "$attn" classify whole data/test/lying/003.pgm --jso
 same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json --top 9 | grep -c '"class"')"
 expect 0 'vit: ' "$attn" info whole
 
+# ---- what has learned nothing says so
+expect 0 'warning: .* validation pictures are recognised, guessing finds 33.3 %: .* learned next to nothing' \
+    "$attn" train classify --data data --patch 4 --width 16 --depth 1 --heads 2 --epochs 1 --rate 1e-9 --threads 1 --out none
+"$attn" train classify --out whole --resume --threads 1 2> err.txt > out.txt || fail "a finished training is not gone on with"
+grep -q 'next to nothing' err.txt && fail "a good classifier is said to be none"
+
 # ---- a picture unlike all of the training is said to be that; its negative may fit
 awk 'NR == 1 { print; next } { for (i = 1; i <= NF; i++) printf "%s%d", (i > 1 ? " " : ""), 255 - $i; print "" }' \
     data/test/lying/003.pgm > negative.pgm

@@ -27,6 +27,9 @@ done
 cmp -s self_attention.pt.npy model.safetensors.npy || fail "the converted weights give something else"
 grep -q '"architecture": "self-attention"' sa/config.json || fail "config.json does not name the architecture"
 
+expect 2 "sa is in attn's own form already" "$attn" convert sa -o sb
+[ ! -e sb ] || fail "what needs no converting leaves a directory"
+
 # ---- MSA Transformer, its regression included
 "$attn" convert "$data/msa_tiny.pt" -o msa --quiet >/dev/null
 printf '>q\nACD\n>b\nACE\n' > f.a3m

@@ -6,6 +6,8 @@
 # ---- usage
 expect 2 'did you mean "train"' "$attn" trian
 expect 2 'there is no command "xyzzy"' "$attn" xyzzy
+expect 2 'did you mean "translate"' "$attn" help tranlate
+expect 2 'there is no "flsh"; did you mean "flash"' "$attn" bench attend --solver flsh b1h1q8k8d8
 expect 2 'train what' "$attn" train
 expect 2 'the command comes first' "$attn" --frob
 expect 2 'usage: attn translate DIR' "$attn" translate
@@ -26,6 +28,13 @@ expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run 
 expect 2 'no key "dimm"; did you mean "dim"' "$attn" run --arch self-attention --config '{"dimm": 64}' -o new
 expect 2 'dim must be an integer, not a number: 64.5' "$attn" run --arch self-attention --config '{"dim": 64.5}' -o new
 expect 2 'ATTN_REPRODUCIBLE=yes: 0 and 1' env ATTN_REPRODUCIBLE=yes "$attn" version
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2, 6), }" > x.npy
+head -c 96 /dev/zero >> x.npy
+axes='{"dim": 8, "heads": 2, "num_dimensions": 2}'
+expect 2 'axial-attention: 8 channels wanted in axis 3 (counted from 0), 6 found' "$attn" run --arch axial-attention \
+    --config "$axes" --input x=x.npy -o out=y.npy
+expect 2 'axial-attention: 3 axes wanted, 4 found' "$attn" run --arch axial-attention \
+    --config '{"dim": 8, "heads": 2, "num_dimensions": 1}' --input x=x.npy -o out=y.npy
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data

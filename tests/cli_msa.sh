@@ -44,6 +44,11 @@ printf '>a\nAC1\n' > broken/g.a3m
 expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --data broken --out nothing --quiet
 [ ! -e nothing ] || fail "a run that could not begin left a directory"
 
+# ---- a model with random weights, to try things with
+# shellcheck disable=SC2086
+expect 0 'The model is in random' "$attn" train msa --data families --out random $small --epochs 0
+expect 0 '^msa-transformer: ' "$attn" info random
+
 # ---- contacts need a regression; it is fitted to a structure
 expect 2 "contact regression" "$attn" contacts families/f1.a3m --model whole --quiet
 expect 2 "is not ALIGNMENT=STRUCTURE" "$attn" train contacts families/f1.a3m --model whole --out fitted --quiet
@@ -51,6 +56,9 @@ expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model
 expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" train contacts families/f1.a3m=f1.pdb \
     --model whole --out fitted --strength 1e-6 --quiet
 [ ! -e fitted ] || fail "a fit without a map was written"
+# Maps of a model that has learnt nothing, fitted as closely as they let: hardly better than guessing, and it is said.
+expect 0 "warning: of the 36 likeliest pairs [0-9.]* % touch.*guessing finds 12.0 %: the maps say next to nothing" \
+    "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out weak --strength 100
 "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
 grep -q '"contacts": 3' fitted.json || grep -q '"contacts": [1-9]' fitted.json || fail "no contacts: $(cat fitted.json)"
 
@@ -73,6 +81,22 @@ head -c 4 out/f1.contacts.png | grep -q PNG || fail "no picture"
 awk -F'\t' 'NR == 1 { next } { n++; if ($2 - $1 < 6 || $5 != $2 - $1) bad = 1; if (n > 1 && $7 > last) bad = 2; last = $7;
     if ($1 == 1 && $2 == 30 && ($8 != "5.00" || $9 != 1)) bad = 3 } END { exit !(n == 300 && !bad) }' out/f1.contacts.tsv ||
     fail "the table is not what it should be"
+# a regression of zeros gives every pair the same probability: that is no result
+if command -v python3 > /dev/null; then
+    cp -r fitted zeros
+    python3 - zeros/model.safetensors << 'END' || fail "the regression is not where it was"
+import json, struct, sys
+file = open(sys.argv[1], "r+b")
+size = struct.unpack("<Q", file.read(8))[0]
+names = [(k, v["data_offsets"]) for k, v in json.loads(file.read(size)).items() if "regression.weight" in k]
+assert len(names) == 1, names
+begin, end = names[0][1]
+file.seek(8 + size + begin)
+file.write(bytes(end - begin))
+END
+    expect 2 'f1.a3m: every pair has the same probability, ' "$attn" contacts f1.a3m --model zeros -o same --quiet
+    [ ! -e same ] || fail "equal probabilities were written"
+fi
 # the memory allowed changes nothing but rounding
 "$attn" contacts f1.a3m --model fitted -o less --least 0 --memory 100M --quiet >/dev/null
 paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16 > 1e-5 || $16 - $7 > 1e-5) && $1 == $10 && $2 == $11 { exit 1 }' ||

@@ -38,6 +38,20 @@ wait $!
 same "the first answer while the input is open" "$(sed -n 1p arguments.txt)" "$first"
 same "the answer to an empty line" "" "$second"
 
+# At a terminal it says what it waits for; a pipe gets nothing but translations.
+if command -v script > /dev/null; then
+    printf 'Go.\n\004' | timeout 30 script -qec "'$attn' translate model" typed.txt > /dev/null 2>&1
+    grep -q 'type a sentence a line; Ctrl-D ends' typed.txt || fail "nothing is said at a terminal: $(cat typed.txt)"
+fi
+
+# The totals come before the list of tensors.
+"$attn" info model | sed -n '/^Memory/,/^Tensors/p' | grep -q 'training with Adam' || fail "info: the list is before the totals"
+
+# ---- a run that ends inside its warm-up
+# shellcheck disable=SC2086
+expect 0 'warning: the rate rises for 1,000 steps and the run has 9: .* --warmup 1 ' "$attn" train translate $tiny \
+    --epochs 1 --warmup 1000 --out cold
+
 expect 0 'unknown word: zyzzyva' "$attn" translate model 'The zyzzyva is here.'
 expect 0 . "$attn" translate model --quiet 'The zyzzyva is here.'
 same "notes under --quiet" 0 "$(wc -c < err.txt)"

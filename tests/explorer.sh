@@ -15,7 +15,7 @@ ATTN_PLOT_DIR="$dir" "$build/tests/test_plot" >/dev/null 2>&1
 # drive PAGE SCRIPT: what the script noted while the page was open, in $dir/seen.
 drive() {
     sed "/^<\/body>/e echo '<script>'; cat '$dir/keys.js' '$2'; echo '</script>'" "$1" > "$dir/driven.html"
-    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=8000 \
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=8000 --allow-file-access-from-files \
         --user-data-dir="$dir/profile" --window-size=800,900 --dump-dom "file://$dir/driven.html" > "$dir/dom.html" \
         2> "$dir/log" || fail "the browser failed: $(tail -1 "$dir/log")"
     sed -n '/<pre id="seen">/,/<\/pre>/p' "$dir/dom.html" | sed 's/<[^>]*>//g' > "$dir/seen"
@@ -120,3 +120,31 @@ tap: Query row 2, col 1 attends to: row 2, col 1 60 %
 cross: Query row 2, col 3 attends to: row 2, col 2 ↔ 90 %, row 3, col 3 ↕ 80 %
 TEXT
 diff "$dir/expected" "$dir/seen" || fail "the page over a picture told something else"
+
+# 420 pixels wide, as a telephone: every view of both pages fits, and no control lies outside.  Headless Chromium has no such
+# window, so that the page is in a frame.
+narrow() {
+    cp "$1" "$dir/inner.html"
+    cat > "$dir/frame.html" << 'HTML'
+<body style="margin:0"><iframe id="f" src="inner.html" style="width:420px;height:900px;border:0"></iframe>
+</body>
+HTML
+    cat > "$dir/user.js" << 'JS'
+(async () => {
+  await wait(); await wait();
+  const page = document.getElementById("f").contentDocument;
+  for (const button of page.querySelectorAll("#views button")) {
+    button.click(); await wait();
+    const wide = Math.max(page.documentElement.scrollWidth, ...[...page.querySelectorAll("button, select, .scale, .stage")]
+      .map(e => Math.ceil(e.getBoundingClientRect().right)));
+    seen.push(button.textContent + " fits: " + (wide <= 420 || wide));
+  }
+  leave();
+})();
+JS
+    drive "$dir/frame.html" "$dir/user.js"
+    cat "$dir/seen"
+}
+{ narrow "$dir/maps.html"; narrow "$dir/picture.html"; } > "$dir/fits"
+printf '%s\n' "Lines fits: true" "Matrix fits: true" "Matrix fits: true" "Image fits: true" > "$dir/expected"
+diff "$dir/expected" "$dir/fits" || fail "the page is wider than 420 pixels"

@@ -120,11 +120,11 @@ static void an_untrained_model_costs_eight_bits(void **state)
                    .inner = 2},
           2);
     attn_tape_reset(w.tape, NULL);
-    attn_tensor *bits = attn_images_bits(w.model, w.tape, w.x, NULL);
+    attn_tensor *bits = attn_axial_transformer_bits(w.model, w.tape, w.x, NULL);
     assert_non_null(bits);
     assert_true(fabs(test_at(bits, 0) - 8) < 1e-6);
     attn_tensor *slices = attn_tensor_make(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){2, 0});
-    assert_true(fabs(test_at(attn_images_bits(w.model, w.tape, w.x, slices), 0) - 8) < 1e-6);
+    assert_true(fabs(test_at(attn_axial_transformer_bits(w.model, w.tape, w.x, slices), 0) - 8) < 1e-6);
     end(&w);
 }
 
@@ -181,7 +181,7 @@ static void parameters_are_as_many_as_published(void **state)
 static void logits_into(world *w, double *out)
 {
     attn_tape_reset(w->tape, NULL);
-    attn_tensor *logits = attn_images_logits(w->model, w->tape, w->x, NULL);
+    attn_tensor *logits = attn_axial_transformer_logits(w->model, w->tape, w->x, NULL);
     assert_non_null(logits);
     for (int64_t i = 0; i < w->size * w->levels; i++)
         out[i] = test_at(logits, i);
@@ -229,9 +229,9 @@ static attn_tensor *gumbel(world *w)
     return noise;
 }
 
-static void sample(world *w, attn_images_options options, int32_t *out)
+static void sample(world *w, attn_axial_transformer_options options, int32_t *out)
 {
-    if (attn_images_sample(w->model, w->x, &options) != ATTN_OK)
+    if (attn_axial_transformer_sample(w->model, w->x, &options) != ATTN_OK)
         fail_msg("%s", attn_context_error(w->context));
     memcpy(out, numbers(w), (size_t)w->size * sizeof *out);
 }
@@ -251,11 +251,11 @@ static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
         begin(&w, &s, 2);
         stir(&w);
         attn_tensor *noise = gumbel(&w);
-        sample(&w, (attn_images_options){.noise = noise, .slow = true}, slow);
-        sample(&w, (attn_images_options){.noise = noise}, fast);
+        sample(&w, (attn_axial_transformer_options){.noise = noise, .slow = true}, slow);
+        sample(&w, (attn_axial_transformer_options){.noise = noise}, fast);
         assert_memory_equal(fast, slow, sizeof fast);
-        sample(&w, (attn_images_options){.seed = 9, .temperature = 0.7, .slow = true}, slow);
-        sample(&w, (attn_images_options){.seed = 9, .temperature = 0.7}, fast);
+        sample(&w, (attn_axial_transformer_options){.seed = 9, .temperature = 0.7, .slow = true}, slow);
+        sample(&w, (attn_axial_transformer_options){.seed = 9, .temperature = 0.7}, fast);
         assert_memory_equal(fast, slow, sizeof fast);
         attn_tensor_destroy(noise);
         end(&w);
@@ -297,8 +297,8 @@ static void frames_of_a_video_follow_each_other(void **state)
         assert_true(later);
     }
     attn_tensor *noise = gumbel(&w);
-    sample(&w, (attn_images_options){.noise = noise, .slow = true}, slow);
-    sample(&w, (attn_images_options){.noise = noise}, fast);
+    sample(&w, (attn_axial_transformer_options){.noise = noise, .slow = true}, slow);
+    sample(&w, (attn_axial_transformer_options){.noise = noise}, fast);
     assert_memory_equal(fast, slow, sizeof fast);
     attn_tensor_destroy(noise);
     end(&w);
@@ -313,9 +313,9 @@ static void what_is_drawn_depends_on_earlier_slices(void **state)
     begin(&w, &small, 2);
     stir(&w);
     attn_tensor *noise = gumbel(&w), *conv = attn_named_find(attn_model_parameters(w.model), "exterior.conv.weight");
-    sample(&w, (attn_images_options){.noise = noise}, with);
+    sample(&w, (attn_axial_transformer_options){.noise = noise}, with);
     memset(attn_tensor_data(conv), 0, (size_t)attn_tensor_size(conv) * sizeof(float));
-    sample(&w, (attn_images_options){.noise = noise}, without);
+    sample(&w, (attn_axial_transformer_options){.noise = noise}, without);
     assert_memory_not_equal(with, without, sizeof with);
     attn_tensor_destroy(noise);
     end(&w);
@@ -332,13 +332,13 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
     assert_int_equal(attn_tensor_create(&known, w.context, ATTN_U8, 4, w.shape), ATTN_OK);
     for (int64_t i = 0; i < w.size; i++)
         ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10; /* the upper two of four rows */
-    sample(&w, (attn_images_options){.seed = 1}, whole);
-    sample(&w, (attn_images_options){.seed = 1, .known = known}, completed);
+    sample(&w, (attn_axial_transformer_options){.seed = 1}, whole);
+    sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
     assert_memory_equal(whole, completed, sizeof whole); /* given what it drew itself it draws the same again */
     for (int64_t i = 0; i < w.size; i++)
         numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000; /* what is not known may be anything */
-    sample(&w, (attn_images_options){.seed = 1, .known = known}, completed);
-    sample(&w, (attn_images_options){.seed = 1, .known = known, .slow = true}, slow);
+    sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
+    sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known, .slow = true}, slow);
     assert_memory_equal(completed, slow, sizeof slow);
     for (int64_t i = 0; i < w.size; i++)
         assert_true(i % 20 < 10 ? completed[i] == i % 7 : completed[i] < 7);
@@ -355,8 +355,8 @@ static void cold_images_are_the_likeliest(void **state)
     int32_t one[IMAGE], other[IMAGE];
     begin(&w, &small, 1);
     stir(&w);
-    sample(&w, (attn_images_options){.seed = 1, .temperature = 1e-6}, one);
-    sample(&w, (attn_images_options){.seed = 2, .temperature = 1e-6}, other);
+    sample(&w, (attn_axial_transformer_options){.seed = 1, .temperature = 1e-6}, one);
+    sample(&w, (attn_axial_transformer_options){.seed = 2, .temperature = 1e-6}, other);
     assert_memory_equal(one, other, (size_t)w.size * sizeof *one);
     logits_into(&w, logits);
     for (int64_t i = 0; i < w.size; i++) {
@@ -387,10 +387,11 @@ static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
     stir(&w);
     double p[LEVELS], sum = 0, count[LEVELS] = {0};
     attn_tape_reset(w.tape, NULL);
-    attn_tensor *logits = attn_images_logits(w.model, w.tape, w.x, NULL);
+    attn_tensor *logits = attn_axial_transformer_logits(w.model, w.tape, w.x, NULL);
     for (int k = 0; k < LEVELS; k++)
         sum += p[k] = exp(test_at(logits, k));
-    assert_int_equal(attn_images_sample(w.model, w.x, &(attn_images_options){.seed = 4}), ATTN_OK);
+    assert_int_equal(attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.seed = 4}),
+                     ATTN_OK);
     for (int i = 0; i < DRAWS; i++)
         count[numbers(&w)[i]] += 1.0 / DRAWS;
     for (int k = 0; k < LEVELS; k++)
@@ -421,24 +422,26 @@ static void what_cannot_be_is_said(void **state)
     world w;
     int64_t rows = 0;
     begin(&w, &small, 2);
-    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.temperature = -1}), ATTN_ARGUMENT,
-                "temperature is -1");
-    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.noise = w.x}), ATTN_SHAPE,
-                "noise: 840 real numbers wanted");
-    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.known = w.x}), ATTN_SHAPE,
-                "known: 120 bytes wanted");
-    assert_said(&w, attn_images_sample(w.model, w.x, &(attn_images_options){.progress = stop, .user = &rows}),
-                ATTN_INTERRUPTED, "stopped");
+    assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.temperature = -1}),
+                ATTN_ARGUMENT, "temperature is -1");
+    assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.noise = w.x}),
+                ATTN_SHAPE, "noise: 840 real numbers wanted");
+    assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.known = w.x}),
+                ATTN_SHAPE, "known: 120 bytes wanted");
+    assert_said(
+        &w,
+        attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.progress = stop, .user = &rows}),
+        ATTN_INTERRUPTED, "stopped");
     assert_int_equal(rows, 5);
     attn_tape_reset(w.tape, NULL);
     numbers(&w)[3] = 7;
-    assert_null(attn_images_bits(w.model, w.tape, w.x, NULL));
+    assert_null(attn_axial_transformer_bits(w.model, w.tape, w.x, NULL));
     assert_said(&w, attn_context_status(w.context), ATTN_ARGUMENT, "number 3 of the images is 7; allowed: 0 to 6");
     numbers(&w)[3] = 0;
     attn_tensor *slices = attn_tensor_make(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){0, 3});
-    assert_null(attn_images_logits(w.model, w.tape, w.x, slices));
+    assert_null(attn_axial_transformer_logits(w.model, w.tape, w.x, slices));
     assert_said(&w, attn_context_status(w.context), ATTN_ARGUMENT, "integers of 0 to 2");
-    assert_null(attn_images_logits(w.model, w.tape, slices, NULL));
+    assert_null(attn_axial_transformer_logits(w.model, w.tape, slices, NULL));
     assert_said(&w, attn_context_status(w.context), ATTN_SHAPE, "[b,3,4,5] wanted");
     end(&w);
 }

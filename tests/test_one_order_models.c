@@ -226,7 +226,7 @@ static void axial_transformer(int threads, bool together, said *to)
     for (int64_t at = 0; at < batch * IMAGE; at++) {
         ((int32_t *)attn_tensor_data(x))[at] = token(together ? at / IMAGE : SENTENCE, at % IMAGE, LEVELS);
     }
-    take(to, &s, attn_images_logits(model, s.tape, x, NULL), together ? SENTENCE * IMAGE * LEVELS : 0, 1, 0,
+    take(to, &s, attn_axial_transformer_logits(model, s.tape, x, NULL), together ? SENTENCE * IMAGE * LEVELS : 0, 1, 0,
          IMAGE * LEVELS);
     attn_model_destroy(model);
     close_stage(&s);

@@ -72,6 +72,19 @@ static void check_chain(const char *text)
     attn_context_destroy(c);
 }
 
+static void a_chain_without_a_name_is_named_in_words(void **state)
+{
+    (void)state;
+    static const char text[] = "ATOM      2  CA  ALA     1      11.639   6.071  -5.147  1.00  0.00           C\n";
+    attn_context *c = new_context();
+    attn_structure *s;
+    assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", "B"), ATTN_NOT_FOUND);
+    assert_string_equal(attn_context_error(c), "f: no chain 'B'; its one chain has no name: leave the chain out");
+    assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
+    attn_structure_destroy(s);
+    attn_context_destroy(c);
+}
+
 static void both_formats_give_the_same_chain(void **state)
 {
     (void)state;
@@ -209,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_formats_give_the_same_chain),
+        cmocka_unit_test(a_chain_without_a_name_is_named_in_words),
         cmocka_unit_test(distances_follow_the_rule_asked_for),
         cmocka_unit_test(an_imputed_beta_has_ideal_geometry),
         cmocka_unit_test(precision_counts_the_best_pairs),

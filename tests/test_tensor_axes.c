@@ -391,7 +391,7 @@ static void layers_say_what_does_not_fit(void **state)
     static const wrong cases[] = {
         {positions, "emb_dim_index", 4, 2, {4, 5}, {0}, "channels at axis 4; allowed: 1 to 3, -1 to -3"},
         {positions, NULL, 0, 2, {4, 5}, {1, 8, 4, 6}, "axis 3 of the input is 6 long, there are positions for 5"},
-        {positions, NULL, 0, 2, {4, 5}, {1, 7, 4, 5}, "8 channels in axis 1 are wanted; found 4 axes with 7 there"},
+        {positions, NULL, 0, 2, {4, 5}, {1, 7, 4, 5}, "8 channels wanted in axis 1 (counted from 0), 7 found"},
         {image, "dim_index", 3, 0, {0}, {0}, "its convolutions want the channels at axis 1"},
         {image, "depth", 65, 0, {0}, {0}, "depth is 65; allowed: 1 to 64"},
         {image, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8 channels"},

@@ -54,7 +54,7 @@ typedef struct attn_alignment attn_alignment;
 
 /* `options` may be NULL; `text` is not needed later.  ATTN_FORMAT, with `name:line:` and the reason: no sequence, an
  * empty one, rows of different lengths, a character that is no residue (letters, '-' and the marks above), a format
- * that cannot be told.  ATTN_MEMORY. */
+ * that cannot be recognised.  ATTN_MEMORY. */
 ATTN_API attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text,
                                           size_t size, const char *name, const attn_alignment_options *options);
 ATTN_API void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
@@ -78,7 +78,7 @@ typedef enum attn_select {
 } attn_select;
 
 typedef struct attn_selection {
-    int64_t depth; /* rows wanted, the query always among them; 0 or more than R: all */
+    int64_t depth; /* rows to choose, the query always among them; 0 or more than R: all */
     attn_select how;
     uint64_t seed;
 } attn_selection;
@@ -143,7 +143,7 @@ typedef struct attn_residue {
 
 typedef struct attn_structure attn_structure; /* one chain */
 
-/* Reads PDB or mmCIF text (told apart by the content): the first model, one chain, of alternative locations the first;
+/* Reads PDB or mmCIF text (recognised by the content): the first model, one chain, of alternative locations the first;
  * selenomethionine and other common variants count as their parents.  `chain` NULL: the first chain with residues.
  * ATTN_FORMAT: `name:line:` and the reason; ATTN_NOT_FOUND: no such chain (the message lists them); ATTN_MEMORY. */
 ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,

@@ -124,6 +124,12 @@ ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear(attn_context *context);
 
+/* Long calls of the library (a pass over an alignment, measuring or translating many) tell `work` how far they are: `done`
+ * of `total` "layers", "sentences" or other `things`, a constant string.  It is called often, by the thread that made the
+ * call, and must return soon.  NULL: nobody is told, as at first.  Trainings and drawings have callbacks of their own. */
+ATTN_API void attn_context_watch(attn_context *context,
+                                 void (*work)(void *user, const char *things, int64_t done, int64_t total), void *user);
+
 /* The threads that the context was made with, its default already resolved. */
 ATTN_API int attn_context_threads(const attn_context *context);
 /* Memory taken through the context: bytes held now, the most ever held, and allocations made so far.  Any

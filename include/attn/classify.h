@@ -34,7 +34,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------- training */
 
-/* What a training can be told; see attn_translator_keys.  Its *n keys stay for ever. */
+/* The settings of a training; see attn_translator_keys.  Its *n keys stay for ever. */
 ATTN_API const attn_key *attn_classifier_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ARGUMENT. */
 ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
@@ -124,7 +124,7 @@ typedef struct attn_classifier_view {
     int64_t query_row, query_col;
 } attn_classifier_view;
 /* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red over it,
- * each from 0 to its largest, which is told.
+ * each from 0 to its largest, which is printed.
  *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
  *              (mean over heads + identity) / 2, its row of the class token; or the heads of one layer
  *   sasa       the window of one position in each layer; at the border part of it lies outside the picture

@@ -32,6 +32,7 @@ typedef struct attn_contact_fitted {
     int64_t pairs, contacts; /* that were seen */
     int64_t features, used;  /* used: whose weight is not 0 */
     int64_t sweeps;
+    int64_t found; /* contacts among the `contacts` pairs that the fit finds likeliest, of those it was fitted to */
 } attn_contact_fitted;
 
 /* Fits the regression and sets it in the model (attn_msa_set_regression).  ATTN_ARGUMENT: no pair, or no contact, among

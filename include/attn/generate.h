@@ -35,7 +35,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------- training */
 
-/* What a training can be told; see attn_translator_keys.  Its *n keys stay for ever. */
+/* The settings of a training; see attn_translator_keys.  Its *n keys stay for ever. */
 ATTN_API const attn_key *attn_generator_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  ATTN_ARGUMENT. */
 ATTN_API attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given);

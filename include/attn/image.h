@@ -41,7 +41,7 @@ typedef struct attn_image_options {
     int64_t limit; /* most pixels; 0: 67,108,864 */
 } attn_image_options;
 
-/* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6); which one is told by its first bytes.
+/* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6); its first bytes say which.
  *   - More than 8 bits a sample become 8, rounded to the nearest; palettes and fewer bits become full samples.
  *   - Transparent pixels are laid over white.
  *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.

@@ -71,12 +71,12 @@ typedef struct attn_idx {
     const unsigned char *elements; /* in the file's bytes */
     int64_t n;                     /* product of the sizes */
 } attn_idx;
-/* ATTN_FORMAT (the file's name and the byte are told): not IDX, cut off, bytes too many; ATTN_UNSUPPORTED: another type
+/* ATTN_FORMAT (with the file's name and the byte): not IDX, cut off, bytes too many; ATTN_UNSUPPORTED: another type
  * or rank. */
 ATTN_API attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
 
 /* A new set of images [n,h,w] or [n,h,w,c] and labels [n], keys from 0.  `classes`: labels must be less; 0: any.
- * ATTN_FORMAT: the files do not belong together, a label is out of range (its byte is told). */
+ * ATTN_FORMAT: the files do not belong together, a label is out of range (with its byte). */
 ATTN_API attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
                                            const attn_named_bytes *labels, int64_t classes);
 

@@ -6,7 +6,7 @@
  * is wrong with an input is said in the context's error with the file's name and the byte offset (line and
  * column for JSON); nothing is kept of an input that is refused.  Files may be hostile: sizes are checked
  * before memory is taken, nothing recurses as deep as a file says, and nothing of a file is ever executed.
- * Writers replace a file as a whole: they write a temporary one beside it, flush it to the disk and rename it,
+ * Writers replace a file as a whole: they write a temporary one in the same folder, flush it to the disk and rename it,
  * so that a full disk or a crash leaves the old file.
  *
  *     attn_named_list weights = {.context = context, .owns = true};
@@ -154,12 +154,12 @@ typedef struct attn_weights_options {
     const attn_names *names;
 } attn_weights_options;
 
-/* A path of weights is a file; or Hugging Face's NAME.index.json, which names the files beside it that hold the parts
+/* A path of weights is a file; or Hugging Face's NAME.index.json, which names the files in its folder that hold the parts
  * (each must hold the tensors that the index places in it, and no others); or a directory with model.safetensors,
  * pytorch_model.bin, the index of either, or model.npz, the first of them in this order. */
 
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the
- * file's order.  The format is told by the contents: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
+ * file's order.  The contents say the format: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
  * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
  * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict).
  * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_NOT_FOUND,

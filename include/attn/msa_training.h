@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* What a training can be told: one table for the command's options, its help, training.json and the documents.  Its
+/* The settings of a training: one table for the command's options, its help, training.json and the documents.  Its
  * *n keys stay for ever. */
 ATTN_API const attn_key *attn_msa_training_keys(int *n);
 

@@ -70,7 +70,7 @@ typedef void (*attn_nn_take_maps)(void *user, int64_t first, const attn_tensor *
 /* How far a layer is run: to its result, or only as far as these maps want, which leaves x without a meaning. */
 typedef enum attn_nn_axial_end { ATTN_AXIAL_RESULT, ATTN_AXIAL_ROW_MAPS, ATTN_AXIAL_COLUMN_MAPS } attn_nn_axial_end;
 
-/* How a layer is run where no gradient is wanted.  Zero means the default. */
+/* How a layer is run without gradients.  Zero means the default. */
 typedef struct attn_nn_axial_run {
     const attn_tensor *keep; /* U8 [B,R,C], or NULL */
     /* Most tokens whose projections are held at once; 0: the layer's own number, or no bound.  Attention goes head by
@@ -79,11 +79,11 @@ typedef struct attn_nn_axial_run {
      * once, to whole sums. */
     int64_t max_tokens;
     bool bf16;                       /* products of rounded numbers, summed in f32; x stays f32 */
-    attn_nn_take_maps rows, columns; /* NULL: the maps are not wanted, and never computed */
+    attn_nn_take_maps rows, columns; /* NULL: the maps are not computed */
     void *user;
     attn_nn_axial_end end;
 } attn_nn_axial_run;
-/* Runs the layer on x [R,C,B,D] in place.  Memory beside x: one tensor of its size, and what max_tokens says.  False
+/* Runs the layer on x [R,C,B,D] in place.  Memory besides x: one tensor of its size, and what max_tokens says.  False
  * (noted) on failure, x then being neither old nor new.  ATTN_ARGUMENT: a tape that records. */
 ATTN_API bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
                                         const attn_nn_axial_run *run);

@@ -117,7 +117,7 @@ typedef struct attn_explorer {
 ATTN_API attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer);
 
 /* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place.
- * The largest weight is told in per cent beside the title. */
+ * The title is followed by the largest weight in per cent. */
 typedef struct attn_overlay {
     const char *title; /* NULL: none */
     int64_t width, height;

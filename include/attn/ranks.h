@@ -40,7 +40,7 @@ ATTN_API attn_status attn_ranks_text(attn_context *context, int from, char **tex
 ATTN_API void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
 
 /* Parts from the others; attn_context_destroy does it too.  Where all is well, or all know what is not, by MPI's own
- * way; where this process gave up alone, the others are told before. */
+ * way; where this process gave up alone, the others are informed before. */
 ATTN_API void attn_ranks_leave(attn_context *context);
 
 #ifdef __cplusplus

@@ -59,7 +59,7 @@ ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
 /* Length of axis `axis`; negative ones count from the end. */
 ATTN_API int64_t attn_tensor_dim(const attn_tensor *tensor, int axis);
 ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* number of elements */
-/* A tensor whose gradient is wanted (parameters, checked inputs).  Off at first. */
+/* A tensor that gets a gradient (parameters, checked inputs).  Off at first. */
 ATTN_API void attn_tensor_set_needs_grad(attn_tensor *tensor, bool needs);
 ATTN_API bool attn_tensor_needs_grad(const attn_tensor *tensor);
 /* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */

@@ -84,7 +84,7 @@ typedef struct attn_progress {
     double seconds, seconds_left; /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;              /* sent once after each epoch's validation */
     double exchange_seconds;      /* of `seconds`: waiting for the gradients of other processes */
-    double measure;               /* beside the loss at the last validation: an accuracy; NaN: there is none */
+    double measure;               /* of the last validation, besides the loss: an accuracy; NaN: there is none */
     double measure_too;           /* a second one */
     bool improved;                /* with epoch_ends: the best validation yet */
 } attn_progress;

@@ -29,7 +29,7 @@ extern "C" {
 
 /* -------------------------------------------------------------------------------------------- training */
 
-/* What a training can be told: names, types, defaults (of the Transformer) and what they mean.  One table for
+/* The settings of a training: names, types, defaults (of the Transformer) and what they mean.  One table for
  * the command's options, its help, training.json and the documents. */
 ATTN_API const attn_key *attn_translator_keys(int *n);
 

@@ -48,7 +48,7 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
 {
     attn_context *context = attn_model_context(model);
     double sum = 0;
-    int64_t n = 0;
+    int64_t n = 0, done = 0;
     attn_image_batch batch;
     attn_status status = ATTN_OK;
     *right = 0;
@@ -70,6 +70,7 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
                 confusion[batch.labels[i] * classes + best]++;
         }
         n += batch.size;
+        attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
     }
     double sums[] = {sum, (double)n, (double)*right};
     if (status == ATTN_OK && attn_image_batches_divided(batches))

@@ -6,6 +6,7 @@
 #include "base/context.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct fitting {
@@ -109,6 +110,37 @@ static attn_status add_example(fitting *f, const attn_contact_example *e)
     return ATTN_OK;
 }
 
+typedef struct scored {
+    double score;
+    uint8_t label;
+} scored;
+
+/* The best first; among equals contacts last, so that equal scores find none by luck. */
+static int better(const void *left, const void *right)
+{
+    const scored *a = left, *b = right;
+    return a->score != b->score ? (a->score < b->score) - (a->score > b->score) : a->label - b->label;
+}
+
+/* Contacts among as many of the best pairs as there are contacts. */
+static attn_status count_found(const fitting *f, const double *w, attn_contact_fitted *fitted)
+{
+    scored *pairs = attn__alloc_zero(f->context, attn__size_mul((size_t)f->pairs, sizeof *pairs));
+    if (!pairs)
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < f->pairs; i++)
+        pairs[i].label = f->labels[i];
+    for (int64_t k = 0; k < f->features; k++) {
+        for (int64_t i = 0; w[k] != 0 && i < f->pairs; i++)
+            pairs[i].score += w[k] * (double)f->x[k * f->pairs + i];
+    }
+    qsort(pairs, (size_t)f->pairs, sizeof *pairs, better);
+    for (int64_t i = 0; i < fitted->contacts; i++)
+        fitted->found += pairs[i].label;
+    attn__free(f->context, pairs);
+    return ATTN_OK;
+}
+
 static attn_status solve(fitting *f, attn_contact_fitted *fitted)
 {
     double *w = attn__alloc_zero(f->context, attn__size_mul((size_t)f->features, sizeof *w)), b = 0;
@@ -120,6 +152,8 @@ static attn_status solve(fitting *f, attn_contact_fitted *fitted)
         weights[k] = (float)w[k];
         fitted->used += w[k] != 0;
     }
+    if (status == ATTN_OK)
+        status = count_found(f, w, fitted);
     if (status == ATTN_OK)
         attn_msa_set_regression(f->msa, weights, (float)b);
     attn__free(f->context, weights);

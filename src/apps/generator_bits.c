@@ -26,6 +26,7 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
 {
     attn_context *context = attn_model_context(model);
     double sums[2] = {0, 0}; /* of losses, of images */
+    int64_t done = 0;
     attn_image_batch batch;
     attn_status status = ATTN_OK;
     attn_image_batches_seek(batches, 0, 0);
@@ -35,11 +36,12 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
         if (batch.stands_in)
             continue;
         attn_tensor *x = attn__generator_numbers(tape, &batch, shape, levels);
-        attn_tensor *loss = x ? attn_images_bits(model, tape, x, NULL) : NULL;
+        attn_tensor *loss = x ? attn_axial_transformer_bits(model, tape, x, NULL) : NULL;
         if (!loss)
             return attn_context_status(context);
         sums[0] += (double)*(const float *)attn_tensor_data(loss) * (double)batch.size;
         sums[1] += (double)batch.size;
+        attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
     }
     if (status == ATTN_OK && attn_image_batches_divided(batches))
         status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);

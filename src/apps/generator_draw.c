@@ -51,9 +51,9 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
-static attn_images_options sampling(const attn_generator_options *options, int64_t group, counting *rows)
+static attn_axial_transformer_options sampling(const attn_generator_options *options, int64_t group, counting *rows)
 {
-    return (attn_images_options){
+    return (attn_axial_transformer_options){
         .seed = group == 0 ? options->seed : attn__mix64(options->seed + (uint64_t)group),
         .temperature = options->temperature,
         .slow = options->slow,
@@ -68,12 +68,13 @@ static attn_status numbers_of(attn_tensor **x, const attn_generator *g, attn_dty
                               (int64_t[]){n, g->shape.channels, g->shape.height, g->shape.width});
 }
 
-static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n, const attn_images_options *options)
+static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
+                              const attn_axial_transformer_options *options)
 {
     attn_tensor *x = NULL;
     attn_status status = numbers_of(&x, g, ATTN_I32, n);
     if (status == ATTN_OK)
-        status = attn_images_sample(g->model, x, options);
+        status = attn_axial_transformer_sample(g->model, x, options);
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         status = attn_image_create(&images[i], g->context, g->shape.width, g->shape.height, (int)g->shape.channels);
         if (status == ATTN_OK)
@@ -94,7 +95,7 @@ attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n
         images[i] = (attn_image){0};
     attn_status status = ATTN_OK;
     for (int64_t k = 0; k < groups && status == ATTN_OK; k++, counted.before += rows) {
-        attn_images_options how = sampling(counted.options, k, &counted);
+        attn_axial_transformer_options how = sampling(counted.options, k, &counted);
         int64_t left = n - k * AT_ONCE;
         status = draw_group(g, images + k * AT_ONCE, left < AT_ONCE ? left : AT_ONCE, &how);
     }
@@ -109,7 +110,7 @@ attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n
 static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows, const attn_generator_options *options)
 {
     counting counted = {options, 0, g->shape.height * g->shape.channels};
-    attn_images_options how = sampling(options, 0, &counted);
+    attn_axial_transformer_options how = sampling(options, 0, &counted);
     attn_tensor *x = NULL, *known = NULL;
     attn_status status = numbers_of(&x, g, ATTN_I32, 1);
     if (status == ATTN_OK)
@@ -119,7 +120,7 @@ static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows,
         for (int64_t c = 0; c < g->shape.channels; c++)
             memset((unsigned char *)attn_tensor_data(known) + c * plane_of(g), 1, (size_t)(rows * g->shape.width));
         how.known = known;
-        status = attn_images_sample(g->model, x, &how);
+        status = attn_axial_transformer_sample(g->model, x, &how);
     }
     if (status == ATTN_OK)
         take_rows(g, attn_tensor_data(x), rows, image);

@@ -59,7 +59,7 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
         return NULL;
     attn_tensor *x = attn__generator_numbers(tape, &batch, t->data.shape, t->levels);
     attn_tensor *slices = random_slices(t, tape, &batch, epoch, step);
-    return x && slices ? attn_images_bits(t->run.model, tape, x, slices) : NULL;
+    return x && slices ? attn_axial_transformer_bits(t->run.model, tape, x, slices) : NULL;
 }
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)

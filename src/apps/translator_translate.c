@@ -193,6 +193,7 @@ static attn_status translate_sorted(attn_translator *t, sentence *sentences, int
             count++;
         status = translate_batch(t, tape, sentences + at, count, options, hypotheses, results);
         at += count;
+        attn__work(t->context, "sentences", at, n);
     }
     for (; status == ATTN_OK && at < n; at++)
         status = finish_empty(t, &results[sentences[at].line]);

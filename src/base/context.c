@@ -171,6 +171,19 @@ void attn_context_clear(attn_context *context)
     context->noted = false;
 }
 
+void attn_context_watch(attn_context *context,
+                        void (*work)(void *user, const char *things, int64_t done, int64_t total), void *user)
+{
+    context->work = work;
+    context->work_user = user;
+}
+
+void attn__work(const attn_context *context, const char *things, int64_t done, int64_t total)
+{
+    if (context->work)
+        context->work(context->work_user, things, done, total);
+}
+
 /* --------------------------------------------------------------------------------------------- context */
 
 static int threads_from(const char *variable)

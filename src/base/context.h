@@ -22,6 +22,8 @@ struct attn_context {
     bool noted;         /* the call that runs has failed already: its first error stays */
     attn_status status; /* of the last call that failed since the last clear */
     char error[512];
+    void (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: nobody is told */
+    void *work_user;
     void (*log)(void *user, const char *line);
     void *log_user;
     int verbose;
@@ -41,6 +43,8 @@ attn_status attn__fail(attn_context *context, attn_status status, const char *fo
 /* At the beginning of a public function that returns a status: its error takes the place of an earlier call's.
  * Operations on a tape and layers do not call it, so that the first of them that fails is the one that is told. */
 void attn__call_begin(attn_context *context);
+/* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions. */
+void attn__work(const attn_context *context, const char *things, int64_t done, int64_t total);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
 /* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_MEMORY noted, if there is none or size overflowed

@@ -130,6 +130,9 @@ static attn_status finish(const attn__structure_reading *r)
     if (r->wanted && !r->wanted[0])
         return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain without a name; there are%.*s", r->source,
                           r->seen[0] ? (int)strlen(r->seen) - 1 : 4, r->seen[0] ? r->seen : " none");
+    if (r->wanted && strcmp(r->seen, " '',") == 0)
+        return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain '%s'; its one chain has no name: leave the chain out",
+                          r->source, r->wanted);
     if (r->wanted && r->seen[0])
         return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain '%s'; there are%.*s", r->source, r->wanted,
                           (int)strlen(r->seen) - 1, r->seen);

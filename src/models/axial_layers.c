@@ -5,6 +5,7 @@
 
 #include "attn/nn_axial.h"
 #include "base/context.h"
+#include "nn/check.h"
 
 #include <string.h>
 
@@ -81,13 +82,8 @@ static void axial_forward(const void *self, const attn__call *call)
     if (!x) {
         return;
     }
-    if (attn_tensor_rank(x) != a->axes + 2 || attn_tensor_dim(x, a->channel) != a->dim) {
-        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
-                   "axial-attention: %d axes with %lld channels in axis %d are wanted; found %d axes with %lld there",
-                   a->axes + 2, (long long)a->dim, a->channel, attn_tensor_rank(x),
-                   (long long)(attn_tensor_rank(x) > a->channel ? attn_tensor_dim(x, a->channel) : 0));
+    if (!attn__nn_has_channels(call->tape, "axial-attention", x, a->axes + 2, a->channel, a->dim))
         return;
-    }
     for (int i = 0; i < a->axes; i++) { /* the axes but batch and channels, in order */
         int axis = i + 1 < a->channel ? i + 1 : i + 2;
         attn_tensor *y = attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel);

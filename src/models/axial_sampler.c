@@ -21,7 +21,7 @@ typedef struct sampler {
     attn_model *model;
     attn_tape *tape;
     attn_context *context;
-    attn_images_options options;
+    attn_axial_transformer_options options;
     attn_tensor *x;
     int64_t batch, rows_done;
     attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS]; /* of masked blocks */
@@ -192,7 +192,7 @@ static bool draw_slice_slowly(sampler *s, int64_t slice)
     for (place p = {slice, 0, 0}; p.y < m->height; p.y++) {
         for (p.x = 0; p.x < m->width; p.x++) {
             attn_tape_reset(s->tape, NULL);
-            attn_tensor *logits = attn_images_logits(s->model, s->tape, s->x, repeated(s, slice));
+            attn_tensor *logits = attn_axial_transformer_logits(s->model, s->tape, s->x, repeated(s, slice));
             for (int64_t b = 0; logits && b < s->batch; b++) {
                 if (!is_known(s, index_of(s, b, p))) {
                     draw(s, logits, ((b * m->height + p.y) * m->width + p.x) * m->levels, index_of(s, b, p));
@@ -274,7 +274,8 @@ static void run(sampler *s)
     attn_tape_destroy(s->tape);
 }
 
-attn_status attn_images_sample(attn_model *model, attn_tensor *x, const attn_images_options *options)
+attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
+                                          const attn_axial_transformer_options *options)
 {
     attn_context *context = attn_model_context(model);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
@@ -286,7 +287,7 @@ attn_status attn_images_sample(attn_model *model, attn_tensor *x, const attn_ima
         return ATTN_MEMORY;
     }
     *s = (sampler){.m = m, .model = model, .context = context, .x = x, .batch = attn_tensor_dim(x, 0)};
-    s->options = options ? *options : (attn_images_options){0};
+    s->options = options ? *options : (attn_axial_transformer_options){0};
     s->options.temperature = s->options.temperature == 0 ? 1 : s->options.temperature;
     run(s);
     attn__free(context, s);

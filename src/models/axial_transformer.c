@@ -263,7 +263,8 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     return NULL;
 }
 
-attn_tensor *attn_images_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices)
+attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
+                                           const attn_tensor *slices)
 {
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
@@ -284,7 +285,8 @@ attn_tensor *attn_images_logits(attn_model *model, attn_tape *tape, const attn_t
     return attn_reshape(tape, logits, rank + 1, shape);
 }
 
-attn_tensor *attn_images_bits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices)
+attn_tensor *attn_axial_transformer_bits(attn_model *model, attn_tape *tape, const attn_tensor *x,
+                                         const attn_tensor *slices)
 {
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
@@ -304,7 +306,8 @@ static void forward(const void *self, const attn__call *call)
     (void)self;
     attn_tensor *x = attn__input(call, "image"), *slices = attn__input(call, "slices");
     if (x) {
-        attn__output(call, "logits", attn_images_logits((attn_model *)(uintptr_t)call->model, call->tape, x, slices));
+        attn__output(call, "logits",
+                     attn_axial_transformer_logits((attn_model *)(uintptr_t)call->model, call->tape, x, slices));
     }
 }
 

@@ -163,6 +163,8 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
         if (r->layer * THIRDS >= r->last)
             break;
         x = records(r) ? layer_recorded(r, x) : layer_in_place(r, x);
+        if (!records(r))
+            attn__work(attn_tape_context(r->tape), "layers", r->layer + 1, (r->last + THIRDS - 1) / THIRDS);
     }
     return r->failed ? NULL : x;
 }

@@ -4,6 +4,7 @@
 #include "attn/nn_axial.h"
 
 #include "base/context.h"
+#include "nn/check.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -74,14 +75,8 @@ attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *laye
         return NULL;
     }
     int64_t dim = attn_tensor_dim(layer->param[0], layer->channel);
-    if (attn_tensor_rank(x) != layer->axes + 2 || attn_tensor_dim(x, layer->channel) != dim) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
-                   "axial positions: %d axes with %" PRId64
-                   " channels in axis %d are wanted; found %d axes with %" PRId64 " there",
-                   layer->axes + 2, dim, layer->channel, attn_tensor_rank(x),
-                   attn_tensor_rank(x) > layer->channel ? attn_tensor_dim(x, layer->channel) : 0);
+    if (!attn__nn_has_channels(tape, "axial positions", x, layer->axes + 2, layer->channel, dim))
         return NULL;
-    }
     for (int i = 0; x && i < layer->axes; i++) {
         int axis = axis_of(layer, i);
         x = attn_add(tape, x, fitted(layer, tape, layer->param[i], axis, attn_tensor_dim(x, axis)));

@@ -16,6 +16,19 @@ bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const ch
     return x && attn_tensor_rank(x) == rank;
 }
 
+bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor *x, int rank, int axis,
+                           int64_t channels)
+{
+    if (!attn__nn_has_rank(tape, x, rank, what))
+        return false;
+    int64_t found = attn_tensor_dim(x, axis);
+    if (found != channels)
+        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+                   "%s: %" PRId64 " channels wanted in axis %d (counted from 0), %" PRId64 " found", what, channels,
+                   axis, found);
+    return found == channels;
+}
+
 int attn__nn_lens_per(const attn_nn_mask *mask)
 {
     return mask && mask->valid_lens ? attn_tensor_rank(mask->valid_lens) : 0;

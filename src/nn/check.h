@@ -10,6 +10,10 @@
  * is an error that was noted before. */
 bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const char *what);
 
+/* The same, and `channels` in axis `axis`. */
+bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor *x, int rank, int axis,
+                           int64_t channels);
+
 /* Whether queries, keys and values are [B,Tq,.], [B,Tk,.], [B,Tk,.] with lengths (if any) I32 [B] or [B,Tq]. */
 bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
                              const attn_tensor *values, const attn_nn_mask *mask);

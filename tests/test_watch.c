@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ * What the command says while it works for long, with ticks of some milliseconds in place of seconds. */
+#include "support/cmocka.h"
+
+#include "base/context.h"
+#include "command.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TICK = 5 };
+
+/* Waits until standard error, which is a file here, has `text`; false after ten seconds. */
+static bool comes(FILE *said, const char *text)
+{
+    char all[8192];
+    for (int i = 0; i < 1000; i++) {
+        rewind(said);
+        all[fread(all, 1, sizeof all - 1, said)] = 0;
+        if (strstr(all, text))
+            return true;
+        usleep(10000);
+    }
+    fprintf(stdout, "\"%s\" does not come: %s\n", text, all);
+    return false;
+}
+
+/* From here on standard error is the file that comes back; *kept is what it was. */
+static FILE *listen(int *kept)
+{
+    FILE *said = tmpfile();
+    assert_non_null(said);
+    assert_int_equal(fcntl(fileno(said), F_SETFL, O_APPEND), 0); /* it is read while it is written */
+    *kept = dup(STDERR_FILENO);
+    assert_true(*kept >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
+    return said;
+}
+
+static void long_work_says_how_far_it_is(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    int kept;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    FILE *said = listen(&kept);
+    cli_watch_begin(c, TICK);
+    dup2(kept, STDERR_FILENO); /* it speaks where the command began, wherever standard error goes later */
+    bool still = comes(said, "attn: still at work, 0:20 so far\n");
+    cli_watch_work("files", 0, 8);
+    bool first = comes(said, "attn: the first of 8 files, ");
+    cli_watch_work("files", 2, 8);
+    bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
+    attn__work(c, "layers", 5, 12); /* counts after the command's own loop */
+    cli_watch_work(NULL, 0, 0);
+    attn__work(c, "layers", 3, 12);
+    bool layers = comes(said, "attn: 3 of 12 layers, ");
+    cli_watch_end();
+    bool other = false;
+    rewind(said);
+    for (char line[200]; fgets(line, sizeof line, said);)
+        other |= strstr(line, "5 of 12") != NULL;
+    fclose(said);
+    close(kept);
+    attn_context_destroy(c);
+    assert_true(still && first && files && layers && !other);
+}
+
+static void waiting_for_input_is_no_work(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    int kept;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    FILE *said = listen(&kept);
+    cli_watch_begin(c, TICK);
+    cli_watch_waits(true);
+    usleep(60 * TICK * 1000);
+    cli_watch_end();
+    dup2(kept, STDERR_FILENO);
+    long length = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
+    fclose(said);
+    close(kept);
+    attn_context_destroy(c);
+    assert_int_equal(length, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_work_says_how_far_it_is),
+        cmocka_unit_test(waiting_for_input_is_no_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
