@@ -102,6 +102,13 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done > many.txt
 "$attn" translate model --quiet < many.txt > found.txt
 cmp -s wanted.txt found.txt || fail "60 lines read ahead are not translated as each alone"
+# A line alone has the words that it has among others, whose translations end sooner or later.
+printf '%s\n' 'Go.' 'Is the door open?' 'I lost.' 'Where is the station, please?' 'Thank you very much.' > mixed.txt
+for beam in 1 4; do
+    "$attn" translate model --quiet --tokens --beam $beam < mixed.txt > together.txt
+    while read -r line; do "$attn" translate model --quiet --tokens --beam $beam "$line"; done < mixed.txt > alone.txt
+    cmp -s together.txt alone.txt || fail "with --beam $beam a line alone is not translated as among others"
+done
 # A word that the vocabulary lacks is labelled as it was written.
 expect 0 'attention.html' "$attn" show model 'The zyzzyva is here.' -o attention.html
 grep -q '"zyzzyva"' attention.html || fail "an unknown word is not labelled by itself"

@@ -3,6 +3,7 @@
 #include "support/cmocka.h"
 #include "support/tensors.h"
 
+#include "attn/nn.h"
 #include "models/beam.h"
 
 #include <math.h>
@@ -185,6 +186,150 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------ sentences that leave the batch */
+
+enum { SENTENCES = 24, LONGEST = 9, WORDS = 40, MOST_TOKENS = 70 };
+
+/* Weights large enough, and an end likely enough, that translations end at many different lengths. */
+static attn_model *talkative(attn_context *context, const char *architecture)
+{
+    attn_model *model = NULL;
+    attn_config *config = NULL;
+    bool recurrent = strcmp(architecture, "transformer") != 0;
+    attn_config_create(&config, context);
+    attn_config_set_int(config, "src_vocab_size", WORDS);
+    attn_config_set_int(config, "tgt_vocab_size", WORDS);
+    attn_config_set_int(config, "num_hiddens", 32);
+    attn_config_set_int(config, recurrent ? "embed_size" : "ffn_num_hiddens", 24);
+    attn_config_set_int(config, recurrent ? "num_layers" : "num_blks", 2);
+    if (recurrent) {
+        attn_config_set_bool(config, "pack_padding", true);
+    } else {
+        attn_config_set_int(config, "num_heads", 4);
+    }
+    assert_int_equal(attn_model_create(&model, context, architecture, config, &(attn_model_options){.seed = 3}),
+                     ATTN_OK);
+    attn_config_destroy(config);
+    attn_tensor *weight = attn_named_find(attn_model_parameters(model), "decoder.dense.weight");
+    attn_tensor *bias = attn_named_find(attn_model_parameters(model), "decoder.dense.bias");
+    for (int64_t i = 0; i < attn_tensor_size(weight); i++) {
+        test_set(weight, i, 4 * test_at(weight, i));
+    }
+    test_set(bias, EOS, recurrent ? 0 : 1.5);
+    return model;
+}
+
+/* Sentences `from` to from + n - 1, translated together. */
+static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, attn_hypothesis *results)
+{
+    attn_context *context = attn_model_context(model);
+    attn_tensor *src = NULL, *lens = NULL;
+    attn_tensor_create(&src, context, ATTN_I32, 2, (int64_t[]){n, LONGEST});
+    attn_tensor_create(&lens, context, ATTN_I32, 1, &n);
+    int32_t *ids = attn_tensor_data(src);
+    for (int64_t i = 0; i < n; i++) {
+        ((int32_t *)attn_tensor_data(lens))[i] = (int32_t)(1 + (from + i) * 5 % LONGEST);
+        for (int64_t j = 0; j < LONGEST; j++) {
+            ids[i * LONGEST + j] = (int32_t)(((from + i) * 31 + j * 17 + (from + i) * j) % WORDS);
+        }
+    }
+    attn_translate_options options = {
+        .bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam, .length_penalty = 0.6};
+    if (attn_seq2seq_translate(model, src, lens, &options, results) != ATTN_OK) {
+        fail_msg("%s", attn_context_error(context));
+    }
+    attn_tensor_destroy(src);
+    attn_tensor_destroy(lens);
+}
+
+/* The translations end at several lengths, some early, some as late as `longest`. */
+static void check_alone(attn_model *model, int64_t beam)
+{
+    attn_hypothesis together[SENTENCES], alone;
+    int64_t least = MOST_TOKENS, most = 0, lengths = 0;
+    bool seen[MOST_TOKENS + 1] = {false};
+    translate(model, 0, SENTENCES, beam, together);
+    for (int64_t i = 0; i < SENTENCES; i++) {
+        int64_t n = together[i].n;
+        translate(model, i, 1, beam, &alone);
+        assert_int_equal(alone.n, n);
+        assert_memory_equal(alone.ids, together[i].ids, (size_t)n * sizeof *alone.ids);
+        assert_memory_equal(&alone.log_prob, &together[i].log_prob, sizeof alone.log_prob);
+        assert_memory_equal(&alone.score, &together[i].score, sizeof alone.score);
+        attn_hypotheses_free(attn_model_context(model), &alone, 1);
+        least = n < least ? n : least;
+        most = n > most ? n : most;
+        lengths += !seen[n];
+        seen[n] = true;
+    }
+    assert_true(lengths >= 4 && least < 16); /* else nobody left early */
+    assert_int_equal(most, MOST_TOKENS);     /* a Transformer's caches grew, twice */
+    attn_hypotheses_free(attn_model_context(model), together, SENTENCES);
+}
+
+static void sentences_that_leave_change_no_bit_of_the_others(void **state)
+{
+    static const char *const names[] = {"transformer", "seq2seq-attention"};
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        attn_context *context = test_context();
+        attn_model *model = talkative(context, names[m]);
+        check_alone(model, 1);
+        check_alone(model, 3);
+        attn_model_destroy(model);
+        attn_context_destroy(context);
+    }
+}
+
+static void caches_refuse_what_does_not_fit(void **state)
+{
+    attn_context *context = test_context();
+    attn_nn_kv_cache cache;
+    (void)state;
+    assert_int_equal(attn_nn_kv_cache_create(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
+    cache.length = 3;
+    test_set(cache.k, 12 + 8, 5); /* row 1, token 2 */
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_SHAPE);
+    attn_context_clear(context);
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_SHAPE);
+    attn_context_clear(context);
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, (int64_t[]){1}, 1, 7), ATTN_OK);
+    assert_int_equal(attn_tensor_dim(cache.k, 0), 1);
+    assert_int_equal(attn_tensor_dim(cache.k, 1), 7);
+    assert_true(test_at(cache.k, 8) == 5);
+    attn_nn_kv_cache_destroy(&cache);
+    attn_context_destroy(context);
+}
+
+static void finished_sentences_leave(void **state)
+{
+    attn_context *context = test_context();
+    attn__beam beam;
+    attn_tensor *logits = NULL;
+    int64_t places[8], n;
+    (void)state;
+    assert_int_equal(
+        attn__beam_create(&beam, context, 8, V, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST}),
+        ATTN_OK);
+    assert_int_equal(attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){8, V}), ATTN_OK);
+    for (int64_t i = 0; i < 8; i++) {
+        test_set(logits, i * V + (i == 2 || i == 5 ? EOS : i % 3 + 1), 5);
+    }
+    assert_true(attn__beam_advance(&beam, logits));
+    assert_true(attn__beam_leave(&beam, places, &n));
+    assert_int_equal(n, 6);
+    static const int64_t stay[] = {0, 1, 3, 4, 6, 7};
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(places[i], stay[i]);
+        assert_int_equal(beam.live[i], stay[i]);
+        assert_int_equal(beam.tokens[i], stay[i] % 3 + 1);
+    }
+    assert_false(attn__beam_leave(&beam, places, &n));
+    attn__beam_destroy(&beam);
+    attn_tensor_destroy(logits);
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +338,9 @@ int main(void)
         cmocka_unit_test(what_does_not_end_is_cut),
         cmocka_unit_test(the_end_must_be_a_token),
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
+        cmocka_unit_test(caches_refuse_what_does_not_fit),
+        cmocka_unit_test(finished_sentences_leave),
+        cmocka_unit_test(sentences_that_leave_change_no_bit_of_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,6 +272,10 @@ ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer,
                                                 const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
 /* New row i is the old row rows[i], for the first `length` tokens; `spare` has the same shape and is swapped in. */
 ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows);
+/* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).  The old
+ * memory is freed.  ATTN_SHAPE: it holds more tokens, or has fewer rows; ATTN_MEMORY.  On error it is as it was. */
+ATTN_API attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows,
+                                             int64_t n, int64_t capacity);
 
 /* Self-attention of the axial transformer (Ho et al. 2019, arXiv:1912.12180): parameters to_q.weight [H*Dh,D],
  * to_kv.weight [2*H*Dh,D] (keys, then values), to_out.{weight,bias}; scale 1/sqrt(Dh). */

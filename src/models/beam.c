@@ -39,6 +39,8 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     beam->old_ids = zeros(context, hypotheses, n, sizeof(int32_t));
     beam->rows = zeros(context, batch, width, sizeof(int64_t));
     beam->tokens = zeros(context, batch, width, sizeof(int32_t));
+    beam->live = zeros(context, batch, 1, sizeof(int64_t));
+    beam->nlive = batch;
     beam->candidates = zeros(context, batch, 2 * width, sizeof(candidate));
     beam->best_score = zeros(context, batch, width, sizeof(double));
     beam->best_log_prob = zeros(context, batch, width, sizeof(double));
@@ -47,14 +49,15 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     beam->finished = zeros(context, batch, 1, sizeof(int64_t));
     beam->best_ids = zeros(context, hypotheses, n, sizeof(int32_t));
     beam->done = zeros(context, batch, 1, sizeof(bool));
-    if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->candidates ||
-        !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->kept || !beam->finished ||
-        !beam->best_ids || !beam->done) {
+    if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->live ||
+        !beam->candidates || !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->kept ||
+        !beam->finished || !beam->best_ids || !beam->done) {
         return ATTN_MEMORY;
     }
     for (int64_t i = 0; i < hypotheses; i++) {
         beam->tokens[i] = options->bos;
         beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY; /* all start alike: one is enough */
+        beam->live[i / width] = i / width;
     }
     return ATTN_OK;
 }
@@ -63,7 +66,7 @@ void attn__beam_destroy(attn__beam *beam)
 {
     void *all[] = {beam->log_prob,   beam->ids,        beam->old_ids,       beam->rows,   beam->tokens,
                    beam->candidates, beam->best_score, beam->best_log_prob, beam->best_n, beam->finished,
-                   beam->best_ids,   beam->done,       beam->kept};
+                   beam->best_ids,   beam->done,       beam->kept,          beam->live};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         attn__free(beam->context, all[i]);
     }
@@ -171,10 +174,10 @@ static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row,
     return n;
 }
 
-/* The likeliest continuations of the sentence's live hypotheses, best first. */
-static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t sentence, candidate *list)
+/* The likeliest continuations of the live hypotheses of the sentence at a place of the model's batch, best first. */
+static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
 {
-    int64_t n = 0, room = 2 * beam->width;
+    int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
     for (int64_t row = sentence * beam->width; row < (sentence + 1) * beam->width; row++) {
         if (beam->log_prob[row] == -INFINITY) {
             continue;
@@ -184,7 +187,7 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
             n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
             continue;
         }
-        logits_row x = row_of(logits, row);
+        logits_row x = row_of(logits, row + (place - sentence) * beam->width);
         n = add_row(beam, &x, row, list, n);
     }
     return n;
@@ -234,14 +237,15 @@ static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
     beam->kept[sentence] = n < beam->width ? n + 1 : n;
 }
 
-static void live_on(attn__beam *beam, int64_t row, const candidate *c)
+/* `shift`: from rows of the beam to those of the model. */
+static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidate *c)
 {
     int32_t *ids = beam->ids + row * beam->max_len;
     memcpy(ids, beam->old_ids + c->row * beam->max_len, (size_t)beam->step * sizeof *ids);
     ids[beam->step] = c->token;
     beam->log_prob[row] = c->log_prob;
-    beam->rows[row] = c->row;
-    beam->tokens[row] = c->token;
+    beam->rows[row + shift] = c->row + shift;
+    beam->tokens[row + shift] = c->token;
 }
 
 /* No live hypothesis can overtake the best finished one: its probability only falls, and a penalty helps most at
@@ -275,28 +279,29 @@ typedef struct advance {
     const attn_tensor *logits;
 } advance;
 
-static void advance_sentence(void *user, int64_t sentence, int thread)
+static void advance_sentence(void *user, int64_t place, int thread)
 {
     attn__beam *beam = ((advance *)user)->beam;
-    int64_t width = beam->width, first = sentence * width, alive = 0;
+    int64_t sentence = beam->live[place], width = beam->width, first = sentence * width, alive = 0;
+    int64_t shift = (place - sentence) * width;
     candidate *list = (candidate *)beam->candidates + 2 * first;
     (void)thread;
-    int64_t n = beam->done[sentence] ? 0 : find_candidates(beam, ((advance *)user)->logits, sentence, list);
+    int64_t n = beam->done[sentence] ? 0 : find_candidates(beam, ((advance *)user)->logits, place, list);
     bool last = beam->options.rule == ATTN_LENGTH_POWER && beam->step + 1 == beam->max_len;
     for (int64_t i = 0; i < n; i++) {
         if ((list[i].token == beam->options.eos || last) && i < width) {
             finish(beam, sentence, &list[i]);
         } else if (list[i].token != beam->options.eos && alive < width && !last) {
-            live_on(beam, first + alive++, &list[i]);
+            live_on(beam, first + alive++, shift, &list[i]);
         }
     }
     for (; alive < width && !beam->done[sentence]; alive++) {
         beam->log_prob[first + alive] = -INFINITY;
-        beam->rows[first + alive] = first;
-        beam->tokens[first + alive] = beam->options.eos;
+        beam->rows[first + alive + shift] = first + shift;
+        beam->tokens[first + alive + shift] = beam->options.eos;
     }
     for (int64_t i = 0; i < width && beam->done[sentence]; i++) {
-        beam->rows[first + i] = first + i; /* rows of the batch that nobody looks at any more */
+        beam->rows[first + i + shift] = first + i + shift; /* rows of the batch that nobody looks at any more */
     }
 }
 
@@ -306,7 +311,7 @@ bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits)
     int32_t *ids = beam->ids;
     beam->ids = beam->old_ids;
     beam->old_ids = ids;
-    attn__parallel_items(attn_context_threads(beam->context), beam->batch, advance_sentence,
+    attn__parallel_items(attn_context_threads(beam->context), beam->nlive, advance_sentence,
                          &(advance){.beam = beam, .logits = logits});
     for (int64_t i = 0; i < beam->batch; i++) {
         beam->done[i] = beam->done[i] || is_done(beam, i);
@@ -314,6 +319,27 @@ bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits)
     }
     beam->step++;
     return left && beam->step < beam->max_len;
+}
+
+bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
+{
+    *n = 0;
+    for (int64_t i = 0; i < beam->nlive; i++) {
+        if (!beam->done[beam->live[i]]) {
+            places[(*n)++] = i;
+        }
+    }
+    /* Each time the caches are copied, at the cost of a small part of a step. */
+    if (*n == 0 || beam->nlive - *n < (beam->nlive + 7) / 8) {
+        return false;
+    }
+    for (int64_t i = 0; i < *n; i++) {
+        beam->live[i] = beam->live[places[i]];
+        memcpy(beam->tokens + i * beam->width, beam->tokens + places[i] * beam->width,
+               (size_t)beam->width * sizeof *beam->tokens);
+    }
+    beam->nlive = *n;
+    return true;
 }
 
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results)

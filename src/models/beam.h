@@ -13,9 +13,11 @@ typedef struct attn__beam {
     int64_t step;           /* tokens so far */
     double *log_prob;       /* [batch,width] of live hypotheses; -inf where there is none */
     int32_t *ids, *old_ids; /* [batch,width,max_len] */
-    int64_t *rows;          /* [batch,width]: which row each hypothesis goes on from */
-    int32_t *tokens;        /* [batch,width]: its newest token */
-    void *candidates;       /* scratch, [batch] heaps */
+    /* The sentences that the model still works on, `nlive` of them: place i of its batch is sentence live[i]. */
+    int64_t *live, nlive;
+    int64_t *rows;    /* [nlive,width]: which of the model's rows each hypothesis goes on from */
+    int32_t *tokens;  /* [nlive,width]: its newest token */
+    void *candidates; /* scratch, [batch] heaps */
     /* The finished hypotheses of each sentence, best first, as many as the beam is wide. */
     double *best_score, *best_log_prob; /* [batch,width] */
     int64_t *best_n;                    /* [batch,width] */
@@ -28,8 +30,11 @@ typedef struct attn__beam {
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
                               const attn_translate_options *options);
 void attn__beam_destroy(attn__beam *beam);
-/* Takes the logits [batch*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
+/* Takes the logits [nlive*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
 bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);
+/* Lets finished sentences go once they are a good part of the model's batch: places[*n] are those that stay, and live and
+ * tokens shrink to them.  False: nothing changes. */
+bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n);
 /* The best of each sentence: results[batch]; the finished ones before those cut at max_len. */
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results);
 

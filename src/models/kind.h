@@ -27,6 +27,8 @@ typedef struct attn__seq2seq {
     attn_status (*begin)(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src);
     attn_tensor *(*step)(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens);
     attn_status (*reorder)(attn_decoding *decoding, const int64_t *rows);
+    /* The state goes on with n of the sentences; their rows are rows[n * width]. */
+    attn_status (*select)(attn_decoding *decoding, const int64_t *sentences, int64_t n, const int64_t *rows);
     void (*end)(attn_decoding *decoding);
 } attn__seq2seq;
 
@@ -58,6 +60,10 @@ struct attn_decoding {
     int64_t step; /* tokens so far */
     bool first_position;
 };
+
+/* Decoding goes on with n of its sentences only, which ascend; their rows keep their order.  After a failure it can only
+ * be destroyed. */
+attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *sentences, int64_t n);
 
 /* Between these the tape's products have the model's precision.  False (noted): the tape records what this precision has
  * no gradients for; nothing needs to be ended then. */

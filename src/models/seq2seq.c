@@ -40,6 +40,31 @@ attn_tensor *attn__tensor_keep(attn_context *context, const attn_tensor *x)
     return y;
 }
 
+attn_status attn__tensor_select(attn_tensor **x, attn_context *context, int axis, const int64_t *which, int64_t n)
+{
+    attn_tensor *y = NULL;
+    int64_t shape[ATTN_MAX_RANK], outer = 1, old = attn_tensor_dim(*x, axis);
+    size_t bytes = attn_dtype_size(attn_tensor_dtype(*x));
+    int rank = attn_tensor_rank(*x);
+    for (int i = 0; i < rank; i++) {
+        shape[i] = i == axis ? n : attn_tensor_dim(*x, i);
+        outer *= i < axis ? shape[i] : 1;
+        bytes *= i > axis ? (size_t)shape[i] : 1;
+    }
+    attn_status status = attn_tensor_create(&y, context, attn_tensor_dtype(*x), rank, shape);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    for (int64_t i = 0; i < outer * n; i++) {
+        size_t from = (size_t)(i / n * old + which[i % n]);
+        memcpy((char *)attn_tensor_data(y) + (size_t)i * bytes, (const char *)attn_tensor_data(*x) + from * bytes,
+               bytes);
+    }
+    attn_tensor_destroy(*x);
+    *x = y;
+    return ATTN_OK;
+}
+
 static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_t batch, const char *what)
 {
     if (!x) {
@@ -197,6 +222,26 @@ attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
         same = same && rows[i] == i;
     }
     return same ? ATTN_OK : decoding->model->kind->seq2seq->reorder(decoding, rows);
+}
+
+attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *sentences, int64_t n)
+{
+    attn_context *context = decoding->model->context;
+    int64_t width = decoding->width;
+    int64_t *rows = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)n, (size_t)width), sizeof *rows));
+    if (!rows) {
+        return ATTN_MEMORY;
+    }
+    for (int64_t i = 0; i < n * width; i++) {
+        rows[i] = sentences[i / width] * width + i % width;
+    }
+    attn_status status = decoding->model->kind->seq2seq->select(decoding, sentences, n, rows);
+    if (status == ATTN_OK && decoding->lens) {
+        status = attn__tensor_select(&decoding->lens, context, 0, sentences, n);
+    }
+    decoding->batch = status == ATTN_OK ? n : decoding->batch;
+    attn__free(context, rows);
+    return status;
 }
 
 int64_t attn_decoding_rows(const attn_decoding *decoding)

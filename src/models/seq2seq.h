@@ -22,5 +22,7 @@ void attn__seq2seq_run(const void *self, const attn__call *call);
 
 /* A tensor of the caller's own with the same numbers; NULL on failure. */
 attn_tensor *attn__tensor_keep(attn_context *context, const attn_tensor *x);
+/* In the place of *x, a tensor of the caller's own: n of its slices along an axis, by their numbers. */
+attn_status attn__tensor_select(attn_tensor **x, attn_context *context, int axis, const int64_t *which, int64_t n);
 
 #endif

@@ -213,6 +213,23 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
     return ATTN_OK;
 }
 
+static attn_status select_rows(attn_decoding *decoding, const int64_t *sentences, int64_t n, const int64_t *rows)
+{
+    attn_context *context = decoding->model->context;
+    state *s = decoding->state;
+    attn_status status = attn__tensor_select(&s->values, context, 1, sentences, n);
+    if (status == ATTN_OK) {
+        status = attn__tensor_select(&s->keys, context, 1, sentences, n);
+    }
+    if (status == ATTN_OK) {
+        status = attn__tensor_select(&s->spare, context, 0, rows, n * decoding->width);
+    }
+    for (int l = 0; status == ATTN_OK && l < self_of(decoding)->decoder.layers; l++) {
+        status = attn__tensor_select(&s->hidden[l], context, 0, rows, n * decoding->width);
+    }
+    return status;
+}
+
 static void end(attn_decoding *decoding)
 {
     state *s = decoding->state;
@@ -224,8 +241,13 @@ static void end(attn_decoding *decoding)
     attn_tensor_destroy(s->values);
 }
 
-static const attn__seq2seq seq2seq = {
-    .forward = forward, .state_size = sizeof(state), .begin = begin, .step = step, .reorder = reorder, .end = end};
+static const attn__seq2seq seq2seq = {.forward = forward,
+                                      .state_size = sizeof(state),
+                                      .begin = begin,
+                                      .step = step,
+                                      .reorder = reorder,
+                                      .select = select_rows,
+                                      .end = end};
 
 static const attn_key keys[] = {
     ATTN__KEYS_VOCABULARIES,

@@ -50,7 +50,7 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 /* ---------------------------------------------------------------------------------------- step by step */
 
 typedef struct state {
-    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,max_len,D]: grows by a token a step */
+    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,room,D]: grows by a token a step */
     attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* [B,Ts,D]: projected once */
     attn_nn_kv_cache spare;                   /* where a reordered `own` is written */
 } state;
@@ -60,18 +60,22 @@ static const transformer *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
+/* Most translations are far shorter than the longest that the model can give. */
+enum { FIRST_ROOM = 32 };
+
 static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src)
 {
     const transformer *t = self_of(decoding);
     state *s = decoding->state;
     attn_context *context = decoding->model->context;
     attn_dtype dtype = decoding->model->dtype;
-    int64_t rows = attn_decoding_rows(decoding), n = decoding->max_len;
+    int64_t rows = attn_decoding_rows(decoding);
+    int64_t room = decoding->max_len < FIRST_ROOM ? decoding->max_len : FIRST_ROOM;
     attn_tensor *encoded = attn__transformer_encode(&t->encoder, tape, src, decoding->lens, NULL);
     attn_status status = encoded ? ATTN_OK : attn_context_status(context);
     for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
         int64_t dim = attn_tensor_dim(encoded, 2);
-        status = attn_nn_kv_cache_create(&s->own[i], context, dtype, rows, n, dim);
+        status = attn_nn_kv_cache_create(&s->own[i], context, dtype, rows, room, dim);
         if (status == ATTN_OK) {
             status = attn_nn_kv_cache_create(&s->cross[i], context, dtype, decoding->batch, attn_tensor_dim(encoded, 1),
                                              dim);
@@ -83,12 +87,37 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     return status;
 }
 
+/* The own caches with other rows (NULL: the same) or other room. */
+static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int64_t n, int64_t room)
+{
+    state *s = decoding->state;
+    attn_status status = ATTN_OK;
+    attn_nn_kv_cache_destroy(&s->spare); /* its shape is theirs */
+    for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
+        status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
+    }
+    return status;
+}
+
+static attn_status make_room(attn_decoding *decoding)
+{
+    const state *s = decoding->state;
+    int64_t room = attn_tensor_dim(s->own[0].k, 1), most = decoding->max_len;
+    if (s->own[0].length < room || room == most) {
+        return ATTN_OK;
+    }
+    return select_own(decoding, NULL, attn_decoding_rows(decoding), room < most - room ? 2 * room : most);
+}
+
 static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens)
 {
     const attn__transformer_decoder *d = &self_of(decoding)->decoder;
     state *s = decoding->state;
     attn_nn_mask cross = {.valid_lens = decoding->lens, .fill = d->fill};
     int64_t rows = attn_decoding_rows(decoding);
+    if (d->blocks > 0 && make_room(decoding) != ATTN_OK) {
+        return NULL;
+    }
     attn_tensor *column = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, 1}, attn_tensor_data(tokens));
     int64_t position = decoding->first_position ? 0 : decoding->step;
     attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
@@ -117,6 +146,19 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
     return ATTN_OK;
 }
 
+static attn_status select_rows(attn_decoding *decoding, const int64_t *sentences, int64_t n, const int64_t *rows)
+{
+    state *s = decoding->state;
+    int blocks = self_of(decoding)->decoder.blocks;
+    attn_status status =
+        blocks ? select_own(decoding, rows, n * decoding->width, attn_tensor_dim(s->own[0].k, 1)) : ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < blocks; i++) {
+        status = attn_nn_kv_cache_select(&s->cross[i], decoding->model->context, sentences, n,
+                                         attn_tensor_dim(s->cross[i].k, 1));
+    }
+    return status;
+}
+
 static void end(attn_decoding *decoding)
 {
     state *s = decoding->state;
@@ -127,8 +169,13 @@ static void end(attn_decoding *decoding)
     attn_nn_kv_cache_destroy(&s->spare);
 }
 
-static const attn__seq2seq seq2seq = {
-    .forward = forward, .state_size = sizeof(state), .begin = begin, .step = step, .reorder = reorder, .end = end};
+static const attn__seq2seq seq2seq = {.forward = forward,
+                                      .state_size = sizeof(state),
+                                      .begin = begin,
+                                      .step = step,
+                                      .reorder = reorder,
+                                      .select = select_rows,
+                                      .end = end};
 
 /* clang-format off */
 #define HALF_KEY(name, most, doc) {name, ATTN_VALUE_INT, "", 0, most, NULL, doc}

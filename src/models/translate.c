@@ -9,24 +9,40 @@
 
 #include <string.h>
 
-static attn_status search(attn_decoding *decoding, attn__beam *beam, attn_tape *tape)
+/* The model's rows follow the hypotheses; finished sentences leave its batch.  `places`: room for a number a sentence. */
+static attn_status follow(attn_decoding *decoding, attn__beam *beam, int64_t *places)
 {
-    attn_context *context = beam->context;
-    attn_tensor *tokens = NULL;
-    int64_t rows = attn_decoding_rows(decoding);
-    attn_status status = attn_tensor_create(&tokens, context, ATTN_I32, 1, &rows);
+    int64_t n;
+    attn_status status = attn_decoding_reorder(decoding, beam->rows);
+    if (status == ATTN_OK && attn__beam_leave(beam, places, &n)) {
+        status = attn__decoding_select(decoding, places, n);
+    }
+    return status;
+}
+
+static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_tape *tape, int64_t *places)
+{
+    attn_status status = ATTN_OK;
     bool left = true;
     while (status == ATTN_OK && left) {
+        int64_t rows = attn_decoding_rows(decoding);
         attn_tape_reset(tape, &(attn_tape_options){0});
-        memcpy(attn_tensor_data(tokens), beam->tokens, (size_t)rows * sizeof *beam->tokens);
-        attn_tensor *logits = attn_decoding_step(decoding, tape, tokens);
+        attn_tensor *tokens = attn_tensor_make(tape, ATTN_I32, 1, &rows, beam->tokens);
+        attn_tensor *logits = tokens ? attn_decoding_step(decoding, tape, tokens) : NULL;
         left = logits && attn__beam_advance(beam, logits);
-        status = logits ? ATTN_OK : attn_context_status(context);
+        status = logits ? ATTN_OK : attn_context_status(beam->context);
         if (left) {
-            status = attn_decoding_reorder(decoding, beam->rows);
+            status = follow(decoding, beam, places);
         }
     }
-    attn_tensor_destroy(tokens);
+    return status;
+}
+
+static attn_status search(attn_decoding *decoding, attn__beam *beam, attn_tape *tape)
+{
+    int64_t *places = attn__alloc(beam->context, attn__size_mul((size_t)beam->batch, sizeof *places));
+    attn_status status = places ? search_with(decoding, beam, tape, places) : ATTN_MEMORY;
+    attn__free(beam->context, places);
     return status;
 }
 

@@ -73,14 +73,39 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     return ATTN_OK;
 }
 
+/* `rows` NULL: each row by its own number. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t length)
 {
-    size_t row = token_bytes(to) * (size_t)attn_tensor_dim(to, 1), used = token_bytes(to) * (size_t)length;
+    size_t token = token_bytes(to), used = token * (size_t)length;
+    size_t out_row = token * (size_t)attn_tensor_dim(to, 1), in_row = token * (size_t)attn_tensor_dim(from, 1);
     char *out = attn_tensor_data(to);
     const char *in = attn_tensor_data(from);
     for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
-        memcpy(out + (size_t)i * row, in + (size_t)rows[i] * row, used);
+        memcpy(out + (size_t)i * out_row, in + (size_t)(rows ? rows[i] : i) * in_row, used);
     }
+}
+
+attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
+                                    int64_t capacity)
+{
+    attn_nn_kv_cache chosen;
+    if (capacity < cache->length || (!rows && n > attn_tensor_dim(cache->k, 0))) {
+        return attn__fail(context, ATTN_SHAPE,
+                          "a cache of %" PRId64 " rows with %" PRId64 " tokens does not fit %" PRId64
+                          " rows with room for %" PRId64,
+                          attn_tensor_dim(cache->k, 0), cache->length, n, capacity);
+    }
+    attn_status status = attn_nn_kv_cache_create(&chosen, context, attn_tensor_dtype(cache->k), n, capacity,
+                                                 attn_tensor_dim(cache->k, 2));
+    if (status != ATTN_OK) {
+        return status;
+    }
+    copy_rows(chosen.k, cache->k, rows, cache->length);
+    copy_rows(chosen.v, cache->v, rows, cache->length);
+    chosen.length = cache->length;
+    attn_nn_kv_cache_destroy(cache);
+    *cache = chosen;
+    return ATTN_OK;
 }
 
 void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows)
