@@ -21,7 +21,8 @@ static const char *extra_refusal(unsigned unknown)
     } reasons[] = {{ATTN__PACKED, "packed sequences"},
                    {ATTN__SOFTCAP, "scores are capped"},
                    {ATTN__SINKS, "sinks"},
-                   {ATTN__DLSE, "a gradient of the log-sum-exp"}};
+                   {ATTN__DLSE, "a gradient of the log-sum-exp"},
+                   {ATTN__BIAS_MEETS, "pairs share numbers of the bias"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;
