@@ -253,6 +253,7 @@ typedef struct small {
     double q[FB * FQ * FH * FD], k[FB * FK * FH * FD], v[FB * FK * FH * FD], bias[FSCORES], o[FB * FQ * FH * FD];
     double lse[FB * FH * FQ], dout[FB * FQ * FH * FD], dlse[FB * FH * FQ], sinks[FH];
     attn_arrays a;
+    int bias_at; /* of query 0 and key 0 */
 } small;
 
 static void normal(double *x, int n, unsigned stream)
@@ -307,14 +308,14 @@ static void same_as_differences(small *s, const char *name, double *x, int n, co
 
 static void check_small(small *s)
 {
-    double dq[MOST], dk[MOST], dv[MOST], dbias[MOST], dsinks[FH];
+    double dq[MOST], dk[MOST], dv[MOST], dbias[MOST] = {0}, dsinks[FH];
     attn_problem backward = s->p;
     backward.direction = ATTN_BACKWARD;
     backward.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
     attn_arrays a = s->a;
     backward.with |= s->a.dlse ? ATTN_WITH_DLSE : 0;
     backward.with |= s->a.sinks ? ATTN_WANT_DSINKS : 0;
-    a.dq = dq, a.dk = dk, a.dv = dv, a.dbias = dbias, a.dsinks = dsinks;
+    a.dq = dq, a.dk = dk, a.dv = dv, a.dbias = dbias + s->bias_at, a.dsinks = dsinks;
     loss_of(s);
     run(&backward, "reference", &a);
     same_as_differences(s, "q", s->q, COUNT(s->q), dq);
@@ -333,6 +334,28 @@ static void a_softcap_has_the_gradients_of_its_output(void **state)
     start_small(&s, ATTN_CAUSAL_TOP_LEFT);
     s.p.softcap = 0.8;
     check_small(&s);
+}
+
+/* A number for each head and distance: pairs meet in it, and its gradient is their sum. */
+static void a_bias_by_distance_has_a_gradient(void **state)
+{
+    (void)state;
+    small s;
+    start_small(&s, ATTN_CAUSAL_NONE);
+    const int64_t strides[] = {0, FQ + FK - 1, -1, 1};
+    for (int dim = 0; dim < 4; dim++)
+        s.p.dims[dim].bias = strides[dim];
+    s.bias_at = FQ - 1;
+    s.a.bias = s.bias + s.bias_at;
+    check_small(&s);
+    s.p.direction = ATTN_BACKWARD;
+    s.p.with |= ATTN_WANT_DBIAS;
+    attn_plan *plan;
+    s.p.accumulate = true;
+    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_UNSUPPORTED);
+    s.p.accumulate = false, s.p.dims[1].bias = 2; /* heads among each other's distances */
+    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_SHAPE);
+    assert_non_null(strstr(attn_context_error(context), "dbias"));
 }
 
 static void the_log_sum_exp_has_a_gradient(void **state)
@@ -499,6 +522,7 @@ int main(void)
         cmocka_unit_test(offsets_out_of_order_are_refused),
         cmocka_unit_test(wrong_tables_of_packed_sequences_are_refused),
         cmocka_unit_test(a_softcap_has_the_gradients_of_its_output),
+        cmocka_unit_test(a_bias_by_distance_has_a_gradient),
         cmocka_unit_test(the_log_sum_exp_has_a_gradient),
         cmocka_unit_test(sinks_have_gradients),
         cmocka_unit_test(a_sink_is_a_key_without_value),

@@ -198,15 +198,15 @@ typedef enum attn_normalise {
  * the roles named; elsewhere they must be 0. */
 typedef struct attn_dim {
     attn_role role;
-    int64_t n;       /* length; 0 is allowed: no keys gives rows like fully masked ones */
-    int64_t q;       /* BATCH QUERY CONTRACT */
-    int64_t k;       /* BATCH KEY CONTRACT */
-    int64_t v;       /* BATCH KEY VALUE */
-    int64_t o;       /* BATCH QUERY VALUE */
-    int64_t bias;    /* BATCH QUERY KEY */
-    int64_t mask;    /* BATCH QUERY KEY */
-    int64_t lens;    /* BATCH QUERY */
-    int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number a row */
+    int64_t n;    /* length; 0 is allowed: no keys gives rows like fully masked ones */
+    int64_t q;    /* BATCH QUERY CONTRACT */
+    int64_t k;    /* BATCH KEY CONTRACT */
+    int64_t v;    /* BATCH KEY VALUE */
+    int64_t o;    /* BATCH QUERY VALUE */
+    int64_t bias; /* BATCH QUERY KEY; one number a distance: -s along QUERY and s along KEY, for each axis of a grid */
+    int64_t mask; /* BATCH QUERY KEY */
+    int64_t lens; /* BATCH QUERY */
+    int64_t lse;  /* BATCH QUERY; the log-sum-exp, one number a row */
     int64_t weights; /* BATCH QUERY KEY */
     int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
     int64_t sinks;   /* BATCH QUERY; the gradient lies alike */
@@ -359,7 +359,8 @@ typedef struct attn_drop_rows {
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
  * Forward reads q k v (bias mask lens w w2 sinks table) and writes o (lse weights).
  * Backward reads those, o, lse, dout (and dlse), and writes the gradients wanted. A gradient of an operand that is
- * broadcast (stride 0) or read several times (windows, tables) is the sum over its uses. */
+ * broadcast (stride 0) or read several times (windows, tables, a bias whose QUERY and KEY strides let pairs of the same
+ * distance meet) is the sum over its uses; such a bias has no `accumulate`. */
 typedef struct attn_arrays {
     const void *q, *k, *v;
     const void *bias;
@@ -578,7 +579,7 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     lens lensq             lengths, one for each index of the first dim, or for each query of those
  *     packed=N               (multi-head) b packed sequences of N queries in all, at most q each; keys in proportion
  *     pad mask               boolean masks over [first dim, keys] and over [queries, keys]
- *     bias biask             an additive bias of its own for each score, or for each key
+ *     bias biask biasd       an additive bias of its own for each score, or for each key, or by head and distance
  *     rel                    relative positions in the score: a table of channels along the last query and key dims
  *                            or, with a window, two tables, each for half of a head's channels
  *     dropout=P fill=X scale=X softcap=X   mask_fill, scale and softcap as in attn_problem

@@ -137,6 +137,19 @@ static void copy_strides(random_problem *r)
     memcpy(to->relatives, from->relatives, sizeof to->relatives);
 }
 
+/* A bias by distance, whose pairs meet. */
+static void by_distance(random_problem *r)
+{
+    attn_problem *const both[] = {&r->forward, &r->backward};
+    for (int i = 0; i < 2; i++) {
+        attn_dim *d = both[i]->dims;
+        int64_t n = r->forward.dims[2].n + r->forward.dims[3].n;
+        const int64_t strides[] = {0, n + 2, -1, 1};
+        for (int dim = 0; dim < 4; dim++)
+            *(i ? &d[dim].dbias : &d[dim].bias) = strides[dim];
+    }
+}
+
 void random_layout(attn__rng *g, random_problem *r, bool plain)
 {
     bool wild = !plain || chosen(g, 15);
@@ -154,6 +167,8 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
             r->forward.dims[d].k = r->forward.dims[d].v = 0;
     for (int i = 0; i < r->forward.nrelatives; i++)
         lay_out_table(g, &r->forward, &r->forward.relatives[i]);
+    if (plain && (r->forward.with & ATTN_WITH_BIAS) && !r->backward.accumulate && r->number % 4 == 0)
+        by_distance(r);
     copy_strides(r);
 }
 

@@ -18,7 +18,14 @@
 #include "base/cpu.h"
 
 /* What few solvers know, as bits. */
-enum { ATTN__PACKED = 1, ATTN__SOFTCAP = 2, ATTN__SINKS = 4, ATTN__DLSE = 8, ATTN__REPRODUCIBLE = 16 };
+enum {
+    ATTN__PACKED = 1,
+    ATTN__SOFTCAP = 2,
+    ATTN__SINKS = 4,
+    ATTN__DLSE = 8,
+    ATTN__BIAS_MEETS = 16,
+    ATTN__REPRODUCIBLE = 32
+};
 
 typedef struct attn__axis {
     attn_dim dim;                     /* length and strides; role is the group's */

@@ -91,6 +91,12 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
     p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
+/* Whether different queries, and different keys, may add to the same number of the bias's gradient. */
+static bool bias_meets(const attn__canonical *canonical, const attn__flash_backward_plan *p)
+{
+    return (p->want & ATTN__FLASH_BACKWARD_BIAS) && (canonical->extras & ATTN__BIAS_MEETS);
+}
+
 static int64_t resident(const attn__flash_backward_plan *p)
 {
     return p->amx ? 2 * RESIDENT : RESIDENT;
@@ -99,7 +105,8 @@ static int64_t resident(const attn__flash_backward_plan *p)
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
 static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
-    bool bias = (p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias));
+    bool bias = bias_meets(canonical, p) ||
+                ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
     int64_t room = attn__most(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
@@ -122,8 +129,9 @@ static int64_t count_waves(const attn__flash_backward_plan *p)
 
 static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
-    bool bias = (p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
-                !moves(&canonical->key, ATTN__STRIDE(dim.dbias));
+    bool bias = bias_meets(canonical, p) ||
+                ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
+                 !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical))
         waves = 1;

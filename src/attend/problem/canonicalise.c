@@ -210,7 +210,8 @@ static unsigned extras_of(const attn_problem *p)
     bool backward = p->direction == ATTN_BACKWARD;
     return (p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u) |
            (!backward && (p->with & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
-           (backward && (p->with & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u);
+           (backward && (p->with & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u) |
+           (backward && attn__bias_gradient_meets(p) ? ATTN__BIAS_MEETS : 0u);
 }
 
 static void note_features(attn__canonical *canonical)

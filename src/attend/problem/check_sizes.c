@@ -122,6 +122,47 @@ static attn_status check_output(attn_context *context, const attn_problem *p, at
     return attn__spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
 }
 
+static attn__operand bias_gradient(const attn_problem *p)
+{
+    return p->own_grad_strides ? ATTN__OP_DBIAS : ATTN__OP_BIAS;
+}
+
+bool attn__bias_gradient_meets(const attn_problem *p)
+{
+    attn__span spans[ATTN_MAX_DIMS];
+    int n = 0, first, second;
+    attn__operand op = bias_gradient(p);
+    for (int i = 0; i < p->ndims; i++) {
+        int64_t stride = attn__stride(&p->dims[i], op);
+        if ((p->dims[i].role == ATTN_QUERY || p->dims[i].role == ATTN_KEY) && stride != 0)
+            spans[n++] = (attn__span){p->dims[i].n, stride, i};
+    }
+    return attn__operand_used(p, ATTN__OP_DBIAS) && attn__spans_overlap(spans, n, &first, &second);
+}
+
+/* Pairs of one BATCH index may meet; those of different ones may not, wherever between the pairs' ends they lie. */
+static attn_status check_bias_gradient(attn_context *context, const attn_problem *p)
+{
+    attn__span spans[ATTN_MAX_DIMS + 1];
+    int n = 0, first, second, last = -1;
+    int64_t reach = 0; /* fits: the sizes are checked */
+    attn__operand op = bias_gradient(p);
+    if (!attn__bias_gradient_meets(p))
+        return check_output(context, p, op, "dbias", true);
+    if (p->accumulate)
+        return attn__fail(context, ATTN_UNSUPPORTED,
+                          "dbias: accumulate where pairs of a query and a key share its elements");
+    for (int i = 0; i < p->ndims; i++) {
+        int64_t stride = attn__stride(&p->dims[i], op);
+        if (p->dims[i].role == ATTN_BATCH && stride != 0)
+            spans[n++] = (attn__span){p->dims[i].n, stride, i};
+        else if (stretch(&reach, p->dims[i].n, stride) && stride != 0)
+            last = i;
+    }
+    spans[n++] = (attn__span){reach + 1, 1, last};
+    return attn__spans_overlap(spans, n, &first, &second) ? report(context, p, "dbias", first, second) : ATTN_OK;
+}
+
 static attn_status check_table_output(attn_context *context, const attn_problem *p, int i)
 {
     const attn_relative *r = &p->relatives[i];
@@ -141,16 +182,15 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
 {
     static const struct {
         attn__operand wanted, like;
-    } pairs[] = {{ATTN__OP_DQ, ATTN__OP_Q},
-                 {ATTN__OP_DK, ATTN__OP_K},
-                 {ATTN__OP_DV, ATTN__OP_V},
-                 {ATTN__OP_DBIAS, ATTN__OP_BIAS}};
+    } pairs[] = {{ATTN__OP_DQ, ATTN__OP_Q}, {ATTN__OP_DK, ATTN__OP_K}, {ATTN__OP_DV, ATTN__OP_V}};
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < sizeof pairs / sizeof *pairs; i++) {
         attn__operand op = p->own_grad_strides ? pairs[i].wanted : pairs[i].like;
         if (attn__operand_used(p, pairs[i].wanted))
             status = check_output(context, p, op, attn__operand_table[pairs[i].wanted].name, true);
     }
+    if (status == ATTN_OK && (p->with & ATTN_WANT_DBIAS))
+        status = check_bias_gradient(context, p);
     if (status == ATTN_OK && (p->with & ATTN_WANT_DW))
         status = check_output(context, p, ATTN__OP_W, "dw", true);
     if (status == ATTN_OK && (p->with & ATTN_WANT_DSINKS))

@@ -30,6 +30,7 @@ typedef enum attn__form {
     X(MASK, "mask", 0, 0)                                                                                              \
     X(BIAS, "bias", 0, 0)                                                                                              \
     X(BIASK, "biask", 0, 0)                                                                                            \
+    X(BIASD, "biasd", 0, 0)                                                                                            \
     X(REL, "rel", 0, 0)                                                                                                \
     X(DROPOUT, "dropout", 'X', 0)                                                                                      \
     X(FILL, "fill", 'X', 0)                                                                                            \

@@ -36,6 +36,10 @@ typedef struct attn__span {
  * so entangled that the search runs out of its budget.  Strides must be small enough that offsets fit. */
 bool attn__spans_overlap(const attn__span *spans, int n, int *first, int *second);
 
+/* Whether pairs of a query and a key meet in one number of the bias whose gradient is wanted, other than by a stride
+ * of 0: a bias by distance. */
+bool attn__bias_gradient_meets(const attn_problem *problem);
+
 /* Fills in the defaults: scale, width, step, dilation, end, gradient strides; clears strides and wishes that
  * the direction does not use. */
 void attn__resolve_problem(attn_problem *problem);

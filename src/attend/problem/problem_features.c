@@ -28,12 +28,44 @@ static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
     return true;
 }
 
+/* A bias by distance: for each pair of a QUERY and a KEY dim, the last ones first, a number for each difference of their
+ * indices; for each BATCH index but the first dim's. */
+static bool lay_distances(attn_problem *p)
+{
+    int64_t stride = 1;
+    int key = p->ndims, query = p->ndims;
+    bool fits = true;
+    for (;;) {
+        do
+            key--;
+        while (key >= 0 && p->dims[key].role != ATTN_KEY);
+        do
+            query--;
+        while (query >= 0 && p->dims[query].role != ATTN_QUERY);
+        if (key < 0 || query < 0)
+            break;
+        p->dims[query].bias = -stride, p->dims[key].bias = stride;
+        int64_t n = p->dims[query].n + p->dims[key].n;
+        fits = fits && !__builtin_mul_overflow(stride, n > 1 ? n - 1 : 1, &stride);
+    }
+    for (int i = p->ndims - 1; i > 0; i--)
+        if (p->dims[i].role == ATTN_BATCH) {
+            p->dims[i].bias = stride;
+            fits = fits && !__builtin_mul_overflow(stride, p->dims[i].n > 0 ? p->dims[i].n : 1, &stride);
+        }
+    return fits;
+}
+
 static bool add_operands(attn_problem *p, const attn__phrase *s)
 {
     const int rows = ATTN__IN_BATCH | ATTN__IN_QUERY;
     bool fits = true;
     if (has(s, ATTN__FEATURE_BIAS) || has(s, ATTN__FEATURE_BIASK)) {
         fits = fits && lay(p, ATTN__OP_BIAS, ATTN__IN_KEY | (has(s, ATTN__FEATURE_BIAS) ? rows : 0), false);
+        p->with |= ATTN_WITH_BIAS;
+    }
+    if (has(s, ATTN__FEATURE_BIASD)) {
+        fits = fits && lay_distances(p);
         p->with |= ATTN_WITH_BIAS;
     }
     if (has(s, ATTN__FEATURE_MASK) || has(s, ATTN__FEATURE_PAD)) {

@@ -38,7 +38,7 @@ static const struct {
 #define BIT(NAME) (UINT64_C(1) << ATTN__FEATURE_##NAME)
 static const uint64_t rivals[] = {
     BIT(BF16) | BIT(F64),
-    BIT(BIAS) | BIT(BIASK),
+    BIT(BIAS) | BIT(BIASK) | BIT(BIASD),
     BIT(PAD) | BIT(MASK),
     BIT(LENS) | BIT(LENSQ),
     BIT(BTHD) | BIT(BHTD),
