@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_tmpl.h - kernel.h for one type; included by kernel_f32.h and kernel_f64.h, which define
+ * kernel_tmpl.h - kernel.h for one type; kernel_types.h includes it once a type and defines
  *
  *     GK_REAL, GK(name)                      the type, and a name of its own
  *     gv, GV_LANES, gv_load ...              the vector operations

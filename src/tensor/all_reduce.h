@@ -33,9 +33,8 @@ attn_status attn__all_reduce_backward(attn__all_reduce *all_reduce, attn_tape *t
                                       double *totals, int ntotals);
 /* Takes back what an unfinished step changed: gradients, and running statistics of the forward pass. */
 void attn__all_reduce_abandon(attn__all_reduce *all_reduce, attn_tape *tape);
-/* Seconds spent waiting after backward passes for sums that were not there yet, and bytes of gradients of a step. */
+/* Seconds spent waiting after backward passes for sums that were not there yet. */
 double attn__all_reduce_waited(const attn__all_reduce *all_reduce);
-int64_t attn__all_reduce_bytes(const attn__all_reduce *all_reduce);
 
 /* Where this holds (from the first backward pass on) parameters and state lie in memory that all ranks see, elsewhere
  * after each step: nobody else may write to them, and where their data are is to be asked anew.  Gradients are not to

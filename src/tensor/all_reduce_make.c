@@ -113,14 +113,6 @@ double attn__all_reduce_waited(const attn__all_reduce *e)
     return e->waited;
 }
 
-int64_t attn__all_reduce_bytes(const attn__all_reduce *e)
-{
-    int64_t elements = 0;
-    for (int64_t i = 0; i < e->nslots; i++)
-        elements += e->slots[i].parameter->size;
-    return elements * (int64_t)sizeof(float);
-}
-
 /* ---------------------------------------------------------------------------------------------- the order */
 
 /* Sorts the slots by the last moment at which the pass will touch them: parameters of the last layers come first.

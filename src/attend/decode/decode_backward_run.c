@@ -14,11 +14,10 @@
 #include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double log2_e = 1.44269504088896340736;
 
 typedef struct scratch {
     float *q, *dout, *dq; /* [heads][queries][channels or values]; q times scale * log2(e) */
@@ -92,7 +91,7 @@ static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, 
     const float *lse = a->lse;
     float *dout = s->dout + head * n * f->values;
     attn__decode_operand q = {a->q, ATTN__STRIDE(dim.q), &canonical->contract, f->channels,
-                              (float)(canonical->problem.scale * log2_e)};
+                              (float)(canonical->problem.scale * ATTN__LOG2E)};
     attn__decode_operand d = {a->dout, ATTN__STRIDE(dim.dout), &canonical->value, f->values, 1.0f};
     attn__decode_operand o = {a->o, ATTN__STRIDE(dim.o), &canonical->value, f->values, 1.0f};
     attn__decode_load(f, canonical, &q, batch, s->q + head * n * f->channels);
@@ -100,7 +99,7 @@ static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, 
     attn__decode_load(f, canonical, &o, batch, s->o);
     for (int64_t i = 0; i < n; i++) {
         float x = lse[lse_at + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), i)];
-        s->lse[head * n + i] = x == -INFINITY ? INFINITY : (float)((double)x * log2_e);
+        s->lse[head * n + i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
         s->delta[head * n + i] = f->backward->dot(dout + i * f->values, s->o + i * f->values, f->values);
     }
     attn__decode_find_ranges(canonical, a->lens, batch, begin, end, s->range + head * n);
@@ -220,7 +219,7 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
         args.w = s->ds;
         args.x = s->q + head * n * f->channels;
         args.ldx = f->channels;
-        args.factor = (float)(1.0 / log2_e); /* q has the scale already */
+        args.factor = (float)(1.0 / ATTN__LOG2E); /* q has the scale already */
         f->kernel->spread(&args);
     }
     if (canonical->problem.with & ATTN_WANT_DV) {

@@ -9,11 +9,10 @@
 #include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double log2_e = 1.44269504088896340736;
 
 typedef struct scratch {
     float *q, *s; /* q: [heads][queries][channels] */
@@ -127,7 +126,7 @@ static void write(const job *j, int64_t batch, const attn__decode_sums *sums)
                         (double)(sums->o[i * j->decode->values + c] * factor));
         if (canonical->problem.with & ATTN_WANT_LSE)
             lse[lse_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), i)] =
-                l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)sums->m[i] / log2_e);
+                l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)sums->m[i] / ATTN__LOG2E);
     }
 }
 
@@ -149,7 +148,7 @@ static void begin_head(const job *j, int64_t batch, int64_t head, int64_t part, 
     int64_t begin = part * f->part, end = attn__least(begin + f->part, canonical->key.size), n = canonical->query.size;
     attn__decode_range *range = s->range + head * n;
     attn__decode_operand q = {j->arrays->q, ATTN__STRIDE(dim.q), &canonical->contract, f->channels,
-                              (float)(canonical->problem.scale * log2_e)};
+                              (float)(canonical->problem.scale * ATTN__LOG2E)};
     if (f->parts > 1)
         s->sums[head] = part_sums(j, batch, part);
     attn__decode_sums *sums = &s->sums[head];

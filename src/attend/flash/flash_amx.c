@@ -7,12 +7,11 @@
 
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_split_rows.h"
-
-static const double log2_e = 1.44269504088896340736;
+#include "base/constants.h"
 
 static double scale_of(const attn__flash_item *t)
 {
-    return t->canonical->problem.scale * log2_e;
+    return t->canonical->problem.scale * ATTN__LOG2E;
 }
 
 static attn__bf16x3_side moved(attn__bf16x3_side side, int64_t blocks)

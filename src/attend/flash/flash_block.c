@@ -7,10 +7,9 @@
 #include "attend/canonical/offsets.h"
 #include "base/integers.h"
 #include "base/rng.h"
+#include "base/constants.h"
 
 #include <math.h>
-
-static const float log2_e = 1.44269504088896340736f;
 
 enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys of one call of the product of pairs */
 
@@ -99,7 +98,7 @@ static attn__lane_view key_view(const attn__flash_keys *b, attn__flash_subtile s
 /* The score of a masked key, in powers of two. */
 static float fill_of(const attn__canonical *canonical)
 {
-    return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * log2_e;
+    return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * (float)ATTN__LOG2E;
 }
 
 bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -111,11 +110,11 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     float fill = fill_of(canonical);
     bool capped = canonical->problem.softcap != 0;
     if (capped)
-        f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * log2_e);
+        f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
     if (canonical->has_bias) {
         attn__lane_view view =
             key_view(b, sub, t->arrays->bias, ATTN_F32, s->bias_at, s->key_bias_at, f->bias_adjacent);
-        f->lanes->gather(&view, s->extra, sub.width, log2_e);
+        f->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
         f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
     }
     if (canonical->has_mask) {
@@ -276,7 +275,7 @@ static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__fl
                                       .b = t->s.q_pairs + sub.lane * f->channel_pairs,
                                       .ldb = sub.width,
                                       .ldc = sub.width,
-                                      .factor = (float)t->canonical->problem.scale * log2_e};
+                                      .factor = (float)t->canonical->problem.scale * (float)ATTN__LOG2E};
     for (int64_t key = 0; key < b->keys; key += STEP) {
         args.m = b->keys - key < STEP ? b->keys - key : STEP;
         args.a = t->s.k_pairs + key * f->ld_pairs;

@@ -9,11 +9,10 @@
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double log2_e = 1.44269504088896340736;
 
 /* Batch and query part of the offsets of one operand, for each query of the item. */
 static void query_offsets(const attn__flash_item *t, size_t stride, int64_t batch, int64_t *out)
@@ -60,7 +59,7 @@ void attn__flash_gather_queries(attn__flash_item *t)
     if (t->q_ready)
         return;
     t->q_ready = true;
-    float factor = f->pairs ? 1.0f : (float)(t->canonical->problem.scale * log2_e);
+    float factor = f->pairs ? 1.0f : (float)(t->canonical->problem.scale * ATTN__LOG2E);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
@@ -89,7 +88,7 @@ static void begin_sums(attn__flash_item *t, int64_t batch)
         return;
     query_offsets(t, ATTN__STRIDE(dim.sinks), batch, s->row);
     for (int64_t i = 0; i < t->count; i++) {
-        s->m[i] = (float)((double)sinks[s->row[i]] * log2_e);
+        s->m[i] = (float)((double)sinks[s->row[i]] * ATTN__LOG2E);
         s->l[i] = s->m[i] == -INFINITY ? 0.0f : 1.0f;
     }
 }
@@ -122,7 +121,7 @@ void attn__flash_write_lse(const attn__flash_item *t)
     float *lse = t->arrays->lse;
     for (int64_t i = 0; i < t->count; i++) {
         double l = t->s.l[i], m = t->s.m[i];
-        lse[t->s.lse_at[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / log2_e);
+        lse[t->s.lse_at[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/rng.h"
+#include "base/constants.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -254,8 +255,8 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     p->tile = attn__gemm_tile_for(canonical->isa);
     p->backward = attn__softmax_backward_for(p->tile->isa);
     p->lanes = attn__online_softmax_for(p->tile->isa);
-    p->score_scale = (float)(canonical->problem.scale * 1.44269504088896340736);
-    p->softcap = (float)(canonical->problem.softcap * 1.44269504088896340736);
+    p->score_scale = (float)(canonical->problem.scale * ATTN__LOG2E);
+    p->softcap = (float)(canonical->problem.softcap * ATTN__LOG2E);
     p->nq = canonical->query.size;
     p->nk = canonical->key.size;
     p->d = canonical->contract.size;

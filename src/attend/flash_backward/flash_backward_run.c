@@ -7,11 +7,10 @@
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-#define LOG2E 1.44269504088896340736
 
 /* Where the keys of the block lie, in every array that has them. */
 void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
@@ -91,8 +90,8 @@ void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, floa
     bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
     double count = alone ? (double)attn__flash_backward_count_masked(run, r) : 0.0;
     alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
-    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * LOG2E);
-    run->m.fill[r] = alone ? 0.0f : (float)(fill * LOG2E);
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * ATTN__LOG2E);
+    run->m.fill[r] = alone ? 0.0f : (float)(fill * ATTN__LOG2E);
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */

@@ -7,11 +7,10 @@
 #include "attend/canonical/offsets.h"
 #include "attend/canonical/weight.h"
 #include "base/parallel.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double log2_e = 1.44269504088896340736;
 
 typedef struct item {
     const attn__canonical *canonical;
@@ -103,8 +102,9 @@ static void read_lse(const item *t)
         float *out = t->s.lse + h * n->queries;
         offsets(t, &t->canonical->query, ATTN__STRIDE(dim.lse), t->batch + h);
         for (int64_t i = 0; i < n->queries; i++)
-            out[i] = i >= t->canonical->query.size || lse[t->s.at[i]] == -INFINITY ? INFINITY
-                                                                                   : (float)(lse[t->s.at[i]] * log2_e);
+            out[i] = i >= t->canonical->query.size || lse[t->s.at[i]] == -INFINITY
+                         ? INFINITY
+                         : (float)(lse[t->s.at[i]] * ATTN__LOG2E);
     }
 }
 
@@ -131,7 +131,7 @@ static void pack_queries(item *t)
     const attn__group *query = &t->canonical->query;
     int64_t channels = t->canonical->contract.size, values = t->canonical->value.size;
     to_stage(t, t->arrays->q, query, ATTN__STRIDE(dim.q), channels, t->s.stage);
-    pack_rows(t, query->size, n->queries, channels, (float)(t->canonical->problem.scale * log2_e), t->s.q);
+    pack_rows(t, query->size, n->queries, channels, (float)(t->canonical->problem.scale * ATTN__LOG2E), t->s.q);
     to_stage(t, t->arrays->dout, query, ATTN__STRIDE(dim.dout), values, t->s.stage);
     pack_rows(t, query->size, n->queries, values, 1.0f, t->s.dout);
     to_stage(t, t->arrays->o, query, ATTN__STRIDE(dim.o), values, t->s.o_stage);
@@ -251,8 +251,8 @@ static void run_item(void *user, int64_t index, int thread)
         write_rows(&t, t.s.dq, n->queries, &canonical->query, ATTN__STRIDE(dim.dq), canonical->contract.size,
                    canonical->problem.scale, j->arrays->dq);
     if (want & ATTN_WANT_DK) /* q came scaled to powers of two */
-        write_rows(&t, t.s.dk, n->keys, &canonical->key, ATTN__STRIDE(dim.dk), canonical->contract.size, 1 / log2_e,
-                   j->arrays->dk);
+        write_rows(&t, t.s.dk, n->keys, &canonical->key, ATTN__STRIDE(dim.dk), canonical->contract.size,
+                   1 / ATTN__LOG2E, j->arrays->dk);
     if (want & ATTN_WANT_DV)
         write_rows(&t, t.s.dv, n->keys, &canonical->key, ATTN__STRIDE(dim.dv), canonical->value.size, 1.0,
                    j->arrays->dv);

@@ -6,11 +6,10 @@
 
 #include "attend/canonical/offsets.h"
 #include "base/parallel.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double log2_e = 1.44269504088896340736;
 
 typedef struct item {
     const attn__canonical *canonical;
@@ -74,7 +73,7 @@ static void pack_queries(item *t)
         attn__lane_view view = {
             (void *)(uintptr_t)(t->stage + h * channels), ATTN_F32, t->s.stage_at, NULL, channels, t->count};
         float *q = t->s.q + h * size;
-        n->lanes->gather(&view, q, n->query_block, (float)(t->canonical->problem.scale * log2_e));
+        n->lanes->gather(&view, q, n->query_block, (float)(t->canonical->problem.scale * ATTN__LOG2E));
         memset(q + channels * n->query_block, 0, (size_t)((n->channels - channels) * n->query_block) * sizeof *q);
     }
 }
@@ -153,7 +152,7 @@ static void write_lse(const item *t, int64_t head)
     float *lse = t->arrays->lse;
     offsets(t, &t->canonical->query, ATTN__STRIDE(dim.lse), t->batch + head, t->first, t->count);
     for (int64_t i = 0; i < t->count; i++)
-        lse[t->s.at[i]] = l[i] == 0.0f ? -INFINITY : (float)((double)logf(l[i]) + (double)m[i] / log2_e);
+        lse[t->s.at[i]] = l[i] == 0.0f ? -INFINITY : (float)((double)logf(l[i]) + (double)m[i] / ATTN__LOG2E);
 }
 
 /* o / l of each head; by way of the stage where rows of the group are runs of floats. */

@@ -5,10 +5,9 @@
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 #include "attend/small_sequence/small_sequence_plan.h"
+#include "base/constants.h"
 
 #include <math.h>
-
-#define LOG2E 1.44269504088896340736
 
 typedef struct operands {
     attn__small_sequence_rows q, k, v, o, dout, dq, dk, dv;
@@ -34,7 +33,7 @@ static void read_lse(const attn__small_sequence_head *h)
     int64_t step = h->canonical->query.axis[0].dim.lse;
     for (int64_t i = 0; i < h->plan->queries; i++) {
         float x = lse[i * step];
-        h->m.lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * LOG2E);
+        h->m.lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
     }
 }
 
@@ -80,7 +79,7 @@ static void run_head(const attn__small_sequence_head *h)
     const attn_problem *problem = &h->canonical->problem;
     operands x = find_operands(h);
     float scale = (float)problem->scale;
-    p->kernel->transpose(&x.k, (float)(problem->scale * LOG2E), m->panel, p->width);
+    p->kernel->transpose(&x.k, (float)(problem->scale * ATTN__LOG2E), m->panel, p->width);
     bool finite = p->kernel->score(&x.q, m->panel, m->s, p->width);
     p->kernel->transpose(&x.v, 1.0f, m->panel, p->width);
     finite = p->kernel->score(&x.dout, m->panel, m->ds, p->width) && finite;

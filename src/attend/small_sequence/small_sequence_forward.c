@@ -4,10 +4,9 @@
  * the columns.
  */
 #include "attend/small_sequence/small_sequence_plan.h"
+#include "base/constants.h"
 
 #include <math.h>
-
-#define LOG2E 1.44269504088896340736
 
 typedef struct operands {
     attn__small_sequence_rows q, k, v, o;
@@ -76,7 +75,7 @@ static void write_lse(const attn__small_sequence_head *h)
     int64_t step = h->canonical->query.axis[0].dim.lse;
     for (int64_t i = 0; i < h->plan->queries; i++) {
         double l = h->m.l[i], m = h->m.m[i];
-        lse[i * step] = l == 0.0 ? -INFINITY : (float)(log(l) + m / LOG2E);
+        lse[i * step] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
     }
 }
 
@@ -87,7 +86,7 @@ static void run_head(const attn__small_sequence_head *h)
     operands x = find_operands(h);
     if (p->limited || h->canonical->has_dropout)
         attn__small_sequence_limits(h);
-    p->kernel->transpose(&x.q, (float)(h->canonical->problem.scale * LOG2E), m->panel, p->width);
+    p->kernel->transpose(&x.q, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, p->width);
     find_weights(h, &x, false);
     attn__small_sequence_sums t = {x.o, x.v, m->s, p->width, 1, 1.0f, m->shrink, false};
     if (!p->kernel->sum(&t)) {

@@ -8,11 +8,10 @@
 #include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
+#include "base/constants.h"
 
 #include <math.h>
 #include <string.h>
-
-static const double log2_e = 1.44269504088896340736;
 
 /* Divides one thread's memory; returns the bytes that takes.  With NULL it only counts. */
 static size_t place(const attn__wide_head *w, const attn__canonical *canonical, char *base, attn__wide_head_item *x)
@@ -53,7 +52,7 @@ static void pack_scores(attn__wide_head_item *x, const attn__flash_keys *b, int6
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         if (attn__wide_head_sees(x, b, i))
             attn__wide_head_gather(&x->q, f->lanes, t->arrays->q, t->s.q_at + sub.lane, sub.lanes, first, n,
-                                   t->s.q + sub.lane * n, sub.width, (float)(t->canonical->problem.scale * log2_e),
+                                   t->s.q + sub.lane * n, sub.width, (float)(t->canonical->problem.scale * ATTN__LOG2E),
                                    x->table);
     }
 }

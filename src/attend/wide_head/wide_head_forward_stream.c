@@ -5,8 +5,7 @@
 #include "attend/wide_head/wide_head_item.h"
 
 #include "base/integers.h"
-
-static const double log2_e = 1.44269504088896340736;
+#include "base/constants.h"
 
 void attn__wide_head_score_in_stream(attn__wide_head_item *x, attn__flash_keys *b, attn__wide_head_plain *plain)
 {
@@ -14,7 +13,7 @@ void attn__wide_head_score_in_stream(attn__wide_head_item *x, attn__flash_keys *
     attn__wide_head_viewer l = {x, b};
     attn__wide_head_scores scores = {.a = {&x->k, t->arrays->k, t->s.k_at, b->keys},
                                      .b = {&x->q, t->arrays->q, t->s.q_at, t->count},
-                                     .factor = (float)(t->canonical->problem.scale * log2_e),
+                                     .factor = (float)(t->canonical->problem.scale * ATTN__LOG2E),
                                      .channels = x->wide_head->channels,
                                      .plain = plain,
                                      .user = &l};

@@ -3,8 +3,7 @@
 #include "attend/window/window_solver.h"
 
 #include "attend/canonical/operand.h"
-
-static const float log2_e = 1.44269504f;
+#include "base/constants.h"
 
 typedef struct walk {
     int64_t lane, tap; /* strides */
@@ -41,7 +40,7 @@ void attn__window_bias_add(attn__window_work *work, float *s)
         for (int64_t k = 0; k < work->now.n; k++, s += width)
             for (int64_t w = 0; w < work->lanes; w++)
                 if (find(work, &x, k, w, &offset))
-                    s[w] += log2_e * bias[work->s.pair[p].bias + offset];
+                    s[w] += (float)ATTN__LOG2E * bias[work->s.pair[p].bias + offset];
 }
 
 void attn__window_bias_gradient(attn__window_work *work, const float *ds)

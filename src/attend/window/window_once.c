@@ -11,10 +11,9 @@
  * computed in both.  Nothing is shared, so that the bits depend neither on threads nor on bands.
  */
 #include "attend/window/window_solver.h"
+#include "base/constants.h"
 
 #include <math.h>
-
-static const float log2_e = 1.44269504f;
 
 /* One line of queries and one of keys. */
 typedef struct meeting {
@@ -105,7 +104,7 @@ static void find_scores(attn__window_work *w, const meeting *m, attn__tap_block 
     const attn__window_once *o = &w->s.once;
     const attn__window_block *block = &w->s.block[x / plan->taps->width];
     int64_t width = plan->taps->width, ld = w->pass->ld, tap = block->first - lane_axis(w)->first;
-    b->factor = (float)(w->canonical->problem.scale * (double)log2_e);
+    b->factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
     b->s = w->s.s;
     plan->taps->scores(b);
     if (plan->has_table[ATTN_RELATIVE_QUERY][1])

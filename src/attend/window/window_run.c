@@ -4,10 +4,10 @@
 
 #include "attend/canonical/extent.h"
 #include "base/parallel.h"
+#include "base/constants.h"
 
 #include <math.h>
 
-static const float log2_e = 1.44269504f;
 static const double ln_2 = 0.69314718055994530942;
 
 static int64_t padded(const attn__window_work *w, int64_t channels)
@@ -120,7 +120,7 @@ static void mix(attn__window_work *w, bool values, float *weights, float *out)
 /* Scores in powers of two, -infinity where a lane takes no part. */
 static void find_scores(attn__window_work *w)
 {
-    float factor = (float)(w->canonical->problem.scale * (double)log2_e);
+    float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
     add_scores(w, false, w->s.lane_a, factor, w->s.s);
     attn__window_lane_terms(w, attn__window_lane_kind(w->pass), w->s.lane_a, w->s.s, factor);
     attn__window_strip_terms(w, attn__window_strip_kind(w->pass), w->s.s, factor);
@@ -193,7 +193,7 @@ static void read_lse(attn__window_work *w)
         float lse = -INFINITY;
         if (i < w->lanes)
             lse = ((const float *)w->arrays->lse)[attn__window_lane_offset(w, ATTN__OP_LSE, i)];
-        w->s.lse[i] = lse == -INFINITY ? INFINITY : lse * log2_e;
+        w->s.lse[i] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
     }
 }
 

@@ -3,6 +3,7 @@
 #include "attend/window/window_solver.h"
 
 #include "attend/canonical/offsets.h"
+#include "base/constants.h"
 
 #include <math.h>
 
@@ -196,7 +197,7 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
         bool inside = low >= 0 && low < axis->n;
         for (int64_t h = 0; h < woven; h++) {
             float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
-            rows[j + h] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+            rows[j + h] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
         }
     }
 }

@@ -4,9 +4,7 @@
  */
 #include "simd/softmax.h"
 #include "simd/tanh.h"
-
-/* 1 / ln 2: scores of the natural exponential, in base 2. */
-#define LOG2E 1.44269504088896340736f
+#include "base/constants.h"
 
 /* The lanes of columns j.. that the row attends. */
 VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
@@ -74,7 +72,7 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
     if (t->softcap != 0.0f)
         x = capped(x, t->softcap, &slope);
     if (t->bias)
-        x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1(LOG2E), x);
+        x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1((float)ATTN__LOG2E), x);
     vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
     vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
     if (t->fill) {
