@@ -10,6 +10,7 @@ typedef struct attn__beam {
     attn_context *context;
     attn_translate_options options;
     int64_t batch, width, max_len;
+    int64_t wanted;         /* hypotheses of each sentence */
     int64_t step;           /* tokens so far */
     double *log_prob;       /* [batch,width] of live hypotheses; -inf where there is none */
     int32_t *ids, *old_ids; /* [batch,width,max_len] */
@@ -30,7 +31,8 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 void attn__beam_destroy(attn__beam *beam);
 /* Takes the logits [batch*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
 bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);
-/* The best of each sentence: results[batch]; the finished ones before those cut at max_len. */
+/* The best of each sentence: results[batch,wanted]; the finished ones before those cut at max_len.  Where there are
+ * fewer, the last are zeros. */
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results);
 
 #endif
