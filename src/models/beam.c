@@ -342,7 +342,8 @@ static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_
     return ATTN_OK;
 }
 
-/* A search that was done early has as many finished ones as are wanted, so the living ones are those of the last step. */
+/* A search that was done early has as many finished ones as are wanted, so that the living ones taken here are those of
+ * the last step. */
 static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_hypothesis *results)
 {
     int64_t first = sentence * beam->width, kept = beam->kept[sentence];
