@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "sentences.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +14,11 @@ static const cli_option options[] = {
              "((5 + length) / 6) to this power"),
     CLI_INT("max_length", 0, "0", 0, 1 << 20,
             "most tokens of a translation, its end included; 0: as many as the model can"),
+    CLI_INT("nbest", 'n', "0", 0, 64,
+            "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
+            "score'; 0: the best alone, as it is"),
+    CLI_FLAG("scores", 0, "print a tab and the score behind each translation"),
+    CLI_FLAG("stream", 0, "translate each line when it has come, without reading ahead; so it is at a terminal"),
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
 };
 
@@ -20,105 +26,169 @@ static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
     "DIR is what attn train translate made. Each SENTENCE is one word of the command line: quote it. Without any, "
-    "lines "
-    "are read from standard input and translated as they arrive; an empty line gives an empty line. A note on standard "
-    "error names words that the translator does not know (--quiet: none). With --json each translation is one object "
-    "on a line of its own.";
+    "lines are read from standard input and translated as they arrive; an empty line gives an empty line. A note on "
+    "standard error names words that the translator does not know (--quiet: none); where many sentences have such "
+    "words, the first ten are named and the others counted at the end. With --json each translation is one object on a line of its own. A score "
+    "is the logarithm of the translation's probability, after the length penalty; an index counts sentences from 0.";
 
 static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",
     "attn translate en-fr --beam 4 --length-penalty 0.6 < english.txt > french.txt",
+    "attn translate en-fr --beam 8 --nbest 8 < english.txt > choices.txt",
     "attn translate en-fr --json \"I lost.\" \"Go.\"",
     NULL,
 };
 
 /* Lines that have arrived are read ahead, so that those of a batch are of like length; a terminal's arrive alone. */
-enum { BATCH = 32, AHEAD = 1024 };
+enum { BATCH = 32, AHEAD = 1024, NAMED = 10 };
 
-static int print_as_json(const cli_call *cli, const char *source, const attn_translation *t)
+/* A run of the command. */
+typedef struct job {
+    const cli_call *cli;
+    attn_translator *translator;
+    attn_translator_options how;
+    attn_translation *results; /* [AHEAD * nbest] */
+    int64_t noted;             /* sentences with unknown words */
+    int64_t unnamed;           /* unknown words that no note has named */
+} job;
+
+static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
+                         int64_t index)
 {
     attn_json json;
-    attn_json_begin(&json, cli->context, false);
+    attn_json_begin(&json, j->cli->context, false);
     attn_json_object(&json, NULL);
+    if (j->how.nbest > 0)
+        attn_json_int(&json, "index", index);
     attn_json_text(&json, "source", source);
     attn_json_text(&json, "translation", t->text);
     attn_json_text(&json, "tokens", t->tokens);
     attn_json_real(&json, "score", t->score);
-    attn_json_int(&json, "words", t->words);
-    attn_json_int(&json, "unknown", t->unknown);
-    attn_json_text(&json, "unknown_words", t->unknown_words);
-    attn_json_bool(&json, "truncated", t->truncated);
+    attn_json_int(&json, "words", line->words);
+    attn_json_int(&json, "unknown", line->unknown);
+    attn_json_text(&json, "unknown_words", line->unknown_words);
+    attn_json_bool(&json, "truncated", line->truncated);
     attn_json_end(&json);
-    return cli_print_json(cli, &json);
+    return cli_print_json(j->cli, &json);
 }
 
-static int print_one(const cli_call *cli, const char *source, const attn_translation *t, int64_t number)
+static void print_as_text(const job *j, const attn_translation *t, int64_t index)
 {
-    if (cli->json)
-        return print_as_json(cli, source, t);
-    puts(cli_flag(cli, "tokens") ? t->tokens : t->text);
-    if (t->unknown > 0)
-        cli_note(cli, "note: sentence %lld: unknown %s: %s", (long long)number, t->unknown > 1 ? "words" : "word",
+    const char *text = cli_flag(j->cli, "tokens") ? t->tokens : t->text;
+    if (j->how.nbest > 0)
+        printf("%lld ||| %s ||| %.9g\n", (long long)index, text, t->score);
+    else if (cli_flag(j->cli, "scores"))
+        printf("%s\t%.9g\n", text, t->score);
+    else
+        puts(text);
+}
+
+static void note(job *j, const attn_translation *t, int64_t number)
+{
+    if (t->unknown > 0 && j->noted++ < NAMED)
+        cli_note(j->cli, "note: sentence %lld: unknown %s: %s", (long long)number, t->unknown > 1 ? "words" : "word",
                  t->unknown_words);
+    else
+        j->unnamed += t->unknown;
     if (t->truncated)
-        cli_note(cli, "note: sentence %lld is longer than the translator takes: its end was left out",
+        cli_note(j->cli, "note: sentence %lld is longer than the translator takes: its end was left out",
                  (long long)number);
-    return CLI_OK;
+}
+
+static void note_rest(const job *j)
+{
+    char sentences[32], words[32];
+    if (j->noted > NAMED)
+        cli_note(j->cli, "note: %s more sentences have unknown words: %s in all",
+                 cli_count(j->noted - NAMED, sentences), cli_count(j->unnamed, words));
+}
+
+/* `line`: all translations of one sentence, which has this number, from 1. */
+static int print_line(job *j, const char *source, const attn_translation *line, int64_t number)
+{
+    int64_t most = j->how.nbest > 0 ? j->how.nbest : 1;
+    int code = CLI_OK;
+    for (int64_t i = 0; i < most && line[i].text && code == CLI_OK; i++) {
+        if (j->cli->json)
+            code = print_as_json(j, source, line, &line[i], number - 1);
+        else
+            print_as_text(j, &line[i], number - 1);
+    }
+    if (!j->cli->json)
+        note(j, line, number);
+    return code;
 }
 
 /* `first`: the number of texts[0], from 1. */
-static int translate(const cli_call *cli, attn_translator *translator, const char *const *texts, int n, int64_t first)
+static int translate(job *j, const char *const *texts, int n, int64_t first)
 {
-    attn_translator_options how = {.beam = cli_int(cli, "beam"),
-                                   .length_penalty = cli_real(cli, "length_penalty"),
-                                   .batch = BATCH,
-                                   .max_length = cli_int(cli, "max_length")};
-    attn_translation results[AHEAD];
-    if (attn_translator_translate(translator, texts, n, &how, results) != ATTN_OK)
-        return cli_failed(cli, NULL);
+    int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
+    if (attn_translator_translate(j->translator, texts, n, &j->how, j->results) != ATTN_OK)
+        return cli_failed(j->cli, NULL);
     int code = CLI_OK;
     for (int i = 0; i < n && code == CLI_OK; i++)
-        code = print_one(cli, texts[i], &results[i], first + i);
-    attn_translations_free(cli->context, results, n);
+        code = print_line(j, texts[i], &j->results[i * each], first + i);
+    attn_translations_free(j->cli->context, j->results, n * each);
     fflush(stdout);
     return code;
 }
 
-static int translate_words(const cli_call *cli, attn_translator *translator)
+static int translate_words(job *j)
 {
-    int n = cli->nwords - 1, code = CLI_OK;
-    const char *const *texts = cli->words + 1;
+    int n = j->cli->nwords - 1, code = CLI_OK;
+    const char *const *texts = j->cli->words + 1;
     for (int i = 0; i < n && code == CLI_OK; i++)
-        code = cli_check_sentence(cli, texts[i], strlen(texts[i]), "sentence", i + 1);
+        code = cli_check_sentence(j->cli, texts[i], strlen(texts[i]), "sentence", i + 1);
     for (int i = 0; i < n && code == CLI_OK; i += AHEAD)
-        code = translate(cli, translator, texts + i, n - i < AHEAD ? n - i : AHEAD, i + 1);
+        code = translate(j, texts + i, n - i < AHEAD ? n - i : AHEAD, i + 1);
     return code;
 }
 
-static int translate_input(const cli_call *cli, attn_translator *translator)
+static int translate_input(job *j)
 {
     cli_lines lines;
     const char *texts[AHEAD];
+    int most = cli_flag(j->cli, "stream") || isatty(STDIN_FILENO) ? 1 : AHEAD;
     int n = 0, code = cli_lines_begin(&lines);
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
         cli_note(cli, "type a sentence a line; Ctrl-D ends");
     while (code == CLI_OK && !ferror(stdout)) {
-        code = cli_lines_next(&lines, cli, texts, AHEAD, &n);
+        code = cli_lines_next(&lines, j->cli, texts, most, &n);
         if (code != CLI_OK || n == 0)
             break;
-        code = translate(cli, translator, texts, n, lines.number - n + 1);
+        code = translate(j, texts, n, lines.number - n + 1);
     }
     cli_lines_end(&lines);
     return code;
 }
 
+static int translate_all(job *j)
+{
+    size_t each = j->how.nbest > 0 ? (size_t)j->how.nbest : 1;
+    j->results = calloc(AHEAD * each, sizeof *j->results);
+    if (!j->results)
+        return cli_fail(CLI_FAILED, "out of memory");
+    int code = j->cli->nwords > 1 ? translate_words(j) : translate_input(j);
+    note_rest(j);
+    free(j->results);
+    return code;
+}
+
 static int run(cli_call *cli)
 {
-    attn_translator *translator;
-    if (attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
+    job j = {.cli = cli,
+             .how = {.beam = cli_int(cli, "beam"),
+                     .length_penalty = cli_real(cli, "length_penalty"),
+                     .batch = BATCH,
+                     .max_length = cli_int(cli, "max_length"),
+                     .nbest = cli_int(cli, "nbest")}};
+    if (j.how.nbest > j.how.beam)
+        return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
+                        (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
+    if (attn_translator_load(&j.translator, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = cli->nwords > 1 ? translate_words(cli, translator) : translate_input(cli, translator);
-    attn_translator_destroy(translator);
+    int code = translate_all(&j);
+    attn_translator_destroy(j.translator);
     return code;
 }
 

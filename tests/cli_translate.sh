@@ -109,6 +109,42 @@ for beam in 1 4; do
     while read -r line; do "$attn" translate model --quiet --tokens --beam $beam "$line"; done < mixed.txt > alone.txt
     cmp -s together.txt alone.txt || fail "with --beam $beam a line alone is not translated as among others"
 done
+# ---- n-best, scores, line by line
+"$attn" translate model --quiet --beam 4 'Is the door open?' '' 'Go.' > best.txt
+"$attn" translate model --quiet --beam 4 --nbest 4 'Is the door open?' '' 'Go.' > nbest.txt
+for i in 0 1 2; do
+    same "the first of the four of sentence $i" "$(sed -n "$((i + 1))p" best.txt)" \
+        "$(sed -n "s/^$i ||| \(.*\) ||| [^|]*$/\1/p" nbest.txt | head -n 1)"
+done
+same "what an empty line gives" "1 |||  ||| 0" "$(grep '^1 ' nbest.txt)"
+same "translations of a sentence" 4 "$(grep -c '^0 ||| ' nbest.txt)"
+awk -F ' [|][|][|] ' '$1 == last && $3 + 0 > score + 0 { bad = 1 } { last = $1; score = $3 } END { exit bad }' nbest.txt ||
+    fail "the translations of a sentence are not in the order of their scores: $(cat nbest.txt)"
+"$attn" translate model --quiet --beam 4 --scores 'Is the door open?' '' 'Go.' > scores.txt
+for i in 0 1 2; do
+    same "the score of sentence $i" "$(sed -n "s/^$i ||| .* ||| //p" nbest.txt | head -n 1)" \
+        "$(sed -n "$((i + 1))p" scores.txt | cut -f 2)"
+done
+expect 0 '"index":1' "$attn" translate model --json --beam 2 --nbest 2 'Go.' 'Wait.'
+same "objects of two sentences" 4 "$(wc -l < out.txt)"
+expect 2 '--nbest 3 needs a beam as wide' "$attn" translate model --beam 2 --nbest 3 'Go.'
+for beam in 1 3; do
+    "$attn" translate model --quiet --scores --beam $beam < many.txt > found.txt
+    "$attn" translate model --quiet --scores --beam $beam --stream < many.txt > wanted.txt
+    cmp -s wanted.txt found.txt || fail "a sentence in a batch has other bits than by itself, with a beam of $beam"
+done
+
+# ---- unknown words of many sentences are summed up; empty lines cost nothing; bad lines are refused
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo 'The zyzzyva qqq.'; done | "$attn" translate model > out.txt 2> err.txt
+same "sentences named" 10 "$(grep -c ': unknown words: zyzzyva, qqq' err.txt)"
+grep -q '3 more sentences have unknown words: 6 in all' err.txt || fail "unknown words are not summed up: $(cat err.txt)"
+same "empty lines" 100000 "$(yes '' | head -n 100000 | "$attn" translate model | grep -c '^$')"
+head -c 1000000 /dev/zero | tr '\0' a > long.txt
+expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate model < long.txt"
+printf 'Go.\n\355\240\200\n' > surrogate.txt
+expect 2 'standard input:2' sh -c "'$attn' translate model < surrogate.txt"
+same "translations before the bad line" 1 "$(wc -l < out.txt)"
+
 # A word that the vocabulary lacks is labelled as it was written.
 expect 0 'attention.html' "$attn" show model 'The zyzzyva is here.' -o attention.html
 grep -q '"zyzzyva"' attention.html || fail "an unknown word is not labelled by itself"

@@ -7,6 +7,7 @@
 #include "models/beam.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { V = 4, EOS = 0, BOS = 1, MOST = 5 };
@@ -84,6 +85,78 @@ static void wide_beams_find_the_best_of_all(void **state)
         }
         attn_hypotheses_free(context, result, 2);
     }
+    attn_context_destroy(context);
+}
+
+/* Scores of every sentence of up to MOST - 1 tokens and its end. */
+static int all_scores(double *scores, int count, int n, int last, double sum, double alpha)
+{
+    scores[count++] = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
+    for (int v = 1; v < V && n + 1 < MOST; v++) {
+        count = all_scores(scores, count, n + 1, v, sum + log_prob(last, v), alpha);
+    }
+    return count;
+}
+
+static int falling(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+static void the_best_of_each_are_the_best_of_all(void **state)
+{
+    enum { NBEST = 20 };
+    attn_context *context = test_context();
+    (void)state;
+    for (int a = 0; a < 3; a++) {
+        double alpha = 0.5 * a, scores[200];
+        attn_hypothesis result[2 * NBEST];
+        qsort(scores, (size_t)all_scores(scores, 0, 0, BOS, 0, alpha), sizeof *scores, falling);
+        attn_translate_options options = {
+            .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha, .nbest = NBEST};
+        search(context, &options, result);
+        for (int i = 0; i < 2 * NBEST; i++) {
+            assert_non_null(result[i].ids);
+            assert_true(result[i].finished);
+            assert_true(fabs(result[i].score - scores[i % NBEST]) < 1e-6);
+        }
+        attn_hypotheses_free(context, result, 2 * NBEST);
+    }
+    attn_context_destroy(context);
+}
+
+static void where_there_are_fewer_the_last_are_empty(void **state)
+{
+    attn_context *context = test_context();
+    attn_hypothesis result[2 * 8];
+    (void)state;
+    /* One token: the end, or one of the four cut off; banning 1 leaves the end, 2 and 3. */
+    int32_t banned = 1;
+    search(context,
+           &(attn_translate_options){
+               .bos = BOS, .eos = EOS, .max_len = 1, .beam = 8, .nbest = 8, .nbanned = 1, .banned = &banned},
+           result);
+    for (int row = 0; row < 2; row++) {
+        const attn_hypothesis *mine = result + 8 * (ptrdiff_t)row;
+        assert_true(mine[0].finished && mine[0].n == 0);
+        assert_true(!mine[1].finished && mine[1].ids[0] == 3 && !mine[2].finished && mine[2].ids[0] == 2);
+        assert_true(mine[1].score > mine[2].score);
+        assert_null(mine[3].ids);
+    }
+    attn_hypotheses_free(context, result, 2 * 8);
+    attn_context_destroy(context);
+}
+
+static void more_than_the_beam_are_refused(void **state)
+{
+    attn_context *context = test_context();
+    attn__beam beam;
+    (void)state;
+    attn_translate_options options = {.bos = BOS, .eos = EOS, .beam = 2, .nbest = 3};
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "3 hypotheses"));
+    attn__beam_destroy(&beam);
     attn_context_destroy(context);
 }
 
@@ -334,6 +407,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wide_beams_find_the_best_of_all),
+        cmocka_unit_test(the_best_of_each_are_the_best_of_all),
+        cmocka_unit_test(where_there_are_fewer_the_last_are_empty),
+        cmocka_unit_test(more_than_the_beam_are_refused),
         cmocka_unit_test(width_one_is_greedy),
         cmocka_unit_test(what_does_not_end_is_cut),
         cmocka_unit_test(the_end_must_be_a_token),

@@ -156,6 +156,7 @@ typedef struct attn_translate_options {
     bool force_end;         /* nothing but the end may be the last of max_len tokens; it costs nothing there */
     int64_t nbanned;        /* tokens that never follow; their share of the probability is not given to others */
     const int32_t *banned;
+    int64_t nbest; /* hypotheses wanted of each sentence, at most `beam`; 0: 1 */
 } attn_translate_options;
 
 typedef struct attn_hypothesis {
@@ -166,9 +167,11 @@ typedef struct attn_hypothesis {
     bool finished;   /* the end was reached */
 } attn_hypothesis;
 
-/* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once; results has room for B and
- * gets the best hypothesis of each.  Uses a tape of its own.  On error nothing needs to be freed.  ATTN_UNSUPPORTED:
- * not a model that decodes; ATTN_SHAPE, ATTN_ARGUMENT, ATTN_MEMORY. */
+/* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once; results has room for B * nbest and
+ * gets the best hypotheses of each, best first: those of sentence i start at results[i * nbest].  The first is the same
+ * for every nbest.  Where a search ended with fewer, the last are zeros: their `ids` are NULL.  Uses a tape of its own.
+ * On error nothing needs to be freed.  ATTN_UNSUPPORTED: not a model that decodes; ATTN_SHAPE, ATTN_ARGUMENT,
+ * ATTN_MEMORY. */
 ATTN_API attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
                                             const attn_translate_options *options, attn_hypothesis *results);
 ATTN_API void attn_hypotheses_free(attn_context *context, attn_hypothesis *results, int64_t n);

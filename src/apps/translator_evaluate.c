@@ -100,8 +100,10 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
         if (status != ATTN_OK)
             return status;
     }
+    attn_translator_options best = options ? *options : (attn_translator_options){0};
+    best.nbest = 1; /* there is room for one of each */
     double from = attn__now();
-    attn_status status = attn_translator_translate(t, r->sources, r->n, options, r->translations);
+    attn_status status = attn_translator_translate(t, r->sources, r->n, &best, r->translations);
     if (status != ATTN_OK)
         return status;
     double tokens = 0, source_words = 0, seconds = attn__seconds_since(from);

@@ -108,6 +108,11 @@ static attn_status finish_empty(const attn_translator *t, attn_translation *resu
     return result->tokens && result->text ? ATTN_OK : ATTN_MEMORY;
 }
 
+static int64_t wanted(const attn_translator_options *options)
+{
+    return options && options->nbest > 0 ? options->nbest : 1;
+}
+
 static attn_translate_options decoding_options(const attn_translator *t, const attn_translator_options *options)
 {
     int64_t most = options && options->max_length > 0 ? options->max_length : t->max_output;
@@ -116,6 +121,7 @@ static attn_translate_options decoding_options(const attn_translator *t, const a
         .eos = attn_vocab_special(t->target, ATTN_EOS),
         .max_len = most < t->max_output ? most : t->max_output,
         .beam = options ? options->beam : 0,
+        .nbest = options ? options->nbest : 0,
         .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
         .first_position = t->compat == ATTN_COMPAT_D2L,
         .rule = t->search.rule,
@@ -159,9 +165,12 @@ static attn_status translate_batch(const attn_translator *t, attn_tape *tape, co
         status = attn_seq2seq_translate(t->model, source, lens, &decoding, hypotheses);
     if (status != ATTN_OK)
         return status;
-    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
-        status = finish(t, &hypotheses[i], &results[batch[i].line]);
-    attn_hypotheses_free(t->context, hypotheses, n);
+    int64_t each = wanted(options);
+    for (int64_t i = 0; i < n * each && status == ATTN_OK; i++) {
+        if (hypotheses[i].ids)
+            status = finish(t, &hypotheses[i], &results[batch[i / each].line * each + i % each]);
+    }
+    attn_hypotheses_free(t->context, hypotheses, n * each);
     return status;
 }
 
@@ -184,7 +193,8 @@ static attn_status translate_sorted(attn_translator *t, sentence *sentences, int
     attn_status status = attn_tape_create(&tape, t->context);
     if (status != ATTN_OK)
         return status;
-    attn_hypothesis *hypotheses = attn__alloc_zero(t->context, attn__size_mul((size_t)size, sizeof *hypotheses));
+    attn_hypothesis *hypotheses =
+        attn__alloc_zero(t->context, attn__size_mul((size_t)(size * wanted(options)), sizeof *hypotheses));
     status = hypotheses ? ATTN_OK : ATTN_MEMORY;
     int64_t at = 0;
     while (status == ATTN_OK && at < n && sentences[at].n > 0) {
@@ -196,7 +206,7 @@ static attn_status translate_sorted(attn_translator *t, sentence *sentences, int
         attn__work(t->context, "sentences", at, n);
     }
     for (; status == ATTN_OK && at < n; at++)
-        status = finish_empty(t, &results[sentences[at].line]);
+        status = finish_empty(t, &results[sentences[at].line * wanted(options)]);
     attn__free(t->context, hypotheses);
     attn_tape_destroy(tape);
     return status;
@@ -205,12 +215,16 @@ static attn_status translate_sorted(attn_translator *t, sentence *sentences, int
 attn_status attn_translator_translate(attn_translator *t, const char *const *lines, int64_t n,
                                       const attn_translator_options *options, attn_translation *results)
 {
-    memset(results, 0, (size_t)n * sizeof *results);
+    int64_t each = wanted(options), beam = options && options->beam > 1 ? options->beam : 1;
+    if (each > beam)
+        return attn__fail(t->context, ATTN_ARGUMENT, "%lld translations of a line are asked for with a beam of %lld",
+                          (long long)each, (long long)beam);
+    memset(results, 0, (size_t)(n * each) * sizeof *results);
     sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
     attn_status status = sentences ? ATTN_OK : ATTN_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         sentences[i].line = i;
-        status = prepare(t, lines[i], &sentences[i], &results[i]);
+        status = prepare(t, lines[i], &sentences[i], &results[i * each]);
     }
     if (status == ATTN_OK) {
         qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
@@ -218,7 +232,7 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
     }
     free_sentences(t->context, sentences, n);
     if (status != ATTN_OK)
-        attn_translations_free(t->context, results, n);
+        attn_translations_free(t->context, results, n * each);
     return status;
 }
 

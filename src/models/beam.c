@@ -29,6 +29,11 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 {
     int64_t width = options->beam > 1 ? options->beam : 1, n = options->max_len > 0 ? options->max_len : 64;
     *beam = (attn__beam){.context = context, .options = *options, .batch = batch, .width = width, .max_len = n};
+    beam->wanted = options->nbest > 0 ? options->nbest : 1;
+    if (beam->wanted > width) {
+        return attn__fail(context, ATTN_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
+                          (long long)beam->wanted, (long long)width);
+    }
     if (options->eos < 0 || options->eos >= vocabulary) {
         return attn__fail(context, ATTN_ARGUMENT, "the end token %d is not one of the %lld of the target",
                           (int)options->eos, (long long)vocabulary);
@@ -248,8 +253,7 @@ static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidat
     beam->tokens[row + shift] = c->token;
 }
 
-/* No live hypothesis can overtake the best finished one: its probability only falls, and a penalty helps most at
- * the greatest length. */
+/* No live hypothesis can overtake the worst finished one of a full beam. */
 static bool power_is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->kept[sentence] < beam->width) {
@@ -261,6 +265,8 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
+/* No live hypothesis can overtake the finished ones that are wanted: its probability only falls, and a penalty helps
+ * most at the greatest length. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1) {
@@ -271,7 +277,8 @@ static bool is_done(const attn__beam *beam, int64_t sentence)
         return true;
     }
     int64_t length = beam->options.length_penalty > 0 ? beam->max_len : beam->step + 2;
-    return beam->finished[sentence] > 0 && penalised(beam, live, length) <= beam->best_score[sentence * beam->width];
+    return beam->kept[sentence] >= beam->wanted &&
+           penalised(beam, live, length) <= beam->best_score[sentence * beam->width + beam->wanted - 1];
 }
 
 typedef struct advance {
@@ -342,25 +349,50 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
     return true;
 }
 
+/* The finished hypothesis in place `at` of all, or the living one there. */
+static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_hypothesis *result)
+{
+    double log_prob = finished ? beam->best_log_prob[at] : beam->log_prob[at];
+    *result = (attn_hypothesis){
+        .n = finished ? beam->best_n[at] : beam->step,
+        .log_prob = log_prob,
+        .score = finished ? beam->best_score[at] : penalised(beam, log_prob, beam->step),
+        .finished = finished,
+    };
+    const int32_t *ids = (finished ? beam->best_ids : beam->ids) + at * beam->max_len;
+    result->ids = attn__alloc(beam->context, (size_t)result->n * sizeof *ids);
+    if (!result->ids) {
+        return ATTN_MEMORY;
+    }
+    memcpy(result->ids, ids, (size_t)result->n * sizeof *ids);
+    return ATTN_OK;
+}
+
+/* A search that was done early has as many finished ones as are wanted, so that the living ones taken here are those of
+ * the last step. */
+static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_hypothesis *results)
+{
+    int64_t first = sentence * beam->width, kept = beam->kept[sentence];
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < beam->wanted && status == ATTN_OK; i++) {
+        bool finished = i < kept;
+        int64_t at = first + (finished ? i : i - kept);
+        if (finished || beam->log_prob[at] != -INFINITY || i == 0) {
+            status = take(beam, finished, at, &results[i]);
+        }
+    }
+    return status;
+}
+
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results)
 {
-    for (int64_t i = 0; i < beam->batch; i++) {
-        bool finished = beam->kept[i] > 0;
-        int64_t first = i * beam->width;
-        double live = beam->log_prob[i * beam->width];
-        results[i] = (attn_hypothesis){
-            .n = finished ? beam->best_n[first] : beam->step,
-            .log_prob = finished ? beam->best_log_prob[first] : live,
-            .score = finished ? beam->best_score[first] : penalised(beam, live, beam->step),
-            .finished = finished,
-        };
-        const int32_t *ids = (finished ? beam->best_ids : beam->ids) + first * beam->max_len;
-        results[i].ids = attn__alloc(beam->context, (size_t)results[i].n * sizeof *ids);
-        if (!results[i].ids) {
-            attn_hypotheses_free(beam->context, results, i);
-            return ATTN_MEMORY;
-        }
-        memcpy(results[i].ids, ids, (size_t)results[i].n * sizeof *ids);
+    attn_status status = ATTN_OK;
+    memset(results, 0, (size_t)(beam->batch * beam->wanted) * sizeof *results);
+    for (int64_t i = 0; i < beam->batch && status == ATTN_OK; i++) {
+        status = take_sentence(beam, i, results + i * beam->wanted);
     }
-    return ATTN_OK;
+    if (status != ATTN_OK) {
+        attn_hypotheses_free(beam->context, results, beam->batch * beam->wanted);
+    }
+    return status;
 }

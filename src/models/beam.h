@@ -10,6 +10,7 @@ typedef struct attn__beam {
     attn_context *context;
     attn_translate_options options;
     int64_t batch, width, max_len;
+    int64_t wanted;         /* hypotheses of each sentence */
     int64_t step;           /* tokens so far */
     double *log_prob;       /* [batch,width] of live hypotheses; -inf where there is none */
     int32_t *ids, *old_ids; /* [batch,width,max_len] */
@@ -35,7 +36,8 @@ bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);
 /* Lets finished sentences go once they are a good part of the model's batch: places[*n] are those that stay, and live and
  * tokens shrink to them.  False: nothing changes. */
 bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n);
-/* The best of each sentence: results[batch]; the finished ones before those cut at max_len. */
+/* The best of each sentence: results[batch,wanted]; the finished ones before those cut at max_len.  Where there are
+ * fewer, the last are zeros. */
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results);
 
 #endif

@@ -4,7 +4,8 @@
     marian.py DATA [--sentences N] [--lines N] [--keep DIR]
 
 DATA has sentence pairs, a tab between, plain or gzip.  A model with random weights is made from vocabularies that
-SentencePiece learns from it, saved as Hugging Face saves it, and asked for translations: greedy, and with 4 beams.
+SentencePiece learns from it, saved as Hugging Face saves it, and asked for translations: greedy, with 4 beams, and for
+all four hypotheses of these.
 Needs transformers, sentencepiece and PyTorch; says so and leaves with 77 where they are not there.
 """
 import argparse
@@ -139,6 +140,30 @@ def compare_sentences(folder, model, tokenizer, lines, beams):
     return len(wrong)
 
 
+def compare_nbest(folder, model, tokenizer, lines, beams):
+    """All hypotheses of a beam and their scores, to four digits."""
+    wanted, wrong = [], 0
+    for i in range(0, len(lines), 16):
+        batch = tokenizer(lines[i:i + 16], return_tensors="pt", padding=True)
+        with torch.no_grad():
+            out = model.generate(**batch, num_beams=beams, num_return_sequences=beams, output_scores=True,
+                                 return_dict_in_generate=True)
+        wanted += zip(tokenizer.batch_decode(out.sequences, skip_special_tokens=True), out.sequences_scores.tolist())
+    command = [os.path.join(BUILD, "attn"), "translate", folder, "--beam", str(beams), "--nbest", str(beams)]
+    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True)
+    found = [line.split(" ||| ") for line in done.stdout.split("\n")[:-1]]
+    if len(found) != len(wanted):
+        print(f"n-best of {beams}: {len(found)} hypotheses, not {len(wanted)}: {done.stderr}")
+        return len(wanted)
+    for i, (text, score) in enumerate(wanted):
+        same = found[i][0] == str(i // beams) and found[i][1] == text and abs(float(found[i][2]) - score) < 1e-4
+        if not same and wrong < 3:
+            print(f"{found[i]}, not {text!r} with {score}")
+        wrong += not same
+    print(f"n-best of {beams}: {len(wanted) - wrong} of {len(wanted)} hypotheses the same")
+    return wrong
+
+
 ODD = [">>fra<< Hello.", "a</s>b", "<unk> x <pad>", " two  spaces ", "\ufb01ne \uff21\uff22", "\u2603 caf\u00e9 e\u0301",
        "no\u00a0break\u202fspace", ">>xxx<<", "a >>fra<< b", "\u200bzero\u00adwidth", "1\u00bd \u2122 \u2026", "\u4f60\u597d"]
 
@@ -180,6 +205,7 @@ def main():
             sentences = [pair[0] for pair in pairs[::max(1, len(pairs) // options.sentences)]][:options.sentences]
             for beams in (1, 4):
                 wrong += compare_sentences(folder, model, tokenizer, sentences, beams)
+            wrong += compare_nbest(folder, model, tokenizer, sentences, 4)
             wrong += compare_tuned(folder, pairs, made)
     return wrong > 0
 
