@@ -151,7 +151,7 @@ static int translate_input(job *j)
     int most = cli_flag(j->cli, "stream") || isatty(STDIN_FILENO) ? 1 : AHEAD;
     int n = 0, code = cli_lines_begin(&lines);
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
-        cli_note(cli, "type a sentence a line; Ctrl-D ends");
+        cli_note(j->cli, "type a sentence a line; Ctrl-D ends");
     while (code == CLI_OK && !ferror(stdout)) {
         code = cli_lines_next(&lines, j->cli, texts, most, &n);
         if (code != CLI_OK || n == 0)

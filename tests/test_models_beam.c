@@ -315,6 +315,29 @@ static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, 
     attn_tensor_destroy(lens);
 }
 
+static void weights_that_are_not_finite_are_named(void **state)
+{
+    attn_context *context = test_context();
+    attn_model *model = talkative(context, "transformer");
+    attn_tensor *src = NULL, *lens = NULL;
+    attn_hypothesis result;
+    (void)state;
+    test_set(attn_named_find(attn_model_parameters(model), "decoder.dense.weight"), 0, NAN);
+    attn_tensor_create(&src, context, ATTN_I32, 2, (int64_t[]){1, 2});
+    attn_tensor_create(&lens, context, ATTN_I32, 1, (int64_t[]){1});
+    memset(attn_tensor_data(src), 0, 2 * sizeof(int32_t));
+    *(int32_t *)attn_tensor_data(lens) = 2;
+    for (int64_t beam = 1; beam < 4; beam += 2) {
+        attn_translate_options options = {.bos = BOS, .eos = EOS, .max_len = 5, .beam = beam};
+        assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, &result), ATTN_UNSUPPORTED);
+        assert_non_null(strstr(attn_context_error(context), "not finite"));
+    }
+    attn_tensor_destroy(src);
+    attn_tensor_destroy(lens);
+    attn_model_destroy(model);
+    attn_context_destroy(context);
+}
+
 /* The translations end at several lengths, some early, some as late as `longest`. */
 static void check_alone(attn_model *model, int64_t beam)
 {
@@ -414,6 +437,7 @@ int main(void)
         cmocka_unit_test(what_does_not_end_is_cut),
         cmocka_unit_test(the_end_must_be_a_token),
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
+        cmocka_unit_test(weights_that_are_not_finite_are_named),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
         cmocka_unit_test(finished_sentences_leave),
         cmocka_unit_test(sentences_that_leave_change_no_bit_of_the_others),

@@ -381,6 +381,13 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
             status = take(beam, finished, at, &results[i]);
         }
     }
+    if (status == ATTN_OK && !isfinite(results[0].log_prob)) {
+        return attn__fail(
+            beam->context, ATTN_UNSUPPORTED,
+            "the probabilities of sentence %lld of the batch are not finite: the weights hold NaN, infinity or "
+            "numbers that are too large",
+            (long long)sentence + 1);
+    }
     return status;
 }
 
