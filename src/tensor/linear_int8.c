@@ -5,6 +5,7 @@
 #include "base/parallel.h"
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/op.h"
+#include "tensor/packed_weights.h"
 
 #include <float.h>
 #include <math.h>
@@ -98,17 +99,23 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
 
 bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
 {
-    size_t a = (size_t)(g->m * g->k), b = (size_t)(g->n * g->k), scales = (size_t)(g->m + g->n) * sizeof(float);
+    const int8_t *kept;
+    const float *kept_scales = NULL;
+    if (!attn__quantized_weights_find(tape, g, &kept, &kept_scales))
+        return false;
+    size_t a = (size_t)(g->m * g->k), b = kept ? 0 : (size_t)(g->n * g->k);
+    size_t scales = (size_t)(g->m + (kept ? 0 : g->n)) * sizeof(float);
     attn__hold hold = attn__scratch(tape, scales + a + b);
     if (!hold.data)
         return false;
     float *rows = hold.data, *columns = rows + g->m;
-    int8_t *qa = (int8_t *)(columns + g->n), *qb = qa + a;
+    int8_t *qa = (int8_t *)hold.data + scales, *qb = qa + a;
     attn__quantize_rows(tape->context->threads, g->m, g->k, g->a, g->lda, qa, rows);
-    attn__quantize_rows(tape->context->threads, g->n, g->k, g->b, g->ldb, qb, columns);
+    if (!kept)
+        attn__quantize_rows(tape->context->threads, g->n, g->k, g->b, g->ldb, qb, columns);
     epilogue after = {.run = attn__elementwise_for(false, tape->context->isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
                       .rows = rows,
-                      .columns = columns,
+                      .columns = kept ? kept_scales : columns,
                       .bias = g->bias,
                       .kind = (int)g->activation,
                       .plain = !g->bias && g->activation == ATTN_IDENTITY};
@@ -117,7 +124,7 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
                                                                    .n = g->n,
                                                                    .k = g->k,
                                                                    .a = {qa, g->k, 1},
-                                                                   .b = {qb, g->k, 1},
+                                                                   .b = {kept ? kept : qb, g->k, 1},
                                                                    .c = g->c,
                                                                    .ldc = g->ldc,
                                                                    .finish = finish,

@@ -3,12 +3,15 @@
 #include "tensor/packed_weights.h"
 
 #include "base/context.h"
+#include "tensor/linear_int8.h"
 
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
     bool rounded;         /* to bf16 while packing */
     attn__packed *packed; /* in memory of its own: others hold the address while the list grows */
+    float *scales; /* of int8 in place of packed: one for each of n rows, and the rows of k integers behind them */
+    int64_t n, k;
 } entry;
 
 struct attn__packed_weights {
@@ -27,8 +30,10 @@ void attn__packed_weights_end(attn_tape *tape)
 {
     attn__packed_weights *all = tape->packed_weights;
     for (int64_t i = 0; all && i < all->n; i++) {
-        attn__gemm_unpack(all->list[i].packed);
+        if (all->list[i].packed)
+            attn__gemm_unpack(all->list[i].packed);
         attn__free(tape->context, all->list[i].packed);
+        attn__free(tape->context, all->list[i].scales);
     }
     if (all)
         attn__free(tape->context, all->list);
@@ -57,12 +62,12 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn
         return true;
     for (int64_t i = 0; i < all->n; i++) {
         const entry *e = &all->list[i];
-        *packed = e->packed;
-        if (e->weights == w->data && e->dtype == w->dtype && e->rounded == attn__rounds(tape) &&
-            e->packed->n == w->shape[0] && e->packed->k == w->shape[1])
+        if (e->packed && e->weights == w->data && e->dtype == w->dtype && e->rounded == attn__rounds(tape) &&
+            e->n == w->shape[0] && e->k == w->shape[1]) {
+            *packed = e->packed;
             return true;
+        }
     }
-    *packed = NULL;
     attn__packed *fresh = make_room(tape, all) ? attn__alloc_zero(tape->context, sizeof *fresh) : NULL;
     if (!fresh)
         return false;
@@ -70,7 +75,35 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn
         attn__free(tape->context, fresh);
         return false;
     }
-    all->list[all->n++] = (entry){w->data, w->dtype, attn__rounds(tape), fresh};
+    all->list[all->n++] = (entry){.weights = w->data,
+                                  .dtype = w->dtype,
+                                  .rounded = attn__rounds(tape),
+                                  .packed = fresh,
+                                  .n = w->shape[0],
+                                  .k = w->shape[1]};
     *packed = fresh;
+    return true;
+}
+
+bool attn__quantized_weights_find(attn_tape *tape, const attn__gemm_args *g, const int8_t **q, const float **scales)
+{
+    attn__packed_weights *all = tape->packed_weights;
+    *q = NULL;
+    if (!all || tape->options.record)
+        return true;
+    const entry *e = all->list, *end = all->list + all->n;
+    while (e < end && !(e->scales && e->weights == g->b && e->n == g->n && e->k == g->k))
+        e++;
+    if (e == end) {
+        size_t bytes = attn__size_add((size_t)g->n * sizeof(float), attn__size_mul((size_t)g->n, (size_t)g->k));
+        float *fresh = make_room(tape, all) ? attn__alloc(tape->context, bytes) : NULL;
+        if (!fresh)
+            return false;
+        attn__quantize_rows(tape->context->threads, g->n, g->k, g->b, g->ldb, (int8_t *)(fresh + g->n), fresh);
+        e = &all->list[all->n++];
+        all->list[all->n - 1] = (entry){.weights = g->b, .dtype = ATTN_F32, .scales = fresh, .n = g->n, .k = g->k};
+    }
+    *scales = e->scales;
+    *q = (const int8_t *)(e->scales + g->n);
     return true;
 }
