@@ -179,7 +179,12 @@ static void what_is_wrong_is_named(void **state)
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
         check_refused(f, ATTN_UNSUPPORTED, searches[i][1]);
     }
-    put(f, "generation_config.json", "{}", 2);
+    static const char neutral[] =
+        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"repetition_penalty\": 1.0}";
+    attn_translator *t;
+    put(f, "generation_config.json", neutral, sizeof neutral - 1);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    attn_translator_destroy(t);
     put(f, "target.spm", "damaged", 7);
     check_refused(f, ATTN_FORMAT, "target.spm");
 }

@@ -5,6 +5,7 @@
 #include "support/tensors.h"
 
 #include "attn/models.h"
+#include "tensor/packed_weights.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -208,6 +209,26 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
     attn_context_destroy(context);
 }
 
+/* Weights that are kept in integers give the bits of those that are quantized at each call. */
+static void int8_weights_may_be_kept(void **state)
+{
+    fixture *f = *state;
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, IN}, 1);
+    attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
+    f->tape->precision = ATTN_PRECISION_INT8;
+    const attn_tensor *y[3];
+    for (int i = 0; i < 3; i++) {
+        if (i == 1)
+            assert_int_equal(attn__packed_weights_begin(f->tape), ATTN_OK);
+        y[i] = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+        assert_non_null(y[i]);
+        assert_memory_equal(attn_tensor_data((attn_tensor *)(uintptr_t)y[i]),
+                            attn_tensor_data((attn_tensor *)(uintptr_t)y[0]), (size_t)(ROWS * OUT) * sizeof(float));
+    }
+    attn__packed_weights_end(f->tape);
+    f->tape->precision = ATTN_PRECISION_DEFAULT;
+}
+
 /* The product of both scales passes the largest float, the result does not. */
 static void int8_of_large_numbers_is_finite(void **state)
 {
@@ -371,10 +392,15 @@ static void models_have_a_precision(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(option_then_variable_then_f32), TEST(linear_is_that_of_rounded_numbers),
-        TEST(convolution_is_that_of_rounded_numbers),    TEST(int8_is_the_same_on_all_sets),
-        TEST(int8_of_large_numbers_is_finite),           TEST(int8_keeps_what_is_not_finite),
-        TEST(attention_is_that_of_rounded_numbers),      TEST(models_have_a_precision),
+        cmocka_unit_test(option_then_variable_then_f32),
+        TEST(linear_is_that_of_rounded_numbers),
+        TEST(convolution_is_that_of_rounded_numbers),
+        TEST(int8_is_the_same_on_all_sets),
+        TEST(int8_of_large_numbers_is_finite),
+        TEST(int8_weights_may_be_kept),
+        TEST(int8_keeps_what_is_not_finite),
+        TEST(attention_is_that_of_rounded_numbers),
+        TEST(models_have_a_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,6 +262,8 @@ static attn_status read_banned(attn_translator *t, const attn_config *newer, con
 static bool is_neutral(const attn_value *value, double neutral)
 {
     switch (value->type) {
+    case ATTN_VALUE_NULL:
+        return true;
     case ATTN_VALUE_BOOL:
         return (value->boolean ? 1 : 0) == neutral;
     case ATTN_VALUE_INT:
