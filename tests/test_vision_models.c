@@ -456,6 +456,19 @@ static void a_fresh_head_for_other_classes(void **state)
     attn_context_clear(f->context);
 }
 
+/* Also where as many whole patches are in them. */
+static void images_of_another_size_are_refused(void **state)
+{
+    fixture *f = *state;
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, 8, 9}, 9));
+    assert_int_equal(attn_model_forward(f->model, f->tape, &in, &out), ATTN_SHAPE);
+    assert_non_null(strstr(attn_context_error(f->context), "8 x 9 pixels, img_size is 8"));
+    attn_context_clear(f->context);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -468,6 +481,7 @@ int main(void)
         TEST(timm_checkpoints_load),
         TEST(checkpoints_become_classifiers),
         TEST(a_fresh_head_for_other_classes),
+        TEST(images_of_another_size_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

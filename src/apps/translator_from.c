@@ -27,9 +27,26 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     return attn_config_set_text(settings, "vocabulary", its);
 }
 
+/* The checkpoint's sizes are the training's: what the settings said before is not what is trained. */
+static attn_status take_sizes(const attn__translator_training *t)
+{
+    static const char *const keys[] = {"num_hiddens", "ffn_num_hiddens", "num_heads", "num_blks", NULL};
+    attn_status status = ATTN_OK;
+    for (int i = 0; keys[i] && status == ATTN_OK; i++) {
+        const attn_value *its = attn_config_get(attn_model_config(t->from->model), keys[i]);
+        if (its && attn_config_get(t->run.settings, keys[i]))
+            status = attn_config_set(t->run.settings, keys[i], its);
+    }
+    return status;
+}
+
 static attn_status take_settings(const attn__translator_training *t, const char *path)
 {
     attn_config *settings = t->run.settings;
+    if (attn__marian_is(t->from->config) && attn_config_get(settings, "lora"))
+        return attn__fail(t->run.context, ATTN_UNSUPPORTED,
+                          "%s is a MarianMT directory, which has no place for adapters: --lora does not go with it",
+                          path);
     const attn_value *marks = attn_config_get(t->from->config, "space_before_marks");
     int64_t longest = attn_config_int(attn_model_config(t->from->model), "max_len", t->from->max_tokens);
     attn_status status = take_vocabulary(t, path);
@@ -37,6 +54,8 @@ static attn_status take_settings(const attn__translator_training *t, const char 
         status =
             attn__fail(t->run.context, ATTN_ARGUMENT, "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64,
                        path, longest, attn_config_int(settings, "max_tokens", 64));
+    if (status == ATTN_OK)
+        status = take_sizes(t);
     return status == ATTN_OK && marks ? attn_config_set(settings, "space_before_marks", marks) : status;
 }
 

@@ -41,7 +41,7 @@ typedef struct vit {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t grid; /* patches along a side of the table of positions */
+    int64_t size, grid; /* pixels and patches along a side of the images that there are positions for */
     int blocks;
     double dropout;
     bool interpolate;
@@ -70,6 +70,7 @@ static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config 
     int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
     /* The book starts positions with variance 1; much smaller ones (the paper's 0.02) train better. */
     double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
+    v->size = size;
     v->grid = size / patch;
     if (v->grid < 1) {
         attn__fail(builder->context, ATTN_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
@@ -114,13 +115,6 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
     if (rows == v->grid && cols == v->grid) {
         return v->positions;
     }
-    if (!v->interpolate) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
-                   "vit: images of %lld x %lld patches, positions for %lld x %lld "
-                   "(interpolate_positions=true would fit them)",
-                   (long long)rows, (long long)cols, (long long)v->grid, (long long)v->grid);
-        return NULL;
-    }
     int64_t hidden = attn_tensor_dim(v->positions, 2);
     attn_tensor *first = attn_slice(tape, v->positions, 1, 0, 1);
     attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid * v->grid);
@@ -130,9 +124,25 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
     return attn_concat(tape, (attn_tensor *[]){first, map}, 2, 1);
 }
 
+/* Images of another size have patches of other places, also where there are as many of them. */
+static bool fits(const vit *v, attn_tape *tape, const attn_tensor *x)
+{
+    if (v->interpolate || attn_tensor_rank(x) != 4 ||
+        (attn_tensor_dim(x, 2) == v->size && attn_tensor_dim(x, 3) == v->size)) {
+        return true;
+    }
+    attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+               "vit: images of %lld x %lld pixels, img_size is %lld (interpolate_positions=true would fit them)",
+               (long long)attn_tensor_dim(x, 2), (long long)attn_tensor_dim(x, 3), (long long)v->size);
+    return false;
+}
+
 /* [B,1+N,D] */
 static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
 {
+    if (!fits(v, tape, x)) {
+        return NULL;
+    }
     attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
     if (!patches) {
         return NULL;

@@ -89,7 +89,7 @@ bool attn__quantized_weights_find(attn_tape *tape, const attn__gemm_args *g, con
 {
     attn__packed_weights *all = tape->packed_weights;
     *q = NULL;
-    if (!all || tape->options.record)
+    if (!all || tape->options.record || g->ldb != g->k)
         return true;
     const entry *e = all->list, *end = all->list + all->n;
     while (e < end && !(e->scales && e->weights == g->b && e->n == g->n && e->k == g->k))
@@ -100,8 +100,8 @@ bool attn__quantized_weights_find(attn_tape *tape, const attn__gemm_args *g, con
         if (!fresh)
             return false;
         attn__quantize_rows(tape->context->threads, g->n, g->k, g->b, g->ldb, (int8_t *)(fresh + g->n), fresh);
+        all->list[all->n] = (entry){.weights = g->b, .dtype = ATTN_F32, .scales = fresh, .n = g->n, .k = g->k};
         e = &all->list[all->n++];
-        all->list[all->n - 1] = (entry){.weights = g->b, .dtype = ATTN_F32, .scales = fresh, .n = g->n, .k = g->k};
     }
     *scales = e->scales;
     *q = (const int8_t *)(e->scales + g->n);

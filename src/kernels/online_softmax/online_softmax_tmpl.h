@@ -61,7 +61,8 @@ VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
  * itself, so that its bits do not depend on its neighbours. */
 #define SLACK 8.0f
 
-/* Three rows a round: their exponentials' chains fill the units together. */
+/* Four rows a round: their exponentials' chains fill the units together.  Row r is in sum r % 4, the last rows too, so
+ * that rows of zeros behind them change no bit. */
 VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
 {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
@@ -74,10 +75,13 @@ VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
             vf_store(s + (r + i) * width, p);
         }
     }
-    for (; r < rows; r++) {
-        vf p = vf_exp2(vf_sub(vf_load(s + r * width), m));
-        sum[0] = vf_add(sum[0], p);
-        vf_store(s + r * width, p);
+    VF_UNROLL
+    for (int i = 0; i < 3; i++) {
+        if (r + i < rows) {
+            vf p = vf_exp2(vf_sub(vf_load(s + (r + i) * width), m));
+            sum[i] = vf_add(sum[i], p);
+            vf_store(s + (r + i) * width, p);
+        }
     }
     return vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3]));
 }
