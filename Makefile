@@ -37,11 +37,11 @@ test-isa: all
 	@for isa in $$($(BUILD)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | cut -s -d, -f2- | tr -d ,); do echo "ATTN_ISA=$$isa"; \
 	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|gemm|slices|simd|tensor|nn|hostile|one_order)' || exit 1; done
 
-# Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models
-# and windows, which are minutes of loops there whose memory other tests walk through too.
-ASAN_TESTS = -E '^(arm64|attend_window|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors)'
+# Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
+# windows and products, which are minutes of loops there whose memory other tests walk through too.
+ASAN_TESTS = -E '^(arm64|attend_large|attend_window|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors)'
 # Sizes, windows and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
-TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^(models_sizes|attend_window|attend_huge|attend_large)'
+TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^(models_sizes|attend_(backward|huge|large|properties|wide|window))'
 
 asan: build/.deps
 	cmake --preset asan
