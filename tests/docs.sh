@@ -7,10 +7,20 @@ cd "$(dirname "$0")/.."
 bad=0
 pages=$(git ls-files '*.md' 2>/dev/null || find . -name '*.md' -not -path './build*')
 
+# The headings of a page as the anchors that a reader's browser knows them by.
+headings() {
+    sed -n 's/^##* //p' "$1" | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g'
+}
+
 for page in $pages; do
     dir=$(dirname "$page")
     for link in $(grep -oE '\]\([^)#]+' "$page" | sed 's/](//' | grep -vE '^(https?:|mailto:)' || true); do
         [ -e "$dir/$link" ] || { echo "$page links $link, which is not there"; bad=1; }
+    done
+    # [words](page.md#heading) and [words](#heading): the page has that heading
+    for link in $(grep -oE '\]\([^):]*#[^)]+' "$page" | sed 's/](//' || true); do
+        target=${link%%#*}
+        headings "${target:+$dir/}${target:-$page}" | grep -qxF -e "${link#*#}" || { echo "$page links $link: no such heading"; bad=1; }
     done
     # "build/attn train translate --data x" -> the command and its options are known
     grep -oE 'build/attn [a-z][^|#`<]*' "$page" | sort -u > "${TMPDIR:-/tmp}/attn-docs.$$" || true

@@ -27,7 +27,10 @@ int main(void)
     return !(o[0] > 2.99f && o[0] < 3.01f); /* equal scores: the mean of the values */
 }
 END
-cc -O0 -pthread -Iinclude -Isrc src/base/*.c src/kernels/*.c src/kernels/*/*.c src/attend/*/*.c "$dir/user.c" -lm -o "$dir/user"
+# The line is the documents' own.
+line=$(sed -n 's|^    cc -O2 \(.*\) examples/heads.c -lm -o heads$|\1|p' docs/engine.md)
+grep -qF "\`cc -O2 $line\`" README.md || { echo "README.md and docs/engine.md compile the engine by different lines"; exit 1; }
+cc -O0 $line "$dir/user.c" -lm -o "$dir/user"
 "$dir/user"
 if command -v c++ >/dev/null; then
     for header in include/attn/*.h; do
