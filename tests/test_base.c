@@ -27,6 +27,21 @@ static void a_named_instruction_set_asks_for_no_other(void **state)
     attn_context_destroy(c);
 }
 
+/* gcc's run-time library asks the processor by itself. */
+static void instruction_sets_are_those_of_the_processor(void **state)
+{
+    (void)state;
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    assert_int_equal(attn__isa_runs_here(ATTN_ISA_AVX2), avx2);
+    assert_int_equal(attn__isa_runs_here(ATTN_ISA_AVX512), avx512);
+    assert_int_equal(attn__isa_runs_here(ATTN_ISA_AVX512BF16), avx512 && __builtin_cpu_supports("avx512bf16"));
+#endif
+    assert_true(attn__isa_runs_here(ATTN_ISA_SCALAR));
+}
+
 static void first_error_of_the_last_failing_call_is_told(void **state)
 {
     (void)state;
@@ -212,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_named_instruction_set_asks_for_no_other),
+        cmocka_unit_test(instruction_sets_are_those_of_the_processor),
         cmocka_unit_test(first_error_of_the_last_failing_call_is_told),
         cmocka_unit_test(bad_options_make_no_context),
         cmocka_unit_test(memory_is_aligned_counted_and_checked),

@@ -4,6 +4,7 @@
  * instruction set, float and double. */
 #include "support/cmocka.h"
 
+#include "base/system.h"
 #include "gemm/im2col.h"
 #include "gemm/gemm.h"
 
@@ -110,11 +111,11 @@ static void run(const attn__gemm_problem *g, attn__isa isa, int threads)
     attn__gemm_plan plan;
     attn__gemm_plan_make(&plan, g, isa, threads);
     size_t bytes = attn__gemm_workspace(&plan);
-    void *workspace = aligned_alloc(64, bytes + 64);
+    void *workspace = attn__system_alloc(bytes + 64, 64);
     assert_non_null(workspace);
     memset(workspace, 0xff, bytes); /* NaN: what is read must have been written */
     attn__gemm_run(&plan, workspace);
-    free(workspace);
+    attn__system_release(workspace);
 }
 
 /* Some elements of each row and column, the corners among them; what lies between the rows stays. */
@@ -249,7 +250,7 @@ static void try_bf16(const shape *s, attn__isa isa, int kind)
                             .c_bf16 = half,
                             .ldc = s->n,
                             .add = s->add && !half};
-    void *panels = aligned_alloc(64, (attn__gemm_packed_bytes(&g, isa) + 63) / 64 * 64);
+    void *panels = attn__system_alloc(attn__gemm_packed_bytes(&g, isa), 64);
     assert_non_null(panels);
     attn__gemm_pack_b(&g, isa, 2, panels);
     g.packed = packs ? panels : NULL;
@@ -267,7 +268,7 @@ static void try_bf16(const shape *s, attn__isa isa, int kind)
             fail_msg("%lld x %lld x %lld: element %lld is %g, not %g", (long long)s->m, (long long)s->n,
                      (long long)s->k, (long long)i, got, sum);
     }
-    free(panels);
+    attn__system_release(panels);
     free(a);
     free(c16);
     free(b.data);

@@ -2,13 +2,13 @@
 #include "base/cgroup.h"
 
 #include "base/integers.h"
+#include "base/system.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The first line of DIR/NAME; false if there is none. */
 static bool first_line(const char *dir, const char *name, char line[64])
@@ -135,7 +135,7 @@ int attn__process_cores(int usable, int quota)
 {
     int here = launched_here();
     /* Bound processes have different cores, each fewer than there are; a quota is one for all of them. */
-    int cores = usable == sysconf(_SC_NPROCESSORS_ONLN) ? usable / here : usable;
+    int cores = usable == attn__online_cores() ? usable / here : usable;
     if (quota > 0)
         cores = (int)attn__least(cores, quota / here);
     return (int)attn__most(cores, 1);

@@ -7,35 +7,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 /* ------------------------------------------------------------------------------------------- allocator */
 
-#define HUGE_PAGE ((size_t)2 << 20)
-
-/* Large blocks ask for huge pages, where the system leaves that to the program: rows that lie kilobytes apart then
- * do not cost a translation each.  Only pages that fill up: none is made resident for the sake of a part of it. */
-static void *libc_alloc(void *user, size_t size, size_t align)
+static void *system_alloc(void *user, size_t size, size_t align)
 {
     (void)user;
-    void *memory = NULL;
-    bool huge = size >= HUGE_PAGE;
-    if (posix_memalign(&memory, huge ? HUGE_PAGE : align, size) != 0)
-        return NULL;
-#ifdef MADV_HUGEPAGE
-    if (huge) /* advice: if it is refused, nothing is lost */
-        (void)madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
-#endif
-    return memory;
+    return attn__system_alloc(size, align);
 }
 
-static void libc_release(void *user, void *memory, size_t size)
+static void system_release(void *user, void *memory, size_t size)
 {
     (void)user;
     (void)size;
-    free(memory);
+    attn__system_release(memory);
 }
 
 /* Each block starts with a header that keeps its size, as large as the alignment so that what follows stays
@@ -243,7 +228,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     /* Half an allocator would free by one hand what the other took. */
     bool half = !allocator.alloc != !allocator.release;
     if (!allocator.alloc)
-        allocator = (attn_allocator){libc_alloc, libc_release, NULL};
+        allocator = (attn_allocator){system_alloc, system_release, NULL};
     *context = NULL;
     attn__isa isa;
     if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS)

@@ -7,6 +7,7 @@
 
 #include "attn/attn.h"
 #include "base/cpu.h"
+#include "base/system.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* syscall */
 #endif
 #include "base/cpu.h"
 
 #include "attn/attn.h"
 
 #include <string.h>
-#include <unistd.h>
 #if defined(__linux__)
-#include <sched.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -42,40 +41,86 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 }
 
 #if defined(__x86_64__)
+/* CPUID's leaves 1 and 7, and the registers that the system saves (XCR0).  Not __builtin_cpu_supports, which says no to
+ * everything with run-time libraries that leave it empty (zig's). */
+typedef struct features {
+    unsigned leaf1_c, leaf7_b, leaf7_c, leaf7_d, leaf7_1_a;
+    unsigned saved;
+} features;
+
+static bool bits(unsigned of, unsigned mask)
+{
+    return (of & mask) == mask;
+}
+
+static features read_features(void)
+{
+    enum { XSAVE_IN_USE = 1 << 27 };
+    features f = {0};
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d))
+        f.leaf1_c = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        unsigned last = a;
+        f.leaf7_b = b, f.leaf7_c = c, f.leaf7_d = d;
+        if (last >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
+            f.leaf7_1_a = a;
+    }
+    if (bits(f.leaf1_c, XSAVE_IN_USE)) {
+        unsigned high;
+        __asm__ volatile("xgetbv" : "=a"(f.saved), "=d"(high) : "c"(0));
+    }
+    return f;
+}
+
+static bool has_avx2(const features *f)
+{
+    enum { FMA = 1 << 12, AVX = 1 << 28, AVX2 = 1 << 5, SAVES_YMM = 0x6 };
+    return bits(f->leaf1_c, FMA | AVX) && bits(f->leaf7_b, AVX2) && bits(f->saved, SAVES_YMM);
+}
+
+static bool has_avx512(const features *f)
+{
+    const unsigned foundation = 1u << 16, words_and_longs = 1u << 17, bytes = 1u << 30, shorter = 1u << 31;
+    enum { SAVES_ZMM = 0xe6 };
+    return has_avx2(f) && bits(f->leaf7_b, foundation | words_and_longs | bytes | shorter) && bits(f->saved, SAVES_ZMM);
+}
+
+static bool has_avx512bf16(const features *f)
+{
+    enum { AVX512BF16 = 1 << 5 };
+    return has_avx512(f) && bits(f->leaf7_1_a, AVX512BF16);
+}
+
 /* AMX has 8 KiB of state, which Linux saves only for processes that asked for it. */
-static bool matrix_unit(void)
+static bool has_amx(const features *f)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl) && ATTN__COMPILES_AMX
-    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, LEAF = 7, HAS_BF16 = 22, HAS_TILES = 24, HAS_INT8 = 25 };
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__get_cpuid_count(LEAF, 0, &a, &b, &c, &d) || !(d >> HAS_BF16 & 1u) || !(d >> HAS_TILES & 1u) ||
-        !(d >> HAS_INT8 & 1u) || !__builtin_cpu_supports("avx512vbmi"))
-        return false;
-    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25, VBMI = 1 << 1 };
+    return has_avx512bf16(f) && bits(f->leaf7_d, BF16 | TILES | INT8) && bits(f->leaf7_c, VBMI) &&
+           syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 #else
+    (void)f;
     return false;
 #endif
 }
 #endif
 
-/* The compiler's run-time checks also ask whether the system saves the wide registers. */
 bool attn__isa_runs_here(attn__isa isa)
 {
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    features f = read_features();
     switch (isa) {
     case ATTN_ISA_SCALAR:
         return true;
     case ATTN_ISA_AVX2:
-        return avx2;
+        return has_avx2(&f);
     case ATTN_ISA_AVX512:
-        return avx512;
+        return has_avx512(&f);
     case ATTN_ISA_AVX512BF16:
-        return avx512 && __builtin_cpu_supports("avx512bf16");
+        return has_avx512bf16(&f);
     case ATTN_ISA_AMX:
-        return avx512 && __builtin_cpu_supports("avx512bf16") && matrix_unit();
+        return has_amx(&f);
     default:
         return false;
     }
@@ -101,33 +146,4 @@ const char *attn_isa_name(int i)
             return isa_names[isa];
     }
     return NULL;
-}
-
-static size_t cache_or(int name, size_t usual)
-{
-    long bytes = sysconf(name);
-    return bytes > 0 ? (size_t)bytes : usual;
-}
-
-attn__caches attn__cache_sizes(void)
-{
-    enum { KiB = 1024 };
-    attn__caches caches = {32 * KiB, 512 * KiB, 8192 * KiB};
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-    caches.l1 = cache_or(_SC_LEVEL1_DCACHE_SIZE, caches.l1);
-    caches.l2 = cache_or(_SC_LEVEL2_CACHE_SIZE, caches.l2);
-    caches.l3 = cache_or(_SC_LEVEL3_CACHE_SIZE, caches.l3);
-#endif
-    return caches;
-}
-
-int attn__usable_cores(void)
-{
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-#endif
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 ? (int)cores : 1;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu.h - what the machine can run and how large its caches are.
+ * cpu.h - which instruction sets the machine has.
  */
 #ifndef ATTN_BASE_CPU_H
 #define ATTN_BASE_CPU_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 /* Best last, so that a larger value may use the kernels of a smaller one of the same machine. */
 typedef enum attn__isa {
@@ -33,12 +32,5 @@ const char *attn__isa_text(attn__isa isa);
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
 attn__isa attn__isa_best(void);
-
-typedef struct attn__caches {
-    size_t l1, l2, l3; /* bytes of data cache; l1 and l2 of one core.  Usual values where the system is silent */
-} attn__caches;
-attn__caches attn__cache_sizes(void);
-
-int attn__usable_cores(void);
 
 #endif

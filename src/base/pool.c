@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/float_mode.h"
+#include "base/system.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -163,24 +163,11 @@ static void begin_anew(void)
 
 static bool start(worker *w)
 {
-    enum { STACK = 4 << 20 };
-    pthread_t id;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
     atomic_store(&w->offer, NULL);
     atomic_store(&w->asleep, false);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&id, &attributes, serve, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
+    return attn__start_thread(serve, w);
 }
 
 /* So that there are `count` workers, or as many as the system allows; what it refused is asked for again only after a
@@ -190,7 +177,7 @@ static void grow(int count)
     static atomic_bool heeds_forks;
     const double again = 1;
     /* Before the lock: a fork in another thread meanwhile would leave it held in the child.  Twice does no harm. */
-    if (!atomic_load(&heeds_forks) && pthread_atfork(NULL, NULL, begin_anew) != 0)
+    if (!atomic_load(&heeds_forks) && !attn__heed_forks(begin_anew))
         return;
     atomic_store(&heeds_forks, true);
     pthread_mutex_lock(&making);

@@ -2,7 +2,7 @@
  * Making an all-reduce: the order in which gradients become final, buckets, and where they lie. */
 #include "tensor/all_reduce_inner.h"
 
-#include "base/cpu.h"
+#include "base/system.h"
 #include "base/hash.h"
 
 #include <string.h>

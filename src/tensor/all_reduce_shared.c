@@ -17,7 +17,7 @@
 #include "tensor/all_reduce_inner.h"
 
 #include "base/clock.h"
-#include "base/cpu.h"
+#include "base/system.h"
 #include "base/parallel.h"
 #include "kernels/elementwise/elementwise.h"
 

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity, madvise */
+#endif
+#include "base/system.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#if defined(_WIN32)
+#include <malloc.h>
+#include <windows.h>
+#else
+#include <signal.h>
+#include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mman.h>
+#endif
+
+enum { KiB = 1024, STACK = 4 << 20 };
+static const attn__caches usual_caches = {32 * (size_t)KiB, 512 * (size_t)KiB, 8192 * (size_t)KiB};
+
+#if defined(_WIN32)
+
+void *attn__system_alloc(size_t size, size_t align)
+{
+    return _aligned_malloc(size, align);
+}
+
+void attn__system_release(void *memory)
+{
+    _aligned_free(memory);
+}
+
+static void take_cache(attn__caches *caches, const CACHE_DESCRIPTOR *cache)
+{
+    if (cache->Type != CacheData && cache->Type != CacheUnified)
+        return;
+    if (cache->Level == 1)
+        caches->l1 = cache->Size;
+    else if (cache->Level == 2)
+        caches->l2 = cache->Size;
+    else
+        caches->l3 = cache->Size;
+}
+
+attn__caches attn__cache_sizes(void)
+{
+    attn__caches caches = usual_caches;
+    DWORD bytes = 0;
+    (void)GetLogicalProcessorInformation(NULL, &bytes);
+    SYSTEM_LOGICAL_PROCESSOR_INFORMATION *list = malloc(bytes ? bytes : 1);
+    if (list && GetLogicalProcessorInformation(list, &bytes)) {
+        for (size_t i = 0; i < bytes / sizeof *list; i++) {
+            if (list[i].Relationship == RelationCache)
+                take_cache(&caches, &list[i].Cache);
+        }
+    }
+    free(list);
+    return caches;
+}
+
+int attn__online_cores(void)
+{
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return info.dwNumberOfProcessors > 0 ? (int)info.dwNumberOfProcessors : 1;
+}
+
+int attn__usable_cores(void)
+{
+    DWORD_PTR mine = 0, all = 0;
+    int cores = 0;
+    if (GetProcessAffinityMask(GetCurrentProcess(), &mine, &all)) {
+        for (; mine; mine &= mine - 1)
+            cores++;
+    }
+    return cores > 0 ? cores : attn__online_cores();
+}
+
+bool attn__heed_forks(void (*in_child)(void))
+{
+    (void)in_child;
+    return true;
+}
+
+static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *user), void *user)
+{
+    return pthread_create(id, attributes, run, user) == 0;
+}
+
+#else
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Large blocks ask for huge pages, where the system leaves that to the program: rows that lie kilobytes apart then
+ * do not cost a translation each.  Only pages that fill up: none is made resident for the sake of a part of it. */
+void *attn__system_alloc(size_t size, size_t align)
+{
+    void *memory = NULL;
+    bool huge = size >= HUGE_PAGE;
+    if (posix_memalign(&memory, huge ? HUGE_PAGE : align, size) != 0)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (huge) /* advice: if it is refused, nothing is lost */
+        (void)madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
+void attn__system_release(void *memory)
+{
+    free(memory);
+}
+
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+static size_t cache_or(int name, size_t usual)
+{
+    long bytes = sysconf(name);
+    return bytes > 0 ? (size_t)bytes : usual;
+}
+#endif
+
+attn__caches attn__cache_sizes(void)
+{
+    attn__caches caches = usual_caches;
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+    caches.l1 = cache_or(_SC_LEVEL1_DCACHE_SIZE, caches.l1);
+    caches.l2 = cache_or(_SC_LEVEL2_CACHE_SIZE, caches.l2);
+    caches.l3 = cache_or(_SC_LEVEL3_CACHE_SIZE, caches.l3);
+#endif
+    return caches;
+}
+
+int attn__online_cores(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > 0 ? (int)cores : 1;
+}
+
+int attn__usable_cores(void)
+{
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+#endif
+    return attn__online_cores();
+}
+
+bool attn__heed_forks(void (*in_child)(void))
+{
+    return pthread_atfork(NULL, NULL, in_child) == 0;
+}
+
+static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *user), void *user)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool created = pthread_create(id, attributes, run, user) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return created;
+}
+
+#endif
+
+bool attn__start_thread(void *(*run)(void *user), void *user)
+{
+    pthread_t id;
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK);
+    bool started = create_thread(&id, &attributes, run, user);
+    pthread_attr_destroy(&attributes);
+    return started;
+}

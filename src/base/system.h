@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * system.h - what the engine asks of the operating system, for POSIX and for Windows with POSIX threads (winpthreads):
+ * memory, cores, caches, threads without signals.  Every other file of the engine is ISO C and POSIX threads.
+ */
+#ifndef ATTN_BASE_SYSTEM_H
+#define ATTN_BASE_SYSTEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* `align` is a power of two.  NULL: there is no memory. */
+void *attn__system_alloc(size_t size, size_t align);
+void attn__system_release(void *memory);
+
+typedef struct attn__caches {
+    size_t l1, l2, l3; /* bytes of data cache; l1 and l2 of one core.  Usual values where the system is silent */
+} attn__caches;
+attn__caches attn__cache_sizes(void);
+
+/* Cores of the machine that are switched on; cores that this process may use. */
+int attn__online_cores(void);
+int attn__usable_cores(void);
+
+/* Starts a detached thread that takes no signals; false: the system refused. */
+bool attn__start_thread(void *(*run)(void *user), void *user);
+/* `in_child` is called in the child after each fork; false: the system refused.  Windows has no fork. */
+bool attn__heed_forks(void (*in_child)(void));
+
+#endif
