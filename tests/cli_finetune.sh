@@ -254,6 +254,28 @@ for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2
     if "$attn" eval wrong > out.txt 2> said; then fail "an adapter after $change is taken"; fi
     same "lines for $change" 1 "$(wc -l < said | tr -d ' ')"
 done
+# Every variant of peft's has a key: null, false, 0 and what is empty say that it is not used; all else is refused by its name.
+"$attn" diff lora/base.safetensors lora > own.txt
+with_key() {
+    sed "s/\"bias\"/\"$1\": $2, \"bias\"/" lora/adapter_config.json > wrong/adapter_config.json
+}
+for value in null false 0 '""' '[]' '{}'; do
+    with_key use_dora "$value"
+    "$attn" diff lora/base.safetensors wrong > its.txt 2> said
+    cmp -s own.txt its.txt || fail "an adapter with use_dora: $value is not taken: $(cat said)"
+done
+for value in true 1 0.5 '"yes"' '[3]' '["a"]' '{"rank": 4}'; do
+    with_key use_dora "$value"
+    expect 2 '"use_dora.*is not supported' "$attn" diff lora/base.safetensors wrong
+done
+for key in alora_invocation_tokens arrow_config ensure_weight_tying fan_in_fan_out kasa_config layer_replication lora_bias monteclora_config \
+    target_parameters trainable_token_indices use_bdlora use_qalora velora_config of_next_year; do
+    with_key $key '[1]'
+    expect 2 "\"$key\" is not supported" "$attn" diff lora/base.safetensors wrong
+done
+sed 's/"bias"/"use_rslora": 1, "bias"/' lora/adapter_config.json > wrong/adapter_config.json
+"$attn" diff lora/base.safetensors wrong > its.txt 2> said
+[ -s its.txt ] && ! cmp -s own.txt its.txt || fail "\"use_rslora\": 1 is passed over"
 rm -rf wrong && cp -r lora wrong && cp lora/base.safetensors wrong/adapter_model.safetensors
 expect 2 "is no name that peft gives" "$attn" eval wrong
 rm wrong/adapter_model.safetensors
