@@ -49,10 +49,11 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
 /* Where settings and weights are: those of a directory in its usual files, those of a file in that. */
 static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
 {
-    if (strlen(path) >= ATTN__PATH)
+    size_t size = strlen(path) + 1;
+    if (size > ATTN__PATH)
         return attn__fail(context, ATTN_ARGUMENT, "the path %.60s... is too long", path);
-    strcpy(f->weights, path);
-    strcpy(f->settings, path);
+    memcpy(f->weights, path, size);
+    memcpy(f->settings, path, size);
     if (named && !attn__is_directory(path))
         return ATTN_OK;
     attn_status status = attn__path(context, f->settings, path, "config.json");

@@ -199,6 +199,8 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     attn_config *file = attn__model_config_try(t->context, directory);
     bool marian = file && attn__marian_is(file); /* which brings its own names to attn's */
     attn_config_destroy(file);
+    if (attn_context_status(t->context) == ATTN_MEMORY)
+        return ATTN_MEMORY;
     attn_status status = attn__foreign_begin(&from, t->context, directory, marian ? NULL : names, NULL);
     t->config = from.config;
     if (status == ATTN_OK && marian) {
