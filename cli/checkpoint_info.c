@@ -11,14 +11,36 @@
 
 /* ----------------------------------------------------------------------------------------------- values */
 
+/* IEEE 754's binary16: 5 bits of exponent, 10 of the fraction. */
+static double half_number(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double x = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent > 0 ? ldexp(1024 + fraction, exponent - 25)
+                              : ldexp(fraction, -24);
+    return bits >> 15 ? -x : x;
+}
+
+static double bf16_number(uint16_t bits)
+{
+    uint32_t word = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &word, sizeof x);
+    return (double)x;
+}
+
 static double number_at(const attn_tensor *t, int64_t i)
 {
     const void *data = attn_tensor_data(t);
     switch (attn_tensor_dtype(t)) {
     case ATTN_F32:
-        return ((const float *)data)[i];
+        return (double)((const float *)data)[i];
     case ATTN_F64:
         return ((const double *)data)[i];
+    case ATTN_F16:
+        return half_number(((const uint16_t *)data)[i]);
+    case ATTN_BF16:
+        return bf16_number(((const uint16_t *)data)[i]);
     case ATTN_I32:
         return ((const int32_t *)data)[i];
     case ATTN_I64:
@@ -28,20 +50,32 @@ static double number_at(const attn_tensor *t, int64_t i)
     }
 }
 
+/* The root of the sum of squares, scaled by a power of two so that squares neither overflow nor vanish. */
+static double norm_of(const attn_tensor *t, double largest)
+{
+    if (largest == 0 || !isfinite(largest))
+        return largest;
+    double sum = 0;
+    int power = ilogb(largest);
+    for (int64_t i = 0; i < attn_tensor_size(t); i++) {
+        double x = ldexp(number_at(t, i), -power);
+        sum += isnan(x) ? 0 : x * x;
+    }
+    return ldexp(sqrt(sum), power);
+}
+
 cli_values cli_values_of(const attn_tensor *t)
 {
     cli_values v = {.least = INFINITY, .most = -INFINITY};
     for (int64_t i = 0; i < attn_tensor_size(t); i++) {
         double x = number_at(t, i);
-        if (isnan(x)) {
-            v.nans++;
-            continue;
-        }
+        v.nans += isnan(x);
         v.least = x < v.least ? x : v.least;
         v.most = x > v.most ? x : v.most;
-        v.norm += x * x;
     }
-    v.norm = sqrt(v.norm);
+    if (v.most < v.least) /* no number at all */
+        return (cli_values){.least = NAN, .most = NAN, .nans = v.nans};
+    v.norm = norm_of(t, fmax(fabs(v.least), fabs(v.most)));
     return v;
 }
 
@@ -190,7 +224,7 @@ int cli_checkpoint_info(const cli_call *cli, const char *path)
     attn_json json;
     int64_t tensors = 0;
     const char *file = cli_text(cli, "names");
-    attn_weights_options how = {.allow_extra = true};
+    attn_weights_options how = {.allow_extra = true, .keep_types = true};
     attn_names *names = NULL;
     attn_status status = attn_config_create(&metadata, cli->context);
     if (status == ATTN_OK && *file)

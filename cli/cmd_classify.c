@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn classify: what is on a picture. */
 #include "commands.h"
+#include "foreign.h"
 
 #include "attn/classify.h"
 #include "attn/ranks.h"
@@ -11,6 +12,7 @@ static const cli_option options[] = {
     CLI_INT("top", 't', "5", 1, 1e6, "so many classes, the likeliest first"),
     CLI_FLAG("invert", 0,
              "take the negative of each picture, for dark on bright where the training had bright on dark"),
+    CLI_NAMES_LONG,
     CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are"),
 };
 
@@ -133,7 +135,7 @@ static int load_and_answer(cli_call *cli)
     int code = CLI_OK;
     if (cli_int(cli, "channels") == 2) /* on all ranks alike */
         return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
-    if (attn_classifier_load(&classifier, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_classifier_load_named(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         code = cli_failed(cli, NULL);
     code = cli_ranks_agree(cli, code);
     if (code == CLI_OK)

@@ -2,10 +2,12 @@
  * attn complete: the rest of a half-given image. */
 #include "commands.h"
 #include "drawing.h"
+#include "foreign.h"
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the whole image: .png, .ppm or .pgm"),
     CLI_INT("rows", 'r', "-1", -1, 4096, "so many rows at the top stay, of the model's; -1: half of them"),
+    CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
     CLI_INT("zoom", 0, "0", 0, 64,
             "how much larger each pixel is drawn; 0: an image of about 96 pixels; 1: as the model has it"),
@@ -61,7 +63,7 @@ static int run(cli_call *cli)
 {
     attn_generator *generator;
     attn_image given = {0};
-    if (attn_generator_load(&generator, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_generator_load_named(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = attn_image_read(&given, cli->context, cli->words[1], NULL) == ATTN_OK ? complete(cli, generator, &given)
                                                                                      : cli_failed(cli, NULL);

@@ -3,10 +3,8 @@
  * model that draws them. */
 #include "commands.h"
 #include "eval_images.h"
+#include "foreign.h"
 #include "source.h"
-
-#include "attn/classify.h"
-#include "attn/generate.h"
 
 #include <string.h>
 
@@ -19,6 +17,7 @@ static const cli_option options[] = {
                "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
     CLI_INT("samples", 'n', "0", 0, 1e9, "print so many translations beside their references"),
+    CLI_NAMES_LONG,
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
     CLI_REAL("length_penalty", "0", 0, 10, "how much longer translations are favoured when searching"),
 };
@@ -166,7 +165,7 @@ static int evaluate(cli_call *cli, attn_translator *translator, cli_source sourc
 static int evaluate_translator(cli_call *cli, const char *data)
 {
     attn_translator *translator;
-    if (attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_translator_load_named(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = evaluate(cli, translator, cli_source_of(data));
     attn_translator_destroy(translator);
@@ -178,19 +177,22 @@ static int evaluate_one(cli_call *cli)
     attn_config *training = cli_given(cli, "data") ? NULL : training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     const char *part = cli_text(cli, "part");
-    bool images = attn_classifier_is_one(cli->context, cli->words[0]);
-    bool drawn = !images && attn_generator_is_one(cli->context, cli->words[0]);
+    cli_model_kind kind;
+    attn_status status = cli_model_kind_of(cli, &kind, cli->words[0]);
     char path[4096];
     snprintf(path, sizeof path, "%.4000s/config.json", cli->words[0]);
     int code;
-    if (attn_context_status(cli->context) != ATTN_OK)
+    if (status != ATTN_OK)
         code = cli_failed(cli, NULL);
+    else if (kind == CLI_READS_ALIGNMENTS)
+        code = cli_fail(CLI_BAD, "%s reads alignments: attn contacts --structure judges it", cli->words[0]);
     else if (!data[0] && attn_file_exists(path))
         code = cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data", cli->words[0]);
-    else if (drawn)
+    else if (kind == CLI_DRAWS)
         code = cli_eval_generator(cli, data, part_of(part), part);
     else
-        code = images ? cli_eval_images(cli, data, part_of(part), part) : evaluate_translator(cli, data);
+        code =
+            kind == CLI_CLASSIFIES ? cli_eval_images(cli, data, part_of(part), part) : evaluate_translator(cli, data);
     attn_config_destroy(training);
     return code;
 }

@@ -2,12 +2,14 @@
  * attn generate: new images, on a sheet. */
 #include "commands.h"
 #include "drawing.h"
+#include "foreign.h"
 
 #include <stdlib.h>
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm"),
     CLI_INT("number", 'n', "16", 1, 10000, "so many images"),
+    CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
     CLI_INT("columns", 0, "0", 0, 10000, "images side by side; 0: about as many as rows"),
     CLI_INT("gap", 0, "4", 0, 1000, "white pixels around each"),
@@ -64,7 +66,7 @@ static int run(cli_call *cli)
 {
     int64_t n = cli_int(cli, "number");
     attn_generator *generator;
-    if (attn_generator_load(&generator, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_generator_load_named(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_image *images = calloc((size_t)n, sizeof *images);
     int code = images ? draw(cli, generator, images, n) : cli_fail(CLI_FAILED, "out of memory");

@@ -2,10 +2,8 @@
  * attn show: a picture of what a model attends to. */
 #include "commands.h"
 #include "family.h"
+#include "foreign.h"
 #include "show.h"
-
-#include "attn/classify.h"
-#include "attn/msa.h"
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", "attention.png",
@@ -20,7 +18,7 @@ static const cli_option options[] = {
         "query", 0, "ROW,COL", "",
         "of a classifier: the patch or pixel that asks, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
-    CLI_FAMILY_NAMES_OPTION,
+    CLI_NAMES_LONG,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
 
@@ -56,11 +54,12 @@ static const char *const examples[] = {
 
 static int run(cli_call *cli)
 {
-    bool family = *cli_text(cli, "names") || attn_msa_is_one(cli->context, cli->words[0]);
-    bool image = !family && attn_classifier_is_one(cli->context, cli->words[0]);
-    if (attn_context_status(cli->context) != ATTN_OK)
+    cli_model_kind kind;
+    if (cli_model_kind_of(cli, &kind, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
-    return family ? cli_show_family(cli) : image ? cli_show_image(cli) : cli_show_sentence(cli);
+    return kind == CLI_READS_ALIGNMENTS ? cli_show_family(cli)
+           : kind == CLI_CLASSIFIES     ? cli_show_image(cli)
+                                        : cli_show_sentence(cli);
 }
 
 const cli_command cli_show = {

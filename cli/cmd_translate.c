@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn translate: sentences from the command line or standard input, one translation a line. */
 #include "commands.h"
+#include "foreign.h"
 #include "sentences.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static const cli_option options[] = {
             "score'; 0: the best alone, as it is"),
     CLI_FLAG("scores", 0, "print a tab and the score behind each translation"),
     CLI_FLAG("stream", 0, "translate each line when it has come, without reading ahead; so it is at a terminal"),
+    CLI_NAMES_LONG,
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
 };
 
@@ -185,7 +187,7 @@ static int run(cli_call *cli)
     if (j.how.nbest > j.how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
-    if (attn_translator_load(&j.translator, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_translator_load_named(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = translate_all(&j);
     attn_translator_destroy(j.translator);

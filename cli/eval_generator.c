@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * How many bits a number of an image costs. */
 #include "eval_images.h"
+#include "foreign.h"
 
 #include "attn/generate.h"
 
@@ -33,7 +34,7 @@ int cli_eval_generator(const cli_call *cli, const char *data, attn_part part, co
 {
     attn_generator *generator;
     attn_generator_score score;
-    if (attn_generator_load(&generator, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_generator_load_named(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (attn_generator_evaluate(generator, data, part, &score) != ATTN_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * How often a classifier is right: in all, by class, and what it takes what for. */
 #include "eval_images.h"
+#include "foreign.h"
 
 #include "attn/classify.h"
 
@@ -87,7 +88,7 @@ int cli_eval_images(const cli_call *cli, const char *data, attn_part part, const
 {
     attn_classifier *classifier;
     attn_classifier_score score;
-    if (attn_classifier_load(&classifier, cli->context, cli->words[0]) != ATTN_OK)
+    if (attn_classifier_load_named(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (attn_classifier_evaluate(classifier, data, part, &score) != ATTN_OK)

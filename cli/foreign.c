@@ -3,7 +3,44 @@
 #include "foreign.h"
 #include "model_config.h"
 
+#include "attn/classify.h"
+#include "attn/generate.h"
+#include "attn/msa.h"
+
 #include <string.h>
+
+const char *cli_names(const cli_call *cli)
+{
+    const char *names = cli_text(cli, "names");
+    return names && *names ? names : NULL;
+}
+
+static cli_model_kind kind_of(const char *name)
+{
+    const attn_architecture *a = attn_architecture_find(name);
+    return strcmp(name, "msa-transformer") == 0     ? CLI_READS_ALIGNMENTS
+           : strcmp(name, "axial-transformer") == 0 ? CLI_DRAWS
+           : a && a->seq2seq                        ? CLI_TRANSLATES
+                                                    : CLI_CLASSIFIES;
+}
+
+attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path)
+{
+    attn_context *context = cli->context;
+    attn_names *names = NULL;
+    attn_status status = cli_names(cli) ? attn_names_read(&names, context, cli_names(cli)) : ATTN_OK;
+    const char *architecture = names ? attn_names_architecture(names) : NULL;
+    *kind = CLI_TRANSLATES;
+    if (status == ATTN_OK && architecture)
+        *kind = kind_of(architecture);
+    else if (status == ATTN_OK)
+        *kind = attn_msa_is_one(context, path)          ? CLI_READS_ALIGNMENTS
+                : attn_classifier_is_one(context, path) ? CLI_CLASSIFIES
+                : attn_generator_is_one(context, path)  ? CLI_DRAWS
+                                                        : CLI_TRANSLATES;
+    attn_names_destroy(names);
+    return status == ATTN_OK ? attn_context_status(context) : status;
+}
 
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)
 {

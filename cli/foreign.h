@@ -10,11 +10,21 @@
 #define CLI_NAMES                                                                                                      \
     CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or one that attn carries")
 
+/* Where -n says how many. */
+#define CLI_NAMES_LONG                                                                                                 \
+    CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or one that attn carries")
+
 typedef struct cli_foreign {
     attn_names *names;   /* NULL: none given */
     const char *arch;    /* --arch, or what the names file says; NULL: neither */
     attn_config *config; /* of the names file, and --config over it */
 } cli_foreign;
+
+/* --names; NULL: not given. */
+const char *cli_names(const cli_call *cli);
+/* What the model in `path` does, by its config.json, or by what --names says. */
+typedef enum cli_model_kind { CLI_TRANSLATES, CLI_CLASSIFIES, CLI_DRAWS, CLI_READS_ALIGNMENTS } cli_model_kind;
+attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 
 /* To be freed in any case. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn show: what a classifier looks at. */
+#include "foreign.h"
 #include "show.h"
 
 #include "attn/classify.h"
@@ -61,7 +62,7 @@ int cli_show_image(cli_call *cli)
     if (!read_query(cli_text(cli, "query"), &view))
         return cli_fail(CLI_BAD, "--query: \"%.60s\" is no row and column, such as 3,4", cli_text(cli, "query"));
     if (attn_picture_format_of(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
-        attn_classifier_load(&classifier, cli->context, cli->words[0]) != ATTN_OK)
+        attn_classifier_load_named(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = show(cli, classifier, &view, format);
     attn_classifier_destroy(classifier);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn show: what a translator attends to. */
+#include "foreign.h"
 #include "sentences.h"
 #include "show.h"
 
@@ -69,7 +70,7 @@ int cli_show_sentence(cli_call *cli)
     if (kinds == 0)
         return CLI_BAD;
     if (attn_picture_format_of(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
-        attn_translator_load(&translator, cli->context, cli->words[0]) != ATTN_OK)
+        attn_translator_load_named(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     code = show(cli, translator, kinds, format);
     attn_translator_destroy(translator);

@@ -61,6 +61,7 @@ lays\.(.*)             blks.\1
 END
 grep -v num_heads pictures.names > headless.names
 sed 's/^arch .*/arch transformer/' pictures.names > words.names
+sed 's/^arch .*/arch transformer/; s/^count .*/set num_hiddens=16 src_vocab_size=4 tgt_vocab_size=4/' pictures.names > wordy.names
 by="--data three --from foreign.safetensors --out named --epochs 2"
 # shellcheck disable=SC2086
 "$attn" train classify $by $small --names pictures.names --freeze 'blks\.0\..*|cls_token' --quiet > /dev/null || fail "train classify --names fails"
@@ -75,6 +76,23 @@ expect 2 'is no classifier of pictures' "$attn" train classify $by --names words
 expect 2 'no rule' "$attn" train classify $by --names vit-timm
 expect 2 'names: it goes with from' "$attn" train classify --data three --out named --names pictures.names
 [ ! -e named ] || fail "what was refused left a directory"
+
+# ---- the commands that use a classifier: a bare file, with what it leaves out at its defaults, and a directory with config.json
+{ cat pictures.names && echo 'size num_classes head.1.weight 0'; } > classes.names
+expect 0 '000.pgm	. 0\.' "$attn" classify foreign.safetensors three/lying/000.pgm --names classes.names --top 2
+expect 2 'head.1.weight expected \[10,16\], found \[2,16\]' "$attn" classify foreign.safetensors three/lying/000.pgm --names pictures.names
+mkdir strange && cp base/config.json strange && cp foreign.safetensors strange/model.safetensors
+"$attn" classify base three/*/000.pgm > own.txt && "$attn" classify strange three/*/000.pgm --names pictures.names > its.txt || fail "classify --names fails"
+cmp -s own.txt its.txt || fail "classify by a names file says something else"
+"$attn" eval base --data two --json | grep -v second > own.txt && "$attn" eval strange --data two --names pictures.names --json | grep -v second > its.txt ||
+    fail "eval --names fails"
+cmp -s own.txt its.txt || fail "eval by a names file says something else"
+"$attn" show base three/lying/000.pgm -o own.svg > /dev/null && "$attn" show strange three/lying/000.pgm --names pictures.names -o its.svg > /dev/null ||
+    fail "show --names fails"
+cmp -s own.svg its.svg || fail "show by a names file draws something else"
+expect 2 'missing: blks.0' "$attn" classify strange three/lying/000.pgm
+expect 2 'says "vit"' "$attn" classify strange three/lying/000.pgm --names words.names
+expect 2 'translates: attn translate' "$attn" classify foreign.safetensors three/lying/000.pgm --names wordy.names
 
 # ---- stopped and gone on with: the same bits
 # shellcheck disable=SC2086
@@ -156,6 +174,16 @@ LC_ALL=C sed 's/outer/OUTER/g' drawn/model.safetensors > foreign.safetensors
 "$attn" train images $draw --out renamed --from foreign.safetensors --names draw.names --epochs 1 --freeze '.*embed.*|.*norm.*' > /dev/null ||
     fail "train images --names fails: $(cat draw.names)"
 cmp -s redrawn/model.safetensors renamed/model.safetensors || fail "train images by a names file ends elsewhere"
+"$attn" generate drawn -n 2 -o own.png > /dev/null && "$attn" generate foreign.safetensors -n 2 -o its.png --names draw.names > /dev/null ||
+    fail "generate --names fails"
+cmp -s own.png its.png || fail "generate by a names file draws something else"
+"$attn" complete drawn three/lying/000.pgm -o own.png > /dev/null &&
+    "$attn" complete foreign.safetensors three/lying/000.pgm -o its.png --names draw.names > /dev/null || fail "complete --names fails"
+cmp -s own.png its.png || fail "complete by a names file draws something else"
+"$attn" eval drawn --data three --part all --json | grep -v second > own.txt
+"$attn" eval foreign.safetensors --names draw.names --data three --part all --json | grep -v second > its.txt
+cmp -s own.txt its.txt && [ -s own.txt ] || fail "eval by a names file says something else: $(diff own.txt its.txt)"
+expect 2 'not axial-transformer' "$attn" generate foreign.safetensors -o its.png --names pictures.names
 
 # ---- low-rank adapters: a small file of their own beside what was begun with; used by every command, merged by convert
 lora="--data three --from base $small --quiet --lora 2 --lora-on blks\\..*\\.W_[qv]"
@@ -226,6 +254,28 @@ for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2
     if "$attn" eval wrong > out.txt 2> said; then fail "an adapter after $change is taken"; fi
     same "lines for $change" 1 "$(wc -l < said | tr -d ' ')"
 done
+# Every variant of peft's has a key: null, false, 0 and what is empty say that it is not used; all else is refused by its name.
+"$attn" diff lora/base.safetensors lora > own.txt
+with_key() {
+    sed "s/\"bias\"/\"$1\": $2, \"bias\"/" lora/adapter_config.json > wrong/adapter_config.json
+}
+for value in null false 0 '""' '[]' '{}'; do
+    with_key use_dora "$value"
+    "$attn" diff lora/base.safetensors wrong > its.txt 2> said
+    cmp -s own.txt its.txt || fail "an adapter with use_dora: $value is not taken: $(cat said)"
+done
+for value in true 1 0.5 '"yes"' '[3]' '["a"]' '{"rank": 4}'; do
+    with_key use_dora "$value"
+    expect 2 '"use_dora.*is not supported' "$attn" diff lora/base.safetensors wrong
+done
+for key in alora_invocation_tokens arrow_config ensure_weight_tying fan_in_fan_out kasa_config layer_replication lora_bias monteclora_config \
+    target_parameters trainable_token_indices use_bdlora use_qalora velora_config of_next_year; do
+    with_key $key '[1]'
+    expect 2 "\"$key\" is not supported" "$attn" diff lora/base.safetensors wrong
+done
+sed 's/"bias"/"use_rslora": 1, "bias"/' lora/adapter_config.json > wrong/adapter_config.json
+"$attn" diff lora/base.safetensors wrong > its.txt 2> said
+[ -s its.txt ] && ! cmp -s own.txt its.txt || fail "\"use_rslora\": 1 is passed over"
 rm -rf wrong && cp -r lora wrong && cp lora/base.safetensors wrong/adapter_model.safetensors
 expect 2 "is no name that peft gives" "$attn" eval wrong
 rm wrong/adapter_model.safetensors

@@ -71,6 +71,9 @@ grep -q "model.bias .* -2 .* 1.5 " said || fail "attn info --values does not pri
 grep -q "self-attention" said || fail "attn info does not say which architecture would fit"
 "$attn" info "$data/old.pth" --json | grep -q '"name": *"model.bias"' || fail "attn info --json lists no tensors"
 expect 2 "nothing.pt" "$attn" info nothing.pt
+if command -v python3 > /dev/null; then
+    python3 "$root/tests/info_values.py" "$attn" > said 2>&1 || fail "attn info --values: $(cat said)"
+fi
 
 "$attn" info "$data/self_attention.pt" --names foreign.names > said || fail "attn info does not take a names file"
 grep -q "attention.both.w" said || fail "attn info --names shows other names"

@@ -13,6 +13,33 @@ for file in config.json model.safetensors source.vocab target.vocab training.jso
 done
 same "lines of history.tsv" 4 "$(wc -l < model/history.tsv)"
 
+# ---- weights of foreign names beside the vocabularies: settings from shapes, and what the names file says
+mkdir foreign && cp model/source.vocab model/target.vocab foreign
+printf '{"max_tokens": %s}\n' "$(sed -n 's/.*"max_tokens": *\([0-9]*\).*/\1/p' model/config.json)" > foreign/config.json
+LC_ALL=C sed 's/encoder\./ENCODER./g' model/model.safetensors > foreign/model.safetensors
+{
+    printf 'attn names 1\narch transformer\nset'
+    sed -n 's/^ *"\([a-z_]*\)": "*\([^",]*\)"*,*$/ \1=\2/p' model/config.json | grep -v ' architecture=\| src_\| compat\| max_tokens' | tr -d '\n'
+    printf '\nsize src_vocab_size encoder.embedding.weight 0\nENCODER(.*) encoder\\1\n([^E]*) \\1\n'
+} > words.names
+"$attn" translate model 'Is the door open?' 'Where is the station?' > own.txt
+"$attn" translate foreign 'Is the door open?' 'Where is the station?' --names words.names > its.txt || fail "translate --names fails: $(cat words.names)"
+cmp -s own.txt its.txt || fail "translate by a names file says something else"
+"$attn" show model 'Is the door open?' -o own.svg > /dev/null && "$attn" show foreign 'Is the door open?' -o its.svg --names words.names > /dev/null ||
+    fail "show --names fails"
+cmp -s own.svg its.svg || fail "show by a names file draws something else"
+"$attn" eval model --data phrasebook --part all --json | grep -v second > own.txt
+"$attn" eval foreign --data phrasebook --part all --json --names words.names | grep -v second > its.txt
+cmp -s own.txt its.txt || fail "eval by a names file says something else: $(diff own.txt its.txt)"
+# shellcheck disable=SC2086
+"$attn" train translate $tiny --out tuned --from model --epochs 1 --quiet > /dev/null || fail "train translate --from fails"
+# shellcheck disable=SC2086
+"$attn" train translate $tiny --out named --from foreign --names words.names --epochs 1 --quiet > /dev/null || fail "train translate --names fails"
+cmp -s tuned/model.safetensors named/model.safetensors || fail "train translate by a names file ends elsewhere"
+expect 0 . "$attn" translate named 'Is the door open?'
+expect 2 'no translator' "$attn" translate foreign 'Is it?'
+expect 2 'no rule' "$attn" translate foreign 'Is it?' --names torch-transformer
+
 # ---- translate: a line for a line, the same from arguments, a file and a pipe
 expect 0 . "$attn" translate model 'Is the door open?' '' 'Where is the station?'
 same "lines" 3 "$(wc -l < out.txt)"

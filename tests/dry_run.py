@@ -44,6 +44,11 @@ def timm(d=64):
     return shapes
 
 
+def deit():
+    """As a training saves it: the model under "model", its optimiser beside it."""
+    return {"model." + name: shape for name, shape in timm().items()} | {"optimizer.state.0.exp_avg": [1, 1, 64]}
+
+
 def huggingface_vit(d=64):
     e = "vit.embeddings."
     shapes = {e + "cls_token": [1, 1, d], e + "position_embeddings": [1, 5, d],
@@ -57,8 +62,8 @@ def huggingface_vit(d=64):
     return shapes
 
 
-def huggingface_marian(d=8):
-    shapes = {"model.shared.weight": [11, d], "final_logits_bias": [1, 11]}
+def huggingface_marian(d=8, tables=("model.shared.weight",)):
+    shapes = {name: [11, d] for name in tables} | {"final_logits_bias": [1, 11]}
     for half, parts in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
         for i in range(2):
             b = f"model.{half}.layers.{i}."
@@ -68,6 +73,10 @@ def huggingface_marian(d=8):
                 shapes |= {**linear(f"{b}{part}.out_proj", d, d), **norm(f"{b}{part}_layer_norm", d)}
             shapes |= {**linear(b + "fc1", 12, d), **linear(b + "fc2", d, 12), **norm(b + "final_layer_norm", d)}
     return shapes
+
+
+def marian_two():
+    return huggingface_marian(tables=("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"))
 
 
 def gpt2(d=8):
@@ -166,9 +175,13 @@ def hostile(folder):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        for name, make in (("timm", timm), ("hf", huggingface_vit), ("marian", huggingface_marian), ("gpt2", gpt2)):
+        for name, make in (("timm", timm), ("deit", deit), ("hf", huggingface_vit), ("marian", huggingface_marian), ("two", marian_two),
+                           ("gpt2", gpt2)):
             write(folder / f"{name}.safetensors", make())
         known(folder / "timm.safetensors", "vit-timm", f"{len(timm())} of {len(timm())}")
+        known(folder / "deit.safetensors", "vit-timm", f"{len(timm())} of {len(timm()) + 1}")
+        known(folder / "two.safetensors", "marian-huggingface-two", f"{len(marian_two())} of {len(marian_two())}")
+        said(folder / "deit.safetensors", "-o", folder / "deit")
         known(folder / "hf.safetensors", "vit-huggingface", f"{len(huggingface_vit())} of {len(huggingface_vit())}")
         known(folder / "marian.safetensors", "marian-huggingface", f"{len(huggingface_marian())} of {len(huggingface_marian())}")
         known(DATA / "names/torch.npz", "torch-transformer", "86 of 87")

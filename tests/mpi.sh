@@ -148,6 +148,12 @@ same_losses vit1 vit3
 near vit1 vit3 5e-5 model.safetensors
 same_losses parts1 parts3
 near parts1 parts3 5e-5 model.safetensors
+# shellcheck disable=SC2086
+ranks 2 train classify --from vit1 --data data --batch 13 --epochs 2 --threads 1 --quiet --lora 2 --lora-on '.*\.W_[qv]' \
+    --accumulate 2 --out lora2 > /dev/null 2> err.txt || fail "adapters on two ranks: $(cat err.txt)"
+same_losses lora1 lora2
+near lora1 lora2 5e-5 adapter_model.safetensors
+near lora1 lora2 5e-5 checkpoint.safetensors
 same_losses lora1 lora3
 near lora1 lora3 5e-5 adapter_model.safetensors
 same_losses drawn1 drawn3

@@ -189,11 +189,90 @@ static void what_is_wrong_is_named(void **state)
     check_refused(f, ATTN_FORMAT, "target.spm");
 }
 
+typedef struct entry {
+    const char *name;
+    int64_t rows, cols;
+} entry;
+
+/* Tensors of zeros but for the bias, by which piece 4 is the likeliest. */
+static void put_tensors(const fixture *f, const entry *entries, size_t n)
+{
+    attn_named_list list = {.context = f->c, .owns = true};
+    char path[128];
+    for (size_t i = 0; i < n; i++) {
+        attn_tensor *tensor;
+        assert_int_equal(attn_tensor_create(&tensor, f->c, ATTN_F32, 2, (int64_t[]){entries[i].rows, entries[i].cols}),
+                         ATTN_OK);
+        memset(attn_tensor_data(tensor), 0, (size_t)attn_tensor_size(tensor) * sizeof(float));
+        if (entries[i].rows == 1)
+            ((float *)attn_tensor_data(tensor))[4] = 2;
+        attn_named_add(&list, entries[i].name, tensor);
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", f->directory);
+    assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
+    attn_named_clear(&list);
+}
+
+static void check_says(const fixture *f, const char *names, const char *expected)
+{
+    attn_translator *t;
+    attn_translation said;
+    const char *line = "a b";
+    assert_int_equal(attn_translator_load_named(&t, f->c, f->directory, names), ATTN_OK);
+    assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
+    assert_string_equal(said.text, expected);
+    attn_translations_free(f->c, &said, 1);
+    attn_translator_destroy(t);
+}
+
+static void put_two_tables(const fixture *f, bool tied)
+{
+    char text[1024];
+    put_config(f, "swish");
+    int n = snprintf(text, sizeof text, config_json, "swish");
+    n += snprintf(text + n - 1, sizeof text - (size_t)n,
+                  ", \"share_encoder_decoder_embeddings\": false, \"tie_word_embeddings\": %s}",
+                  tied ? "true" : "false");
+    put(f, "config.json", text, (size_t)n - 1);
+}
+
+/* One table or two, the output layer's own or the decoder's, with a bias or without; a tensor that has no place is named. */
+static void tables_and_names(void **state)
+{
+    static const entry encoder = {"model.encoder.embed_tokens.weight", V, D};
+    static const entry decoder = {"model.decoder.embed_tokens.weight", V, D};
+    static const entry head = {"lm_head.weight", V, D}, bias = {"final_logits_bias", 1, V};
+    fixture *f = *state;
+    put_tensors(f, (entry[]){{"model.shared.weight", V, D}, encoder, decoder, head, bias}, 5);
+    check_says(f, NULL, "b b b");
+    put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2); /* Marian's own */
+    check_says(f, "marian-native", "b b b");
+    check_refused(f, ATTN_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
+    put_tensors(f, (entry[]){{"model.shared.weight", V, D}, bias, {"model.encoder.layers.0.fc3.weight", V, D}}, 3);
+    check_refused(f, ATTN_UNSUPPORTED, "model.encoder.layers.0.fc3.weight");
+    put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
+    check_refused(f, ATTN_SHAPE, "final_logits_bias");
+
+    put_two_tables(f, true);
+    put_tensors(f, (entry[]){encoder, decoder, head, bias}, 4);
+    check_says(f, NULL, "b b b");
+    put_tensors(f, (entry[]){encoder, decoder, bias}, 3);
+    check_says(f, NULL, "b b b");
+    put_two_tables(f, false);
+    check_refused(f, ATTN_SHAPE, "decoder.dense.weight");
+    put_tensors(f, (entry[]){encoder, decoder, head, bias}, 4);
+    check_says(f, NULL, "b b b");
+    put_config(f, "swish");
+    put_tensors(f, (entry[]){{"model.shared.weight", V, D}}, 1);
+    check_says(f, NULL, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(banned_and_forced_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tables_and_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
     };
     return attn_subwords_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;

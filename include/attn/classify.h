@@ -74,6 +74,12 @@ ATTN_API bool attn_classifier_is_one(attn_context *context, const char *director
 /* A classifier from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
  * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory);
+/* The same with weights of foreign names, by a names file of io.h or one that is carried; NULL: none. What such a file's
+ * shapes say need not stand in config.json, which may be missing; without "class_names" classes go by their numbers, without
+ * "mean" and "std" pixels run from -1 to 1.
+ * ATTN_FORMAT also: the file, or what it leaves out. */
+ATTN_API attn_status attn_classifier_load_named(attn_classifier **classifier, attn_context *context, const char *path,
+                                                const char *names);
 ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_classifier_model(const attn_classifier *classifier);

@@ -75,6 +75,11 @@ ATTN_API bool attn_generator_is_one(attn_context *context, const char *directory
 /* A generator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
  * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory);
+/* The same with weights of foreign names, by a names file of io.h or one that is carried; NULL: none. What such a file's
+ * shapes say need not stand in config.json, which may be missing.
+ * ATTN_FORMAT also: the file, or what it leaves out. */
+ATTN_API attn_status attn_generator_load_named(attn_generator **generator, attn_context *context, const char *path,
+                                               const char *names);
 ATTN_API void attn_generator_destroy(attn_generator *generator); /* NULL is allowed */
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_generator_model(const attn_generator *generator);

@@ -80,6 +80,12 @@ typedef struct attn_translator attn_translator;
 /* A translator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
  * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory);
+/* The same with weights of foreign names, by a names file of io.h or one that is carried; NULL: none. The vocabularies
+ * stand in the directory as in one of attn's own; what shapes say need not stand in config.json.  A directory in MarianMT's form
+ * keeps its form: `names` stands in place of the names file for its weights.
+ * ATTN_FORMAT also: the file, or what it leaves out. */
+ATTN_API attn_status attn_translator_load_named(attn_translator **translator, attn_context *context,
+                                                const char *directory, const char *names);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_translator_model(const attn_translator *translator);

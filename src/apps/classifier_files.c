@@ -2,6 +2,7 @@
  * A classifier's directory: writing it, and loading it back. */
 #include "apps/classifier.h"
 
+#include "apps/foreign_model.h"
 #include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
@@ -124,47 +125,87 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
     return ATTN_OK;
 }
 
-/* The architecture with the settings that config.json has for it. */
-static attn_status make_model(attn_classifier *c, const char *path, const char *weights)
+static attn_status set_missing(attn_config *config, const char *key, int64_t value)
 {
-    const char *name = attn_config_text(c->config, "architecture", "");
-    const attn_architecture *architecture = attn_architecture_find(name);
-    if (!architecture)
-        return attn__fail(c->context, ATTN_FORMAT, "%s: there is no architecture \"%.80s\"", path, name);
-    return attn__model_of_config(&c->model, c->context, architecture, c->config, weights);
+    return value < 1 || attn_config_get(config, key) ? ATTN_OK : attn_config_set_int(config, key, value);
 }
 
-static attn_status load_parts(attn_classifier *c, const char *directory)
+static attn_status number_classes(attn_config *config, attn_context *context, int64_t n)
 {
-    char config[ATTN__PATH], weights[ATTN__PATH];
-    attn_status status = attn__path(c->context, config, directory, "config.json");
-    if (status == ATTN_OK)
-        status = attn__model_weights_path(c->context, weights, directory);
-    if (status == ATTN_OK)
-        status = attn_config_read(&c->config, c->context, config);
-    if (status == ATTN_OK)
-        status = check_kind(c, config);
-    if (status == ATTN_OK)
-        status = read_inputs(c, config);
-    if (status == ATTN_OK)
-        status = make_model(c, config, weights);
-    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(c->model), weights, NULL, NULL, NULL) : status;
+    enum { DIGITS = 24 };
+    const char **names = attn__alloc(context, attn__size_mul((size_t)n, sizeof *names));
+    char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, DIGITS)) : NULL;
+    for (int64_t i = 0; text && i < n; i++) {
+        names[i] = text + i * DIGITS;
+        snprintf(text + i * DIGITS, DIGITS, "%lld", (long long)i);
+    }
+    attn_value value = {.type = ATTN_VALUE_TEXTS, .n = n, .texts = names};
+    attn_status status = text ? attn_config_set(config, "class_names", &value) : ATTN_MEMORY;
+    attn__free(context, text);
+    attn__free(context, names);
+    return status;
 }
 
-attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory)
+/* What a checkpoint of foreign names need not say: the model's own sizes, numbers for the classes, and pixels from -1 to 1, as
+ * attn_vit_convert takes them. */
+static attn_status complete_inputs(attn_classifier *c)
+{
+    static const char *const half[] = {"mean.0", "mean.1", "mean.2", "std.0", "std.1", "std.2"};
+    const attn_config *own = attn_model_config(c->model);
+    int64_t side = attn_config_int(own, "img_size", 0), channels = attn_config_int(own, "in_channels", 0);
+    int64_t classes = attn_config_int(own, "num_classes", attn_config_int(own, "classes", 0));
+    attn_status status = set_missing(c->config, "input.width", side);
+    if (status == ATTN_OK)
+        status = set_missing(c->config, "input.height", side);
+    if (status == ATTN_OK)
+        status = set_missing(c->config, "input.channels", channels);
+    for (size_t i = 0; i < sizeof half / sizeof *half && status == ATTN_OK; i++)
+        status = attn_config_get(c->config, half[i]) ? ATTN_OK : attn_config_set_real(c->config, half[i], 0.5);
+    return status == ATTN_OK && classes > 0 && !attn_config_get(c->config, "class_names")
+               ? number_classes(c->config, c->context, classes)
+               : status;
+}
+
+static attn_status load_parts(attn_classifier *c, const char *path, const char *names)
+{
+    attn__foreign from;
+    attn_status status = attn__foreign_begin(&from, c->context, path, names, NULL);
+    c->config = from.config;
+    if (status == ATTN_OK)
+        status = check_kind(c, from.settings);
+    if (status == ATTN_OK && !names)
+        status = read_inputs(c, from.settings);
+    if (status == ATTN_OK)
+        status = attn__foreign_model(&c->model, c->context, &from);
+    if (status == ATTN_OK && names)
+        status = complete_inputs(c);
+    if (status == ATTN_OK && names)
+        status = read_inputs(c, from.settings);
+    from.config = NULL;
+    attn__foreign_end(&from);
+    return status;
+}
+
+attn_status attn_classifier_load_named(attn_classifier **classifier, attn_context *context, const char *path,
+                                       const char *names)
 {
     *classifier = NULL;
     attn_classifier *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_MEMORY;
     made->context = context;
-    attn_status status = load_parts(made, directory);
+    attn_status status = load_parts(made, path, names);
     if (status != ATTN_OK) {
         attn_classifier_destroy(made);
         return status;
     }
     *classifier = made;
     return ATTN_OK;
+}
+
+attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory)
+{
+    return attn_classifier_load_named(classifier, context, directory, NULL);
 }
 
 void attn_classifier_destroy(attn_classifier *c)

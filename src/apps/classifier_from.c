@@ -141,9 +141,9 @@ static attn_status load_foreign(const source *s, attn_model **model)
 {
     attn__foreign foreign;
     attn_status status = attn__foreign_begin(&foreign, s->context, s->path, s->names, NULL);
-    if (status == ATTN_OK && !classifies_pictures(attn_architecture_find(attn_names_architecture(foreign.names))))
+    if (status == ATTN_OK && !classifies_pictures(attn__foreign_architecture(&foreign)))
         status = attn__fail(s->context, ATTN_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",
-                            s->names, attn_names_architecture(foreign.names));
+                            s->names, attn__foreign_architecture(&foreign)->name);
     if (status == ATTN_OK)
         status = load_by(s, foreign.config, foreign.names, model);
     attn__foreign_end(&foreign);

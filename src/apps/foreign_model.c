@@ -1,30 +1,37 @@
 /* SPDX-License-Identifier: MIT
- * Models in checkpoints of foreign names. */
+ * Models in directories, and in checkpoints of foreign names. */
 #include "apps/foreign_model.h"
 
 #include "apps/model_config.h"
 #include "base/context.h"
+#include "io/file.h"
 #include "io/names.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static attn_status check_architecture(const attn_names *names, attn_context *context, const char *wanted)
+/* What the names file and config.json say together, into "architecture". */
+static attn_status check_architecture(attn__foreign *f, attn_context *context, const char *wanted)
 {
-    const char *name = attn_names_architecture(names);
-    if (!name)
-        return attn__fail(context, ATTN_FORMAT, "%s: no line \"arch NAME\"; attn list has the names", names->file);
-    if (!attn_architecture_find(name))
+    const char *file = f->names->file, *name = attn_names_architecture(f->names);
+    const char *own = attn_config_text(f->config, "architecture", name);
+    if (!own)
+        return attn__fail(context, ATTN_FORMAT, "%s: no line \"arch NAME\"; attn list has the names", file);
+    if (name && strcmp(name, own) != 0)
+        return attn__fail(context, ATTN_FORMAT, "%s: of the architecture \"%.60s\", but %s says \"%.60s\"", file, name,
+                          f->settings, own);
+    if (!attn_architecture_find(own))
         return attn__fail(context, ATTN_FORMAT, "%s: there is no architecture \"%.60s\"; attn list has their names",
-                          names->file, name);
-    if (wanted && strcmp(name, wanted) != 0)
-        return attn__fail(context, ATTN_FORMAT, "%s: of the architecture \"%.60s\", not %s", names->file, name, wanted);
-    return ATTN_OK;
+                          name ? file : f->settings, own);
+    if (wanted && strcmp(own, wanted) != 0)
+        return attn__fail(context, ATTN_FORMAT, "%s: of the architecture \"%.60s\", not %s", file, own, wanted);
+    return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
 }
 
 /* Another number of heads would fit the same shapes: a default would be a guess. */
 static attn_status check_heads(const attn__foreign *foreign, attn_context *context)
 {
-    const attn_architecture *a = attn_architecture_find(attn_names_architecture(foreign->names));
+    const attn_architecture *a = attn__foreign_architecture(foreign);
     const char *missing = NULL;
     for (int i = 0; i < a->nkeys; i++) {
         if (!strstr(a->keys[i].name, "heads"))
@@ -39,26 +46,45 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
+/* Where settings and weights are: those of a directory in its usual files, those of a file in that. */
+static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
+{
+    size_t size = strlen(path) + 1;
+    if (size > ATTN__PATH)
+        return attn__fail(context, ATTN_ARGUMENT, "the path %.60s... is too long", path);
+    memcpy(f->weights, path, size);
+    memcpy(f->settings, path, size);
+    if (named && !attn__is_directory(path))
+        return ATTN_OK;
+    attn_status status = attn__path(context, f->settings, path, "config.json");
+    return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
+}
+
+/* What the names file and, by it, the shapes say. */
+static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
+{
+    attn_weights *weights = NULL;
+    attn_status status = attn_names_read(&f->names, context, names);
+    if (status == ATTN_OK)
+        status = check_architecture(f, context, architecture);
+    if (status == ATTN_OK)
+        status = attn_weights_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
+    if (status == ATTN_OK)
+        status = attn_names_measure(f->names, weights, f->config);
+    attn_weights_close(weights);
+    return status == ATTN_OK ? check_heads(f, context) : status;
+}
+
 attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
                                 const char *architecture)
 {
-    attn_weights *weights = NULL;
     *foreign = (attn__foreign){0};
-    attn_status status = attn_names_read(&foreign->names, context, names);
+    attn_status status = find_files(foreign, context, path, names != NULL);
+    bool settings = status == ATTN_OK && (!names || (attn__is_directory(path) && attn_file_exists(foreign->settings)));
     if (status == ATTN_OK)
-        status = check_architecture(foreign->names, context, architecture);
-    if (status == ATTN_OK)
-        status = attn_weights_open(&weights, context, path, &(attn_weights_options){.names = foreign->names}, NULL);
-    if (status == ATTN_OK)
-        status = attn_config_create(&foreign->config, context);
-    if (status == ATTN_OK)
-        status = attn_names_measure(foreign->names, weights, foreign->config);
-    if (status == ATTN_OK)
-        status = check_heads(foreign, context);
-    if (status == ATTN_OK)
-        status = attn_config_set_text(foreign->config, "architecture", attn_names_architecture(foreign->names));
-    attn_weights_close(weights);
-    return status;
+        status = settings ? attn_config_read(&foreign->config, context, foreign->settings)
+                          : attn_config_create(&foreign->config, context);
+    return status == ATTN_OK && names ? measure(foreign, context, names, architecture) : status;
 }
 
 void attn__foreign_end(attn__foreign *foreign)
@@ -68,22 +94,25 @@ void attn__foreign_end(attn__foreign *foreign)
     *foreign = (attn__foreign){0};
 }
 
-attn_status attn__foreign_model(attn_model **model, attn_context *context, const char *path, const char *names,
-                                const char *architecture)
+const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign)
 {
-    attn__foreign foreign;
+    return attn_architecture_find(attn_config_text(foreign->config, "architecture", ""));
+}
+
+attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign)
+{
+    const attn_architecture *architecture = attn__foreign_architecture(foreign);
+    attn_weights_options how = {.names = foreign->names};
     *model = NULL;
-    attn_status status = attn__foreign_begin(&foreign, context, path, names, architecture);
-    attn_weights_options how = {.names = foreign.names};
+    if (!architecture)
+        return attn__fail(context, ATTN_FORMAT, "%s: there is no architecture \"%.80s\"", foreign->settings,
+                          attn_config_text(foreign->config, "architecture", ""));
+    attn_status status = attn__model_of_config(model, context, architecture, foreign->config, foreign->weights);
     if (status == ATTN_OK)
-        status = attn__model_of_config(model, context, attn_architecture_find(attn_names_architecture(foreign.names)),
-                                       foreign.config, path);
-    if (status == ATTN_OK)
-        status = attn_weights_load(attn_model_parameters(*model), path, &how, NULL, NULL);
+        status = attn_weights_load(attn_model_parameters(*model), foreign->weights, &how, NULL, NULL);
     if (status != ATTN_OK) {
         attn_model_destroy(*model);
         *model = NULL;
     }
-    attn__foreign_end(&foreign);
     return status;
 }

@@ -2,6 +2,7 @@
  * A generator's directory: writing it, and loading it back. */
 #include "apps/generator.h"
 
+#include "apps/foreign_model.h"
 #include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
@@ -58,36 +59,40 @@ static attn_status read_inputs(attn_generator *g, const char *path)
                                   : attn__fail(g->context, ATTN_FORMAT, "%s: 2 channels; allowed: 1, 3", path);
 }
 
-static attn_status load_parts(attn_generator *g, const char *directory)
+static attn_status load_parts(attn_generator *g, const char *path, const char *names)
 {
-    char config[ATTN__PATH], weights[ATTN__PATH];
-    attn_status status = attn__path(g->context, config, directory, "config.json");
+    attn__foreign from;
+    attn_status status = attn__foreign_begin(&from, g->context, path, names, names ? "axial-transformer" : NULL);
+    g->config = from.config;
     if (status == ATTN_OK)
-        status = attn__model_weights_path(g->context, weights, directory);
+        status = read_inputs(g, from.settings);
     if (status == ATTN_OK)
-        status = attn_config_read(&g->config, g->context, config);
-    if (status == ATTN_OK)
-        status = read_inputs(g, config);
-    if (status == ATTN_OK)
-        status = attn__model_of_config(&g->model, g->context, attn_architecture_find("axial-transformer"), g->config,
-                                       weights);
-    return status == ATTN_OK ? attn_weights_load(attn_model_parameters(g->model), weights, NULL, NULL, NULL) : status;
+        status = attn__foreign_model(&g->model, g->context, &from);
+    from.config = NULL;
+    attn__foreign_end(&from);
+    return status;
 }
 
-attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory)
+attn_status attn_generator_load_named(attn_generator **generator, attn_context *context, const char *path,
+                                      const char *names)
 {
     *generator = NULL;
     attn_generator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_MEMORY;
     made->context = context;
-    attn_status status = load_parts(made, directory);
+    attn_status status = load_parts(made, path, names);
     if (status != ATTN_OK) {
         attn_generator_destroy(made);
         return status;
     }
     *generator = made;
     return ATTN_OK;
+}
+
+attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory)
+{
+    return attn_generator_load_named(generator, context, directory, NULL);
 }
 
 void attn_generator_destroy(attn_generator *g)

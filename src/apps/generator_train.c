@@ -2,7 +2,6 @@
  * Training a generator: data to batches of levels, and what a run (run.h) asks for. */
 #include "apps/generator.h"
 
-#include "apps/foreign_model.h"
 #include "apps/image_training.h"
 #include "apps/model_config.h"
 #include "base/context.h"
@@ -74,20 +73,18 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 static attn_status model_from(attn__run *run, const char *path, attn_image_shape shape)
 {
     attn_generator *generator = NULL;
-    attn_model *foreign = NULL;
     attn_config *over = NULL;
     const char *names = attn_config_text(run->settings, "names", NULL);
     attn_status status = attn_config_create(&over, run->context);
     if (status == ATTN_OK)
         status = attn_config_set_real(over, "dropout", attn_config_real(run->settings, "dropout", 0));
     if (status == ATTN_OK)
-        status = names ? attn__foreign_model(&foreign, run->context, path, names, "axial-transformer")
-                       : attn_generator_load(&generator, run->context, path);
+        status = attn_generator_load_named(&generator, run->context, path, names);
     if (status != ATTN_OK) {
         attn_config_destroy(over);
         return status;
     }
-    const attn_model *model = foreign ? foreign : attn_generator_model(generator);
+    const attn_model *model = attn_generator_model(generator);
     const attn_config *its = attn_model_config(model);
     attn_image_shape own = {attn_config_int(its, "height", 0), attn_config_int(its, "width", 0),
                             attn_config_int(its, "channels", 0)};
@@ -104,7 +101,6 @@ static attn_status model_from(attn__run *run, const char *path, attn_image_shape
     if (status == ATTN_OK)
         status = attn__model_tell_taken(run->model, NULL, &run->taken);
     attn_generator_destroy(generator);
-    attn_model_destroy(foreign);
     attn_config_destroy(over);
     return status;
 }

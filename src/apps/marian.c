@@ -112,109 +112,42 @@ static attn_status build_model(attn_translator *t, const char *path)
 
 /* ------------------------------------------------------------------------------------------ parameters */
 
-/* What follows "model.encoder.layers.3." or the decoder's. */
-const char *const attn__marian_parts[][3] = {
-    /* theirs, the encoder's, the decoder's */
-    {"self_attn.q_proj", "attention.W_q", "attention1.W_q"},
-    {"self_attn.k_proj", "attention.W_k", "attention1.W_k"},
-    {"self_attn.v_proj", "attention.W_v", "attention1.W_v"},
-    {"self_attn.out_proj", "attention.W_o", "attention1.W_o"},
-    {"self_attn_layer_norm", "addnorm1.ln", "addnorm1.ln"},
-    {"encoder_attn.q_proj", NULL, "attention2.W_q"},
-    {"encoder_attn.k_proj", NULL, "attention2.W_k"},
-    {"encoder_attn.v_proj", NULL, "attention2.W_v"},
-    {"encoder_attn.out_proj", NULL, "attention2.W_o"},
-    {"encoder_attn_layer_norm", NULL, "addnorm2.ln"},
-    {"fc1", "ffn.dense1", "ffn.dense1"},
-    {"fc2", "ffn.dense2", "ffn.dense2"},
-    {"final_layer_norm", "addnorm2.ln", "addnorm3.ln"},
-    {NULL, NULL, NULL},
-};
-
-static bool rename_block(const char *name, char *to, size_t size)
+/* One table of embeddings, or two: which names file brings theirs to the transformer's. */
+static const char *names_of(const attn_config *model)
 {
-    int layer, used = 0;
-    bool decoder = sscanf(name, "model.decoder.layers.%d.%n", &layer, &used) == 1 && used > 0;
-    if (!decoder && (sscanf(name, "model.encoder.layers.%d.%n", &layer, &used) != 1 || used == 0))
-        return false;
-    const char *part = name + used, *dot = strrchr(part, '.');
-    for (size_t i = 0; dot && attn__marian_parts[i][0]; i++) {
-        const char *own = attn__marian_parts[i][1 + decoder];
-        if (own && strlen(attn__marian_parts[i][0]) == (size_t)(dot - part) &&
-            strncmp(attn__marian_parts[i][0], part, (size_t)(dot - part)) == 0)
-            return snprintf(to, size, "%s.blks.block%d.%s%s", decoder ? "decoder" : "encoder", layer, own, dot) > 0;
-    }
-    return false;
+    return strcmp(attn_config_text(model, "tie", ""), "all") == 0 ? "marian-huggingface" : "marian-huggingface-two";
 }
 
-static bool rename_parameter(void *user, const char *name, char *to, size_t size)
+/* The output layer's table under its second name, where it is the decoder's: nothing new. */
+static bool is_parameter(void *user, const char *name, char *to, size_t size)
 {
-    static const char *const names[][2] = {{"model.shared.weight", "encoder.embedding.weight"},
-                                           {"model.encoder.embed_tokens.weight", "encoder.embedding.weight"},
-                                           {"model.decoder.embed_tokens.weight", "decoder.embedding.weight"},
-                                           {"lm_head.weight", "decoder.dense.weight"}};
     const attn_translator *t = user;
-    const char *tie = attn_config_text(attn_model_config(t->model), "tie", "");
-    for (size_t i = strcmp(tie, "all") != 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(name, names[i][0]) != 0)
-            continue;
-        /* Other names of the one table: nothing new. */
-        if (i > 0 && (strcmp(tie, "all") == 0 || !attn_named_find(attn_model_parameters(t->model), names[i][1])))
-            return false;
-        return snprintf(to, size, "%s", names[i][1]) > 0;
-    }
-    if (strstr(name, ".embed_positions.") || strcmp(name, "final_logits_bias") == 0 ||
-        strcmp(name, "model.shared.weight") == 0)
-        return false;
-    return rename_block(name, to, size) || snprintf(to, size, "%s", name) > 0;
+    return (strcmp(name, "decoder.dense.weight") != 0 || attn_named_find(attn_model_parameters(t->model), name)) &&
+           snprintf(to, size, "%s", name) > 0;
 }
 
-static bool rename_bias(void *user, const char *name, char *to, size_t size)
+static attn_status look_for_bias(attn_translator *t, const char *path, const attn_names *names)
 {
-    (void)user;
-    return strcmp(name, "final_logits_bias") == 0 && snprintf(to, size, "%s", name) > 0;
-}
-
-/* [1,V] there, [V] here. */
-static attn_status load_bias(attn_translator *t, const char *path, attn_tensor *bias)
-{
-    attn_named_list list = {.context = t->context, .owns = true};
-    attn_weights_options options = {.rename = rename_bias};
-    attn_status status = attn_weights_read(&list, path, &options, NULL, NULL);
-    const attn_tensor *found = status == ATTN_OK ? attn_named_find(&list, "final_logits_bias") : NULL;
-    t->no_bias = !found;
-    if (found && attn_tensor_size(found) != attn_tensor_size(bias))
-        status = attn__fail(t->context, ATTN_SHAPE, "%s: final_logits_bias has %lld numbers, not %lld", path,
-                            (long long)attn_tensor_size(found), (long long)attn_tensor_size(bias));
-    else if (found) /* without one it stays at zeros */
-        memcpy(attn_tensor_data(bias), attn_tensor_data(found), (size_t)attn_tensor_size(bias) * sizeof(float));
-    attn_named_clear(&list);
+    attn_weights *weights;
+    attn_weights_entry entry;
+    attn_status status = attn_weights_open(&weights, t->context, path, &(attn_weights_options){.names = names}, NULL);
+    t->no_bias = true;
+    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &entry); i++)
+        t->no_bias = t->no_bias && strcmp(entry.name, "decoder.dense.bias") != 0;
+    attn_weights_close(weights);
     return status;
 }
 
-static attn_status load_parameters(attn_translator *t, const char *path)
+static attn_status load_parameters(attn_translator *t, const char *directory, const char *file)
 {
-    attn_named_list *all = attn_model_parameters(t->model), wanted = {.context = t->context};
-    attn_tensor *bias = attn_named_find(all, "decoder.dense.bias");
-    attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
-        if (all->items[i].tensor != bias)
-            status = attn_named_add(&wanted, all->items[i].name, all->items[i].tensor);
-    }
-    attn_weights_options options = {.rename = rename_parameter, .rename_user = t};
+    attn_names *names;
+    attn_status status = attn_names_read(&names, t->context, file ? file : names_of(attn_model_config(t->model)));
+    attn_weights_options options = {.names = names, .rename = is_parameter, .rename_user = t};
     if (status == ATTN_OK)
-        status = attn_weights_load(&wanted, path, &options, NULL, NULL);
-    attn_named_clear(&wanted);
-    return status == ATTN_OK ? load_bias(t, path, bias) : status;
-}
-
-static attn_status find_weights(const attn_translator *t, const char *directory, char *path)
-{
-    attn_status status = attn__path(t->context, path, directory, "model.safetensors");
-    if (status == ATTN_OK && !attn_file_exists(path))
-        status = attn__path(t->context, path, directory, "pytorch_model.bin");
-    if (status == ATTN_OK && !attn_file_exists(path))
-        status = attn__fail(t->context, ATTN_NOT_FOUND, "%s: no model.safetensors and no pytorch_model.bin", directory);
+        status = look_for_bias(t, directory, names);
+    if (status == ATTN_OK)
+        status = attn_weights_load(attn_model_parameters(t->model), directory, &options, NULL, NULL);
+    attn_names_destroy(names);
     return status;
 }
 
@@ -353,12 +286,10 @@ static attn_status read_vocabularies(attn_translator *t, const char *directory)
     return status;
 }
 
-attn_status attn__marian_load(attn_translator *t, const char *directory)
+attn_status attn__marian_load(attn_translator *t, const char *directory, const char *names)
 {
-    char config[ATTN__PATH], weights[ATTN__PATH];
+    char config[ATTN__PATH];
     attn_status status = attn__path(t->context, config, directory, "config.json");
-    if (status == ATTN_OK)
-        status = find_weights(t, directory, weights);
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory);
     if (status == ATTN_OK)
@@ -374,5 +305,5 @@ attn_status attn__marian_load(attn_translator *t, const char *directory)
                           (long long)source, (long long)target);
     t->max_tokens = attn_config_int(own, "max_len", 512);
     status = read_search(t, directory);
-    return status == ATTN_OK ? load_parameters(t, weights) : status;
+    return status == ATTN_OK ? load_parameters(t, directory, names) : status;
 }

@@ -9,13 +9,12 @@
 
 /* Whether a config.json is that of such a model. */
 bool attn__marian_is(const attn_config *config);
-/* Fills a translator whose `context` and `config` are there already. */
-attn_status attn__marian_load(attn_translator *translator, const char *directory);
+/* Fills a translator whose `context` and `config` are there already.  `names`: a names file for its weights; NULL: that of Hugging
+ * Face's names. */
+attn_status attn__marian_load(attn_translator *translator, const char *directory, const char *names);
 
 /* What such a directory may hold beside its weights; NULL-terminated. */
 extern const char *const attn__marian_files[];
-/* Names of a layer's parts: theirs, the encoder's, the decoder's (NULL: it has none); NULL-terminated. */
-extern const char *const attn__marian_parts[][3];
 /* Writes parameters of a model with such a `config` as its model.safetensors. */
 attn_status attn__marian_write(attn_context *context, const attn_config *config, const attn_named_list *parameters,
                                const char *path);

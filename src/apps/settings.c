@@ -23,6 +23,7 @@ static const attn_key keys[] = {
         "from", "", NULL,
         "a translator to begin with, a directory of attn's or one in MarianMT's form: model and vocabularies are "
         "its own then"),
+    ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),
     /* data */
     ATTN__INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),

@@ -2,6 +2,7 @@
  * A translator's directory: writing it, and loading it back with every part checked against the others. */
 #include "apps/translator.h"
 
+#include "apps/foreign_model.h"
 #include "apps/model_directory.h"
 #include "apps/marian.h"
 #include "apps/model_config.h"
@@ -109,15 +110,13 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
     return status;
 }
 
-/* The architecture with the settings that config.json has for it. */
-static attn_status model_of_config(attn_translator *t, const char *path, const char *weights)
+static attn_status check_kind(const attn_translator *t, const attn__foreign *from)
 {
-    const char *name = attn_config_text(t->config, "architecture", "");
-    const attn_architecture *architecture = attn_architecture_find(name);
-    if (!architecture || !architecture->seq2seq)
-        return attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator", path,
-                          name);
-    return attn__model_of_config(&t->model, t->context, architecture, t->config, weights);
+    const attn_architecture *architecture = attn__foreign_architecture(from);
+    return architecture && architecture->seq2seq
+               ? ATTN_OK
+               : attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator",
+                            from->settings, attn_config_text(t->config, "architecture", ""));
 }
 
 static attn_status check_vocabularies(const attn_translator *t, const char *directory)
@@ -172,49 +171,70 @@ static attn_status read_split(attn_translator *t, const char *directory)
     return status;
 }
 
-static attn_status load_parts(attn_translator *t, const char *directory)
+static attn_status load_vocabularies(attn_translator *t, const char *directory)
 {
-    char config[ATTN__PATH], weights[ATTN__PATH];
-    attn_status status = attn__path(t->context, config, directory, "config.json");
+    attn_vocab_kind kind = attn__setting_vocabulary(t->config);
+    attn_status status = attn__vocab_read(&t->source, t->context, directory, ATTN_SOURCE, kind);
     if (status == ATTN_OK)
-        status = attn__model_weights_path(t->context, weights, directory);
-    if (status == ATTN_OK)
-        status = attn_config_read(&t->config, t->context, config);
-    if (status == ATTN_OK && attn__marian_is(t->config)) {
-        status = attn__marian_load(t, directory);
-        return status == ATTN_OK ? read_split(t, directory) : status;
-    }
-    if (status == ATTN_OK)
-        status = read_kept(t, config);
-    if (status == ATTN_OK)
-        status = attn__vocab_read(&t->source, t->context, directory, ATTN_SOURCE, attn__setting_vocabulary(t->config));
-    if (status == ATTN_OK)
-        status = attn__vocab_read(&t->target, t->context, directory, ATTN_TARGET, attn__setting_vocabulary(t->config));
-    if (status == ATTN_OK)
-        status = check_vocabularies(t, directory);
-    if (status == ATTN_OK)
-        status = model_of_config(t, config, weights);
-    if (status != ATTN_OK)
-        return status;
-    t->compat = attn__setting_compat(t->config);
-    t->max_tokens = t->max_output = attn_config_int(t->config, "max_tokens", 64);
-    return attn_weights_load(attn_model_parameters(t->model), weights, NULL, NULL, NULL);
+        status = attn__vocab_read(&t->target, t->context, directory, ATTN_TARGET, kind);
+    return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
-attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory)
+/* What is in the directory of one of attn's own, or of one whose weights a names file brings under attn's names. */
+static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
+{
+    attn_status status = check_kind(t, from);
+    if (status == ATTN_OK)
+        status = read_kept(t, from->settings);
+    if (status == ATTN_OK)
+        status = load_vocabularies(t, directory);
+    t->compat = attn__setting_compat(t->config);
+    t->max_tokens = t->max_output = attn_config_int(t->config, "max_tokens", 64);
+    return status == ATTN_OK ? attn__foreign_model(&t->model, t->context, from) : status;
+}
+
+static attn_status load_parts(attn_translator *t, const char *directory, const char *names)
+{
+    attn__foreign from;
+    attn_config *file = attn__model_config_try(t->context, directory);
+    bool marian = file && attn__marian_is(file); /* which brings its own names to attn's */
+    attn_config_destroy(file);
+    if (attn_context_status(t->context) == ATTN_MEMORY)
+        return ATTN_MEMORY;
+    attn_status status = attn__foreign_begin(&from, t->context, directory, marian ? NULL : names, NULL);
+    t->config = from.config;
+    if (status == ATTN_OK && marian) {
+        status = attn__marian_load(t, directory, names);
+        if (status == ATTN_OK)
+            status = read_split(t, directory);
+    } else if (status == ATTN_OK) {
+        status = load_own(t, directory, &from);
+    }
+    from.config = NULL;
+    attn__foreign_end(&from);
+    return status;
+}
+
+attn_status attn_translator_load_named(attn_translator **translator, attn_context *context, const char *directory,
+                                       const char *names)
 {
     *translator = NULL;
     attn_translator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_MEMORY;
     made->context = context;
-    attn_status status = load_parts(made, directory);
+    attn_status status = load_parts(made, directory, names);
     if (status != ATTN_OK) {
         attn_translator_destroy(made);
         return status;
     }
     *translator = made;
     return ATTN_OK;
+}
+
+attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory)
+{
+    return attn_translator_load_named(translator, context, directory, NULL);
 }
 
 void attn_translator_destroy(attn_translator *t)

@@ -50,11 +50,86 @@ static bool keeps_base(const attn_config *config)
     return false;
 }
 
-/* What changes the numbers in a way that is not known here must not be passed over. */
+/* Whether Python takes it for true: there a 1 or a text is as good as true. */
+static bool is_true(const attn_value *value)
+{
+    switch (value->type) {
+    case ATTN_VALUE_NULL:
+        return false;
+    case ATTN_VALUE_BOOL:
+        return value->boolean;
+    case ATTN_VALUE_INT:
+        return value->integer != 0;
+    case ATTN_VALUE_REAL:
+        return value->real != 0;
+    case ATTN_VALUE_TEXT:
+        return value->text[0] != '\0';
+    default:
+        return value->n > 0;
+    }
+}
+
+static bool is_set(const attn_config *config, const char *key)
+{
+    const attn_value *value = attn_config_get(config, key);
+    return value && is_true(value);
+}
+
+/* Keys that leave what is merged as it is, or are heeded elsewhere here: the settings of a beginning, what was trained, by
+ * whom. */
+static bool is_harmless(const char *key)
+{
+    static const char *const harmless[] = {"auto_mapping",
+                                           "base_model_name_or_path",
+                                           "bias",
+                                           "corda_config",
+                                           "eva_config",
+                                           "exclude_modules",
+                                           "inference_mode",
+                                           "init_lora_weights",
+                                           "layers_pattern",
+                                           "layers_to_transform",
+                                           "loftq_config",
+                                           "lora_alpha",
+                                           "lora_dropout",
+                                           "lora_ga_config",
+                                           "megatron_core",
+                                           "modules_to_save",
+                                           "peft_type",
+                                           "peft_version",
+                                           "qalora_group_size",
+                                           "r",
+                                           "revision",
+                                           "runtime_config",
+                                           "target_modules",
+                                           "task_type",
+                                           "use_rslora"};
+    size_t length = strcspn(key, ".");
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (strlen(harmless[i]) == length && strncmp(harmless[i], key, length) == 0)
+            return true;
+    return false;
+}
+
+/* Every variant of peft's has a key of its own: one that is not known here must not be passed over. */
+static attn_status check_keys(const attn__adapter *adapter, const char *path)
+{
+    const attn_config *config = adapter->config;
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        bool nested = strchr(key, '.') != NULL; /* an object that is not empty */
+        if (strncmp(key, "rank_pattern.", 13) == 0 || strncmp(key, "alpha_pattern.", 14) == 0)
+            return attn__fail(adapter->context, ATTN_UNSUPPORTED, "%s: ranks that differ (\"%.60s\") are not supported",
+                              path, key);
+        if (!is_harmless(key) && (nested || is_true(attn_config_get(config, key))))
+            return attn__fail(adapter->context, ATTN_UNSUPPORTED,
+                              "%s: \"%.60s\" is not supported: it may change what the adapter does", path, key);
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_config(const attn__adapter *adapter, const char *path)
 {
-    static const char *const flags[] = {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora"};
-    static const char *const patterns[] = {"rank_pattern.", "alpha_pattern."};
     const attn_config *config = adapter->config;
     const char *type = attn_config_text(config, "peft_type", "");
     if (strcmp(type, "LORA") != 0)
@@ -66,16 +141,7 @@ static attn_status check_config(const attn__adapter *adapter, const char *path)
         return attn__fail(adapter->context, ATTN_UNSUPPORTED,
                           "%s: \"init_lora_weights\" is \"%.40s\", which changes the base weights: not supported", path,
                           attn_config_text(config, "init_lora_weights", ""));
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (attn_config_bool(config, flags[i], false))
-            return attn__fail(adapter->context, ATTN_UNSUPPORTED, "%s: \"%s\" is not supported", path, flags[i]);
-    for (int64_t i = 0; i < attn_config_size(config); i++)
-        for (size_t k = 0; k < sizeof patterns / sizeof *patterns; k++)
-            if (strncmp(attn_config_key(config, i), patterns[k], strlen(patterns[k])) == 0)
-                return attn__fail(adapter->context, ATTN_UNSUPPORTED,
-                                  "%s: ranks that differ (\"%.60s\") are not supported", path,
-                                  attn_config_key(config, i));
-    return ATTN_OK;
+    return check_keys(adapter, path);
 }
 
 attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory)
@@ -186,7 +252,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
         return fail_shapes(m, w, a, b);
     const attn_config *config = m->adapter->config;
     double alpha = attn_config_real(config, "lora_alpha", 0);
-    double scale = alpha / (attn_config_bool(config, "use_rslora", false) ? sqrt((double)rank) : (double)rank);
+    double scale = alpha / (is_set(config, "use_rslora") ? sqrt((double)rank) : (double)rank);
     attn_status status = as_f32(m, w, &whole);
     if (status == ATTN_OK)
         status = as_f32(m, a, &left);

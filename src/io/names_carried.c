@@ -10,14 +10,21 @@
     X("torch-transformer", torch_transformer)                                                                          \
     X("fairseq-transformer", fairseq_transformer)                                                                      \
     X("marian-huggingface", marian_huggingface)                                                                        \
+    X("marian-huggingface-two", marian_huggingface_two)                                                                \
     X("marian-native", marian_native)                                                                                  \
     X("bert-huggingface", bert_huggingface)                                                                            \
     X("msa-esm", msa_esm)
+
+/* Those by which attn writes: no checkpoint to be read is of these. */
+#define WRITING(X)                                                                                                     \
+    X("to-marian-huggingface", to_marian_huggingface)                                                                  \
+    X("to-marian-huggingface-two", to_marian_huggingface_two)
 
 #define DECLARE(name, symbol)                                                                                          \
     extern const unsigned char attn__names_##symbol[];                                                                 \
     extern const size_t attn__names_##symbol##_size;
 CARRIED(DECLARE)
+WRITING(DECLARE)
 #undef DECLARE
 
 static const struct {
@@ -26,11 +33,13 @@ static const struct {
     const size_t *size;
 } carried[] = {
 #define LIST(name, symbol) {name, attn__names_##symbol, &attn__names_##symbol##_size},
-    CARRIED(LIST)
+    CARRIED(LIST) WRITING(LIST)
 #undef LIST
 };
 
-enum { COUNT = sizeof carried / sizeof *carried };
+#define ONE(name, symbol) +1
+enum { ALL = sizeof carried / sizeof *carried, COUNT = 0 CARRIED(ONE) };
+#undef ONE
 
 const char *attn_names_carried(int i, const char **text)
 {
@@ -43,7 +52,7 @@ const char *attn_names_carried(int i, const char **text)
 
 bool attn__names_carried_size(const char *name, const char **text, size_t *size)
 {
-    for (int i = 0; i < COUNT; i++) {
+    for (int i = 0; i < ALL; i++) {
         if (strcmp(carried[i].name, name) == 0) {
             *text = (const char *)carried[i].text;
             *size = *carried[i].size;

@@ -4,6 +4,7 @@
 
 #include "io/names.h"
 #include "io/weights_files.h"
+#include "tensor/tensor.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -324,4 +325,21 @@ attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_li
     if (report)
         *report = (attn_bytes){0};
     return attn__weights_assign(parameters, source, "tensors", options, report);
+}
+
+attn_status attn__weights_named(attn_named_list *list, const attn_named_list *source, const char *file,
+                                const attn_weights_options *options)
+{
+    attn__findings findings;
+    attn_status status = prepare(&findings, list->context, file, options, NULL);
+    for (int64_t i = 0; i < source->n && status == ATTN_OK; i++) {
+        status = add_tensor(&findings.arrays, &source->items[i]);
+        findings.arrays.backing = attn__size_add(findings.arrays.backing, attn__tensor_bytes(source->items[i].tensor));
+    }
+    if (status == ATTN_OK)
+        status = rename_found(&findings, options);
+    if (status == ATTN_OK)
+        status = list_found(&findings, list, options, NULL);
+    attn__findings_clear(&findings);
+    return status;
 }

@@ -44,4 +44,9 @@ attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip);
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
                                  const attn_weights_options *options, attn_bytes *report);
 
+/* Copies of a list's tensors, under the names and in the forms that the options' names file makes of them; `file` stands in
+ * messages. */
+attn_status attn__weights_named(attn_named_list *list, const attn_named_list *source, const char *file,
+                                const attn_weights_options *options);
+
 #endif

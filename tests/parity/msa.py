@@ -35,7 +35,7 @@ class Options(ctypes.Structure):
 
 
 class LoadOptions(ctypes.Structure):
-    _fields_ = [("regression", ctypes.c_char_p), ("compat", ctypes.c_bool)]
+    _fields_ = [("regression", ctypes.c_char_p), ("compat", ctypes.c_bool), ("names", ctypes.c_char_p)]
 
 
 class Result(ctypes.Structure):
@@ -60,7 +60,7 @@ class Library:
 
     def load(self, path, compat=False):
         msa = ctypes.c_void_p()
-        options = LoadOptions(None, compat)
+        options = LoadOptions(None, compat, None)
         self.check(self.lib.attn_msa_load(ctypes.byref(msa), self.context, path.encode(), ctypes.byref(options)))
         return msa
 
