@@ -161,6 +161,11 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
                                     tensors["k"][1][form.k.index((chr(key),))], False)
             table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
             table.with_ |= c.WITH_PACKED
+        elif kind == _form.INDEX:
+            table.dims[pair[0]].bias, table.dims[pair[1]].bias = rest[:2]
+            _, shape, strides = tensors["bias"]
+            table.bias_index = c.BiasIndex(shape[0], strides[0])
+            table.with_ |= c.WITH_BIAS_INDEX
         else:
             _, step, dilation, offset, border = rest
             size = tensors["k"][1][form.k.index((chr(key),))]
@@ -203,6 +208,17 @@ def _point_offsets(arrays: c.Arrays, offsets: Sequence[Optional[Tensor]]) -> Non
         arrays.q_offsets, arrays.k_offsets = offsets[0].data_ptr(), offsets[1].data_ptr()
 
 
+def _point_index(arrays: c.Arrays, problem: Problem, index: Optional[Tensor]) -> None:
+    """Of a bias read through an index: int32 and contiguous."""
+    for kind, _, _, *rest in _form.records(problem.relations):
+        if kind != _form.INDEX:
+            continue
+        place, entries = rest[2:]
+        if index is None or index.dtype != torch.int32 or index.numel() != entries or not index.is_contiguous():
+            raise ArgumentError(f"the index of the bias must hold {entries} contiguous numbers of int32")
+        arrays.bias_index = (index.data_ptr() or _nowhere(index)) + 4 * place
+
+
 # -------------------------------------------------------------------------------------------------- running
 
 
@@ -243,7 +259,7 @@ def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
 
 def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optional[Tensor],
             want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None),
-            sinks: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
+            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
     mine = engine()
     key = (problem, want_lse, *map(meta, tensors), meta(sinks))
     plan = mine.plans.get(key)
@@ -253,6 +269,7 @@ def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optiona
     if sinks is not None:
         plan.arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
     _point_offsets(plan.arrays, offsets)
+    _point_index(plan.arrays, problem, index)
     return run_forward(plan, tensors, want_lse, seed)
 
 
@@ -268,7 +285,7 @@ _LEARNED = ("q", "k", "v", "bias", "sinks")
 def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]], o: Tensor, lse: Tensor,
              seed: Optional[Tensor], want: Sequence[bool],
              offsets: Sequence[Optional[Tensor]] = (None, None), sinks: Optional[Tensor] = None,
-             dlse: Optional[Tensor] = None) -> list[Tensor]:
+             index: Optional[Tensor] = None, dlse: Optional[Tensor] = None) -> list[Tensor]:
     """The gradients wanted, in order."""
     learned = (*tensors[:4], sinks)
     grads = gradients_like(learned, want)
@@ -300,6 +317,7 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]]
         dlse = dlse.contiguous()  # as lse is
         arrays.dlse = dlse.data_ptr() or _nowhere(dlse)
     _point_offsets(arrays, offsets)
+    _point_index(arrays, problem, index)
     if arrays.q_offsets:
         torch._foreach_zero_(grads)
     for name, x in zip(names, grads):

@@ -16,7 +16,7 @@ from ._engine import Problem
 _DEFINED = torch.library.Library("attn", "FRAGMENT")
 _ASKED = "str form, float scale, float dropout, int[] relations, int score, float softcap"
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
-         "Tensor? k_offsets, Tensor? sinks")
+         "Tensor? k_offsets, Tensor? sinks, Tensor? index")
 _DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
 _DEFINED.define(f"attend_backward(Tensor dout, Tensor? dlse, {_READ}, Tensor o, Tensor lse, {_ASKED}, bool[] want) -> Tensor[]",
                 tags=(torch.Tag.pt2_compliant_tag,))
@@ -29,13 +29,13 @@ def _sums(dtype: torch.dtype) -> torch.dtype:
 # ------------------------------------------------------------------------------------------------ forward
 
 
-def _attend(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, scale, dropout, relations, score,
+def _attend(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, form, scale, dropout, relations, score,
             softcap):
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
-    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks)
+    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index)
 
 
-def _attend_fake(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, scale, dropout, relations, score,
+def _attend_fake(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, form, scale, dropout, relations, score,
                  softcap):
     tensors = (q, k, v, bias, mask)
     _engine.check_types(*tensors)
@@ -45,13 +45,14 @@ def _attend_fake(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, s
     return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_sums(q.dtype))
 
 
-def _attend_backward(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, o, lse, form, scale, dropout,
+def _attend_backward(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, o, lse, form, scale, dropout,
                      relations, score, softcap, want):
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
-    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks, dlse)
+    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks,
+                            index, dlse)
 
 
-def _attend_backward_fake(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, o, lse, form, scale,
+def _attend_backward_fake(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, o, lse, form, scale,
                           dropout, relations, score, softcap, want):
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
@@ -66,7 +67,8 @@ _op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backwar
 # ----------------------------------------------------------------------------------------------- autograd
 
 
-_READS = 9  # inputs before what is asked
+_READS = 10  # inputs before what is asked
+_SINKS = 8   # one of them
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
@@ -78,18 +80,19 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
 
 def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
     needs = (*ctx.needs_input_grad, False)
-    want = [*needs[:4], needs[_READS - 1]]
+    want = [*needs[:4], needs[_SINKS]]
     if (dout is None and dlse is None) or not any(want):
         return (None,) * (_READS + len(Problem._fields))
     *read, o, lse = ctx.saved_tensors
     dout = torch.zeros_like(o) if dout is None else dout
     if not torch.is_grad_enabled() and unwatched() and plain(dout) and (dlse is None or plain(dlse)):
-        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], dlse))
+        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9], dlse))
     else:
         way = _TransformedBack.apply if _in_transform() else _op_backward
         grads = iter(way(dout, dlse, *read, o, lse, *ctx.problem, want))
     found = [next(grads) if wanted else None for wanted in want]
-    return (*found[:4], *(None,) * (_READS - 5), found[4], *(None,) * len(Problem._fields))
+    return (*found[:4], *(None,) * (_SINKS - 4), found[4], *(None,) * (_READS - _SINKS - 1),
+            *(None,) * len(Problem._fields))
 
 
 def _refuse_twice(ctx: Any, *grads: Any) -> Any:
@@ -109,7 +112,7 @@ class _Direct(torch.autograd.Function):
     def forward(ctx, q, k, v, bias, mask, seed, plan, problem):  # type: ignore[override]
         o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, None, o, lse)
+        ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, None, None, o, lse)
         ctx.problem = problem
         return o
 
@@ -143,29 +146,32 @@ def _mapped_form(form: str, operands: Sequence[Optional[Tensor]]) -> str:
     return ",".join(parts[:3]) + "->" + ";".join(parts[3:])
 
 
-def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Optional[Tensor]) -> None:
+def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Optional[Tensor],
+                   index: Optional[Tensor]) -> None:
     if offsets is not None:
         raise UnsupportedError("attn: vmap over packed sequences is not supported")
     if sinks is not None:
         raise UnsupportedError("attn: vmap over attention with sinks is not supported")
+    if index is not None:
+        raise UnsupportedError("attn: vmap over attention with a relative bias is not supported")
     if seed_dim is not None:
         raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
 
 
-def _map(info, in_dims, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, *asked):
-    _refuse_mapped(in_dims[5], q_offsets, sinks)
+def _map(info, in_dims, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, form, *asked):
+    _refuse_mapped(in_dims[5], q_offsets, sinks, index)
     tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
         tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
-    return _op(*tensors, seed, None, None, None, _mapped_form(form, tensors), *asked), (0, 0)
+    return _op(*tensors, seed, None, None, None, None, _mapped_form(form, tensors), *asked), (0, 0)
 
 
-def _map_backward(info, in_dims, dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, o, lse, form, *rest):
-    _refuse_mapped(in_dims[7], q_offsets, sinks)
-    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[11:13]), info.batch_size, True)
+def _map_backward(info, in_dims, dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, o, lse, form, *rest):
+    _refuse_mapped(in_dims[7], q_offsets, sinks, index)
+    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[12:14]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)
-    grads = _op_backward(dout, dlse, *tensors, seed, None, None, None, o, lse.contiguous(), _mapped_form(form, tensors),
-                         *rest)
+    grads = _op_backward(dout, dlse, *tensors, seed, None, None, None, None, o, lse.contiguous(),
+                         _mapped_form(form, tensors), *rest)
     return grads, [0] * len(grads)
 
 
@@ -215,13 +221,13 @@ def _in_transform() -> bool:
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
            mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
-           sinks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+           sinks: Optional[Tensor] = None, index: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     """o and the log-sum-exp, through the operator."""
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     way = _Transformed.apply if _in_transform() else _op
-    return way(q, k, v, bias, mask, seed, *offsets, sinks, *problem)
+    return way(q, k, v, bias, mask, seed, *offsets, sinks, index, *problem)
 
 
 def draw_seed() -> Tensor:
