@@ -39,7 +39,7 @@ static void measure_entries(attn__bias_index *x, const attn_problem *p)
 
 void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
 {
-    *x = (attn__bias_index){.used = p->with & ATTN_WITH_BIAS_INDEX, .wanted = p->with & ATTN_WANT_DBIAS, .copies = 1};
+    *x = (attn__bias_index){.used = p->with & ATTN_WITH_BIAS_INDEX, .learned = p->with & ATTN_WANT_DBIAS, .copies = 1};
     if (!x->used)
         return;
     x->dtype = attn__operand_dtype(p->dtype, ATTN__OP_BIAS);
@@ -58,7 +58,7 @@ void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
             dim->bias = stride;
             stride *= dim->n > 0 ? dim->n : 1;
         }
-        dim->dbias = x->wanted ? dim->bias : 0;
+        dim->dbias = x->learned ? dim->bias : 0;
     }
     add_axis(&x->table, p->bias_index.rows, p->bias_index.row_stride);
 }
@@ -82,7 +82,7 @@ size_t attn__bias_index_size(const attn__bias_index *x)
     if (!x->used)
         return 0;
     size_t sums = attn__size_mul(attn__size_mul((size_t)rows_of(x), (size_t)x->threads), sizeof(double));
-    return x->wanted ? attn__size_add(attn__size_mul(2, spread_bytes(x)), sums) : spread_bytes(x);
+    return x->learned ? attn__size_add(attn__size_mul(2, spread_bytes(x)), sums) : spread_bytes(x);
 }
 
 /* Number `place` of a copy: the bias, or its gradient, of the entry low + place. */
@@ -167,7 +167,7 @@ void attn__bias_index_begin(const attn__bias_index *x, attn_arrays *mine, void *
     int64_t origin = -x->low * (int64_t)attn_dtype_size(x->dtype);
     attn__parallel_items(x->threads, x->copies, spread_copy, &j);
     mine->bias = j.spread + origin;
-    if (!x->wanted)
+    if (!x->learned)
         return;
     memset(j.spread + spread_bytes(x), 0, spread_bytes(x)); /* entries that no pair reads stay 0 */
     mine->dbias = j.spread + spread_bytes(x) + origin;
@@ -175,7 +175,7 @@ void attn__bias_index_begin(const attn__bias_index *x, attn_arrays *mine, void *
 
 void attn__bias_index_end(const attn__bias_index *x, const attn_arrays *given, void *workspace)
 {
-    if (!x->used || !x->wanted || x->copies == 0 || !given->dbias)
+    if (!x->used || !x->learned || x->copies == 0 || !given->dbias)
         return;
     job j = job_of(x, given, workspace);
     j.spread += spread_bytes(x);

@@ -10,7 +10,7 @@
 #include "attend/canonical/extent.h"
 
 typedef struct attn__bias_index {
-    bool used, wanted; /* wanted: the gradient of the table */
+    bool used, learned; /* learned: the gradient of the table is asked for */
     attn_dtype dtype;
     attn__extent table; /* its BATCH axes, then its rows */
     int64_t copies;     /* indices of those axes: so many biases are spread out */
