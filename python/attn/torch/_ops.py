@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .._errors import UnsupportedError
-from . import _engine
+from . import _engine, _form
 from ._engine import Problem
 
-_DEFINED = torch.library.Library("attn", "FRAGMENT")
+_library: Any = torch.library.Library  # without types of its own
+_DEFINED = _library("attn", "FRAGMENT")
 _ASKED = "str form, float scale, float dropout, int[] relations, int score, float softcap"
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
          "Tensor? k_offsets, Tensor? sinks, Tensor? index")
@@ -29,31 +30,33 @@ def _sums(dtype: torch.dtype) -> torch.dtype:
 # ------------------------------------------------------------------------------------------------ forward
 
 
-def _attend(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, form, scale, dropout, relations, score,
-            softcap):
+def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any, index: Any,
+            form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
     return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index)
 
 
-def _attend_fake(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, form, scale, dropout, relations, score,
-                 softcap):
+def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
+                 index: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     tensors = (q, k, v, bias, mask)
     _engine.check_types(*tensors)
     parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
-    shape, strides = _engine._form.o_layout(parsed, lengths)
+    shape, strides = _form.o_layout(parsed, lengths)
     rows = [lengths[letter] for letter in parsed.rows]
     return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_sums(q.dtype))
 
 
-def _attend_backward(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, o, lse, form, scale, dropout,
-                     relations, score, softcap, want):
+def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
+                     k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
+                     relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
     return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks,
                             index, dlse)
 
 
-def _attend_backward_fake(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, o, lse, form, scale,
-                          dropout, relations, score, softcap, want):
+def _attend_backward_fake(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
+                          k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
+                          relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
 
@@ -75,7 +78,7 @@ def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
     asked = inputs[_READS:]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:_READS], *output)
-    ctx.problem = Problem(*asked[:3], tuple(asked[3]), *asked[4:])
+    ctx.problem = Problem._make((*asked[:3], tuple(asked[3]), *asked[4:]))
 
 
 def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
@@ -109,7 +112,7 @@ class _Direct(torch.autograd.Function):
     """The operator's rule without the dispatcher."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, mask, seed, plan, problem):  # type: ignore[override]
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, plan: Any, problem: Any) -> Any:
         o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, None, None, o, lse)
@@ -117,7 +120,7 @@ class _Direct(torch.autograd.Function):
         return o
 
     @staticmethod
-    def backward(ctx, dout):  # type: ignore[override]
+    def backward(ctx: Any, dout: Any) -> Any:
         return _back(ctx, dout, None)[:8]
 
 
@@ -158,7 +161,8 @@ def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Op
         raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
 
 
-def _map(info, in_dims, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, form, *asked):
+def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any,
+         sinks: Any, index: Any, form: Any, *asked: Any) -> Any:
     _refuse_mapped(in_dims[5], q_offsets, sinks, index)
     tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
@@ -166,7 +170,8 @@ def _map(info, in_dims, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, 
     return _op(*tensors, seed, None, None, None, None, _mapped_form(form, tensors), *asked), (0, 0)
 
 
-def _map_backward(info, in_dims, dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, index, o, lse, form, *rest):
+def _map_backward(info: Any, in_dims: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any,
+                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, *rest: Any) -> Any:
     _refuse_mapped(in_dims[7], q_offsets, sinks, index)
     dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[12:14]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)
@@ -183,30 +188,30 @@ class _Transformed(torch.autograd.Function):
     """The operator under torch.func: PyTorch's registration serves its transforms by functions of this form only."""
 
     @staticmethod
-    def forward(*inputs):  # type: ignore[override]
+    def forward(*inputs: Any) -> Any:
         return _op(*inputs)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[override]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
         _keep(ctx, inputs, output)
 
-    backward = staticmethod(_back)  # type: ignore[assignment]
-    vmap = staticmethod(_map)  # type: ignore[assignment]
+    backward = staticmethod(_back)
+    vmap = staticmethod(_map)
 
 
 class _TransformedBack(torch.autograd.Function):
     @staticmethod
-    def forward(*inputs):  # type: ignore[override]
+    def forward(*inputs: Any) -> Any:
         return tuple(_op_backward(*inputs))
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[override]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
         pass
 
-    backward = staticmethod(_refuse_twice)  # type: ignore[assignment]
+    backward = staticmethod(_refuse_twice)
 
     @staticmethod
-    def vmap(info, in_dims, *inputs):  # type: ignore[override]
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
         grads, dims = _map_backward(info, in_dims, *inputs)
         return tuple(grads), tuple(dims)
 
@@ -227,7 +232,8 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     way = _Transformed.apply if _in_transform() else _op
-    return way(q, k, v, bias, mask, seed, *offsets, sinks, index, *problem)
+    found: tuple[Tensor, Tensor] = way(q, k, v, bias, mask, seed, *offsets, sinks, index, *problem)
+    return found
 
 
 def draw_seed() -> Tensor:

@@ -179,7 +179,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
     _check({"query": query, "key": key, "value": value}, 4, "[B,H,L,E]")
     _sdpa._check(query, key, value, None, 0.0, False)
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    index, by_index = None, ()
+    index: Optional[Tensor] = None
+    by_index: tuple[int, ...] = ()
     if relative_bias is not None:
         if bias is not None:
             raise UnsupportedError("bias and relative_bias at once are not supported")
@@ -287,6 +288,6 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     packed = (_form.PACKED, ord("q"), ord("k"), int(max_seqlen_q), int(max_seqlen_k), offsets[0].shape[0] - 1)
     problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
     half = query.dtype == torch.float16
-    tensors = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
-    o = _ops.attend(problem, *tensors, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
+    q, k, v = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
+    o = _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
     return o.to(query.dtype) if half else o
