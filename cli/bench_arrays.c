@@ -21,6 +21,7 @@ static void **slot(attn_arrays *a, int array)
         &a->w2,
         (const void **)(void *)&a->q_offsets,
         (const void **)(void *)&a->k_offsets,
+        (const void **)(void *)&a->bias_index,
         &a->sinks,
         &a->dlse,
     };
@@ -105,6 +106,12 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     }
 }
 
+static void fill_index(int32_t *index, int64_t n, int64_t rows)
+{
+    for (int64_t i = 0; i < n; i++)
+        index[i] = (int32_t)(scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
+}
+
 /* Lengths are half of the keys and more, as padded data has them; one key in eight is masked. */
 static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
 {
@@ -160,6 +167,8 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
             fill_offsets(made->blocks[array], span->high - 1, problem->dims[p->query_dim].n, p->queries);
         else if (array == ATTN_ARRAY_K_OFFSETS)
             fill_offsets(made->blocks[array], span->high - 1, problem->dims[p->key_dim].n, p->keys);
+        else if (array == ATTN_ARRAY_BIAS_INDEX)
+            fill_index(made->blocks[array], span->high - span->low, problem->bias_index.rows);
         else if (!span->output)
             fill(made->blocks[array], span, rounding(rounded, array), array, keys);
         *slot(&made->arrays, array) = (char *)made->blocks[array] - span->low * (int64_t)size;

@@ -40,7 +40,8 @@ static const char description[] =
     "                        an image, taps, step, dilation: zero, mask-border, shift\n"
     "Features of all forms:\n"
     "  bf16 f64 causal causal-br band=LO..HI lens lensq pad mask bias biask biasd\n"
-    "  rel dropout=P fill=X scale=X softcap=X sinks lse dlse over-n kernel-sum; packed=N\n"
+    "  buckets=N rel dropout=P fill=X scale=X softcap=X sinks lse dlse over-n\n"
+    "  kernel-sum; packed=N\n"
     "  (first form); bthd bhtd (layout of the first two forms); the score:\n"
     " " ATTN_SCORES(WORD) "\n"
                           "attn.h says what each means.";

@@ -17,10 +17,12 @@ trap 'rm -f "$out"' EXIT
     b2h2q17k33d16:softcap=0.5,bias,causal,bf16 b1h2q21k9d8:softcap=2,bias \
     b2h2q17k33d16:sinks,dlse,causal-br b1h4q9k21d8g2:sinks,bf16 \
     b2h3q35k50d8:biasd b1h4q150d16g2:biasd,causal,bf16 axis6x7c6h2:biasd \
+    b2h3q35k50d8:buckets=9 b1h4q150d16g2:buckets=32,causal,bf16 axis6x7c6h2:buckets=5 b1h2q9k12d8:buckets=3,f64 \
+    window6x5w3h2d4:buckets=4 \
     b4h2q9d8:packed=20 b3h4q9k12d8g2:packed=20,causal-br,bf16 \
     window6x5w3h2d4 window7x6w3x5h1d4b2s2:zero,rel window8x9w3h2d4l2:shift,rel window6x6w3h1d2:causal >"$out"
 grep -q WRONG "$out" && { cat "$out"; exit 1; }
-[ "$(grep -cE 'forward|backward' "$out")" = 74 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
+[ "$(grep -cE 'forward|backward' "$out")" = 84 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
 
 # what is wrong, and at which character
 refused() {
@@ -38,6 +40,9 @@ refused b1q3d4:casual 'character 8: there is no feature "casual" here'
 refused b1q3d4:row 'character 8: there is no feature "row" here'
 refused b1q3d4:causal,causal 'character 15: this feature stands twice'
 refused b1q3d4:bias,biask 'character 13: biask and bias exclude each other'
+refused b1q3d4:bias,buckets=4 'character 13: buckets and bias exclude each other'
+refused b1q3d4:buckets 'character 15: this feature needs a value'
+refused b1q3d4:buckets=0 'bias_index.rows is 0'
 refused b1q3d4:dropout=1 'character 16: dropout must be'
 refused b1q3d4:dropout 'character 15: this feature needs a value'
 refused b1q3d4:band=1-2 'character 14: a range is written LO..HI'

@@ -80,7 +80,7 @@ static void fields_are_checked(void **state)
     WRONG(ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5; p.normalise = ATTN_ONE_OVER_N);
     WRONG(ARGUMENT, "dropout 1", p.dropout = 1);
     WRONG(ARGUMENT, "dropout -0.5", p.dropout = -0.5);
-    WRONG(ARGUMENT, "unknown bits 0x40", p.with = 64);
+    WRONG(ARGUMENT, "unknown bits 0x80", p.with = 128);
 }
 
 static void gradients_must_have_something_to_be_of(void **state)

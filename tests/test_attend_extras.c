@@ -358,6 +358,58 @@ static void a_bias_by_distance_has_a_gradient(void **state)
     assert_non_null(strstr(attn_context_error(context), "dbias"));
 }
 
+/* Buckets of distances that heads share: small tables, whose gradients differences find, and what is refused. */
+static void a_bias_by_an_index_has_a_gradient(void **state)
+{
+    (void)state;
+    const int32_t index[] = {4, 4, 0, 1, 2, 2, 3, 4};
+    small s;
+    start_small(&s, ATTN_CAUSAL_NONE);
+    const int64_t strides[] = {0, 1, -1, 1};
+    for (int dim = 0; dim < 4; dim++)
+        s.p.dims[dim].bias = strides[dim];
+    s.p.with |= ATTN_WITH_BIAS_INDEX;
+    s.p.bias_index = (attn_bias_index){6, FH};
+    s.a.bias_index = index + FQ - 1;
+    check_small(&s);
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_OK);
+    attn_span span;
+    assert_true(attn_plan_span(plan, ATTN_ARRAY_BIAS_INDEX, &span) && span.low == 1 - FQ && span.high == FK);
+    assert_true(attn_plan_span(plan, ATTN_ARRAY_BIAS, &span) && span.low == 0 && span.high == 6 * FH);
+    const int32_t wrong[] = {4, 4, 0, 1, 2, 6, 3, 4};
+    s.a.bias_index = wrong + FQ - 1;
+    assert_int_equal(attn_plan_execute(plan, &s.a, NULL), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "bias_index[2] is 6; the table has the rows 0 to 5"));
+    s.a.bias_index = NULL;
+    assert_int_equal(attn_plan_execute(plan, &s.a, NULL), ATTN_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "'bias_index'"));
+    attn_plan_destroy(plan);
+}
+
+static void wrong_indices_of_a_bias_are_refused(void **state)
+{
+    (void)state;
+    const char *const words[] = {"but no bias", "bias_index.rows is 0", "overflows", "share the rows of a table",
+                                 "with those of another BATCH index"};
+    for (int i = 0; i < 5; i++) {
+        small s;
+        attn_plan *plan;
+        start_small(&s, ATTN_CAUSAL_NONE);
+        const int64_t strides[] = {0, i == 4 ? 2 : 1, -1, 1};
+        for (int dim = 0; dim < 4; dim++)
+            s.p.dims[dim].bias = strides[dim];
+        s.p.direction = ATTN_BACKWARD;
+        s.p.with |= ATTN_WITH_BIAS_INDEX | ATTN_WANT_DQ | (i == 0 ? 0 : ATTN_WANT_DBIAS);
+        s.p.with &= ~(unsigned)(i == 0 ? ATTN_WITH_BIAS : 0);
+        s.p.bias_index = (attn_bias_index){i == 1 ? 0 : 6, i == 2 ? INT64_MAX / 5 : FH};
+        s.p.accumulate = i == 3;
+        assert_int_not_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_OK);
+        if (!strstr(attn_context_error(context), words[i]))
+            fail_msg("'%s' does not say '%s'", attn_context_error(context), words[i]);
+    }
+}
+
 static void the_log_sum_exp_has_a_gradient(void **state)
 {
     (void)state;
@@ -523,6 +575,8 @@ int main(void)
         cmocka_unit_test(wrong_tables_of_packed_sequences_are_refused),
         cmocka_unit_test(a_softcap_has_the_gradients_of_its_output),
         cmocka_unit_test(a_bias_by_distance_has_a_gradient),
+        cmocka_unit_test(a_bias_by_an_index_has_a_gradient),
+        cmocka_unit_test(wrong_indices_of_a_bias_are_refused),
         cmocka_unit_test(the_log_sum_exp_has_a_gradient),
         cmocka_unit_test(sinks_have_gradients),
         cmocka_unit_test(a_sink_is_a_key_without_value),

@@ -286,6 +286,15 @@ typedef struct attn_packed {
                             * last query stands at the last key: hi = 0 is then causal bottom-right */
 } attn_packed;
 
+/* A bias read through a table, trainable: T5's buckets, the relative positions of Swin's windows.  The strides that QUERY
+ * and KEY dims have for `bias` then say where a pair's entry stands in arrays.bias_index, and that entry which row of
+ * arrays.bias is added to its score; strides of -1 and 1 make an index by distance, whose memory is linear, those of a
+ * matrix one of pairs.  Strides of BATCH dims are those of the table, so that heads have rows of their own. */
+typedef struct attn_bias_index {
+    int64_t rows; /* of the table; entries lie in [0, rows) */
+    int64_t row_stride;
+} attn_bias_index;
+
 /* Optional operands and outputs, as bits. */
 enum {
     ATTN_WITH_BIAS = 1 << 0,   /* arrays.bias */
@@ -299,10 +308,11 @@ enum {
     /* backward: arrays.dlse, the gradient of the log-sum-exp, as merging partial attentions leaves it.  Softmax only;
      * ignored forward, and where a row has no keys. */
     ATTN_WITH_DLSE = 1 << 5,
-    ATTN_WITH_ALL = (1 << 8) - 1, /* every operand */
-    ATTN_WANT_LSE = 1 << 8,       /* forward: arrays.lse */
-    ATTN_WANT_WEIGHTS = 1 << 9,   /* forward: arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 10,       /* backward: the gradients wanted */
+    ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
+    ATTN_WITH_ALL = (1 << 8) - 1,  /* every operand */
+    ATTN_WANT_LSE = 1 << 8,        /* forward: arrays.lse */
+    ATTN_WANT_WEIGHTS = 1 << 9,    /* forward: arrays.weights, before dropout unless weights_dropped */
+    ATTN_WANT_DQ = 1 << 10,        /* backward: the gradients wanted */
     ATTN_WANT_DK = 1 << 11,
     ATTN_WANT_DV = 1 << 12,
     ATTN_WANT_DBIAS = 1 << 13,
@@ -330,6 +340,7 @@ typedef struct attn_problem {
     unsigned with; /* ATTN_WITH_* | ATTN_WANT_* */
     int lens_dim;  /* the KEY dim that lengths cut */
     attn_packed packed;
+    attn_bias_index bias_index; /* the gradient of the table lies as the table does, and is not accumulated */
     int nbands;
     attn_band bands[ATTN_MAX_BANDS];
     int nwindows;
@@ -369,6 +380,7 @@ typedef struct attn_arrays {
     /* Packed sequences, one more than there are sequences: 0 <= q_offsets[s] <= q_offsets[s + 1] <= packed.queries, no
      * sequence longer than the dim; k_offsets alike.  The same array may serve as both. */
     const int32_t *q_offsets, *k_offsets;
+    const int32_t *bias_index; /* the entry of query 0 and key 0: with negative strides others stand in front of it */
     const void *w, *w2;
     const void *sinks;
     const void *table[ATTN_MAX_RELATIVE];
@@ -411,8 +423,9 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, c
 ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
 
 /* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
- * reference solver's own needs and, where `accumulate` is set, one copy of those gradients of q, k, v and bias that are
- * broadcast: they are summed apart, so that what is given is rounded once. */
+ * reference solver's own needs, a bias_index (a number for each entry of it and each index of the table's BATCH dims,
+ * twice backward) and, where `accumulate` is set, one copy of those gradients of q, k, v and bias that are broadcast:
+ * they are summed apart, so that what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward.  Packed
@@ -427,7 +440,8 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
 /* Runs the plan.  `workspace` is attn_plan_workspace() bytes aligned to 64, or NULL for the plan's own.
  * Several threads may execute one plan at once if each gives a workspace; with NULL the second one gets
  * ATTN_BUSY.  ATTN_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output that is
- * the same array as another one (other overlaps are not looked for), offsets of packed sequences that are not in order.  Nothing is allocated or written on error.
+ * the same array as another one (other overlaps are not looked for), offsets of packed sequences that are not in order,
+ * an entry of bias_index that is no row of the table.  Nothing is allocated or written on error.
  * The same bits come out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
@@ -443,6 +457,7 @@ typedef enum attn_array {
     ATTN_ARRAY_W2,
     ATTN_ARRAY_Q_OFFSETS,
     ATTN_ARRAY_K_OFFSETS,
+    ATTN_ARRAY_BIAS_INDEX,
     ATTN_ARRAY_SINKS,
     ATTN_ARRAY_DLSE,
     ATTN_ARRAY_O,
@@ -580,6 +595,7 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     packed=N               (multi-head) b packed sequences of N queries in all, at most q each; keys in proportion
  *     pad mask               boolean masks over [first dim, keys] and over [queries, keys]
  *     bias biask biasd       an additive bias of its own for each score, or for each key, or by head and distance
+ *     buckets=N              as biasd, but distances share N numbers a head, through an index
  *     rel                    relative positions in the score: a table of channels along the last query and key dims
  *                            or, with a window, two tables, each for half of a head's channels
  *     dropout=P fill=X scale=X softcap=X   mask_fill, scale and softcap as in attn_problem

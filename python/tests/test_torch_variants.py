@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """attn.torch's other attentions and Layer against formulas of PyTorch in float64.  Skipped where there is no PyTorch."""
 import concurrent.futures
+import math
 import multiprocessing
 import unittest
 
@@ -143,11 +144,65 @@ class Formula(unittest.TestCase):
         self.compare(lambda q, k, v: attn.torch.varlen_attention(q, k, v, *offsets, 7, 5, is_causal=True), formula,
                      random(11, 2, 4), random(12, 2, 4), random(12, 2, 4))
 
+    def test_relative_bias(self):
+        """T5's buckets and an index of pairs, with grouped heads, masks and causal."""
+        for queries, keys, both_ways in ((7, 7, True), (40, 61, False), (70, 150, True)):
+            index = attn.torch.t5_buckets(queries, keys, both_ways, 12, 20)
+            self.assertEqual(tuple(index.shape), (queries + keys - 1,))
+            pairs = index[torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1].long()
+            for given in (index, pairs, pairs.to(torch.int32).t().contiguous().t()):
+                self.compare(lambda q, k, v, table: attn.torch.flex_attention(
+                    q, k, v, relative_bias=(table, given), is_causal=not both_ways, scale=1.0, enable_gqa=True),
+                    lambda q, k, v, table: torch.nn.functional.scaled_dot_product_attention(
+                        q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), table[pairs].permute(2, 0, 1).masked_fill(
+                            torch.ones(queries, keys, dtype=torch.bool).triu(1) & (not both_ways), float("-inf"))[None],
+                        scale=1.0), random(2, 4, queries, 8), random(2, 2, keys, 8), random(2, 2, keys, 8), random(12, 4))
+
+    def test_t5_buckets(self):
+        """Against the buckets of single distances, from the formula of the paper's code in exact numbers."""
+        found = attn.torch.t5_buckets(300, 300).tolist()
+        for distance in (*range(8), 8, 15, 16, 40, 90, 127, 128, 299):
+            bucket = distance if distance < 8 else min(15, 8 + int(8 * math.log(distance / 8) / math.log(16) + 1e-6))
+            self.assertEqual(found[299 - distance], bucket)
+            self.assertEqual(found[299 + distance], bucket + 16 * (distance > 0))
+
+    def test_relative_bias_compiled(self):
+        q, table, index = random(1, 2, 9, 8), random(32, 2), attn.torch.t5_buckets(9, 9)
+        compiled = torch.compile(lambda q, table: attn.torch.flex_attention(q, q, q, relative_bias=(table, index)),
+                                 fullgraph=True, backend="aot_eager")
+        gradients = []
+        for way in (compiled, lambda q, table: attn.torch.flex_attention(q, q, q, relative_bias=(table, index))):
+            leaves = [q.clone().requires_grad_(), table.clone().requires_grad_()]
+            gradients.append(torch.autograd.grad(way(*leaves).square().sum(), leaves))
+        for a, b in zip(*gradients):
+            self.assertTrue(torch.equal(a, b))
+        self.assertTrue(torch.autograd.gradcheck(lambda q, table: attn.torch.flex_attention(
+            q, q, q, relative_bias=(table, index)), (q.double().requires_grad_(), table.double().requires_grad_())))
+
+    def test_long_relative_bias(self):
+        """At T5's lengths: another order of sums than the formula's is the only difference, and workspaces stay small."""
+        n, table = 2048, random(32, 1)
+        index = attn.torch.t5_buckets(n, n)
+        pairs = index[torch.arange(n) - torch.arange(n)[:, None] + n - 1].long()
+        self.compare(lambda q, table: attn.torch.flex_attention(q, q, q, relative_bias=(table, index), scale=1.0),
+                     lambda q, table: torch.nn.functional.scaled_dot_product_attention(
+                         q, q, q, table[pairs].permute(2, 0, 1)[None], scale=1.0), random(1, 1, n, 4) / 2, table)
+        from attn.torch import _engine
+        plans = [plan for plan in _engine.engine().plans.values() if plan.arrays.bias_index]
+        self.assertLess(max(plan.bytes for plan in plans), 8 * n * n // 8)
+
     def test_refusals(self):
         q, image = random(1, 2, 5, 8), random(1, 6, 6, 2, 4)
         for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=0.0), "softcap"),
                             (lambda: attn.torch.flex_attention(q, q, q, sinks=q), "sinks"),
                             (lambda: attn.torch.flex_attention(q, q, q, score_mod=max), "score_mod"),
+                            (lambda: attn.torch.flex_attention(q, q, q, bias=q, relative_bias=(q, q)), "at once"),
+                            (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(q, q)), "a column"),
+                            (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(torch.ones(3, q.shape[1]), q)),
+                             "by distance or"),
+                            (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(
+                                torch.ones(3, q.shape[1]), torch.full((q.shape[2], q.shape[2]), 2**32))), "the rows 0 to 2"),
+                            (lambda: attn.torch.t5_buckets(3, 3, True, 2), "two buckets"),
                             (lambda: attn.torch.flex_attention(q, q, q, mask=q), "bool"),
                             (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),

@@ -274,7 +274,7 @@ static void score_key(row *r, key *k)
     k->size *= fabs(r->scale);
     cap_score(r, k);
     if (r->p->with & ATTN_WITH_BIAS) {
-        double bias = walk_load(walk_side(r->p), r->a->bias, OFFSET(&k->at, bias));
+        double bias = walk_load(walk_side(r->p), r->a->bias, walk_bias_offset(&k->at, r->a, offsetof(attn_dim, bias)));
         k->score += bias;
         k->size += isinf(bias) ? 0 : fabs(bias);
     }
@@ -575,7 +575,8 @@ static void gradients(row *r)
         if (k->state == WALK_MASKED)
             continue;
         if (r->value->dbias)
-            add(r->value->dbias, r->bound->dbias, OFFSET(&k->at, dbias), k->grad, k->grad_err);
+            add(r->value->dbias, r->bound->dbias, walk_bias_offset(&k->at, r->a, offsetof(attn_dim, dbias)), k->grad,
+                k->grad_err);
         add_slopes(r, k, r->value->dq, r->bound->dq, offsetof(attn_dim, dq), false, k->slope_q, k->size_q);
         if (k->at.inside)
             add_slopes(r, k, r->value->dk, r->bound->dk, offsetof(attn_dim, dk), true, k->slope_k, k->size_k);
@@ -712,6 +713,21 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
+/* Of a table that an index reads: every row, read or not. */
+static void clear_rows(const attn_problem *p, double *value, double *bound)
+{
+    walk w = {.p = p};
+    if (value && walk_start(&w, ROLE_B))
+        do
+            for (int64_t i = 0; i < p->bias_index.rows; i++) {
+                int64_t at = i * p->bias_index.row_stride;
+                for (int d = 0; d < p->ndims; d++)
+                    at += p->dims[d].role == ATTN_BATCH ? p->dims[d].bias * w.at[d] : 0;
+                value[at] = bound[at] = 0;
+            }
+        while (walk_next(&w, ROLE_B));
+}
+
 static bool clear_gradients(const attn_problem *p, const attn_arrays *a, const attend_ref_arrays *v,
                             const attend_ref_arrays *b)
 {
@@ -720,7 +736,10 @@ static bool clear_gradients(const attn_problem *p, const attn_arrays *a, const a
     clear_gradient(p, a, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
     clear_gradient(p, a, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
     clear_gradient(p, a, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);
-    clear_gradient(p, a, v->dbias, b->dbias, offsetof(attn_dim, dbias), false, ROLE_B | ROLE_Q | ROLE_K);
+    if (p->with & ATTN_WITH_BIAS_INDEX)
+        clear_rows(p, v->dbias, b->dbias);
+    else
+        clear_gradient(p, a, v->dbias, b->dbias, offsetof(attn_dim, dbias), false, ROLE_B | ROLE_Q | ROLE_K);
     clear_gradient(p, a, v->dw, b->dw, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
     clear_gradient(p, a, v->dw2, b->dw2, offsetof(attn_dim, w), false, ROLE_B | ROLE_C);
     for (int t = 0; t < p->nrelatives; t++) {

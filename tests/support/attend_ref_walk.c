@@ -92,6 +92,16 @@ int64_t walk_offset(const walk *w, size_t field, bool positions)
     return offset;
 }
 
+int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field)
+{
+    int64_t entry = 0, offset = 0;
+    if (!(w->p->with & ATTN_WITH_BIAS_INDEX))
+        return walk_offset(w, field, false);
+    for (int d = 0; d < w->p->ndims; d++)
+        *(w->p->dims[d].role == ATTN_BATCH ? &offset : &entry) += w->p->dims[d].bias * w->at[d];
+    return offset + a->bias_index[entry] * w->p->bias_index.row_stride;
+}
+
 double walk_load(attn_dtype dtype, const void *array, int64_t i)
 {
     if (dtype == ATTN_F64)

@@ -36,6 +36,9 @@ bool walk_row_exists(const walk *w);
 
 /* Element i of an array of any float type. */
 double walk_load(attn_dtype dtype, const void *array, int64_t i);
+/* Where the pair's number stands in bias, or, with the member of dbias, in its gradient. */
+int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field);
+
 /* The type of bias, tables, w, lse and weights. */
 attn_dtype walk_side(const attn_problem *p);
 

@@ -150,6 +150,22 @@ static void by_distance(random_problem *r)
     }
 }
 
+/* A bias through an index, by distance or of pairs; rows apart from each other, and heads in front of or behind them. */
+static void by_index(random_problem *r)
+{
+    attn_problem *const both[] = {&r->forward, &r->backward};
+    attn__rng g = {.seed = 20201122, .stream = r->number};
+    bool pairs = chosen(&g, 30), behind = chosen(&g, 50);
+    int64_t rows = 1 + (int64_t)attn__rng_below(&g, 40), heads = r->forward.dims[1].n;
+    const int64_t strides[] = {0, behind ? 1 : rows + 1, pairs ? r->forward.dims[3].n : -1, 1};
+    for (int i = 0; i < 2; i++) {
+        both[i]->with |= ATTN_WITH_BIAS_INDEX;
+        both[i]->bias_index = (attn_bias_index){rows, behind ? heads + 2 : 1};
+        for (int dim = 0; dim < 4; dim++)
+            *(i ? &both[i]->dims[dim].dbias : &both[i]->dims[dim].bias) = strides[dim];
+    }
+}
+
 void random_layout(attn__rng *g, random_problem *r, bool plain)
 {
     bool wild = !plain || chosen(g, 15);
@@ -167,8 +183,8 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
             r->forward.dims[d].k = r->forward.dims[d].v = 0;
     for (int i = 0; i < r->forward.nrelatives; i++)
         lay_out_table(g, &r->forward, &r->forward.relatives[i]);
-    if (plain && (r->forward.with & ATTN_WITH_BIAS) && !r->backward.accumulate && r->number % 4 == 0)
-        by_distance(r);
+    if (plain && (r->forward.with & ATTN_WITH_BIAS) && !r->backward.accumulate && r->number % 4 < 2)
+        (r->number % 4 ? by_index : by_distance)(r);
     copy_strides(r);
 }
 
@@ -281,6 +297,23 @@ void random_offsets(attn__rng *g, random_problem *r)
     r->arrays.k_offsets = r->array[ARRAY_K_OFFSETS].block;
 }
 
+void random_index(random_problem *r)
+{
+    const attn_problem *p = &r->forward;
+    attn__rng g = {.seed = 20201123, .stream = r->number};
+    array a = {.name = "bias_index", .dtype = ATTN_I32, .n = 1};
+    if (!(p->with & ATTN_WITH_BIAS_INDEX))
+        return;
+    for (int d = 0; d < p->ndims; d++)
+        if (p->dims[d].role == ATTN_QUERY || p->dims[d].role == ATTN_KEY)
+            stretch(&a, p->dims[d].n, p->dims[d].bias);
+    obtain(&a);
+    for (int64_t i = 0; i < a.n; i++)
+        ((int32_t *)a.block)[i] = (int32_t)attn__rng_below(&g, (uint64_t)p->bias_index.rows);
+    r->array[ARRAY_BIAS_INDEX] = a;
+    r->arrays.bias_index = array_base(&a);
+}
+
 static void allocate_tables(random_problem *r)
 {
     attn_problem *p = &r->forward;
@@ -338,8 +371,12 @@ void random_allocate(random_problem *r)
         array a = {.name = k->name, .dtype = dtype_of(p, k), .n = 1};
         if (!is_present(r, k->id))
             continue;
+        bool rows = (p->with & ATTN_WITH_BIAS_INDEX) && (k->id == ARRAY_BIAS || k->id == ARRAY_DBIAS);
         for (int d = 0; d < p->ndims; d++)
-            stretch(&a, length_of(&r->forward, k, d), *field_of(p, d, effective_field(p, k)));
+            if (!rows || p->dims[d].role == ATTN_BATCH)
+                stretch(&a, length_of(&r->forward, k, d), *field_of(p, d, rows ? FIELD(bias) : effective_field(p, k)));
+        if (rows)
+            stretch(&a, p->bias_index.rows, p->bias_index.row_stride);
         obtain(&a);
         r->array[k->id] = a;
     }

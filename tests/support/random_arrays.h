@@ -16,6 +16,8 @@ void random_layout(attn__rng *g, random_problem *r, bool plain);
 void random_allocate(random_problem *r);
 /* Normal numbers; q and k times `loud`; NaN wherever no query attends. */
 /* Draws the offsets of packed sequences, if there are any. */
+/* The entries of a bias's index. */
+void random_index(random_problem *r);
 void random_offsets(attn__rng *g, random_problem *r);
 void random_fill(attn__rng *g, random_problem *r, double loud);
 

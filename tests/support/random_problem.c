@@ -354,6 +354,7 @@ void random_problem_make(random_problem *r, uint64_t number)
     random_layout(&g, r, form == PLAIN);
     random_allocate(r);
     random_offsets(&more, r);
+    random_index(r);
     random_fill(&g, r, chance(&g, 8) ? 120 : 1);
 }
 

@@ -17,6 +17,7 @@ typedef enum array_id {
     ARRAY_LENS,
     ARRAY_Q_OFFSETS,
     ARRAY_K_OFFSETS,
+    ARRAY_BIAS_INDEX,
     ARRAY_W,
     ARRAY_W2,
     ARRAY_SINKS,

@@ -20,7 +20,7 @@ TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
 # The library's function once more, with arguments that ctypes converts in less time.
 _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-    ctypes.cast(lib.plan_execute, ctypes.c_void_p).value)
+    ctypes.cast(lib.plan_execute, ctypes.c_void_p).value or 0)
 _NOWHERE = ctypes.create_string_buffer(64)
 _EMPTY = ctypes.addressof(_NOWHERE)  # where an array without elements lies; the engine wants a pointer
 _OPERANDS = ("q", "k", "v", "bias", "mask")
@@ -125,7 +125,7 @@ def check_types(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: O
             raise ArgumentError(f"{name} is of {x.dtype}; {wanted} is wanted where q is of {q.dtype}")
 
 
-def sizes(problem: Problem, tensors: Sequence[Optional[Tensor]]) -> tuple[_form.Form, dict[str, Any]]:
+def sizes(problem: Problem, tensors: Sequence[Any]) -> tuple[_form.Form, dict[str, Any]]:
     """The parsed form, and the length of each letter."""
     form = _form.parse(problem.form)
     shapes = [(name, getattr(form, name), x.shape) for name, x in zip(_OPERANDS, tensors) if x is not None]
@@ -161,6 +161,11 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
                                     tensors["k"][1][form.k.index((chr(key),))], False)
             table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
             table.with_ |= c.WITH_PACKED
+        elif kind == _form.INDEX:
+            table.dims[pair[0]].bias, table.dims[pair[1]].bias = rest[:2]
+            _, shape, strides = tensors["bias"]
+            table.bias_index = c.BiasIndex(shape[0], strides[0])
+            table.with_ |= c.WITH_BIAS_INDEX
         else:
             _, step, dilation, offset, border = rest
             size = tensors["k"][1][form.k.index((chr(key),))]
@@ -171,14 +176,15 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
 def _rows(form: _form.Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[int]]:
     """Axes, shape and strides of lse."""
     shape = [lengths[letter] for letter in form.rows]
-    strides, step = [], 1
+    strides: list[int] = []
+    step = 1
     for n in reversed(shape):
         strides.insert(0, step)
         step *= n
     return tuple((letter,) for letter in form.rows), shape, strides
 
 
-def _describe(form: _form.Form, tensors: Sequence[Optional[Tensor]]) -> dict[str, tuple[Any, Any, Any]]:
+def _describe(form: _form.Form, tensors: Sequence[Any]) -> dict[str, tuple[Any, Any, Any]]:
     return {name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(_OPERANDS, tensors) if x is not None}
 
 
@@ -188,7 +194,7 @@ def _describe_sinks(described: dict[str, tuple[Any, Any, Any]], form: _form.Form
         described["sinks"] = form.q[1:2], sinks.shape, sinks.stride()
 
 
-def _point(arrays: c.Arrays, tensors: Sequence[Optional[Tensor]]) -> None:
+def _point(arrays: c.Arrays, tensors: Sequence[Any]) -> None:
     q, k, v, bias, mask = tensors
     arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
     if bias is not None:
@@ -203,10 +209,21 @@ def _point_offsets(arrays: c.Arrays, offsets: Sequence[Optional[Tensor]]) -> Non
         arrays.q_offsets, arrays.k_offsets = offsets[0].data_ptr(), offsets[1].data_ptr()
 
 
+def _point_index(arrays: c.Arrays, problem: Problem, index: Optional[Tensor]) -> None:
+    """Of a bias read through an index: int32 and contiguous."""
+    for kind, _, _, *rest in _form.records(problem.relations):
+        if kind != _form.INDEX:
+            continue
+        place, entries = rest[2:]
+        if index is None or index.dtype != torch.int32 or index.numel() != entries or not index.is_contiguous():
+            raise ArgumentError(f"the index of the bias must hold {entries} contiguous numbers of int32")
+        arrays.bias_index = (index.data_ptr() or _nowhere(index)) + 4 * place
+
+
 # -------------------------------------------------------------------------------------------------- running
 
 
-def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse: bool,
+def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
                  sinks: Optional[Tensor] = None) -> Plan:
     """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it."""
     check_types(*tensors)
@@ -223,7 +240,7 @@ def forward_plan(problem: Problem, tensors: Sequence[Optional[Tensor]], want_lse
     return Plan(engine(), table, shape, strides, rows[1])
 
 
-def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
+def run_forward(plan: Plan, tensors: Sequence[Any], want_lse: bool,
                 seed: Optional[Tensor]) -> tuple[Tensor, Optional[Tensor]]:
     q = tensors[0]
     o = _empty_strided(plan.shape, plan.strides, dtype=q.dtype)
@@ -241,9 +258,9 @@ def run_forward(plan: Plan, tensors: Sequence[Optional[Tensor]], want_lse: bool,
     return o, lse
 
 
-def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optional[Tensor],
+def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
             want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None),
-            sinks: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
+            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
     mine = engine()
     key = (problem, want_lse, *map(meta, tensors), meta(sinks))
     plan = mine.plans.get(key)
@@ -253,10 +270,11 @@ def forward(problem: Problem, tensors: Sequence[Optional[Tensor]], seed: Optiona
     if sinks is not None:
         plan.arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
     _point_offsets(plan.arrays, offsets)
+    _point_index(plan.arrays, problem, index)
     return run_forward(plan, tensors, want_lse, seed)
 
 
-def gradients_like(tensors: Sequence[Optional[Tensor]], want: Sequence[bool]) -> list[Tensor]:
+def gradients_like(tensors: Sequence[Any], want: Sequence[bool]) -> list[Tensor]:
     """Allocates the requested gradients of q, k, v, the bias and the sinks."""
     return [torch.empty_like(x) for x, wanted in zip(tensors, want) if wanted and x is not None]
 
@@ -265,10 +283,10 @@ _WANT = (c.WANT_DQ, c.WANT_DK, c.WANT_DV, c.WANT_DBIAS, c.WANT_DSINKS)
 _LEARNED = ("q", "k", "v", "bias", "sinks")
 
 
-def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]], o: Tensor, lse: Tensor,
+def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor,
              seed: Optional[Tensor], want: Sequence[bool],
              offsets: Sequence[Optional[Tensor]] = (None, None), sinks: Optional[Tensor] = None,
-             dlse: Optional[Tensor] = None) -> list[Tensor]:
+             index: Optional[Tensor] = None, dlse: Optional[Tensor] = None) -> list[Tensor]:
     """The gradients wanted, in order."""
     learned = (*tensors[:4], sinks)
     grads = gradients_like(learned, want)
@@ -300,6 +318,7 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Optional[Tensor]]
         dlse = dlse.contiguous()  # as lse is
         arrays.dlse = dlse.data_ptr() or _nowhere(dlse)
     _point_offsets(arrays, offsets)
+    _point_index(arrays, problem, index)
     if arrays.q_offsets:
         torch._foreach_zero_(grads)
     for name, x in zip(names, grads):

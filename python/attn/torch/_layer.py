@@ -124,7 +124,7 @@ class _Asked(NamedTuple):
 
 class _Run(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, asked, *values):  # type: ignore[override]
+    def forward(ctx: Any, asked: Any, *values: Any) -> Any:
         layer, model = asked.layer, asked.layer.attn_model
         given, parameters = _part(asked, values)
         with layer._lock, layer._holding(parameters):
@@ -139,7 +139,7 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, *douts):  # type: ignore[override]
+    def backward(ctx: Any, *douts: Any) -> Any:
         asked = ctx.asked
         saved = iter(ctx.saved_tensors)  # complains where a parameter was changed since the call
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]

@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .._errors import UnsupportedError
-from . import _engine
+from . import _engine, _form
 from ._engine import Problem
 
-_DEFINED = torch.library.Library("attn", "FRAGMENT")
+_library: Any = torch.library.Library  # without types of its own
+_DEFINED = _library("attn", "FRAGMENT")
 _ASKED = "str form, float scale, float dropout, int[] relations, int score, float softcap"
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
-         "Tensor? k_offsets, Tensor? sinks")
+         "Tensor? k_offsets, Tensor? sinks, Tensor? index")
 _DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
 _DEFINED.define(f"attend_backward(Tensor dout, Tensor? dlse, {_READ}, Tensor o, Tensor lse, {_ASKED}, bool[] want) -> Tensor[]",
                 tags=(torch.Tag.pt2_compliant_tag,))
@@ -29,30 +30,33 @@ def _sums(dtype: torch.dtype) -> torch.dtype:
 # ------------------------------------------------------------------------------------------------ forward
 
 
-def _attend(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, scale, dropout, relations, score,
-            softcap):
+def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any, index: Any,
+            form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
-    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks)
+    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index)
 
 
-def _attend_fake(q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, scale, dropout, relations, score,
-                 softcap):
+def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
+                 index: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     tensors = (q, k, v, bias, mask)
     _engine.check_types(*tensors)
     parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
-    shape, strides = _engine._form.o_layout(parsed, lengths)
+    shape, strides = _form.o_layout(parsed, lengths)
     rows = [lengths[letter] for letter in parsed.rows]
     return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_sums(q.dtype))
 
 
-def _attend_backward(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, o, lse, form, scale, dropout,
-                     relations, score, softcap, want):
+def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
+                     k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
+                     relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
-    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks, dlse)
+    return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks,
+                            index, dlse)
 
 
-def _attend_backward_fake(dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, o, lse, form, scale,
-                          dropout, relations, score, softcap, want):
+def _attend_backward_fake(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
+                          k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
+                          relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
 
@@ -66,30 +70,32 @@ _op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backwar
 # ----------------------------------------------------------------------------------------------- autograd
 
 
-_READS = 9  # inputs before what is asked
+_READS = 10  # inputs before what is asked
+_SINKS = 8   # one of them
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
     asked = inputs[_READS:]
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:_READS], *output)
-    ctx.problem = Problem(*asked[:3], tuple(asked[3]), *asked[4:])
+    ctx.problem = Problem._make((*asked[:3], tuple(asked[3]), *asked[4:]))
 
 
 def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
     needs = (*ctx.needs_input_grad, False)
-    want = [*needs[:4], needs[_READS - 1]]
+    want = [*needs[:4], needs[_SINKS]]
     if (dout is None and dlse is None) or not any(want):
         return (None,) * (_READS + len(Problem._fields))
     *read, o, lse = ctx.saved_tensors
     dout = torch.zeros_like(o) if dout is None else dout
     if not torch.is_grad_enabled() and unwatched() and plain(dout) and (dlse is None or plain(dlse)):
-        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], dlse))
+        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9], dlse))
     else:
         way = _TransformedBack.apply if _in_transform() else _op_backward
         grads = iter(way(dout, dlse, *read, o, lse, *ctx.problem, want))
     found = [next(grads) if wanted else None for wanted in want]
-    return (*found[:4], *(None,) * (_READS - 5), found[4], *(None,) * len(Problem._fields))
+    return (*found[:4], *(None,) * (_SINKS - 4), found[4], *(None,) * (_READS - _SINKS - 1),
+            *(None,) * len(Problem._fields))
 
 
 def _refuse_twice(ctx: Any, *grads: Any) -> Any:
@@ -106,15 +112,15 @@ class _Direct(torch.autograd.Function):
     """The operator's rule without the dispatcher."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, mask, seed, plan, problem):  # type: ignore[override]
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, plan: Any, problem: Any) -> Any:
         o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, None, o, lse)
+        ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, None, None, o, lse)
         ctx.problem = problem
         return o
 
     @staticmethod
-    def backward(ctx, dout):  # type: ignore[override]
+    def backward(ctx: Any, dout: Any) -> Any:
         return _back(ctx, dout, None)[:8]
 
 
@@ -143,29 +149,34 @@ def _mapped_form(form: str, operands: Sequence[Optional[Tensor]]) -> str:
     return ",".join(parts[:3]) + "->" + ";".join(parts[3:])
 
 
-def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Optional[Tensor]) -> None:
+def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Optional[Tensor],
+                   index: Optional[Tensor]) -> None:
     if offsets is not None:
         raise UnsupportedError("attn: vmap over packed sequences is not supported")
     if sinks is not None:
         raise UnsupportedError("attn: vmap over attention with sinks is not supported")
+    if index is not None:
+        raise UnsupportedError("attn: vmap over attention with a relative bias is not supported")
     if seed_dim is not None:
         raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
 
 
-def _map(info, in_dims, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, form, *asked):
-    _refuse_mapped(in_dims[5], q_offsets, sinks)
+def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any,
+         sinks: Any, index: Any, form: Any, *asked: Any) -> Any:
+    _refuse_mapped(in_dims[5], q_offsets, sinks, index)
     tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
         tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
-    return _op(*tensors, seed, None, None, None, _mapped_form(form, tensors), *asked), (0, 0)
+    return _op(*tensors, seed, None, None, None, None, _mapped_form(form, tensors), *asked), (0, 0)
 
 
-def _map_backward(info, in_dims, dout, dlse, q, k, v, bias, mask, seed, q_offsets, k_offsets, sinks, o, lse, form, *rest):
-    _refuse_mapped(in_dims[7], q_offsets, sinks)
-    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[11:13]), info.batch_size, True)
+def _map_backward(info: Any, in_dims: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any,
+                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, *rest: Any) -> Any:
+    _refuse_mapped(in_dims[7], q_offsets, sinks, index)
+    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[12:14]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)
-    grads = _op_backward(dout, dlse, *tensors, seed, None, None, None, o, lse.contiguous(), _mapped_form(form, tensors),
-                         *rest)
+    grads = _op_backward(dout, dlse, *tensors, seed, None, None, None, None, o, lse.contiguous(),
+                         _mapped_form(form, tensors), *rest)
     return grads, [0] * len(grads)
 
 
@@ -177,30 +188,30 @@ class _Transformed(torch.autograd.Function):
     """The operator under torch.func: PyTorch's registration serves its transforms by functions of this form only."""
 
     @staticmethod
-    def forward(*inputs):  # type: ignore[override]
+    def forward(*inputs: Any) -> Any:
         return _op(*inputs)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[override]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
         _keep(ctx, inputs, output)
 
-    backward = staticmethod(_back)  # type: ignore[assignment]
-    vmap = staticmethod(_map)  # type: ignore[assignment]
+    backward = staticmethod(_back)
+    vmap = staticmethod(_map)
 
 
 class _TransformedBack(torch.autograd.Function):
     @staticmethod
-    def forward(*inputs):  # type: ignore[override]
+    def forward(*inputs: Any) -> Any:
         return tuple(_op_backward(*inputs))
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[override]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
         pass
 
-    backward = staticmethod(_refuse_twice)  # type: ignore[assignment]
+    backward = staticmethod(_refuse_twice)
 
     @staticmethod
-    def vmap(info, in_dims, *inputs):  # type: ignore[override]
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
         grads, dims = _map_backward(info, in_dims, *inputs)
         return tuple(grads), tuple(dims)
 
@@ -215,13 +226,14 @@ def _in_transform() -> bool:
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
            mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
-           sinks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+           sinks: Optional[Tensor] = None, index: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     """o and the log-sum-exp, through the operator."""
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     way = _Transformed.apply if _in_transform() else _op
-    return way(q, k, v, bias, mask, seed, *offsets, sinks, *problem)
+    found: tuple[Tensor, Tensor] = way(q, k, v, bias, mask, seed, *offsets, sinks, index, *problem)
+    return found
 
 
 def draw_seed() -> Tensor:

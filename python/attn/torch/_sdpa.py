@@ -81,7 +81,8 @@ def _quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor
     bias = attn_mask if plan.masked == "bias" else None
     mask = attn_mask if plan.masked == "mask" else None
     if grad:
-        return _ops._Direct.apply(query, key, value, bias, mask, None, plan, plan.problem)
+        o: Tensor = _ops._Direct.apply(query, key, value, bias, mask, None, plan, plan.problem)
+        return o
     return _engine.run_forward(plan, (query, key, value, bias, mask), False, None)[0]
 
 

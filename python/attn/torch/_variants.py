@@ -2,6 +2,7 @@
 """The attentions that are no scaled_dot_product_attention: neighbourhoods, axes, tied rows, and biased scores."""
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Optional, Sequence, Union
 
@@ -25,11 +26,12 @@ def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
 
 
 def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
-            mask: Optional[Tensor] = None, sinks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+            mask: Optional[Tensor] = None, sinks: Optional[Tensor] = None,
+            index: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     if q.dtype == torch.float16:
-        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask, sinks=sinks)
+        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask, sinks=sinks, index=index)
         return o.to(q.dtype), lse
-    return _ops.attend(problem, q, k, v, bias, mask, sinks=sinks)
+    return _ops.attend(problem, q, k, v, bias, mask, sinks=sinks, index=index)
 
 
 def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = (),
@@ -156,13 +158,18 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
                    window: Optional[tuple[Optional[int], Optional[int]]] = None, scale: Optional[float] = None,
                    enable_gqa: bool = False, return_lse: bool = False, *, score_mod: Any = None, block_mask: Any = None,
                    softcap: Optional[float] = None,
-                   sinks: Optional[Tensor] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """What of PyTorch's FlexAttention the engine can say, with gradients of query, key, value, bias and sinks.
+                   sinks: Optional[Tensor] = None,
+                   relative_bias: Optional[tuple[Tensor, Tensor]] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """What of PyTorch's FlexAttention the engine can say, with gradients of query, key, value, bias, sinks and a
+    table of relative positions.
 
     query [B, H, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev].  bias (added to the scaled scores) and mask (bool, True
     where a query attends) broadcast to [B, H, L, S], both at once if wanted; is_causal is top-left; window (left, right)
     lets query i attend keys i - left to i + right, None for no limit.  softcap: scaled scores x become
     softcap * tanh(x / softcap), before the bias.  sinks [H]: a logit for each head that takes part in the sum only.
+    relative_bias (table, index), in place of bias: query i's score of key j gets table[index[j - i + L - 1], h], or
+    table[index[i, j], h] where the index has two axes; the table [rows, H] has a gradient, and with an index by distance
+    [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L + S.
     return_lse: the log-sum-exp [B, H, L] as well, with a gradient.  Refused: score_mod and block_mask (Python functions
     of positions).
     """
@@ -172,6 +179,12 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
     _check({"query": query, "key": key, "value": value}, 4, "[B,H,L,E]")
     _sdpa._check(query, key, value, None, 0.0, False)
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    index: Optional[Tensor] = None
+    by_index: tuple[int, ...] = ()
+    if relative_bias is not None:
+        if bias is not None:
+            raise UnsupportedError("bias and relative_bias at once are not supported")
+        table, index, by_index = _indexed(*relative_bias, query, key)
     bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
     if mask is not None and mask.dtype != torch.bool:
         raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
@@ -180,11 +193,46 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
     heads = "(XY)" if enable_gqa else "B"
     kv = "X" if enable_gqa else "B"
     pairs = f"A{heads}qk"
-    form = (f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{pairs if bias is not None else ''};"
-            f"{pairs if mask is not None else ''}")
-    o, lse = _attend(_scaled(form, query, scale, _band(is_causal, window), softcap), query, key, value, bias, mask,
-                     sinks)
+    added = f"1{heads}" if index is not None else pairs if bias is not None else ""
+    form = f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{added};{pairs if mask is not None else ''}"
+    o, lse = _attend(_scaled(form, query, scale, _band(is_causal, window) + by_index, softcap), query, key, value,
+                     table if index is not None else bias, mask, sinks, index)
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
+
+
+def _indexed(table: Tensor, index: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """The table, the index and the relation of a relative bias."""
+    heads, queries, keys = query.shape[1], query.shape[2], key.shape[2]
+    if table.dim() != 2 or table.shape[1] != heads or table.shape[0] < 1 or not table.is_floating_point():
+        raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; numbers [rows,{heads}], a column "
+                         "for each head, are wanted")
+    by_distance = (max(queries + keys - 1, 0),)
+    if tuple(index.shape) not in (by_distance, (queries, keys)) or index.dtype not in (torch.int32, torch.int64):
+        raise ShapeError(f"the index of relative_bias is {index.dtype} {tuple(index.shape)}; whole numbers {list(by_distance)} "
+                         f"by distance or {[queries, keys]} are wanted")
+    steps = (-1, 1, max(queries - 1, 0)) if index.dim() == 1 else (keys, 1, 0)
+    entries = by_distance[0] if index.dim() == 1 else queries * keys
+    if index.dtype == torch.int64:
+        index = index.clamp(-1, 2**31 - 1).to(torch.int32)  # what is no row stays none, and the engine says so
+    return (_sdpa.as_sums(table, query.dtype).contiguous(), index.contiguous(),
+            (_form.INDEX, ord("q"), ord("k"), *steps, entries))
+
+
+def t5_buckets(queries: int, keys: int, bidirectional: bool = True, buckets: int = 32, max_distance: int = 128) -> Tensor:
+    """T5's index of relative positions for `flex_attention`'s relative_bias (Raffel et al. 2019, arXiv:1910.10683): int32
+    [queries + keys - 1], the bucket of key j for query i at j - i + queries - 1.  Half of the buckets hold one distance
+    each, the others ranges that grow up to max_distance; bidirectional: half of them serve keys behind the query."""
+    each = buckets // 2 if bidirectional else buckets
+    if queries < 1 or keys < 1 or each < 2 or max_distance <= each // 2:
+        raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {buckets}, {max_distance}): lengths from 1 up, at "
+                            "least two buckets for each direction and a max_distance above half of them are wanted")
+    ahead = torch.arange(1 - queries, keys)
+    distance = ahead.abs() if bidirectional else (-ahead).clamp(min=0)
+    single = each // 2
+    share = torch.log(distance.clamp(min=1).float() / single) / math.log(max_distance / single)
+    ranges = (single + (share * (each - single)).long()).clamp(max=each - 1)
+    found = torch.where(distance < single, distance, ranges)
+    return (found + each * (ahead > 0) if bidirectional else found).to(torch.int32)
 
 
 def _softcap(softcap: Optional[float]) -> float:
@@ -240,6 +288,6 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     packed = (_form.PACKED, ord("q"), ord("k"), int(max_seqlen_q), int(max_seqlen_k), offsets[0].shape[0] - 1)
     problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
     half = query.dtype == torch.float16
-    tensors = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
-    o = _ops.attend(problem, *tensors, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
+    q, k, v = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
+    o = _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
     return o.to(query.dtype) if half else o

@@ -65,6 +65,8 @@ const char *attn__missing_array(const attn__canonical *canonical, const attn_arr
     }
     if (!missing && attn__is_packed(canonical))
         missing = !a->q_offsets ? "q_offsets" : !a->k_offsets ? "k_offsets" : NULL;
+    if (!missing && (p->with & ATTN_WITH_BIAS_INDEX) && !a->bias_index && !is_empty(canonical, ATTN__OP_BIAS))
+        missing = "bias_index";
     if (!missing && (canonical->extras & ATTN__DLSE) && !a->dlse && !is_empty(canonical, ATTN__OP_LSE))
         missing = "dlse";
     if (!missing && (p->with & ATTN_WANT_DSINKS) && !a->dsinks && !is_empty(canonical, ATTN__OP_SINKS))
@@ -93,6 +95,7 @@ static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
         [ATTN_ARRAY_O] = a->o,
         [ATTN_ARRAY_Q_OFFSETS] = a->q_offsets,
         [ATTN_ARRAY_K_OFFSETS] = a->k_offsets,
+        [ATTN_ARRAY_BIAS_INDEX] = a->bias_index,
         [ATTN_ARRAY_SINKS] = a->sinks,
         [ATTN_ARRAY_DLSE] = a->dlse,
         [ATTN_ARRAY_DSINKS] = a->dsinks,
@@ -134,11 +137,11 @@ static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, a
 static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
 {
     static const char *const names[ATTN_ARRAYS] = {
-        "q",         "k",         "v",         "bias",      "mask",      "lens",     "w",
-        "w2",        "q_offsets", "k_offsets", "sinks",     "dlse",      "o",        "lse",
-        "dout",      "dq",        "dk",        "dv",        "dbias",     "dw",       "dw2",
-        "dsinks",    "table[0]",  "table[1]",  "table[2]",  "table[3]",  "table[4]", "table[5]",
-        "dtable[0]", "dtable[1]", "dtable[2]", "dtable[3]", "dtable[4]", "dtable[5]"};
+        "q",        "k",         "v",         "bias",       "mask",      "lens",      "w",
+        "w2",       "q_offsets", "k_offsets", "bias_index", "sinks",     "dlse",      "o",
+        "lse",      "dout",      "dq",        "dk",         "dv",        "dbias",     "dw",
+        "dw2",      "dsinks",    "table[0]",  "table[1]",   "table[2]",  "table[3]",  "table[4]",
+        "table[5]", "dtable[0]", "dtable[1]", "dtable[2]",  "dtable[3]", "dtable[4]", "dtable[5]"};
     return attn__fail(plan->context, ATTN_ARGUMENT,
                       "the arrays '%s' and '%s' are one; an output must not overlap "
                       "anything else",
@@ -159,15 +162,28 @@ static attn_status check_offsets(const attn_plan *plan, const attn_arrays *array
         name, (long long)at, (int)offsets[at]);
 }
 
+static attn_status check_bias_index(const attn_plan *plan, const attn_arrays *arrays)
+{
+    int64_t at;
+    if (!arrays->bias_index || !attn__bias_index_fault(&plan->bias_index, arrays, &at))
+        return ATTN_OK;
+    return attn__fail(plan->context, ATTN_ARGUMENT, "bias_index[%lld] is %d; the table has the rows 0 to %lld",
+                      (long long)at, (int)arrays->bias_index[at],
+                      (long long)plan->canonical.problem.bias_index.rows - 1);
+}
+
 static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspace)
 {
     attn_arrays mine = *arrays;
+    attn__bias_index_begin(&plan->bias_index, &mine, workspace + plan->bias_at);
+    attn_arrays spread = mine;
     attn__private_gradients_begin(&plan->private_gradients, &mine, workspace + plan->sums_at);
     plan->solver->apply(&plan->canonical, &plan->recipe, &mine, workspace);
-    attn__private_gradients_end(&plan->private_gradients, arrays, workspace + plan->sums_at);
+    attn__private_gradients_end(&plan->private_gradients, &spread, workspace + plan->sums_at);
+    attn__bias_index_end(&plan->bias_index, arrays, workspace + plan->bias_at);
     attn__sink_gradients_run(&plan->canonical, arrays, workspace + plan->sinks_at);
     if (plan->canonical.problem.with & ATTN_WANT_WEIGHTS)
-        attn__weights_run(&plan->canonical, arrays, workspace + plan->weights_at);
+        attn__weights_run(&plan->canonical, &spread, workspace + plan->weights_at);
 }
 
 attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
@@ -182,7 +198,7 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     if (missing)
         return attn__fail(plan->context, ATTN_ARGUMENT, "the problem needs the array '%s', which is NULL", missing);
     attn_array output, other;
-    if (check_offsets(plan, &mine) != ATTN_OK)
+    if (check_offsets(plan, &mine) != ATTN_OK || check_bias_index(plan, &mine) != ATTN_OK)
         return ATTN_ARGUMENT;
     if (share_an_element(plan, &mine, &output, &other))
         return refuse_overlap(plan, output, other);

@@ -144,6 +144,7 @@ static void make_canonical(attn_plan *plan, const attn_problem *problem, const a
     plan->own_lse = (resolved.with & ATTN_WANT_WEIGHTS) && !(resolved.with & ATTN_WANT_LSE);
     if (plan->own_lse)
         add_own_lse(&resolved);
+    attn__bias_index_make(&plan->bias_index, &resolved);
     attn__canonical_make(&plan->canonical, &resolved);
     plan->canonical.threads = options->threads ? options->threads : plan->context->threads;
     plan->canonical.isa = plan->context->isa;
@@ -190,7 +191,9 @@ static attn_status make_workspace(attn_plan *plan)
     plan->weights_at = attn__size_add(plan->lse_at, round_up(lse));
     plan->sinks_at = attn__size_add(plan->weights_at, round_up(weights));
     plan->sums_at = attn__size_add(plan->sinks_at, round_up(attn__sink_gradients_size(canonical)));
-    plan->workspace_size = attn__size_add(plan->sums_at, plan->private_gradients.bytes);
+    plan->bias_index.threads = canonical->threads;
+    plan->bias_at = attn__size_add(plan->sums_at, round_up(plan->private_gradients.bytes));
+    plan->workspace_size = attn__size_add(plan->bias_at, attn__bias_index_size(&plan->bias_index));
     plan->workspace = attn__alloc(plan->context, plan->workspace_size);
     return plan->workspace ? ATTN_OK : ATTN_MEMORY;
 }

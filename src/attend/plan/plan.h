@@ -7,6 +7,7 @@
 
 #include "attend/canonical/private_gradients.h"
 #include "attend/canonical/solver.h"
+#include "attend/plan/bias_index.h"
 
 #include <stdatomic.h>
 
@@ -18,8 +19,9 @@ struct attn_plan {
     const char *how;                /* "by rule", "measured", "asked for", "remembered" */
     int64_t *picks[ATTN_MAX_PICKS]; /* own copies */
     bool own_lse;                   /* weights are requested, the log-sum-exp is not: it is in the workspace */
-    attn__private_gradients private_gradients;    /* gradients that are summed in the workspace */
-    size_t lse_at, weights_at, sinks_at, sums_at; /* offsets of those parts of the workspace */
+    attn__private_gradients private_gradients; /* gradients that are summed in the workspace */
+    attn__bias_index bias_index;
+    size_t lse_at, weights_at, sinks_at, sums_at, bias_at; /* offsets of those parts of the workspace */
     size_t workspace_size;
     void *workspace;
     atomic_flag busy; /* the one thing that changes: somebody runs in `workspace` */

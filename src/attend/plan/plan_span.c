@@ -23,6 +23,7 @@ static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_DBIAS] = ATTN__OP_DBIAS,
     [ATTN_ARRAY_Q_OFFSETS] = ATTN__OP_LENS,
     [ATTN_ARRAY_K_OFFSETS] = ATTN__OP_LENS,
+    [ATTN_ARRAY_BIAS_INDEX] = ATTN__OP_BIAS,
     [ATTN_ARRAY_SINKS] = ATTN__OP_SINKS,
     [ATTN_ARRAY_DLSE] = ATTN__OP_LSE,
     [ATTN_ARRAY_DSINKS] = ATTN__OP_SINKS,
@@ -48,6 +49,8 @@ static bool is_used(const attn_plan *plan, attn_array array)
     case ATTN_ARRAY_Q_OFFSETS:
     case ATTN_ARRAY_K_OFFSETS:
         return attn__is_packed(&plan->canonical);
+    case ATTN_ARRAY_BIAS_INDEX:
+        return plan->bias_index.used;
     case ATTN_ARRAY_DLSE:
         return plan->canonical.extras & ATTN__DLSE;
     case ATTN_ARRAY_DSINKS:
@@ -86,8 +89,14 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     }
     if (!(table ? table_used(plan, array) : is_used(plan, array)))
         return false;
+    if (array == ATTN_ARRAY_BIAS_INDEX) {
+        *span = (attn_span){ATTN_I32, false, plan->bias_index.low, plan->bias_index.high + 1};
+        return true;
+    }
     if (table)
         extent = attn__table_extent(canonical, (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE);
+    else if (plan->bias_index.used && (array == ATTN_ARRAY_BIAS || array == ATTN_ARRAY_DBIAS))
+        extent = plan->bias_index.table;
     else if (attn__private_gradients_extent(&plan->private_gradients, operands[array]))
         extent = *attn__private_gradients_extent(&plan->private_gradients, operands[array]);
     else

@@ -140,6 +140,23 @@ bool attn__bias_gradient_meets(const attn_problem *p)
     return attn__operand_used(p, ATTN__OP_DBIAS) && attn__spans_overlap(spans, n, &first, &second);
 }
 
+/* Rows of a table that an index reads, of different BATCH indices. */
+static attn_status check_indexed_gradient(attn_context *context, const attn_problem *p)
+{
+    attn__span spans[ATTN_MAX_DIMS + 1];
+    int n = 0, first, second;
+    spans[n++] = (attn__span){p->bias_index.rows, p->bias_index.row_stride, -1};
+    for (int i = 0; i < p->ndims; i++)
+        if (p->dims[i].role == ATTN_BATCH && p->dims[i].bias != 0)
+            spans[n++] = (attn__span){p->dims[i].n, p->dims[i].bias, i};
+    if (!attn__spans_overlap(spans, n, &first, &second))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_SHAPE,
+                      "dbias: rows of the table that bias_index reads (%lld, %lld apart) share elements with those of "
+                      "another BATCH index",
+                      (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
+}
+
 /* Pairs of one BATCH index may meet; those of different ones may not, wherever between the pairs' ends they lie. */
 static attn_status check_bias_gradient(attn_context *context, const attn_problem *p)
 {
@@ -147,6 +164,8 @@ static attn_status check_bias_gradient(attn_context *context, const attn_problem
     int n = 0, first, second, last = -1;
     int64_t reach = 0; /* fits: the sizes are checked */
     attn__operand op = bias_gradient(p);
+    if (p->with & ATTN_WITH_BIAS_INDEX)
+        return check_indexed_gradient(context, p);
     if (!attn__bias_gradient_meets(p))
         return check_output(context, p, op, "dbias", true);
     if (p->accumulate)

@@ -31,6 +31,7 @@ typedef enum attn__form {
     X(BIAS, "bias", 0, 0)                                                                                              \
     X(BIASK, "biask", 0, 0)                                                                                            \
     X(BIASD, "biasd", 0, 0)                                                                                            \
+    X(BUCKETS, "buckets", 'N', 0)                                                                                      \
     X(REL, "rel", 0, 0)                                                                                                \
     X(DROPOUT, "dropout", 'X', 0)                                                                                      \
     X(FILL, "fill", 'X', 0)                                                                                            \
@@ -73,7 +74,7 @@ typedef struct attn__phrase {
     int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
     uint64_t features;             /* bits 1 << attn__feature */
     double dropout, fill, scale, softcap;
-    int64_t lo, hi, axis, packed;
+    int64_t lo, hi, axis, packed, buckets;
 } attn__phrase;
 
 static inline bool attn__phrase_has(const attn__phrase *phrase, attn__feature feature)

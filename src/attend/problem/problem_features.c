@@ -29,8 +29,8 @@ static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
 }
 
 /* A bias by distance: for each pair of a QUERY and a KEY dim, the last ones first, a number for each difference of their
- * indices; for each BATCH index but the first dim's. */
-static bool lay_distances(attn_problem *p)
+ * indices; for each BATCH index but the first dim's.  With buckets, an index of the differences into rows of so many. */
+static bool lay_distances(attn_problem *p, int64_t buckets)
 {
     int64_t stride = 1;
     int key = p->ndims, query = p->ndims;
@@ -48,6 +48,8 @@ static bool lay_distances(attn_problem *p)
         int64_t n = p->dims[query].n + p->dims[key].n;
         fits = fits && !__builtin_mul_overflow(stride, n > 1 ? n - 1 : 1, &stride);
     }
+    p->bias_index = (attn_bias_index){.rows = buckets, .row_stride = buckets > 0};
+    stride = buckets > 0 ? buckets : stride;
     for (int i = p->ndims - 1; i > 0; i--)
         if (p->dims[i].role == ATTN_BATCH) {
             p->dims[i].bias = stride;
@@ -64,9 +66,10 @@ static bool add_operands(attn_problem *p, const attn__phrase *s)
         fits = fits && lay(p, ATTN__OP_BIAS, ATTN__IN_KEY | (has(s, ATTN__FEATURE_BIAS) ? rows : 0), false);
         p->with |= ATTN_WITH_BIAS;
     }
-    if (has(s, ATTN__FEATURE_BIASD)) {
-        fits = fits && lay_distances(p);
-        p->with |= ATTN_WITH_BIAS;
+    bool buckets = has(s, ATTN__FEATURE_BUCKETS);
+    if (has(s, ATTN__FEATURE_BIASD) || buckets) {
+        fits = fits && lay_distances(p, buckets ? s->buckets : 0);
+        p->with |= ATTN_WITH_BIAS | (buckets ? ATTN_WITH_BIAS_INDEX : 0u);
     }
     if (has(s, ATTN__FEATURE_MASK) || has(s, ATTN__FEATURE_PAD)) {
         bool mask = has(s, ATTN__FEATURE_MASK);

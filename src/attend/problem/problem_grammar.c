@@ -38,7 +38,7 @@ static const struct {
 #define BIT(NAME) (UINT64_C(1) << ATTN__FEATURE_##NAME)
 static const uint64_t rivals[] = {
     BIT(BF16) | BIT(F64),
-    BIT(BIAS) | BIT(BIASK) | BIT(BIASD),
+    BIT(BIAS) | BIT(BIASK) | BIT(BIASD) | BIT(BUCKETS),
     BIT(PAD) | BIT(MASK),
     BIT(LENS) | BIT(LENSQ),
     BIT(BTHD) | BIT(BHTD),
@@ -203,6 +203,8 @@ static attn_status read_value(reader *r, attn__feature feature)
         return read_size(r, &s->axis);
     case ATTN__FEATURE_PACKED:
         return read_size(r, &s->packed);
+    case ATTN__FEATURE_BUCKETS:
+        return read_size(r, &s->buckets);
     case ATTN__FEATURE_FILL:
         return read_real(r, &s->fill);
     case ATTN__FEATURE_SCALE:
