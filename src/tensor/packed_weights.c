@@ -3,14 +3,12 @@
 #include "tensor/packed_weights.h"
 
 #include "base/context.h"
-#include "tensor/linear_int8.h"
 
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
-    bool rounded;         /* to bf16 while packing */
-    attn__packed *packed; /* in memory of its own: others hold the address while the list grows */
-    float *scales; /* of int8 in place of packed: one for each of n rows, and the rows of k integers behind them */
+    attn_precision precision; /* that they were packed for */
+    attn__packed *packed;     /* in memory of its own: others hold the address while the list grows */
     int64_t n, k;
 } entry;
 
@@ -30,10 +28,8 @@ void attn__packed_weights_end(attn_tape *tape)
 {
     attn__packed_weights *all = tape->packed_weights;
     for (int64_t i = 0; all && i < all->n; i++) {
-        if (all->list[i].packed)
-            attn__gemm_unpack(all->list[i].packed);
+        attn__gemm_unpack(all->list[i].packed);
         attn__free(tape->context, all->list[i].packed);
-        attn__free(tape->context, all->list[i].scales);
     }
     if (all)
         attn__free(tape->context, all->list);
@@ -58,12 +54,12 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn
 {
     attn__packed_weights *all = tape->packed_weights;
     *packed = NULL;
-    if (!all || tape->options.record || tape->precision == ATTN_PRECISION_INT8)
+    if (!all || tape->options.record)
         return true;
     for (int64_t i = 0; i < all->n; i++) {
         const entry *e = &all->list[i];
-        if (e->packed && e->weights == w->data && e->dtype == w->dtype && e->rounded == attn__rounds(tape) &&
-            e->n == w->shape[0] && e->k == w->shape[1]) {
+        if (e->weights == w->data && e->dtype == w->dtype && e->precision == tape->precision && e->n == w->shape[0] &&
+            e->k == w->shape[1]) {
             *packed = e->packed;
             return true;
         }
@@ -77,33 +73,10 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn
     }
     all->list[all->n++] = (entry){.weights = w->data,
                                   .dtype = w->dtype,
-                                  .rounded = attn__rounds(tape),
+                                  .precision = tape->precision,
                                   .packed = fresh,
                                   .n = w->shape[0],
                                   .k = w->shape[1]};
     *packed = fresh;
-    return true;
-}
-
-bool attn__quantized_weights_find(attn_tape *tape, const attn__gemm_args *g, const int8_t **q, const float **scales)
-{
-    attn__packed_weights *all = tape->packed_weights;
-    *q = NULL;
-    if (!all || tape->options.record || g->ldb != g->k)
-        return true;
-    const entry *e = all->list, *end = all->list + all->n;
-    while (e < end && !(e->scales && e->weights == g->b && e->n == g->n && e->k == g->k))
-        e++;
-    if (e == end) {
-        size_t bytes = attn__size_add((size_t)g->n * sizeof(float), attn__size_mul((size_t)g->n, (size_t)g->k));
-        float *fresh = make_room(tape, all) ? attn__alloc(tape->context, bytes) : NULL;
-        if (!fresh)
-            return false;
-        attn__quantize_rows(tape->context->threads, g->n, g->k, g->b, g->ldb, (int8_t *)(fresh + g->n), fresh);
-        all->list[all->n] = (entry){.weights = g->b, .dtype = ATTN_F32, .scales = fresh, .n = g->n, .k = g->k};
-        e = &all->list[all->n++];
-    }
-    *scales = e->scales;
-    *q = (const int8_t *)(e->scales + g->n);
     return true;
 }

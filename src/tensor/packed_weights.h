@@ -16,10 +16,8 @@ typedef struct attn__packed_weights attn__packed_weights;
 attn_status attn__packed_weights_begin(attn_tape *tape);
 /* Lets go of them; before the tape is destroyed.  Without a begin it does nothing. */
 void attn__packed_weights_end(attn_tape *tape);
-/* *packed: the weights [out,in] packed, now or by an earlier call; NULL outside of begin and end, while the tape
- * records, and in int8 (see below).  False (noted) without memory. */
+/* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin and end,
+ * and while the tape records.  False (noted) without memory. */
 bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn__packed **packed);
-/* *q: the weights [n,k] of an int8 product in integers, now or by an earlier call, and the scale of each row; NULL as above. */
-bool attn__quantized_weights_find(attn_tape *tape, const attn__gemm_args *args, const int8_t **q, const float **scales);
 
 #endif
