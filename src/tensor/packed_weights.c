@@ -15,24 +15,29 @@ typedef struct entry {
 struct attn__packed_weights {
     entry *list;
     int64_t n, room;
+    int begun; /* ... more often than ended */
 };
 
 attn_status attn__packed_weights_begin(attn_tape *tape)
 {
-    attn__packed_weights_end(tape);
-    tape->packed_weights = attn__alloc_zero(tape->context, sizeof *tape->packed_weights);
-    return tape->packed_weights ? ATTN_OK : ATTN_MEMORY;
+    if (!tape->packed_weights)
+        tape->packed_weights = attn__alloc_zero(tape->context, sizeof *tape->packed_weights);
+    if (!tape->packed_weights)
+        return ATTN_MEMORY;
+    tape->packed_weights->begun++;
+    return ATTN_OK;
 }
 
 void attn__packed_weights_end(attn_tape *tape)
 {
     attn__packed_weights *all = tape->packed_weights;
-    for (int64_t i = 0; all && i < all->n; i++) {
+    if (!all || --all->begun > 0)
+        return;
+    for (int64_t i = 0; i < all->n; i++) {
         attn__gemm_unpack(all->list[i].packed);
         attn__free(tape->context, all->list[i].packed);
     }
-    if (all)
-        attn__free(tape->context, all->list);
+    attn__free(tape->context, all->list);
     attn__free(tape->context, all);
     tape->packed_weights = NULL;
 }
@@ -50,11 +55,16 @@ static bool make_room(attn_tape *tape, attn__packed_weights *all)
     return true;
 }
 
-bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
+/* A product of more rows takes so much longer than packing that keeping is not worth the memory. */
+enum { MOST_ROWS = 1024 };
+
+bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t rows, const attn__packed **packed)
 {
     attn__packed_weights *all = tape->packed_weights;
     *packed = NULL;
-    if (!all || tape->options.record)
+    /* What an operation made may lie where another one's result lay before. */
+    bool is_made = !w->storage || w->storage->pool;
+    if (!all || tape->options.record || rows > MOST_ROWS || is_made)
         return true;
     for (int64_t i = 0; i < all->n; i++) {
         const entry *e = &all->list[i];
