@@ -130,3 +130,8 @@ attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb,
     attn__scratch_release(rows);
     return ATTN_OK;
 }
+
+float attn__linear_int8_row(const float *row, int64_t k, int8_t *q)
+{
+    return attn__int8_rows_for(ATTN_ISA_SCALAR)->quantize(row, k, q);
+}

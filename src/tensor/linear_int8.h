@@ -20,4 +20,7 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *args);
 attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed);
 
+/* One row of weights, as those above; returns its scale. */
+float attn__linear_int8_row(const float *row, int64_t k, int8_t *q);
+
 #endif
