@@ -129,7 +129,7 @@ static bool same_again(const int8_t *q, float scale, int64_t k, float *row, int8
     for (int64_t j = 0; j < k; j++)
         row[j] = (float)q[j] * scale;
     float other = attn__linear_int8_row(row, k, again);
-    return memcmp(&other, &scale, sizeof scale) == 0 && memcmp(q, again, (size_t)k) == 0;
+    return other == scale && memcmp(q, again, (size_t)k) == 0;
 }
 
 attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, int8_t *q, float *scales, bool *exact)
