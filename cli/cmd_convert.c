@@ -41,13 +41,17 @@ static const char description[] =
     "--dry-run writes nothing: it lists every tensor with the parameter that it would fill, what is missing with the "
     "tensor most like it, and rules to begin a names file with.\n"
     "\n"
-    "With -o NAME.safetensors every tensor is brought over as it is, whatever it belongs to.";
+    "With -o NAME.safetensors every tensor is brought over as it is, whatever it belongs to.\n"
+    "\n"
+    "--precision bf16 or int8 stores the weights of linear layers in 2 bytes or in 1, of a directory in attn's own form "
+    "too. With the same --precision later commands compute what they compute from the weights in 4 bytes.";
 
 static const char *const examples[] = {
     "attn convert esm_msa1b_t12_100M_UR50S.pt -o msa1b",
     "attn convert vit-base-patch16-224 -o vit-base",
     "attn convert mine.pt --arch transformer --config config.json -o mine",
     "attn convert mine.pt --arch transformer --config config.json --dry-run",
+    "attn convert vit-base --precision int8 -o vit-base-int8",
     "attn convert anything.pt -o anything.safetensors",
     NULL,
 };
@@ -154,12 +158,20 @@ static bool is_own(const cli_call *cli, const char *directory)
     return own;
 }
 
+/* What the weights are to be stored as; DEFAULT: as they are. */
+static attn_precision stored_precision(const cli_call *cli)
+{
+    return attn_precision_find(cli_text(cli, "precision"));
+}
+
 static int convert_known(const cli_call *cli)
 {
     attn_checkpoint_kind kind;
     if (attn_model_is_adapted(cli->context, cli->words[0]))
         return attn_model_merge(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK ? CLI_OK
                                                                                               : cli_failed(cli, NULL);
+    if (is_own(cli, cli->words[0]) && stored_precision(cli))
+        return CLI_OK; /* write_out stores it */
     if (is_own(cli, cli->words[0]))
         return cli_fail(
             CLI_BAD,
@@ -187,7 +199,15 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (tensors && named)
         return cli_fail(CLI_BAD, "%s goes with a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
                         (int)(n - m), out);
+    if (tensors && stored_precision(cli))
+        return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
     int code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
+    if (code == CLI_OK && stored_precision(cli)) {
+        bool own = !named && is_own(cli, cli->words[0]) && !attn_model_is_adapted(cli->context, cli->words[0]);
+        const char *from = own ? cli->words[0] : out;
+        if (attn_model_store(cli->context, from, out, stored_precision(cli)) != ATTN_OK)
+            code = cli_failed(cli, NULL);
+    }
     if (code == CLI_OK)
         printf("%s\n", out);
     return code;
@@ -196,8 +216,9 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
 static int run(cli_call *cli)
 {
     cli_foreign foreign;
-    if (strcmp(cli_text(cli, "precision"), "default") != 0)
-        return cli_fail(CLI_BAD, "--precision is for commands that compute: convert keeps the numbers as they are");
+    attn_precision precision = stored_precision(cli);
+    if (precision != ATTN_PRECISION_DEFAULT && precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
+        return cli_fail(CLI_BAD, "--precision: weights are stored as bf16 or int8; without it they keep their numbers");
     attn_status status = cli_foreign_read(cli, &foreign);
     if (status == ATTN_OK)
         status = cli_foreign_measure(cli, &foreign, cli->words[0]);

@@ -19,10 +19,11 @@ trap 'rm -f "$out"' EXIT
     b2h3q35k50d8:biasd b1h4q150d16g2:biasd,causal,bf16 axis6x7c6h2:biasd \
     b2h3q35k50d8:buckets=9 b1h4q150d16g2:buckets=32,causal,bf16 axis6x7c6h2:buckets=5 b1h2q9k12d8:buckets=3,f64 \
     window6x5w3h2d4:buckets=4 \
+    b1h2q200k300d9:f64,causal b1h2q97k600d5v3:f64,lens b1h1q30k600d2:gaussian,causal b1h2q20k300d4:triangular,over-n,band=-30..5 \
     b4h2q9d8:packed=20 b3h4q9k12d8g2:packed=20,causal-br,bf16 \
     window6x5w3h2d4 window7x6w3x5h1d4b2s2:zero,rel window8x9w3h2d4l2:shift,rel window6x6w3h1d2:causal >"$out"
 grep -q WRONG "$out" && { cat "$out"; exit 1; }
-[ "$(grep -cE 'forward|backward' "$out")" = 84 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
+[ "$(grep -cE 'forward|backward' "$out")" = 92 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
 
 # what is wrong, and at which character
 refused() {

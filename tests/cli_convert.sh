@@ -12,8 +12,9 @@ cmp -s nested.safetensors again.safetensors || fail "safetensors to safetensors 
 grep -q '"model.weight"' nested.safetensors || fail "a tensor's name changed"
 grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the tensors are lost"
 
-# ---- the numbers stay what they are
-expect 2 "convert keeps the numbers" "$attn" convert "$data/nested.pt" --precision bf16 -o small
+# ---- tensors alone keep their numbers
+expect 2 "goes with a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
+expect 2 "stored as bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
 
 # ---- a known architecture under its own names: the same output from both
@@ -116,6 +117,21 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
 expect 2 'is not three numbers of 0 to 1' "$attn" convert hf -o none --std 1,0,1
+
+# ---- weights in fewer bytes: the same answers in that precision, from a checkpoint and from attn's own form
+for p in bf16 int8; do
+    "$attn" convert hf --precision $p -o hf-$p --quiet >/dev/null || fail "hf is not stored as $p"
+    "$attn" convert vit-hf --precision $p -o own-$p --quiet >/dev/null || fail "vit-hf is not stored as $p"
+    cmp -s hf-$p/model.safetensors own-$p/model.safetensors || fail "$p: other weights from attn's own form"
+    for from in vit-hf own-$p; do
+        "$attn" classify $from dark.ppm light.ppm --json --precision $p > $from.json || fail "$from does not classify"
+    done
+    cmp -s vit-hf.json own-$p.json || fail "$p: the stored weights give something else"
+done
+size() { wc -c < "$1/model.safetensors"; }
+[ "$(size own-bf16)" -lt "$(($(size vit-hf) * 7 / 10))" ] || fail "bf16 takes $(size own-bf16) of $(size vit-hf) bytes"
+[ "$(size own-int8)" -lt "$(($(size own-bf16) * 8 / 10))" ] || fail "int8 takes $(size own-int8) of $(size own-bf16) bytes"
+expect 0 'W_q.weight  *\[64,64\]  *i8  *4.4 kB\|W_q.weight  *\[64,64\]  *i8  *4.2 KiB' "$attn" info own-int8/model.safetensors
 rm hf/config.json
 expect 2 'config.json is needed beside it' "$attn" convert hf -o none --quiet
 

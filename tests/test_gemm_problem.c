@@ -290,6 +290,70 @@ static void bf16_matrices(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ int8 */
+
+static int8_t *integers(int64_t n)
+{
+    int8_t *x = malloc((size_t)n);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (int8_t)lrint(127 * number());
+    x[0] = x[n - 1] = -127;
+    return x;
+}
+
+/* Sums are exact on every instruction set; B is packed before or not, what lies behind C's rows stays. */
+static void try_int8(const shape *s, attn__isa isa, bool packs)
+{
+    int64_t lda = s->ta ? s->m : s->k, ldb = s->tb ? s->k : s->n, ldc = s->n + s->apart;
+    int8_t *a = integers(s->m * s->k), *b = integers(s->n * s->k);
+    int32_t *c = malloc((size_t)(s->m * ldc) * sizeof *c);
+    attn__gemm_problem g = {.dtype = ATTN_I32,
+                            .m = s->m,
+                            .n = s->n,
+                            .k = s->k,
+                            .a = {a, s->ta ? 1 : lda, s->ta ? lda : 1},
+                            .b = {b, s->tb ? ldb : 1, s->tb ? 1 : ldb},
+                            .c = c,
+                            .ldc = ldc,
+                            .add = s->add};
+    void *panels = aligned_alloc(64, (attn__gemm_packed_bytes(&g, isa) + 63) / 64 * 64);
+    assert_true(c && panels);
+    for (int64_t i = 0; i < s->m * ldc; i++)
+        c[i] = 1000;
+    attn__gemm_pack_b(&g, isa, 2, panels);
+    g.packed = packs ? panels : NULL;
+    run(&g, isa, 2);
+    for (int64_t i = 0; i < s->m * ldc; i++) {
+        int32_t wanted = s->add || i % ldc >= s->n ? 1000 : 0;
+        for (int64_t k = 0; k < s->k && i % ldc < s->n; k++)
+            wanted += a[i / ldc * g.a.outer + k * g.a.inner] * b[i % ldc * g.b.outer + k * g.b.inner];
+        if (c[i] != wanted)
+            fail_msg("%lld x %lld x %lld: element %lld is %d, not %d", (long long)s->m, (long long)s->n,
+                     (long long)s->k, (long long)i, c[i], wanted);
+    }
+    free(panels);
+    free(a);
+    free(b);
+    free(c);
+}
+
+static void int8_matrices(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1},   {6, 16, 32},    {7, 17, 33},   {5, 24, 300},
+                                       {3, 9, 257}, {200, 130, 65}, {4, 300, 513}, {197, 31, 64}};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AMX};
+    for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
+        for (int i = 0; i < 8 * 8 && attn__isa_runs_here(sets[isa]); i++) {
+            const int64_t *n = sizes[i / 8];
+            shape s = {.m = n[0], .n = n[1], .k = n[2], .ta = i % 8 == 3, .tb = i % 8 != 5, .add = i & 1};
+            s.apart = i % 3;
+            try_int8(&s, sets[isa], i & 2);
+        }
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- im2col */
 
 typedef struct convolution {
@@ -417,10 +481,8 @@ static void gathered_matrices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strided_matrices),
-        cmocka_unit_test(large_matrices),
-        cmocka_unit_test(bf16_matrices),
-        cmocka_unit_test(gathered_matrices),
+        cmocka_unit_test(strided_matrices), cmocka_unit_test(large_matrices),    cmocka_unit_test(int8_matrices),
+        cmocka_unit_test(bf16_matrices),    cmocka_unit_test(gathered_matrices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,10 @@
  * What to feed is read from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
  * that name, and free otherwise.  Lengths that no model of that config takes are meant to be among them. */
 #include "support/cmocka.h"
+#include "support/scratch.h"
 #include "support/small_models.h"
+
+#include "attn/convert.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +27,8 @@ typedef struct run {
     attn_model *model;
     attn_tape *tape;
     small_filling fill;
-    bool optional; /* optional inputs and outputs too */
+    bool optional;  /* optional inputs and outputs too */
+    bool inference; /* without gradients */
     /* The last run's first output and the gradients of its inputs, one after the other. */
     double *numbers;
     int64_t n, room;
@@ -85,7 +89,7 @@ static bool try_once(run *r)
     }
     for (int i = 0; i < a->noutputs && r->optional; i++)
         assert_int_equal(attn_named_add(&outputs, a->outputs[i].name, NULL), ATTN_OK);
-    attn_tape_reset(r->tape, &(attn_tape_options){.record = true});
+    attn_tape_reset(r->tape, &(attn_tape_options){.record = !r->inference});
     attn_status status = attn_model_forward(r->model, r->tape, &inputs, &outputs);
     bool taken = status == ATTN_OK;
     if (taken) {
@@ -109,7 +113,8 @@ static bool try_once(run *r)
     return taken;
 }
 
-/* Two ways of computing agree: rounding grows with the sizes, a wrong remainder is as large as the numbers. */
+/* Two ways of computing agree: rounding grows with the sizes, a wrong remainder is as large as the numbers.  Without
+ * gradients it is the same way, and the same bits. */
 static void compare(const run *a, const run *b)
 {
     const char *name = attn_model_architecture(a->model)->name;
@@ -123,7 +128,7 @@ static void compare(const run *a, const run *b)
         largest = fmax(largest, fabs(b->numbers[i]));
         worst = fmax(worst, fabs(a->numbers[i] - b->numbers[i]));
     }
-    if (worst > 1e-4 * fmax(largest, 1))
+    if (worst > (a->inference ? 0 : 1e-4 * fmax(largest, 1)))
         fail_msg("%s at %lld, %lld: %g apart where the largest is %g", name, (long long)a->fill.first,
                  (long long)a->fill.others, worst, largest);
 }
@@ -167,10 +172,11 @@ static int try_sizes(run *r, run *twin)
     return taken;
 }
 
-static void begin(run *r, const attn_architecture *a, const char *isa)
+static void begin(run *r, const attn_architecture *a, const char *isa, attn_precision precision)
 {
+    const attn_context_options options = {.threads = 1, .isa = isa, .precision = precision};
     *r = (run){0};
-    assert_int_equal(attn_context_create(&r->context, &(attn_context_options){.threads = 1, .isa = isa}), ATTN_OK);
+    assert_int_equal(attn_context_create(&r->context, &options), ATTN_OK);
     attn_config *config = small_model_config(r->context, a);
     if (attn_model_create(&r->model, r->context, a->name, config, NULL) != ATTN_OK)
         fail_msg("%s", attn_context_error(r->context));
@@ -205,8 +211,8 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
         run r, twin;
         if (!is_wanted(a->name))
             continue;
-        begin(&r, a, NULL);
-        begin(&twin, a, "scalar");
+        begin(&r, a, NULL, ATTN_PRECISION_DEFAULT);
+        begin(&twin, a, "scalar", ATTN_PRECISION_DEFAULT);
         int taken = try_sizes(&r, all_sizes ? &twin : NULL);
         if (taken < 8) /* else the shapes above mean nothing to it */
             fail_msg("%s took the inputs %d times only", a->name, taken);
@@ -217,9 +223,67 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
     }
 }
 
+/* ----------------------------------------------------------------------------------------------- stored */
+
+/* `twin` gets the model's weights as they are stored for the precision; false if that is refused. */
+static bool store(const run *r, run *twin, attn_precision precision, bool *smaller)
+{
+    char folder[64], small[128];
+    attn_weights *weights;
+    attn_weights_entry entry;
+    scratch_open(folder);
+    snprintf(small, sizeof small, "%s/model.safetensors", folder);
+    assert_int_equal(attn_model_save(r->model, folder), ATTN_OK);
+    if (attn_model_store(r->context, folder, folder, precision) != ATTN_OK) {
+        if (precision != ATTN_PRECISION_INT8 || !strstr(attn_context_error(r->context), "store it as bf16"))
+            fail_msg("%s: %s", attn_model_architecture(r->model)->name, attn_context_error(r->context));
+        assert_int_equal(scratch_close(folder), 2);
+        return false;
+    }
+    if (attn_weights_load(attn_model_parameters(twin->model), small, NULL, NULL, NULL) != ATTN_OK)
+        fail_msg("%s: %s", attn_model_architecture(r->model)->name, attn_context_error(twin->context));
+    assert_int_equal(attn_weights_open(&weights, r->context, small, NULL, NULL), ATTN_OK);
+    for (int64_t i = 0; attn_weights_at(weights, i, &entry); i++) {
+        *smaller |= strcmp(entry.type, "i8") == 0 || strcmp(entry.type, "bf16") == 0;
+        if (strcmp(entry.type, "i8") == 0)
+            assert_int_equal(entry.bytes, entry.count + 4 * entry.shape[0]);
+    }
+    attn_weights_close(weights);
+    assert_int_equal(scratch_close(folder), 2);
+    return true;
+}
+
+/* A directory whose weights are stored in fewer bytes gives the bits, in that precision, that the weights in f32 give. */
+static void stored_weights_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
+    for (int i = 0; i < 2 * attn_architecture_count(); i++) {
+        const attn_architecture *a = attn_architecture_at(i / 2);
+        run r, twin;
+        bool smaller = false;
+        int taken = 0;
+        if (!is_wanted(a->name))
+            continue;
+        begin(&r, a, NULL, kinds[i % 2]);
+        begin(&twin, a, NULL, kinds[i % 2]);
+        r.inference = twin.inference = true;
+        if (store(&r, &twin, kinds[i % 2], &smaller)) {
+            for (int64_t n = 1; n <= 33 && taken == 0; n += n < 9 ? 1 : 8)
+                taken = try_size(&r, &twin, n);
+            assert_true(taken > 0);
+        }
+        if (strcmp(a->name, "vit") == 0 || strcmp(a->name, "transformer") == 0)
+            assert_true(smaller);
+        end(&twin);
+        end(&r);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size),
+                                       cmocka_unit_test(stored_weights_give_the_same_bits)};
     all_sizes = argc > 1 && strcmp(argv[1], "all") == 0;
     only = argv + (all_sizes ? 2 : argc);
     return cmocka_run_group_tests(tests, NULL, NULL);

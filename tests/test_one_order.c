@@ -509,19 +509,25 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
     packed_product(tape, dtype, ROWS, x, w, plain);
     assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK);
     packed_product(tape, dtype, ROWS, x, w, all);
-    assert_true(attn__packed_weights_find(tape, w, &first) && first);
+    assert_true(attn__packed_weights_find(tape, w, 3, &first) && first);
     for (int64_t m = 1; m < 9; m++) {
         packed_product(tape, dtype, m, x, w, one);
         assert_memory_equal(one, all, (size_t)(m * out) * size);
     }
-    assert_true(attn__packed_weights_find(tape, w, &again) && again == first);
+    assert_true(attn__packed_weights_find(tape, w, 3, &again) && again == first);
     if (!first->slices) {
         assert_memory_equal(all, plain, bytes);
     }
-    attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    assert_true(attn__packed_weights_find(tape, w, &again) && !again);
+    assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again) && !again);
+    attn_tensor *made = attn_tensor_make(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
+    assert_true(made && attn__packed_weights_find(tape, made, 3, &again) && !again);
+    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* begins nest */
     attn__packed_weights_end(tape);
-    assert_true(attn__packed_weights_find(tape, w, &again) && !again);
+    assert_true(attn__packed_weights_find(tape, w, 3, &again) && again == first);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    assert_true(attn__packed_weights_find(tape, w, 3, &again) && !again);
+    attn__packed_weights_end(tape);
+    assert_true(attn__packed_weights_find(tape, w, 3, &again) && !again);
     attn_tensor_destroy(x);
     attn_tensor_destroy(w);
     attn_tape_destroy(tape);

@@ -79,6 +79,69 @@ static void a_good_file_is_read(void **state)
     attn_context_destroy(c);
 }
 
+/* Integers and their scales are the numbers that they stand for; what does not go together is refused in words. */
+static void int8_weights_have_scales(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "{\"w\":{\"dtype\":\"I8\",\"shape\":[2,2],\"data_offsets\":[8,12]},"
+        "\"w.int8_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"w\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[8,12]},"
+        "\"w.int8_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"w\":{\"dtype\":\"I8\",\"shape\":[4,1],\"data_offsets\":[8,12]},"
+        "\"w.int8_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+        "{\"w\":{\"dtype\":\"I8\",\"shape\":[2,2],\"data_offsets\":[8,12]},"
+        "\"w.int8_scale\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}}",
+        "{\"w\":{\"dtype\":\"I8\",\"shape\":[2,2],\"data_offsets\":[8,12]},"
+        "\"v.int8_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+    };
+    static const char *const said[] = {NULL, "not I8 of two axes", "one for each row", "one for each row",
+                                       "w is int8 without its scales"};
+    static const float bad[] = {NAN, -1, INFINITY, 3e38f};
+    uint8_t data[12] = {[4] = 0, [8] = 0x7f, 0x81, 0xff, 3};
+    float scales[2] = {0.5f, 2};
+    memcpy(data, scales, sizeof scales);
+    attn_context *c = NULL;
+    attn_tensor *w;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true}, model = {.context = c, .owns = true};
+    attn_tensor_create(&w, c, ATTN_F32, 2, (int64_t[]){2, 2});
+    attn_named_add(&model, "w", w);
+    for (int i = 0; i < 5; i++) {
+        file f = make_file(headers[i], data, sizeof data);
+        attn_status status = parse(&list, &f, NULL, NULL, NULL);
+        if (i == 4 && status == ATTN_OK) { /* two tensors of any meaning, but no weights of a model */
+            char folder[64], path[128];
+            attn_bytes report = {0};
+            scratch_open(folder);
+            snprintf(path, sizeof path, "%s/f.safetensors", folder);
+            attn_file_write(c, path, f.bytes, f.size);
+            assert_int_equal(attn_weights_load(&model, path, NULL, NULL, &report), ATTN_SHAPE);
+            assert_non_null(strstr(report.data, said[i]));
+            attn_bytes_free(c, &report);
+            scratch_close(folder);
+        } else if (i > 0) {
+            assert_int_equal(status, ATTN_FORMAT);
+            assert_non_null(strstr(attn_context_error(c), said[i]));
+            assert_non_null(strstr(attn_context_error(c), "w.int8_scale"));
+        } else {
+            const float *x = attn_tensor_data(list.items[0].tensor);
+            assert_int_equal(list.n, 1);
+            assert_true(x[0] == 63.5f && x[1] == -63.5f && x[2] == -2 && x[3] == 6);
+        }
+        attn_named_clear(&list);
+    }
+    for (int i = 0; i < 4; i++) {
+        scales[1] = bad[i];
+        memcpy(data, scales, sizeof scales);
+        file f = make_file(headers[0], data, sizeof data);
+        assert_int_equal(parse(&list, &f, NULL, NULL, NULL), ATTN_FORMAT);
+        assert_non_null(strstr(attn_context_error(c), "w.int8_scale\": scale 1 is "));
+    }
+    attn_named_clear(&model);
+    attn_context_destroy(c);
+}
+
 static void trailing_bytes_are_refused(void **state)
 {
     (void)state;
@@ -308,10 +371,10 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file_is_read),       cmocka_unit_test(trailing_bytes_are_refused),
-        cmocka_unit_test(each_broken_rule_is_named), cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(a_model_survives_a_file),   cmocka_unit_test(all_misfits_are_listed),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(int8_weights_have_scales),   cmocka_unit_test(a_good_file_is_read),
+        cmocka_unit_test(trailing_bytes_are_refused), cmocka_unit_test(each_broken_rule_is_named),
+        cmocka_unit_test(damage_never_harms),         cmocka_unit_test(a_model_survives_a_file),
+        cmocka_unit_test(all_misfits_are_listed),     cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,7 +161,7 @@ typedef enum attn_role {
 typedef enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_BF16, /* storage only; sums are kept in f32 */
-    ATTN_F64,  /* the reference solver only */
+    ATTN_F64,  /* by blocks where that solver takes the problem, else by the reference solver */
     ATTN_F16,  /* files only */
     ATTN_I32,
     ATTN_I64,

@@ -55,6 +55,15 @@ ATTN_API bool attn_model_is_adapted(attn_context *context, const char *directory
  * model.safetensors.  ATTN_ARGUMENT: the same directory, or one with an adapter; the statuses of attn_weights_read. */
 ATTN_API attn_status attn_model_merge(attn_context *context, const char *directory, const char *to);
 
+/* Writes the model of a directory of attn's own to another directory, or to the same, with the weights of its linear layers
+ * in fewer bytes: BF16, or INT8, I8 [out,in] with "NAME.int8_scale", F32 [out]; everything else stays as it is.  Read
+ * again, which makes f32 of them, the model gives in that precision the bits that it gave before.  Weights whose int8 form
+ * would not (numbers that are not finite, or next to the largest) stay F32.  config.json and vocabularies are copied.
+ * ATTN_ARGUMENT: another precision, or an adapter in `to`; ATTN_UNSUPPORTED: int8 of an architecture whose layers have none
+ * (the MSA Transformer and its layers, the axial image transformer); the statuses of attn_weights_read. */
+ATTN_API attn_status attn_model_store(attn_context *context, const char *directory, const char *to,
+                                      attn_precision precision);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "dist/ranks.h"
+#include "tensor/packed_weights.h"
 
 #include <math.h>
 #include <string.h>
@@ -93,11 +94,14 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
     status = attn_image_batches_create(&batches, c->context, set, &options);
     double start = attn__now();
     if (status == ATTN_OK)
+        status = attn__packed_weights_begin(tape);
+    if (status == ATTN_OK)
         status = attn__classifier_measure(c->model, tape, c->shape, c->nclasses, batches, &score->loss, &score->right,
                                           score->confusion);
     score->images = attn_image_set_size(set);
     score->images_per_second = (double)score->images / (attn__seconds_since(start) + 1e-9);
     attn_image_batches_destroy(batches);
+    attn__packed_weights_end(tape);
     attn_tape_destroy(tape);
     return status;
 }
@@ -210,8 +214,11 @@ attn_status attn_classifier_classify(attn_classifier *c, const attn_image *image
         return status;
     float *x = attn__alloc(c->context, attn__size_mul(AT_ONCE * size, sizeof *x));
     status = x ? ATTN_OK : ATTN_MEMORY;
+    if (status == ATTN_OK)
+        status = attn__packed_weights_begin(tape);
     for (int64_t at = 0; at < n && status == ATTN_OK; at += AT_ONCE)
         status = classify_batch(c, tape, images + at, n - at < AT_ONCE ? n - at : AT_ONCE, x, top, guesses + at * top);
+    attn__packed_weights_end(tape);
     attn__free(c->context, x);
     attn_tape_destroy(tape);
     return status;

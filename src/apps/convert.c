@@ -186,9 +186,17 @@ static attn_status copy_file(attn_context *context, const char *directory, const
     return status;
 }
 
-attn_status attn_model_merge(attn_context *context, const char *directory, const char *to)
+attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to)
 {
     static const char *const names[] = {"source.spm", "target.spm", "source.vocab", "target.vocab", "config.json"};
+    attn_status status = attn_directory_create(context, to);
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == ATTN_OK; i++)
+        status = copy_file(context, directory, names[i], to);
+    return status;
+}
+
+attn_status attn_model_merge(attn_context *context, const char *directory, const char *to)
+{
     char path[ATTN__PATH];
     attn_named_list list = {.context = context, .owns = true};
     attn_weights_options how = {.keep_types = true};
@@ -198,9 +206,7 @@ attn_status attn_model_merge(attn_context *context, const char *directory, const
     if (status == ATTN_OK)
         status = attn_weights_read(&list, directory, &how, NULL, NULL);
     if (status == ATTN_OK)
-        status = attn_directory_create(context, to);
-    for (size_t i = 0; i < sizeof names / sizeof *names && status == ATTN_OK; i++)
-        status = copy_file(context, directory, names[i], to);
+        status = attn__model_files_copy(context, directory, to);
     if (status == ATTN_OK)
         status = attn_safetensors_write(&list, path, NULL);
     attn_named_clear(&list);

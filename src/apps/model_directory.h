@@ -9,6 +9,10 @@ enum { ATTN__PATH = 4096 };
 /* directory/name, in a buffer of ATTN__PATH bytes.  ATTN_ARGUMENT: too long. */
 attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
 
+/* What a model needs to be used, but for its weights, from one directory to another, which is made: config.json and
+ * vocabularies.  ATTN_IO; ATTN_MEMORY. */
+attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to);
+
 /* Takes the directory for this process, until *lock is given to attn__directory_unlock or the process ends, however
  * it ends; then removes what a killed process may have left half written of the files that a training writes and of
  * `own_files` (NULL-terminated; NULL: none).  ATTN_BUSY: another process has it; ATTN_IO. */

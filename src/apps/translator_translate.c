@@ -7,6 +7,8 @@
 
 #include "base/context.h"
 #include "data/vocab.h"
+#include "models/kind.h"
+#include "tensor/packed_weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,16 +155,21 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const senten
     return ATTN_OK;
 }
 
-static attn_status translate_batch(const attn_translator *t, attn_tape *tape, const sentence *batch, int64_t n,
+/* Of a call: where the sources lie, and where the model runs, which keeps its weights packed meanwhile. */
+typedef struct tapes {
+    attn_tape *sources, *model;
+} tapes;
+
+static attn_status translate_batch(const attn_translator *t, const tapes *on, const sentence *batch, int64_t n,
                                    const attn_translator_options *options, attn_hypothesis *hypotheses,
                                    attn_translation *results)
 {
     attn_tensor *source, *lens;
     attn_translate_options decoding = decoding_options(t, options);
-    attn_tape_reset(tape, NULL);
-    attn_status status = stack(t, tape, batch, n, &source, &lens);
+    attn_tape_reset(on->sources, NULL);
+    attn_status status = stack(t, on->sources, batch, n, &source, &lens);
     if (status == ATTN_OK)
-        status = attn_seq2seq_translate(t->model, source, lens, &decoding, hypotheses);
+        status = attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, hypotheses);
     if (status != ATTN_OK)
         return status;
     int64_t each = wanted(options);
@@ -184,31 +191,43 @@ static int longer_first(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-static attn_status translate_sorted(attn_translator *t, sentence *sentences, int64_t n,
-                                    const attn_translator_options *options, attn_translation *results)
+static attn_status translate_batches(attn_translator *t, const tapes *on, const sentence *sentences, int64_t n,
+                                     const attn_translator_options *options, attn_translation *results)
 {
-    int64_t size = options && options->batch > 0 ? options->batch : 32;
+    int64_t size = options && options->batch > 0 ? options->batch : 32, at = 0;
     size = size < n ? size : n; /* what is asked for may be far more than memory holds */
-    attn_tape *tape;
-    attn_status status = attn_tape_create(&tape, t->context);
-    if (status != ATTN_OK)
-        return status;
     attn_hypothesis *hypotheses =
         attn__alloc_zero(t->context, attn__size_mul((size_t)(size * wanted(options)), sizeof *hypotheses));
-    status = hypotheses ? ATTN_OK : ATTN_MEMORY;
-    int64_t at = 0;
+    attn_status status = hypotheses ? ATTN_OK : ATTN_MEMORY;
     while (status == ATTN_OK && at < n && sentences[at].n > 0) {
         int64_t count = 0;
         while (at + count < n && count < size && sentences[at + count].n > 0)
             count++;
-        status = translate_batch(t, tape, sentences + at, count, options, hypotheses, results);
+        status = translate_batch(t, on, sentences + at, count, options, hypotheses, results);
         at += count;
         attn__work(t->context, "sentences", at, n);
     }
     for (; status == ATTN_OK && at < n; at++)
         status = finish_empty(t, &results[sentences[at].line * wanted(options)]);
     attn__free(t->context, hypotheses);
-    attn_tape_destroy(tape);
+    return status;
+}
+
+static attn_status translate_sorted(attn_translator *t, const sentence *sentences, int64_t n,
+                                    const attn_translator_options *options, attn_translation *results)
+{
+    tapes on = {NULL, NULL};
+    attn_status status = attn_tape_create(&on.sources, t->context);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&on.model, t->context);
+    if (status == ATTN_OK)
+        status = attn__packed_weights_begin(on.model);
+    if (status == ATTN_OK) {
+        status = translate_batches(t, &on, sentences, n, options, results);
+        attn__packed_weights_end(on.model);
+    }
+    attn_tape_destroy(on.model);
+    attn_tape_destroy(on.sources);
     return status;
 }
 

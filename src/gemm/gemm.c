@@ -141,22 +141,33 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
+/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND. */
+static void shorten_round(plan *p, int64_t bytes_of_k)
+{
+    int64_t most = ROUND_BYTES / attn__most(bytes_of_k, 1) / ATTN__GEMM_K * ATTN__GEMM_K;
+    p->k_round = attn__least(p->k_round, attn__most(most, LEAST_ROUND));
+}
+
+/* An operand that several blocks of C need is packed once for all of them. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
     int64_t row_bytes = attn__round_up(g->n, p->kernel->columns) * p->kernel->packed_size;
-    bool in_place = g->packed || reads_b_in_place(p);
+    int64_t column_bytes = attn__round_up(g->m, p->kernel->rows) * p->kernel->packed_size;
+    bool in_place = g->packed || reads_b_in_place(p), packs_a = !reads_a_in_place(p);
     p->gather_a = g->a.gather != NULL;
     p->gather_b = g->b.gather && !g->packed;
-    p->pack_a = !reads_a_in_place(p);
+    p->share_a = packs_a && !p->gather_a && p->n_blocks > 1 && g->batch == 1;
+    p->pack_a = packs_a && !p->share_a;
     p->share_b = !in_place && !p->gather_b && p->m_blocks > 1 && g->batch == 1;
     p->pack_b = !in_place && !p->share_b;
     p->k_round = attn__round_up(attn__most(g->k, 1), ATTN__GEMM_K);
     if (p->share_b)
-        p->k_round =
-            attn__least(p->k_round, attn__most(ROUND_BYTES / row_bytes / ATTN__GEMM_K * ATTN__GEMM_K, LEAST_ROUND));
-    p->shared = p->share_b ? row_bytes * packed_k(p, attn__least(p->k_round, g->k)) : 0;
-    p->shared = attn__round_up(p->shared, LINE);
+        shorten_round(p, row_bytes);
+    if (p->share_a)
+        shorten_round(p, column_bytes);
+    p->shared_b = p->share_b ? row_bytes * packed_k(p, attn__least(p->k_round, g->k)) : 0;
+    p->shared_b = attn__round_up(p->shared_b, LINE);
 }
 
 /* A thread's own memory: what it gathers of A and of B, A's panels, B's, and a block of C. */
@@ -186,10 +197,22 @@ static int64_t gathered_b_bytes(const plan *p)
     return p->gather_b ? gathered_bytes(p, &p->g.b, p->n_block) : 0;
 }
 
-static int64_t a_bytes(const plan *p)
+/* A's panels of the rows that are multiplied at once, along one K block. */
+static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
-    return p->pack_a ? attn__round_up(rows * ATTN__GEMM_K * p->kernel->packed_size + ATTN__GEMM_SLACK, LINE) : 0;
+    return attn__round_up(rows * ATTN__GEMM_K * p->kernel->packed_size + ATTN__GEMM_SLACK, LINE);
+}
+
+static int64_t a_bytes(const plan *p)
+{
+    return p->pack_a ? a_panels_bytes(p) : 0;
+}
+
+/* Groups of A's rows that are multiplied at once, in a block of C. */
+static int64_t a_groups(const plan *p)
+{
+    return attn__pieces(p->m_block, rows_at_once(p));
 }
 
 static int64_t b_bytes(const plan *p)
@@ -212,12 +235,13 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     divide(p);
     choose_packing(p);
     p->threads = (int)attn__least(p->threads, attn__most(items_of(p), 1));
+    p->shared_a = p->share_a ? p->k_round / ATTN__GEMM_K * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
     p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
 }
 
 size_t attn__gemm_workspace(const attn__gemm_plan *p)
 {
-    return (size_t)(p->shared + p->each * p->threads);
+    return (size_t)(p->shared_a + p->shared_b + p->each * p->threads);
 }
 
 /* ---------------------------------------------------------------------------------------------- packing */
@@ -292,6 +316,35 @@ static void pack_round(const plan *p, int threads, int64_t k0, int64_t k_end, vo
     attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_group, &w);
 }
 
+/* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since panels of A
+ * are written past their end. */
+static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
+{
+    int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);
+    return (k / ATTN__GEMM_K * p->m_blocks * a_groups(p) + group) * a_panels_bytes(p);
+}
+
+static void pack_a_group(void *user, int64_t item, int thread)
+{
+    (void)thread;
+    const packing *w = user;
+    const plan *p = w->p;
+    int64_t group = item % w->groups, k = item / w->groups * ATTN__GEMM_K, most = rows_at_once(p);
+    int64_t m0 = group / a_groups(p) * p->m_block, begin = m0 + group % a_groups(p) * most;
+    int64_t end = attn__least(attn__least(begin + most, m0 + p->m_block), p->g.m);
+    if (begin >= end)
+        return;
+    part t = {0, w->k0 + k, attn__least(w->k_end - w->k0 - k, ATTN__GEMM_K), begin, end - begin};
+    attn__gemm_operand x = find(p, &p->g.a, &t, NULL);
+    pack_panels(p, &x, &t, false, at(w->to, place_of_a_group(p, k, begin), 1));
+}
+
+static void pack_a_round(const plan *p, int64_t k0, int64_t k_end, void *to)
+{
+    packing w = {p, k0, k_end, p->m_blocks * a_groups(p), to};
+    attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_a_group, &w);
+}
+
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
 {
     const attn__gemm_kernel *kernel = attn__gemm_kernel_for(problem->dtype, isa);
@@ -309,7 +362,7 @@ void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int thr
 
 typedef struct run {
     const plan *p;
-    char *shared, *own;
+    char *shared_a, *shared_b, *own;
     int64_t k0, k_end; /* of the round */
 } run;
 
@@ -359,7 +412,7 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
     b_panels b = {.size = p->kernel->packed_size, .panel = columns * packed_k(p, nk), .ld = columns};
     if (p->g.packed || p->share_b) {
         int64_t from = p->g.packed ? 0 : r->k0;
-        b.data = at(p->g.packed ? p->g.packed : r->shared, (k0 - from) * n_round + t->n0 * packed_k(p, nk), b.size);
+        b.data = at(p->g.packed ? p->g.packed : r->shared_b, (k0 - from) * n_round + t->n0 * packed_k(p, nk), b.size);
     } else {
         part piece = {batch, k0, nk, t->n0, t->n};
         attn__gemm_operand x = find(p, &p->g.b, &piece, t->gathered_b);
@@ -400,6 +453,23 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
     }
 }
 
+static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m0)
+{
+    const plan *p = r->p;
+    a_rows a = {.size = p->kernel->packed_size, .m0 = m0, .m = piece->n, .nk = piece->nk};
+    if (p->share_a) {
+        a.data = r->shared_a + place_of_a_group(p, piece->k0 - r->k0, piece->first);
+        return a;
+    }
+    attn__gemm_operand x = find(p, &p->g.a, piece, t->gathered_a);
+    if (p->pack_a)
+        pack_panels(p, &x, piece, false, t->a);
+    else
+        a.size = size_of_sum(p), a.ld = x.outer;
+    a.data = p->pack_a ? t->a : x.data;
+    return a;
+}
+
 /* One K block of one matrix of the batch. */
 static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add)
 {
@@ -408,14 +478,7 @@ static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0,
     int64_t most = rows_at_once(p);
     for (int64_t m0 = 0; m0 < t->m; m0 += most) {
         part piece = {batch, k0, nk, t->m0 + m0, attn__least(t->m - m0, most)};
-        attn__gemm_operand x = find(p, &p->g.a, &piece, t->gathered_a);
-        a_rows a = {.data = x.data, .size = size_of_sum(p), .ld = x.outer, .m0 = m0, .m = piece.n, .nk = nk};
-        if (p->pack_a) {
-            pack_panels(p, &x, &piece, false, t->a);
-            a.data = t->a;
-            a.size = p->kernel->packed_size;
-            a.ld = 0;
-        }
+        a_rows a = rows_of(r, t, &piece, m0);
         multiply(p, t, &a, &b, add);
     }
 }
@@ -505,11 +568,15 @@ void attn__gemm_run(const attn__gemm_plan *p, void *workspace)
 {
     if (p->g.m == 0 || p->g.n == 0)
         return;
-    run r = {.p = p, .shared = workspace, .own = (char *)workspace + p->shared};
+    run r = {.p = p, .shared_a = workspace};
+    r.shared_b = r.shared_a + p->shared_a;
+    r.own = r.shared_b + p->shared_b;
     do {
         r.k_end = attn__least(p->g.k, r.k0 + p->k_round);
+        if (p->share_a)
+            pack_a_round(p, r.k0, r.k_end, r.shared_a);
         if (p->share_b)
-            pack_round(p, p->threads, r.k0, r.k_end, r.shared);
+            pack_round(p, p->threads, r.k0, r.k_end, r.shared_b);
         attn__parallel_items(p->threads, items_of(p), run_block, &r);
         r.k0 = r.k_end;
     } while (r.k0 < p->g.k);

@@ -9,7 +9,7 @@
  * not on m, n, the batch, strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
  *
  * Way: B is packed into panels of the micro-kernel's columns (kernel.h), once for all rows of A or by each block of C that
- * needs it; A is read in place or packed; a block of C takes one K block after the other and is then finished.
+ * needs it; A is read in place or packed, likewise; a block of C takes one K block after the other and is then finished.
  */
 #ifndef ATTN_GEMM_GEMM_H
 #define ATTN_GEMM_GEMM_H
@@ -68,10 +68,11 @@ typedef struct attn__gemm_plan {
     int64_t m_blocks, n_blocks;
     int64_t k_round;     /* as much of k as is packed at once, whole K blocks */
     bool pack_a, pack_b; /* each item packs */
-    bool share_b;        /* B is packed for all items first */
+    bool share_a;        /* A is packed for all items first, ... */
+    bool share_b;        /* ... and B */
     bool gather_a, gather_b;
-    bool own_c;           /* an item's block of C lies in memory of its own first */
-    int64_t shared, each; /* bytes of workspace for all threads, and for each */
+    bool own_c;                       /* an item's block of C lies in memory of its own first */
+    int64_t shared_a, shared_b, each; /* bytes of workspace for all threads, and for each */
 } attn__gemm_plan;
 
 /* At most so many threads; fewer where there is little to do. */

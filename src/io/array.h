@@ -37,6 +37,7 @@ typedef struct attn__array {
     int64_t stride[ATTN_MAX_RANK]; /* in elements */
     const uint8_t *data;
     const char *origin; /* its name in the file, where a rule gave it another; NULL: none did */
+    size_t stored;      /* bytes in the file of one that is int8 with scales there (io/quantized.h), else 0 */
 } attn__array;
 
 typedef struct attn__arrays {

@@ -84,6 +84,8 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
             complain(c, &c->missing, "missing", parameter->name, detail);
         } else if (found && !same_shape(*found, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
+        } else if (found && (*found)->element == ATTN__I8 && attn_tensor_dtype(parameter->tensor) <= ATTN_F64) {
+            complain(c, &c->misshapen, "misshapen", parameter->name, " is int8 without its scales");
         } else if (found && !attn__array_converts(*found, attn_tensor_dtype(parameter->tensor))) {
             complain(c, &c->misshapen, "misshapen", parameter->name, " is of a type that cannot be converted");
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * safetensors: u64 length of a JSON header, the header, the tensors' bytes one after the other. */
 #include "io/json.h"
-#include "io/weights.h"
+#include "io/quantized.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -194,5 +194,7 @@ attn_status attn__safetensors_find(attn__findings *findings, const attn__input *
                                 input->size - 8);
     reader r = {.findings = findings, .input = input, .begin = 8 + (size_t)header};
     attn_status status = read_header(&r, (size_t)header);
-    return status == ATTN_OK ? check_places(&r) : status;
+    if (status == ATTN_OK)
+        status = check_places(&r);
+    return status == ATTN_OK ? attn__findings_dequantize(findings) : status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Writes safetensors. */
 #include "io/file.h"
+#include "io/weights.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,12 +54,12 @@ static void write_metadata(attn_json *json, const attn_config *metadata)
     attn_json_end(json);
 }
 
-static void write_tensor(attn_json *json, const attn_named *named, size_t offset)
+static void write_tensor(attn_json *json, const attn_named *named, bool int8, size_t offset)
 {
     const attn_tensor *tensor = named->tensor;
     attn_value shape = {.type = ATTN_VALUE_INTS, .n = attn_tensor_rank(tensor), .integers = attn_tensor_shape(tensor)};
     attn_json_object(json, named->name);
-    attn_json_text(json, "dtype", type_name(attn_tensor_dtype(tensor)));
+    attn_json_text(json, "dtype", int8 ? "I8" : type_name(attn_tensor_dtype(tensor)));
     attn_json_value(json, "shape", &shape);
     attn_json_array(json, "data_offsets");
     attn_json_int(json, NULL, (int64_t)offset);
@@ -111,7 +112,8 @@ static attn_status write_file(const attn_named_list *list, const char *path, con
     return attn__output_end(&output);
 }
 
-attn_status attn_safetensors_write(const attn_named_list *list, const char *path, const attn_config *metadata)
+attn_status attn__safetensors_write(const attn_named_list *list, const bool *int8, const char *path,
+                                    const attn_config *metadata)
 {
     attn_status status = check_names(list);
     if (status != ATTN_OK)
@@ -124,7 +126,7 @@ attn_status attn_safetensors_write(const attn_named_list *list, const char *path
     if (metadata)
         write_metadata(&json, metadata);
     for (int64_t i = 0; i < list->n; i++) {
-        write_tensor(&json, &list->items[i], offset);
+        write_tensor(&json, &list->items[i], int8 && int8[i], offset);
         offset += tensor_bytes(list->items[i].tensor);
     }
     attn_json_end(&json);
@@ -133,4 +135,9 @@ attn_status attn_safetensors_write(const attn_named_list *list, const char *path
         status = write_file(list, path, header, json.out.size - 1);
     attn_json_free(&json);
     return status;
+}
+
+attn_status attn_safetensors_write(const attn_named_list *list, const char *path, const attn_config *metadata)
+{
+    return attn__safetensors_write(list, NULL, path, metadata);
 }

@@ -40,6 +40,10 @@ attn_status attn__npz_find(attn__findings *findings, const attn__input *input);
 bool attn__npz_matches(const attn__zip *zip); /* whether there is a .npy file in it */
 attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip);
 
+/* attn_safetensors_write, but for tensors of bytes that are int8: those of which int8[i] is true.  NULL: none. */
+attn_status attn__safetensors_write(const attn_named_list *list, const bool *int8, const char *path,
+                                    const attn_config *metadata);
+
 /* attn_weights_assign with another name than "tensors" in messages. */
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
                                  const attn_weights_options *options, attn_bytes *report);

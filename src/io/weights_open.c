@@ -69,7 +69,11 @@ bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry 
                                   .shape = array->shape,
                                   .count = attn__array_count(array),
                                   .origin = array->origin};
-    entry->bytes = attn__size_mul((size_t)entry->count, attn__element_size(array->element));
+    if (array->stored)
+        entry->type = types[ATTN__I8];
+    entry->bytes = array->stored;
+    if (!array->stored)
+        entry->bytes = attn__size_mul((size_t)entry->count, attn__element_size(array->element));
     return true;
 }
 

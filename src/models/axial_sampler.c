@@ -12,6 +12,7 @@
 #include "base/context.h"
 #include "base/rng.h"
 #include "tensor/number.h"
+#include "tensor/packed_weights.h"
 
 #include <math.h>
 #include <string.h>
@@ -259,7 +260,8 @@ static void clear_unknown(const sampler *s)
 
 static void run(sampler *s)
 {
-    bool done = options_fit(s) && attn_tape_create(&s->tape, s->context) == ATTN_OK && make_caches(s);
+    bool done = options_fit(s) && attn_tape_create(&s->tape, s->context) == ATTN_OK && make_caches(s) &&
+                attn__packed_weights_begin(s->tape) == ATTN_OK;
     if (done) {
         clear_unknown(s);
         done = attn__axial_transformer_takes(s->m, s->context, s->x, true);
@@ -270,6 +272,9 @@ static void run(sampler *s)
     for (int i = 0; i < ATTN__MAX_BLOCKS; i++) {
         attn_nn_kv_cache_destroy(&s->outer[i]);
         attn_nn_kv_cache_destroy(&s->inner[i]);
+    }
+    if (s->tape) {
+        attn__packed_weights_end(s->tape);
     }
     attn_tape_destroy(s->tape);
 }

@@ -55,12 +55,13 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
         .max_len = options->max_len, .width = options->beam, .first_position = options->first_position};
     int64_t vocabulary =
         attn_config_int(model->config, "tgt_vocab_size", attn_config_int(model->config, "vocab_size", 0));
-    attn_status status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
+    attn_status status = attn__packed_weights_begin(tape);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     if (status == ATTN_OK) {
         status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options);
-    }
-    if (status == ATTN_OK) {
-        status = attn__packed_weights_begin(tape);
     }
     if (status == ATTN_OK) {
         status = search(decoding, &beam, tape);
@@ -74,6 +75,14 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     return status;
 }
 
+attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                    const attn_tensor *src_lens, const attn_translate_options *options,
+                                    attn_hypothesis *results)
+{
+    attn_tape_reset(tape, &(attn_tape_options){0});
+    return translate(model, tape, src, src_lens, options, results);
+}
+
 attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
                                    const attn_translate_options *options, attn_hypothesis *results)
 {
@@ -83,8 +92,7 @@ attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, co
         status = attn_tape_create(&tape, model->context);
     }
     if (status == ATTN_OK) {
-        attn_tape_reset(tape, &(attn_tape_options){0});
-        status = translate(model, tape, src, src_lens, options, results);
+        status = attn__seq2seq_translate(model, tape, src, src_lens, options, results);
     }
     attn_tape_destroy(tape);
     return status;

@@ -3,79 +3,50 @@
 #include "tensor/linear_int8.h"
 
 #include "base/parallel.h"
+#include "gemm/int8_rows.h"
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/op.h"
-#include "tensor/packed_weights.h"
-
-#include <float.h>
-#include <math.h>
-#include <string.h>
 
 /* So many products of 127 x 127 fit into 31 bits. */
 enum { MOST_K = 130000 };
 
+bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k)
+{
+    return tape->precision == ATTN_PRECISION_INT8 && dtype == ATTN_F32 && k <= MOST_K;
+}
+
 bool attn__linear_int8_takes(const attn_tape *tape, const attn__gemm_args *g)
 {
-    return tape->precision == ATTN_PRECISION_INT8 && g->weights && g->dtype == ATTN_F32 && g->transpose_b &&
-           !g->transpose_a && !g->add && !g->c_bf16 && g->k <= MOST_K;
+    return attn__linear_int8_for(tape, g->dtype, g->k) && g->weights && g->transpose_b && !g->transpose_a && !g->add &&
+           !g->c_bf16;
 }
 
 typedef struct quantizing {
+    const attn__int8_rows *rows;
     int64_t n, ld;
     const float *x;
     int8_t *q;
     float *scales;
 } quantizing;
 
-/* As bits, so that infinity and NaN are largest. */
-static float largest(const float *x, int64_t n)
-{
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        bits &= 0x7fffffff;
-        most = bits > most ? bits : most;
-    }
-    float value;
-    memcpy(&value, &most, sizeof value);
-    return value;
-}
-
-/* Adding 1.5 x 2^23 rounds to an integer, which is then in the lowest bits. */
-static void quantize(const float *x, int64_t n, float factor, int8_t *q)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float shifted = x[i] * factor + 12582912.0f;
-        uint32_t bits;
-        memcpy(&bits, &shifted, sizeof bits);
-        q[i] = (int8_t)(uint8_t)(bits & 0xff);
-    }
-}
-
 static void quantize_range(void *user, int64_t begin, int64_t end)
 {
     const quantizing *z = user;
-    for (int64_t i = begin; i < end; i++) {
-        float most = largest(z->x + i * z->ld, z->n);
-        bool usual = most >= 128 * FLT_MIN && most <= FLT_MAX; /* less counts as zero: a factor would overflow */
-        z->scales[i] = usual ? most / 127 : most <= FLT_MAX ? 0 : NAN;
-        if (usual)
-            quantize(z->x + i * z->ld, z->n, 127 / most, z->q + i * z->n);
-        else
-            memset(z->q + i * z->n, 0, (size_t)z->n);
-    }
+    for (int64_t i = begin; i < end; i++)
+        z->scales[i] = z->rows->quantize(z->x + i * z->ld, z->n, z->q + i * z->n);
 }
 
-void attn__quantize_rows(int threads, int64_t rows, int64_t n, const float *x, int64_t ld, int8_t *q, float *scales)
+static void quantize_rows(const attn_tape *tape, int64_t rows, int64_t n, const float *x, int64_t ld, int8_t *q,
+                          float *scales)
 {
-    quantizing z = {n, ld, x, q, scales};
-    attn__parallel_range(threads, rows, 1 + 16384 / (n + 1), quantize_range, &z);
+    quantizing z = {attn__int8_rows_for(tape->context->isa), n, ld, x, q, scales};
+    attn__parallel_range(tape->context->threads, rows, 1 + 16384 / (n + 1), quantize_range, &z);
 }
 
 /* What follows the sums, which lie where the result will. */
 typedef struct epilogue {
     attn__elementwise_fn run;
+    const attn__int8_rows *scaling;
     const float *rows, *columns, *bias;
     int kind;
     bool plain;
@@ -84,38 +55,45 @@ typedef struct epilogue {
 static void finish(const void *user, void *c, int64_t row, int64_t column, int64_t n)
 {
     const epilogue *e = user;
-    const float *scales = e->columns + column;
-    char *at = c;
-    for (int64_t j = 0; j < n; j++, at += sizeof(float)) {
-        int32_t sum;
-        memcpy(&sum, at, sizeof sum);
-        float y = (float)((double)sum * e->rows[row] * scales[j]); /* the scales' product may pass the largest float */
-        memcpy(at, &y, sizeof y);
-    }
+    e->scaling->scale(c, n, e->rows[row], e->columns + column);
     attn__elementwise_args args = {.x = e->bias ? e->bias + column : NULL, .y = c, .n = n, .kind = e->kind};
     if (!e->plain)
         e->run(&args, 0, 1);
 }
 
+/* Integers of m rows of A, and, without packed ones, of B; their scales before them. */
+typedef struct integers {
+    attn__hold hold;
+    int8_t *a, *b;
+    float *rows, *columns;
+} integers;
+
+static bool quantize_operands(attn_tape *tape, const attn__gemm_args *g, integers *z)
+{
+    int64_t own_b = g->packed ? 0 : g->n;
+    z->hold = attn__scratch(tape, (size_t)(g->m + own_b) * (sizeof(float) + (size_t)g->k));
+    if (!z->hold.data)
+        return false;
+    z->rows = z->hold.data;
+    z->columns = z->rows + g->m;
+    z->a = (int8_t *)(z->columns + own_b);
+    z->b = z->a + g->m * g->k;
+    quantize_rows(tape, g->m, g->k, g->a, g->lda, z->a, z->rows);
+    if (!g->packed)
+        quantize_rows(tape, g->n, g->k, g->b, g->ldb, z->b, z->columns);
+    return true;
+}
+
 bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
 {
-    const int8_t *kept;
-    const float *kept_scales = NULL;
-    if (!attn__quantized_weights_find(tape, g, &kept, &kept_scales))
+    integers z;
+    if (!quantize_operands(tape, g, &z))
         return false;
-    size_t a = (size_t)(g->m * g->k), b = kept ? 0 : (size_t)(g->n * g->k);
-    size_t scales = (size_t)(g->m + (kept ? 0 : g->n)) * sizeof(float);
-    attn__hold hold = attn__scratch(tape, scales + a + b);
-    if (!hold.data)
-        return false;
-    float *rows = hold.data, *columns = rows + g->m;
-    int8_t *qa = (int8_t *)hold.data + scales, *qb = qa + a;
-    attn__quantize_rows(tape->context->threads, g->m, g->k, g->a, g->lda, qa, rows);
-    if (!kept)
-        attn__quantize_rows(tape->context->threads, g->n, g->k, g->b, g->ldb, qb, columns);
-    epilogue after = {.run = attn__elementwise_for(false, tape->context->isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
-                      .rows = rows,
-                      .columns = kept ? kept_scales : columns,
+    attn__isa isa = tape->context->isa;
+    epilogue after = {.run = attn__elementwise_for(false, isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
+                      .scaling = attn__int8_rows_for(isa),
+                      .rows = z.rows,
+                      .columns = g->packed ? g->packed->scales : z.columns,
                       .bias = g->bias,
                       .kind = (int)g->activation,
                       .plain = !g->bias && g->activation == ATTN_IDENTITY};
@@ -123,12 +101,37 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
                                                                    .m = g->m,
                                                                    .n = g->n,
                                                                    .k = g->k,
-                                                                   .a = {qa, g->k, 1},
-                                                                   .b = {kept ? kept : qb, g->k, 1},
+                                                                   .a = {z.a, g->k, 1},
+                                                                   .b = {z.b, g->k, 1},
+                                                                   .packed = g->packed ? g->packed->hold.data : NULL,
                                                                    .c = g->c,
                                                                    .ldc = g->ldc,
                                                                    .finish = finish,
                                                                    .user = &after});
-    attn__scratch_release(hold);
+    attn__scratch_release(z.hold);
     return done;
+}
+
+attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
+                                   attn__packed *packed)
+{
+    attn__gemm_problem problem = {.dtype = ATTN_I32, .n = n, .k = k, .b = {NULL, k, 1}};
+    size_t panels = (attn__gemm_packed_bytes(&problem, tape->context->isa) + sizeof(float) - 1) & ~(sizeof(float) - 1);
+    *packed = (attn__packed){ATTN_I32, n, k, attn__scratch(tape, panels + (size_t)n * sizeof(float)), .slices = false};
+    attn__hold rows = packed->hold.data ? attn__scratch(tape, (size_t)(n * k)) : (attn__hold){0};
+    if (!rows.data) {
+        attn__gemm_unpack(packed);
+        return ATTN_MEMORY;
+    }
+    packed->scales = (float *)((char *)packed->hold.data + panels);
+    quantize_rows(tape, n, k, b, ldb, rows.data, packed->scales);
+    problem.b.data = rows.data;
+    attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, packed->hold.data);
+    attn__scratch_release(rows);
+    return ATTN_OK;
+}
+
+float attn__linear_int8_row(const float *row, int64_t k, int8_t *q)
+{
+    return attn__int8_rows_for(ATTN_ISA_SCALAR)->quantize(row, k, q);
 }

@@ -10,12 +10,17 @@
 
 #include "tensor/matrix_product.h"
 
-/* Whether a product is taken: of weights, in f32, on a tape of that precision. */
+/* Whether linear layers with k inputs of this type are computed so on the tape, ... */
+bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k);
+/* ... and whether this product, which is one if it is of weights. */
 bool attn__linear_int8_takes(const attn_tape *tape, const attn__gemm_args *args);
-/* False (noted) without memory. */
+/* False (noted) without memory.  args->packed: NULL, or from the function below. */
 bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *args);
+/* Weights [n,k] as integers in panels, with their scales.  ATTN_MEMORY (noted): nothing is held then. */
+attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
+                                   attn__packed *packed);
 
-/* Rows of x to integers and their scales.  A row with a number that is not finite gets the scale NaN. */
-void attn__quantize_rows(int threads, int64_t rows, int64_t n, const float *x, int64_t ld, int8_t *q, float *scales);
+/* One row of weights, as those above; returns its scale. */
+float attn__linear_int8_row(const float *row, int64_t k, int8_t *q);
 
 #endif

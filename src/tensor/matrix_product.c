@@ -88,8 +88,11 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
     if (args->m == 0 || args->n == 0)
         return true;
     const attn__packed *packed = args->packed && args->packed->hold.data ? args->packed : NULL;
-    if (attn__linear_int8_takes(tape, args))
-        return attn__linear_int8(tape, args);
+    if (attn__linear_int8_takes(tape, args)) {
+        attn__gemm_args g = *args;
+        g.packed = packed && packed->dtype == ATTN_I32 ? packed : NULL;
+        return attn__linear_int8(tape, &g);
+    }
     if (type_on(tape, args->dtype) != ATTN_F32)
         return attn__gemm_in_vectors(tape, args);
     attn_status status = packed && !packed->slices ? ATTN_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
@@ -99,6 +102,8 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
+    if (attn__linear_int8_for(tape, dtype, k))
+        return attn__linear_int8_pack(tape, b, ldb, n, k, packed);
     dtype = type_on(tape, dtype);
     attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
     if (status != ATTN_UNSUPPORTED)

@@ -13,13 +13,14 @@
 #include "gemm/gemm.h"
 #include "tensor/tensor.h"
 
-/* Weights [n,k] in the order in which the product reads them, rounded to bf16 for products of that type: for several
- * products with the same ones.  hold.data NULL: none. */
+/* Weights [n,k] in the order in which the product reads them, rounded to bf16 or quantized for products of that type: for
+ * several products with the same ones.  hold.data NULL: none. */
 typedef struct attn__packed {
-    attn_dtype dtype;
+    attn_dtype dtype; /* of the product: I32 for int8 */
     int64_t n, k;
     attn__hold hold;
-    bool slices; /* for AMX, see gemm_slices.h */
+    bool slices;   /* for AMX, see gemm_slices.h */
+    float *scales; /* of int8: one for each of n rows, in the same memory */
 } attn__packed;
 
 typedef struct attn__gemm_args {
@@ -45,7 +46,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args);
 /* The same for any problem of src/gemm, in multiply-adds. */
 bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem);
 
-/* ATTN_MEMORY (noted): nothing is held then. */
+/* A linear layer's weights, for the tape's precision.  ATTN_MEMORY (noted): nothing is held then. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed);
 void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */

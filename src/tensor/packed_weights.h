@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * packed_weights.h - weights of linear layers packed once for many products with few rows, as decoding has them: there
- * packing takes longer than multiplying.
+ * packing, in int8 quantizing, takes longer than multiplying.
  *
- * Between begin and end nobody may write to a parameter that a linear layer reads on this tape.  The bits are those of
- * products that pack for themselves (gemm/gemm.h). */
+ * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: whoever begins holds the
+ * model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h). */
 #ifndef ATTN_TENSOR_PACKED_WEIGHTS_H
 #define ATTN_TENSOR_PACKED_WEIGHTS_H
 
@@ -12,14 +12,12 @@
 
 typedef struct attn__packed_weights attn__packed_weights;
 
-/* ATTN_MEMORY (noted). */
+/* ATTN_MEMORY (noted): nothing has begun then.  Begins nest, and the outermost end lets go of all. */
 attn_status attn__packed_weights_begin(attn_tape *tape);
-/* Lets go of them; before the tape is destroyed.  Without a begin it does nothing. */
+/* Before the tape is destroyed.  Without a begin it does nothing. */
 void attn__packed_weights_end(attn_tape *tape);
-/* *packed: the weights [out,in] packed, now or by an earlier call; NULL outside of begin and end, while the tape
- * records, and in int8 (see below).  False (noted) without memory. */
-bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, const attn__packed **packed);
-/* *q: the weights [n,k] of an int8 product in integers, now or by an earlier call, and the scale of each row; NULL as above. */
-bool attn__quantized_weights_find(attn_tape *tape, const attn__gemm_args *args, const int8_t **q, const float **scales);
+/* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin and end,
+ * while the tape records, for a product of more than some hundred rows, and for weights that an operation made.  False (noted) without memory. */
+bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t rows, const attn__packed **packed);
 
 #endif

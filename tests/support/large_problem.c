@@ -237,6 +237,7 @@ void large_problem_make(random_problem *r, uint64_t number)
     else
         lay_out_otherwise(&g, r, h.heads > h.kv_heads, number % 5 < 4);
     random_allocate(r);
+    random_index(r);
     random_fill(&g, r, chance(&g, 10) ? 30 : 1);
     empty_some(&g, r);
 }

@@ -106,7 +106,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
 {
     int64_t in = w->shape[1], out = w->shape[0];
     const attn__packed *packed;
-    if (!attn__packed_weights_find(tape, w, &packed))
+    if (!attn__packed_weights_find(tape, w, attn__row_count(x), &packed))
         return false;
     if (!packed)
         packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x));

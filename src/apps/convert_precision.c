@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT
+ * A model's directory with the weights of its linear layers in fewer bytes. */
+#include "apps/model_config.h"
+#include "apps/model_directory.h"
+#include "attn/convert.h"
+#include "base/context.h"
+#include "io/adapter.h"
+#include "io/quantized.h"
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The tensors of a file in their new types; int8[i]: item i's bytes are integers. */
+typedef struct store {
+    attn_context *context;
+    attn_precision precision;
+    attn_named_list from, to;
+    bool *int8;
+} store;
+
+static attn_status add(store *s, const char *name, attn_tensor *tensor, bool int8)
+{
+    attn_status status = attn_named_add(&s->to, name, tensor);
+    if (status == ATTN_OK)
+        s->int8[s->to.n - 1] = int8;
+    else
+        attn_tensor_destroy(tensor);
+    return status;
+}
+
+static attn_status copy_as(store *s, const attn_named *named, attn_dtype dtype)
+{
+    const attn_tensor *x = named->tensor;
+    attn_tensor *y = NULL;
+    attn_status status = attn_tensor_create(&y, s->context, dtype, x->rank, x->shape);
+    if (status != ATTN_OK)
+        return status;
+    if (dtype == x->dtype)
+        memcpy(y->data, x->data, attn__tensor_bytes(x));
+    else
+        attn__bf16_of_weights(x, y->data);
+    return add(s, named->name, y, false);
+}
+
+/* As integers and scales, or as it is where those would not give the same again. */
+static attn_status quantize(store *s, const attn_named *named)
+{
+    const attn_tensor *x = named->tensor;
+    attn_tensor *q = NULL, *scales = NULL;
+    char name[600];
+    bool exact = false;
+    int length = snprintf(name, sizeof name, "%s" ATTN__INT8_SCALE, named->name);
+    attn_status status = attn_tensor_create(&q, s->context, ATTN_U8, 2, x->shape);
+    if (status == ATTN_OK)
+        status = attn_tensor_create(&scales, s->context, ATTN_F32, 1, x->shape);
+    if (status == ATTN_OK)
+        status = attn__int8_of_weights(s->context, x, q->data, scales->data, &exact);
+    if (status != ATTN_OK || !exact || length >= (int)sizeof name) {
+        attn_tensor_destroy(q);
+        attn_tensor_destroy(scales);
+        return status == ATTN_OK ? copy_as(s, named, x->dtype) : status;
+    }
+    status = add(s, named->name, q, true);
+    if (status != ATTN_OK)
+        attn_tensor_destroy(scales);
+    return status == ATTN_OK ? add(s, name, scales, false) : status;
+}
+
+static bool is_linear(const attn_model *model, const attn_named *named)
+{
+    const attn_tensor *p = attn_named_find(attn_model_parameters(model), named->name), *x = named->tensor;
+    return p && p->linear && x->dtype == ATTN_F32 && x->rank == 2 && p->rank == 2 && x->size > 0 &&
+           memcmp(p->shape, x->shape, 2 * sizeof *x->shape) == 0;
+}
+
+static attn_status convert(store *s, const attn_model *model)
+{
+    s->int8 = attn__alloc_zero(s->context, attn__size_mul((size_t)s->from.n, 2 * sizeof *s->int8));
+    attn_status status = s->int8 ? ATTN_OK : ATTN_MEMORY;
+    for (int64_t i = 0; i < s->from.n && status == ATTN_OK; i++) {
+        const attn_named *named = &s->from.items[i];
+        bool linear = is_linear(model, named);
+        if (linear && s->precision == ATTN_PRECISION_INT8)
+            status = quantize(s, named);
+        else
+            status = copy_as(s, named, linear ? ATTN_BF16 : attn_tensor_dtype(named->tensor));
+    }
+    return status;
+}
+
+static attn_status check_target(attn_context *context, const char *to)
+{
+    bool adapted = false;
+    attn_status status = attn__adapter_is_in(&adapted, context, to);
+    return status == ATTN_OK && adapted ? attn__fail(context, ATTN_ARGUMENT, "%s: there is an adapter in it", to)
+                                        : status;
+}
+
+static attn_status copy_others(attn_context *context, const char *directory, const char *to)
+{
+    char *from_here = realpath(directory, NULL), *there = realpath(to, NULL);
+    bool same = from_here && there && strcmp(from_here, there) == 0;
+    free(from_here);
+    free(there);
+    return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
+}
+
+/* Of these some layers, which run in place or along another axis than the last, are computed in bf16 in int8, too: from
+ * integers they would give other numbers. */
+static bool has_int8(const attn_model *model)
+{
+    static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",
+                                        "column-self-attention", "axial-image-transformer"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(attn_model_architecture(model)->name, names[i]) == 0)
+            return false;
+    }
+    return true;
+}
+
+static attn_status read(store *s, attn_model **model, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_weights_options how = {.keep_types = true};
+    attn_status status = attn__model_of_directory(model, s->context, directory);
+    if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !has_int8(*model))
+        status = attn__fail(s->context, ATTN_UNSUPPORTED,
+                            "%s: layers of \"%s\" are computed in bf16 in int8, too; store it as bf16", directory,
+                            attn_model_architecture(*model)->name);
+    if (status == ATTN_OK)
+        status = attn__model_weights_path(s->context, path, directory);
+    return status == ATTN_OK ? attn_weights_read(&s->from, path, &how, NULL, NULL) : status;
+}
+
+static attn_status write(const store *s, const char *directory, const char *to)
+{
+    char path[ATTN__PATH];
+    attn_status status = attn__path(s->context, path, to, "model.safetensors");
+    if (status == ATTN_OK)
+        status = copy_others(s->context, directory, to);
+    return status == ATTN_OK ? attn__safetensors_write(&s->to, s->int8, path, NULL) : status;
+}
+
+attn_status attn_model_store(attn_context *context, const char *directory, const char *to, attn_precision precision)
+{
+    attn_model *model = NULL;
+    store s = {context, precision, {.context = context, .owns = true}, {.context = context, .owns = true}, NULL};
+    if (precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
+        return attn__fail(context, ATTN_ARGUMENT, "weights are stored as bf16 or int8, not %s",
+                          attn_precision_name(precision));
+    attn_status status = check_target(context, to);
+    if (status == ATTN_OK)
+        status = read(&s, &model, directory);
+    if (status == ATTN_OK)
+        status = convert(&s, model);
+    if (status == ATTN_OK)
+        status = write(&s, directory, to);
+    attn_model_destroy(model);
+    attn_named_clear(&s.from);
+    attn_named_clear(&s.to);
+    attn__free(context, s.int8);
+    return status;
+}

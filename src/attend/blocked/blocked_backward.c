@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ * Backward of the softmax of dot products: an item is a batch index, whose gradients are its own.
+ *
+ *     P = exp(S - lse)    dP = dO V^T    dS = scale P (dP - sum of O dO)
+ *     dQ = dS K           dK = dS^T Q    dV = P^T dO
+ */
+#include "attend/blocked/blocked.h"
+
+#include "attend/canonical/element.h"
+#include "attend/canonical/offsets.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+
+#include <math.h>
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const attn__blocked_plan *plan;
+    const attn_arrays *arrays;
+    double *workspace;
+} job;
+
+/* P and dS of a row, whose places hold S and dP. */
+static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_places *at = &b->plan->at;
+    int64_t values = canonical->value.size;
+    const double *o = attn__blocked_at(b, at->o) + i * values, *dout = attn__blocked_at(b, at->dout) + i * values;
+    double *s = attn__blocked_at(b, at->s) + i * ATTN__BLOCKED_KEYS,
+           *dp = attn__blocked_at(b, at->dp) + i * ATTN__BLOCKED_KEYS, delta = 0;
+    int64_t place = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lse), b->batch) +
+                    attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), t->query + i);
+    double lse = attn__load(attn__operand_dtype(canonical->problem.dtype, ATTN__OP_LSE), b->arrays->lse, place);
+    if (lse == -(double)INFINITY) { /* no keys */
+        memset(s, 0, (size_t)t->keys * sizeof *s);
+        memset(dp, 0, (size_t)t->keys * sizeof *dp);
+        return;
+    }
+    for (int64_t c = 0; c < values; c++)
+        delta += o[c] * dout[c];
+    b->plan->kernel->gradients(s, dp, t->keys, lse, delta, canonical->problem.scale);
+    for (int64_t j = 0; j < t->keys && b->careful; j++)
+        dp[j] = s[j] == 0 ? 0 : dp[j];
+}
+
+static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
+{
+    enum { LD = ATTN__BLOCKED_KEYS };
+    const attn__blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
+    double *s = attn__blocked_at(b, at->s), *dp = attn__blocked_at(b, at->dp), *dout = attn__blocked_at(b, at->dout);
+    const attn__blocked_product products[] = {
+        {dout, attn__blocked_at(b, at->v_t) + t->key, dp, values, b->plan->ld, LD, t->queries, t->keys, values, false,
+         false},
+        {dp, attn__blocked_at(b, at->k) + t->key * channels, attn__blocked_at(b, at->dq), LD, channels, channels,
+         t->queries, channels, t->keys, false, true},
+        {dp, attn__blocked_at(b, at->q), attn__blocked_at(b, at->dk) + t->key * channels, LD, channels, channels,
+         t->keys, channels, t->queries, true, true},
+        {s, dout, attn__blocked_at(b, at->dv) + t->key * values, LD, values, values, t->keys, values, t->queries, true,
+         true},
+    };
+    attn__blocked_scores(b, t);
+    attn__blocked_multiply(b, &products[0], NULL);
+    for (int64_t i = 0; i < t->queries; i++)
+        weigh_row(b, t, i);
+    for (int i = 1; i < 4; i++)
+        attn__blocked_multiply(b, &products[i], t);
+}
+
+/* Rows [first, first + n) of a gradient, where it is wanted. */
+static void store(const attn__blocked *b, unsigned want, attn__operand op, void *to, int64_t first, int64_t n,
+                  const double *rows)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__group *group = op == ATTN__OP_DQ ? &canonical->query : &canonical->key;
+    const attn__group *channels = op == ATTN__OP_DV ? &canonical->value : &canonical->contract;
+    size_t stride = op == ATTN__OP_DQ   ? ATTN__STRIDE(dim.dq)
+                    : op == ATTN__OP_DK ? ATTN__STRIDE(dim.dk)
+                                        : ATTN__STRIDE(dim.dv);
+    attn__strides strides = attn__operand_strides(channels, op);
+    int64_t base = attn__offsets_one(&canonical->batch, stride, b->batch);
+    for (int64_t i = 0; i < n && (canonical->problem.with & want); i++)
+        attn__scatter(channels, &strides, canonical->problem.dtype, to,
+                      base + attn__offsets_one(group, stride, first + i), rows + i * channels->size);
+}
+
+static void run_item(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    const attn__canonical *canonical = j->canonical;
+    const attn__blocked_places *at = &j->plan->at;
+    attn__blocked b = {.canonical = canonical,
+                       .plan = j->plan,
+                       .arrays = j->arrays,
+                       .memory = j->workspace + (int64_t)thread * at->all};
+    int64_t keys = canonical->key.size, channels = canonical->contract.size;
+    attn__blocked_tile t = {0};
+    attn__blocked_keys(&b, item);
+    memset(attn__blocked_at(&b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
+    memset(attn__blocked_at(&b, at->dv), 0, (size_t)(keys * canonical->value.size) * sizeof(double));
+    for (; t.query < canonical->query.size; t.query += j->plan->queries) {
+        t.queries = attn__least(canonical->query.size - t.query, j->plan->queries);
+        attn__blocked_queries(&b, &t, true);
+        memset(attn__blocked_at(&b, at->dq), 0, (size_t)(t.queries * channels) * sizeof(double));
+        for (t.key = 0; t.key < keys; t.key += ATTN__BLOCKED_KEYS) {
+            t.keys = attn__least(keys - t.key, ATTN__BLOCKED_KEYS);
+            if (attn__blocked_meets(&b, &t))
+                run_tile(&b, &t);
+        }
+        store(&b, ATTN_WANT_DQ, ATTN__OP_DQ, j->arrays->dq, t.query, t.queries, attn__blocked_at(&b, at->dq));
+    }
+    store(&b, ATTN_WANT_DK, ATTN__OP_DK, j->arrays->dk, 0, keys, attn__blocked_at(&b, at->dk));
+    store(&b, ATTN_WANT_DV, ATTN__OP_DV, j->arrays->dv, 0, keys, attn__blocked_at(&b, at->dv));
+}
+
+void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                            void *workspace)
+{
+    job j = {canonical, recipe->data, arrays, workspace};
+    attn__parallel_items(canonical->threads, canonical->batch.size, run_item, &j);
+}
