@@ -24,6 +24,7 @@ static void **slot(attn_arrays *a, int array)
         (const void **)(void *)&a->bias_index,
         &a->sinks,
         &a->dlse,
+        (const void **)(void *)&a->blocks,
     };
     void **const others[] = {&a->o,   &a->lse,   (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
                              &a->dw2, &a->dsinks};
@@ -121,8 +122,10 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
     for (int64_t i = 0; array == ATTN_ARRAY_LENS && i < n; i++)
         ((int32_t *)block)[i] =
             (int32_t)(keys / 2 + (int64_t)(scatter((uint64_t)array, (uint64_t)i) % (uint64_t)(keys - keys / 2 + 1)));
-    if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_LENS && array != ATTN_ARRAY_Q_OFFSETS &&
-        array != ATTN_ARRAY_K_OFFSETS)
+    for (int64_t i = 0; array == ATTN_ARRAY_BLOCKS && i < n; i++)
+        ((uint8_t *)block)[i] = scatter((uint64_t)array, (uint64_t)i) % 4 == 0;
+    if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_BLOCKS && array != ATTN_ARRAY_LENS &&
+        array != ATTN_ARRAY_Q_OFFSETS && array != ATTN_ARRAY_K_OFFSETS)
         fill_reals(block, span->dtype, rounded, array, n);
 }
 

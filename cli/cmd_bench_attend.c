@@ -39,9 +39,9 @@ static const char description[] =
     "  windowNxNwN[xN]hNdN[bN][sN][lN]\n"
     "                        an image, taps, step, dilation: zero, mask-border, shift\n"
     "Features of all forms:\n"
-    "  bf16 f64 causal causal-br band=LO..HI lens lensq pad mask bias biask biasd\n"
-    "  buckets=N rel dropout=P fill=X scale=X softcap=X sinks lse dlse over-n\n"
-    "  kernel-sum; packed=N\n"
+    "  bf16 f64 causal causal-br band=LO..HI lens lensq pad mask blocks=N bias\n"
+    "  biask biasd buckets=N rel dropout=P fill=X scale=X softcap=X sinks lse\n"
+    "  dlse over-n kernel-sum; packed=N\n"
     "  (first form); bthd bhtd (layout of the first two forms); the score:\n"
     " " ATTN_SCORES(WORD) "\n"
                           "attn.h says what each means.";

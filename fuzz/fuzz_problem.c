@@ -85,16 +85,18 @@ static void add_table(attn_problem *p, bytes *b)
 
 static void add_operand(attn_problem *p, bytes *b)
 {
-    static const unsigned with[] = {ATTN_WITH_BIAS, ATTN_WITH_MASK, ATTN_WITH_LENS, ATTN_WITH_SINKS};
+    static const unsigned with[] = {ATTN_WITH_BIAS, ATTN_WITH_MASK, ATTN_WITH_LENS, ATTN_WITH_SINKS, ATTN_WITH_BLOCKS};
     static const size_t strides[] = {offsetof(attn_dim, bias), offsetof(attn_dim, mask), offsetof(attn_dim, lens),
-                                     offsetof(attn_dim, sinks)};
-    int which = (int)take(b, 0, 3);
+                                     offsetof(attn_dim, sinks), offsetof(attn_dim, blocks)};
+    int which = (int)take(b, 0, 4);
     int64_t stride = 1;
     p->with |= with[which];
     p->lens_dim = (int)take(b, 0, p->ndims);
+    if (which == 4)
+        p->blocks = (attn_blocks){(int)take(b, 0, p->ndims), p->lens_dim, take(b, 0, 9), take(b, 0, 9)};
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_role role = p->dims[i].role;
-        if (role > ATTN_KEY || (which >= 2 && role == ATTN_KEY) || take(b, 0, 3) == 3)
+        if (role > ATTN_KEY || ((which == 2 || which == 3) && role == ATTN_KEY) || take(b, 0, 3) == 3)
             continue;
         *(int64_t *)(void *)((char *)&p->dims[i] + strides[which]) = stride;
         stride *= p->dims[i].n + 4;
@@ -110,7 +112,7 @@ static void change(attn_problem *p, bytes *b)
         dim->n = take(b, -1, MOST_LENGTH);
         break;
     case 1: /* any stride of the dim */
-        (&dim->q)[take(b, 0, 10)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
+        (&dim->q)[take(b, 0, 11)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
         break;
     case 2:
         dim->role = (attn_role)take(b, 0, 5);
@@ -210,6 +212,7 @@ static void put(arrays *s, int array, void *at)
         (const void **)(void *)&a->k_offsets,
         &a->sinks,
         &a->dlse,
+        (const void **)(void *)&a->blocks,
     };
     void **const others[] = {&a->o,   &a->lse,   (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
                              &a->dw2, &a->dsinks};

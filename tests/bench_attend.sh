@@ -20,10 +20,11 @@ trap 'rm -f "$out"' EXIT
     b2h3q35k50d8:buckets=9 b1h4q150d16g2:buckets=32,causal,bf16 axis6x7c6h2:buckets=5 b1h2q9k12d8:buckets=3,f64 \
     window6x5w3h2d4:buckets=4 \
     b1h2q200k300d9:f64,causal b1h2q97k600d5v3:f64,lens b1h1q30k600d2:gaussian,causal b1h2q20k300d4:triangular,over-n,band=-30..5 \
+    b2h2q40k70d8:blocks=16,bias b1h4q150k200d16g2:blocks=64,causal-br,bf16 axis40x3c6h2:col,blocks=7 \
     b4h2q9d8:packed=20 b3h4q9k12d8g2:packed=20,causal-br,bf16 \
     window6x5w3h2d4 window7x6w3x5h1d4b2s2:zero,rel window8x9w3h2d4l2:shift,rel window6x6w3h1d2:causal >"$out"
 grep -q WRONG "$out" && { cat "$out"; exit 1; }
-[ "$(grep -cE 'forward|backward' "$out")" = 92 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
+[ "$(grep -cE 'forward|backward' "$out")" = 98 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
 
 # what is wrong, and at which character
 refused() {
@@ -55,6 +56,8 @@ refused tied4x4x4h2d2 'character 8: one length too many'
 refused window4x4w3h1d3:rel 'even number of channels'
 refused window4x4w9h1d2:shift 'do not fit inside'
 refused b1h3q4k4d4g2 'g does not divide h'
+refused b1h2q4d4:blocks=0 'blocks.queries is 0'
+refused b1h2q4d4:blocks 'character 16: this feature needs a value'
 refused '' 'character 1: q and its number are missing'
 
 "$attn" bench attend --quiet --json --seconds 0 --threads 1 --direction forward b1h2q8d8,bf16 >"$out"

@@ -80,7 +80,23 @@ static void fields_are_checked(void **state)
     WRONG(ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5; p.normalise = ATTN_ONE_OVER_N);
     WRONG(ARGUMENT, "dropout 1", p.dropout = 1);
     WRONG(ARGUMENT, "dropout -0.5", p.dropout = -0.5);
-    WRONG(ARGUMENT, "unknown bits 0x80", p.with = 128);
+    WRONG(ARGUMENT, "unknown bits 0x100000", p.with = 1 << 20);
+}
+
+static void blocks_are_checked(void **state)
+{
+    (void)state;
+    const attn_blocks good = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
+#define BLOCKS p.with |= ATTN_WITH_BLOCKS, p.blocks = good
+    WRONG(OK, "", BLOCKS);
+    WRONG(ARGUMENT, "blocks.query_dim names dim 3", BLOCKS; p.blocks.query_dim = 3);
+    WRONG(ARGUMENT, "blocks.key_dim names dim 99", BLOCKS; p.blocks.key_dim = 99);
+    WRONG(SHAPE, "blocks.queries is 0", BLOCKS; p.blocks.queries = 0);
+    WRONG(SHAPE, "blocks.keys is -3", BLOCKS; p.blocks.keys = -3);
+    WRONG(SHAPE, "the size of blocks overflows", BLOCKS; p.dims[0].blocks = INT64_MAX / 2);
+    WRONG(UNSUPPORTED, "a mask of blocks with a window", BLOCKS; p.nwindows = 1;
+          p.windows[0] = (attn_window){.query_dim = 2, .key_dim = 3, .size = 90});
+#undef BLOCKS
 }
 
 static void gradients_must_have_something_to_be_of(void **state)
@@ -409,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_are_checked),
+        cmocka_unit_test(blocks_are_checked),
         cmocka_unit_test(gradients_must_have_something_to_be_of),
         cmocka_unit_test(dims_are_checked),
         cmocka_unit_test(sizes_may_not_overflow),

@@ -210,6 +210,7 @@ typedef struct attn_dim {
     int64_t weights; /* BATCH QUERY KEY */
     int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
     int64_t sinks;   /* BATCH QUERY; the gradient lies alike */
+    int64_t blocks;  /* BATCH QUERY KEY; from block to block along attn_problem.blocks' two dims */
     /* Gradients.  Used only where attn_problem.own_grad_strides; else dq goes like q, and so on. */
     int64_t dq, dk, dv, dout, dbias;
 } attn_dim;
@@ -294,6 +295,13 @@ typedef struct attn_bias_index {
     int64_t rows; /* of the table; entries lie in [0, rows) */
     int64_t row_stride;
 } attn_bias_index;
+/* A mask of blocks: query i and key j, the indices along the two dims named, may meet only if the byte of block
+ * (i / queries, j / keys) is not 0.  What no byte lets through costs nothing.  Bands, lens and the mask cut further.  Not with
+ * windows or packed sequences.  (As block-sparse attention and FlexAttention's BlockMask have it, arXiv:2412.05496.) */
+typedef struct attn_blocks {
+    int query_dim, key_dim;
+    int64_t queries, keys; /* of a block; the last ones may be cut short */
+} attn_blocks;
 
 /* Optional operands and outputs, as bits. */
 enum {
@@ -309,6 +317,7 @@ enum {
      * ignored forward, and where a row has no keys. */
     ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
+    ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, as attn_problem.blocks says */
     ATTN_WITH_ALL = (1 << 8) - 1,  /* every operand */
     ATTN_WANT_LSE = 1 << 8,        /* forward: arrays.lse */
     ATTN_WANT_WEIGHTS = 1 << 9,    /* forward: arrays.weights, before dropout unless weights_dropped */
@@ -341,6 +350,7 @@ typedef struct attn_problem {
     int lens_dim;  /* the KEY dim that lengths cut */
     attn_packed packed;
     attn_bias_index bias_index; /* the gradient of the table lies as the table does, and is not accumulated */
+    attn_blocks blocks;
     int nbands;
     attn_band bands[ATTN_MAX_BANDS];
     int nwindows;
@@ -368,7 +378,7 @@ typedef struct attn_drop_rows {
 } attn_drop_rows;
 
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
- * Forward reads q k v (bias mask lens w w2 sinks table) and writes o (lse weights).
+ * Forward reads q k v (bias mask lens w w2 sinks blocks table) and writes o (lse weights).
  * Backward reads those, o, lse, dout (and dlse), and writes the gradients wanted. A gradient of an operand that is
  * broadcast (stride 0) or read several times (windows, tables, a bias whose QUERY and KEY strides let pairs of the same
  * distance meet) is the sum over its uses; such a bias has no `accumulate`. */
@@ -383,6 +393,7 @@ typedef struct attn_arrays {
     const int32_t *bias_index; /* the entry of query 0 and key 0: with negative strides others stand in front of it */
     const void *w, *w2;
     const void *sinks;
+    const uint8_t *blocks;
     const void *table[ATTN_MAX_RELATIVE];
     void *o;
     void *lse;
@@ -429,7 +440,7 @@ ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward.  Packed
- * sequences count as if all were equally long. */
+ * sequences count as if all were equally long, a mask of blocks as if all its blocks were there. */
 ATTN_API double attn_plan_flops(const attn_plan *plan);
 /* The name of the solver chosen.  A constant string. */
 ATTN_API const char *attn_plan_solver(const attn_plan *plan);
@@ -460,6 +471,7 @@ typedef enum attn_array {
     ATTN_ARRAY_BIAS_INDEX,
     ATTN_ARRAY_SINKS,
     ATTN_ARRAY_DLSE,
+    ATTN_ARRAY_BLOCKS,
     ATTN_ARRAY_O,
     ATTN_ARRAY_LSE,
     ATTN_ARRAY_DOUT,
@@ -594,6 +606,7 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     lens lensq             lengths, one for each index of the first dim, or for each query of those
  *     packed=N               (multi-head) b packed sequences of N queries in all, at most q each; keys in proportion
  *     pad mask               boolean masks over [first dim, keys] and over [queries, keys]
+ *     blocks=N               a mask of blocks of N queries and N keys, a quarter of them there, the same for all batch dims
  *     bias biask biasd       an additive bias of its own for each score, or for each key, or by head and distance
  *     buckets=N              as biasd, but distances share N numbers a head, through an index
  *     rel                    relative positions in the score: a table of channels along the last query and key dims

@@ -23,11 +23,12 @@ MAX_THREADS = 1024  # of a context
 F32, BF16, F64, F16, I32, I64, U8, BOOL = range(8)
 BATCH, QUERY, KEY, CONTRACT, VALUE = range(5)
 FORWARD, BACKWARD = range(2)
-WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE, WITH_BIAS_INDEX = (1 << bit for bit in range(7))
+(WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE, WITH_BIAS_INDEX,
+ WITH_BLOCKS) = (1 << bit for bit in range(8))
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(8, 14))
 WANT_DSINKS = 1 << 16
 VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_INTS, VALUE_TEXTS = range(7)
-STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "dq", "dk", "dv", "dout", "dbias")
+STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "blocks", "dq", "dk", "dv", "dout", "dbias")
 
 
 class Dim(c.Structure):
@@ -62,11 +63,16 @@ class BiasIndex(c.Structure):
     _fields_ = [("rows", c.c_int64), ("row_stride", c.c_int64)]
 
 
+class Blocks(c.Structure):
+    _fields_ = [("query_dim", c.c_int), ("key_dim", c.c_int), ("queries", c.c_int64), ("keys", c.c_int64)]
+
+
 class Problem(c.Structure):
     _fields_ = [("ndims", c.c_int), ("dims", Dim * MAX_DIMS), ("dtype", c.c_int), ("direction", c.c_int),
                 ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("softcap", c.c_double),
                 ("normalise", c.c_int),
                 ("with_", c.c_uint), ("lens_dim", c.c_int), ("packed", Packed), ("bias_index", BiasIndex),
+                ("blocks", Blocks),
                 ("nbands", c.c_int),
                 ("bands", Band * MAX_BANDS), ("nwindows", c.c_int), ("windows", Window * MAX_WINDOWS), ("nrelatives", c.c_int),
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
@@ -77,7 +83,7 @@ class Problem(c.Structure):
 class Arrays(c.Structure):
     _fields_ = [
         *((name, c.c_void_p) for name in ("q", "k", "v", "bias", "mask", "lens", "q_offsets", "k_offsets",
-                                           "bias_index", "w", "w2", "sinks")),
+                                           "bias_index", "w", "w2", "sinks", "blocks")),
         ("table", c.c_void_p * MAX_RELATIVE),
         *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dlse", "dq", "dk", "dv", "dbias", "dw",
                                            "dw2", "dsinks")),
@@ -151,7 +157,7 @@ class ModelOptions(c.Structure):
 # The C name of each struct above.
 STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
-    "attn_bias_index": BiasIndex,
+    "attn_bias_index": BiasIndex, "attn_packed": Packed, "attn_blocks": Blocks,
     "attn_problem": Problem, "attn_arrays": Arrays, "attn_plan_options": PlanOptions, "attn_allocator": Allocator,
     "attn_context_options": ContextOptions, "attn_value": ConfigValue, "attn_named": Named,
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,

@@ -13,6 +13,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CONSTANTS = {"ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX_BANDS": "MAX_BANDS",
              "ATTN_MAX_WINDOWS": "MAX_WINDOWS", "ATTN_MAX_RELATIVE": "MAX_RELATIVE", "ATTN_MAX_PICKS": "MAX_PICKS",
              "ATTN_WITH_BIAS": "WITH_BIAS", "ATTN_WITH_MASK": "WITH_MASK", "ATTN_WITH_LENS": "WITH_LENS",
+             "ATTN_WITH_BLOCKS": "WITH_BLOCKS",
              "ATTN_WANT_LSE": "WANT_LSE", "ATTN_WANT_WEIGHTS": "WANT_WEIGHTS", "ATTN_WANT_DQ": "WANT_DQ",
              "ATTN_WANT_DK": "WANT_DK", "ATTN_WANT_DV": "WANT_DV", "ATTN_WANT_DBIAS": "WANT_DBIAS",
              **{f"ATTN_{n}": n for n in ("F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL", "BATCH", "QUERY",

@@ -105,6 +105,34 @@ class Formula(unittest.TestCase):
             way(q, sinks).square().sum().backward()
         self.assertTrue(torch.isfinite(sinks.grad).all())
 
+    def test_block_mask(self):
+        from torch.nn.attention import flex_attention as flex
+
+        def near(b, h, i, j):
+            return (i - j).abs() <= 20 + 10 * h
+
+        def formula(mask):
+            def attend(q, k, v):
+                k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+                return (q @ k.mT / 8**0.5).masked_fill(~mask, -float("inf")).softmax(-1).nan_to_num() @ v
+            return attend
+
+        tensors = random(2, 4, 90, 8), random(2, 2, 130, 8), random(2, 2, 130, 8)
+        given = flex.create_block_mask(near, None, 4, 90, 130, device="cpu", BLOCK_SIZE=(32, 16))
+        self.compare(lambda q, k, v: attn.torch.flex_attention(q, k, v, block_mask=given, enable_gqa=True),
+                     formula(flex.create_mask(near, 1, 4, 90, 130, device="cpu")), *tensors)
+        listed = torch.rand(2, 1, 3, 5) < 0.5  # without a function: whole blocks
+        whole = flex.BlockMask.from_kv_blocks(listed.sum(-1).int(), listed.int().argsort(-1, descending=True).int(),
+                                              BLOCK_SIZE=(32, 32), seq_lengths=(90, 130))
+        mask = listed.repeat_interleave(32, 2).repeat_interleave(32, 3)[:, :, :90, :130]
+        causal = torch.ones(90, 130).tril().bool()
+        self.compare(lambda q, k, v: attn.torch.flex_attention(q, k, v, block_mask=whole, is_causal=True, enable_gqa=True),
+                     formula(mask & causal), *tensors)
+        q = random(2, 4, 90, 8)
+        for wrong, words in ((mask, "BlockMask"), (given, "does not broadcast")):
+            with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
+                attn.torch.flex_attention(q, q, q, block_mask=wrong)
+
     def test_log_sum_exp(self):
         """Two halves of the keys, merged by the log-sum-exp, have the result and the gradients of the whole."""
         def merged(q, k, v):

@@ -153,6 +153,15 @@ static int64_t relative(const walk *w, int query_dim, int key_dim)
     return w->pos[key_dim] - w->at[query_dim] * (window ? or_one(window->step) : 1);
 }
 
+/* The place of the pair's byte in the mask of blocks. */
+static int64_t walk_block(const walk *w)
+{
+    walk blocks = *w;
+    blocks.at[w->p->blocks.query_dim] /= w->p->blocks.queries;
+    blocks.at[w->p->blocks.key_dim] /= w->p->blocks.keys;
+    return OFFSET(&blocks, blocks);
+}
+
 static bool is_masked(const walk *w, const attn_arrays *a)
 {
     const attn_problem *p = w->p;
@@ -164,6 +173,8 @@ static bool is_masked(const walk *w, const attn_arrays *a)
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }
+    if ((p->with & ATTN_WITH_BLOCKS) && a->blocks[walk_block(w)] == 0)
+        return true;
     if (w->inside && (p->with & ATTN_WITH_LENS) && w->pos[p->lens_dim] >= a->lens[OFFSET(w, lens)])
         return true;
     return w->inside && (p->with & ATTN_WITH_MASK) && a->mask[POSITION_OFFSET(w, mask)] == 0;

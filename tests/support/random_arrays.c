@@ -36,6 +36,7 @@ static const kind kinds[] = {
     {ARRAY_DW, "dw", FIELD(w), ROLE_B | ROLE_C, false, true, true, true},
     {ARRAY_DW2, "dw2", FIELD(w), ROLE_B | ROLE_C, false, true, true, true},
     {ARRAY_SINKS, "sinks", FIELD(sinks), ROLE_B | ROLE_Q, false, false, true, false},
+    {ARRAY_BLOCKS, "blocks", FIELD(blocks), ROLE_B | ROLE_Q | ROLE_K, false, false, false, false},
     {ARRAY_DSINKS, "dsinks", FIELD(sinks), ROLE_B | ROLE_Q, false, true, true, true},
     {ARRAY_DLSE, "dlse", FIELD(lse), ROLE_B | ROLE_Q, false, false, true, false},
     {ARRAY_DOUT, "dout", FIELD(dout), ROLE_B | ROLE_Q | ROLE_V, false, false, false, false},
@@ -60,6 +61,10 @@ static int64_t length_of(const attn_problem *p, const kind *k, int dim)
         return p->packed.queries;
     if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.key_dim && walk_is_token(k->field, ATTN_KEY))
         return p->packed.keys;
+    if (k->id == ARRAY_BLOCKS && (p->with & ATTN_WITH_BLOCKS) && dim == p->blocks.query_dim)
+        return (p->dims[dim].n + p->blocks.queries - 1) / p->blocks.queries;
+    if (k->id == ARRAY_BLOCKS && (p->with & ATTN_WITH_BLOCKS) && dim == p->blocks.key_dim)
+        return (p->dims[dim].n + p->blocks.keys - 1) / p->blocks.keys;
     for (int i = 0; k->id == ARRAY_WEIGHTS && i < p->npicks; i++)
         if (p->picks[i].dim == dim)
             return p->picks[i].n;
@@ -89,7 +94,7 @@ static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
             (walk_is_token(k->field, ATTN_QUERY) || walk_is_token(k->field, ATTN_KEY)))
             continue;
         bool broadcast = k->id == ARRAY_BIAS || k->id == ARRAY_MASK || k->id == ARRAY_LENS || k->id == ARRAY_W ||
-                         k->id == ARRAY_SINKS;
+                         k->id == ARRAY_SINKS || k->id == ARRAY_BLOCKS;
         bool spread = !k->output || k->gradient;
         if (spread && p->dims[dim].role == ATTN_BATCH && (broadcast ? chosen(g, 40) : wild && chosen(g, 15)))
             continue;
@@ -175,6 +180,8 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
             continue; /* as w, sinks, lse */
         if (kinds[i].id == ARRAY_SINKS && !(r->forward.with & ATTN_WITH_SINKS))
             continue;
+        if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.with & ATTN_WITH_BLOCKS))
+            continue;
         bool own = kinds[i].field >= FIELD(dq);
         lay_out(g, own ? &r->backward : &r->forward, &kinds[i], wild);
     }
@@ -214,6 +221,8 @@ static bool is_present(const random_problem *r, array_id id)
         return vectors > 1 && (with & ATTN_WANT_DW);
     case ARRAY_SINKS:
         return p->with & ATTN_WITH_SINKS;
+    case ARRAY_BLOCKS:
+        return p->with & ATTN_WITH_BLOCKS;
     case ARRAY_DSINKS:
         return with & ATTN_WANT_DSINKS;
     case ARRAY_DLSE:
@@ -253,7 +262,7 @@ static void obtain(array *a)
 
 static attn_dtype dtype_of(const attn_problem *p, const kind *k)
 {
-    if (k->id == ARRAY_MASK)
+    if (k->id == ARRAY_MASK || k->id == ARRAY_BLOCKS)
         return ATTN_U8;
     if (k->id == ARRAY_LENS)
         return ATTN_I32;
@@ -355,7 +364,7 @@ static void connect(random_problem *r)
     a->dout = array_base(&x[ARRAY_DOUT]), a->dq = array_base(&x[ARRAY_DQ]), a->dk = array_base(&x[ARRAY_DK]);
     a->dv = array_base(&x[ARRAY_DV]), a->dbias = array_base(&x[ARRAY_DBIAS]);
     a->sinks = array_base(&x[ARRAY_SINKS]), a->dsinks = array_base(&x[ARRAY_DSINKS]);
-    a->dlse = array_base(&x[ARRAY_DLSE]);
+    a->dlse = array_base(&x[ARRAY_DLSE]), a->blocks = array_base(&x[ARRAY_BLOCKS]);
     a->dw = array_base(&x[ARRAY_DW]), a->dw2 = array_base(&x[ARRAY_DW2]);
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++) {
         a->table[i] = array_base(&x[ARRAY_TABLE + i]);
@@ -434,6 +443,12 @@ static void fill_masks(attn__rng *g, random_problem *r)
             array_set(bias, bias->low + i, (double)-INFINITY);
 }
 
+static void fill_blocks(attn__rng *g, const array *blocks)
+{
+    for (int64_t i = 0; blocks->block && i < blocks->n; i++)
+        ((uint8_t *)blocks->block)[i] = (uint8_t)(chosen(g, 60) ? 1 + attn__rng_below(g, 200) : 0);
+}
+
 static void poison_unused(random_problem *r)
 {
     const array *k = &r->array[ARRAY_K], *v = &r->array[ARRAY_V];
@@ -461,6 +476,7 @@ void random_fill(attn__rng *g, random_problem *r, double loud)
     fill_masks(g, r);
     fill_normal(g, &r->array[ARRAY_SINKS], 2);
     fill_normal(g, &r->array[ARRAY_DLSE], 1);
+    fill_blocks(g, &r->array[ARRAY_BLOCKS]);
     poison_unused(r);
 }
 

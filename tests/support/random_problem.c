@@ -244,6 +244,16 @@ static void draw_packed(attn__rng *g, attn_problem *p)
     p->packed = packed;
 }
 
+/* Blocks of any sizes, and the mask of some of them. */
+static void draw_blocks(attn__rng *g, attn_problem *p)
+{
+    if (p->nwindows || (p->with & ATTN_WITH_PACKED))
+        return;
+    p->with |= ATTN_WITH_BLOCKS;
+    p->blocks =
+        (attn_blocks){random_dim(g, p, ATTN_QUERY), random_dim(g, p, ATTN_KEY), 1 + below(g, 40), 1 + below(g, 40)};
+}
+
 static void draw_picks(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
@@ -346,6 +356,8 @@ void random_problem_make(random_problem *r, uint64_t number)
         r->forward.softcap = chance(&more, 50) ? 0.7 : 4;
     if (r->forward.normalise == ATTN_SOFTMAX && r->forward.mask_fill == 0 && chance(&more, 12))
         r->forward.with |= ATTN_WITH_SINKS;
+    if (chance(&more, 15))
+        draw_blocks(&more, &r->forward);
     draw_backward(&g, r);
     if ((r->forward.with & ATTN_WITH_SINKS) && chance(&more, 80))
         r->backward.with |= ATTN_WANT_DSINKS;

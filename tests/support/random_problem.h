@@ -21,6 +21,7 @@ typedef enum array_id {
     ARRAY_W,
     ARRAY_W2,
     ARRAY_SINKS,
+    ARRAY_BLOCKS,
     ARRAY_DOUT,
     ARRAY_DLSE,
     ARRAY_TABLE,

@@ -166,6 +166,9 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
             _, shape, strides = tensors["bias"]
             table.bias_index = c.BiasIndex(shape[0], strides[0])
             table.with_ |= c.WITH_BIAS_INDEX
+        elif kind == _form.BLOCKS:
+            table.blocks = c.Blocks(*pair, *rest)
+            table.with_ |= c.WITH_BLOCKS
         else:
             _, step, dilation, offset, border = rest
             size = tensors["k"][1][form.k.index((chr(key),))]
@@ -192,6 +195,12 @@ def _describe_sinks(described: dict[str, tuple[Any, Any, Any]], form: _form.Form
     """One for each index of q's second axis."""
     if sinks is not None:
         described["sinks"] = form.q[1:2], sinks.shape, sinks.stride()
+
+
+def _describe_blocks(described: dict[str, tuple[Any, Any, Any]], form: _form.Form, blocks: Optional[Tensor]) -> None:
+    """For q's first two axes, blocks of queries and blocks of keys."""
+    if blocks is not None:
+        described["blocks"] = (*form.q[:2], ("q",), ("k",)), blocks.shape, blocks.stride()
 
 
 def _point(arrays: c.Arrays, tensors: Sequence[Any]) -> None:
@@ -224,7 +233,7 @@ def _point_index(arrays: c.Arrays, problem: Problem, index: Optional[Tensor]) ->
 
 
 def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
-                 sinks: Optional[Tensor] = None) -> Plan:
+                 sinks: Optional[Tensor] = None, blocks: Optional[Tensor] = None) -> Plan:
     """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it."""
     check_types(*tensors)
     form, lengths = sizes(problem, tensors)
@@ -234,6 +243,7 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     rows = _rows(form, lengths)
     described["lse"] = rows
     _describe_sinks(described, form, sinks)
+    _describe_blocks(described, form, blocks)
     table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
     table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
@@ -260,15 +270,18 @@ def run_forward(plan: Plan, tensors: Sequence[Any], want_lse: bool,
 
 def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
             want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None),
-            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
+            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
+            blocks: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
     mine = engine()
-    key = (problem, want_lse, *map(meta, tensors), meta(sinks))
+    key = (problem, want_lse, *map(meta, tensors), meta(sinks), meta(blocks))
     plan = mine.plans.get(key)
     if plan is None:
-        plan = forward_plan(problem, tensors, want_lse, sinks)
+        plan = forward_plan(problem, tensors, want_lse, sinks, blocks)
         mine.keep(key, plan)
     if sinks is not None:
         plan.arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
+    if blocks is not None:
+        plan.arrays.blocks = blocks.data_ptr() or _nowhere(blocks)
     _point_offsets(plan.arrays, offsets)
     _point_index(plan.arrays, problem, index)
     return run_forward(plan, tensors, want_lse, seed)
@@ -286,13 +299,13 @@ _LEARNED = ("q", "k", "v", "bias", "sinks")
 def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor,
              seed: Optional[Tensor], want: Sequence[bool],
              offsets: Sequence[Optional[Tensor]] = (None, None), sinks: Optional[Tensor] = None,
-             index: Optional[Tensor] = None, dlse: Optional[Tensor] = None) -> list[Tensor]:
+             index: Optional[Tensor] = None, blocks: Optional[Tensor] = None, dlse: Optional[Tensor] = None) -> list[Tensor]:
     """The gradients wanted, in order."""
     learned = (*tensors[:4], sinks)
     grads = gradients_like(learned, want)
     names = [name for name, x, wanted in zip(_LEARNED, learned, want) if wanted and x is not None]
     mine = engine()
-    key = (problem, *map(meta, tensors), meta(sinks), dlse is None, meta(dout), o.stride(), tuple(want))
+    key = (problem, *map(meta, tensors), meta(sinks), meta(blocks), dlse is None, meta(dout), o.stride(), tuple(want))
     plan = mine.plans.get(key)
     if plan is None:
         form, lengths = sizes(problem, tensors)
@@ -302,6 +315,7 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
         described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
                           if name != "sinks"})  # whose gradient lies as they do
         _describe_sinks(described, form, sinks)
+        _describe_blocks(described, form, blocks)
         table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
         table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                        | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
@@ -317,6 +331,8 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
     if dlse is not None:
         dlse = dlse.contiguous()  # as lse is
         arrays.dlse = dlse.data_ptr() or _nowhere(dlse)
+    if blocks is not None:
+        arrays.blocks = blocks.data_ptr() or _nowhere(blocks)
     _point_offsets(arrays, offsets)
     _point_index(arrays, problem, index)
     if arrays.q_offsets:

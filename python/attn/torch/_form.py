@@ -20,7 +20,7 @@ from .._errors import ShapeError
 Axes = tuple[tuple[str, ...], ...]
 ROLES = {**dict.fromkeys("qrs", c.QUERY), **dict.fromkeys("klm", c.KEY), **dict.fromkeys("cd", c.CONTRACT),
          **dict.fromkeys("vw", c.VALUE)}
-BAND, WINDOW, PACKED, INDEX = range(4)  # the first number of a relation
+BAND, WINDOW, PACKED, INDEX, BLOCKS = range(5)  # the first number of a relation
 OPEN = 2**63 - 1         # of a band: no limit
 
 
@@ -121,10 +121,11 @@ def records(relations: Sequence[int]) -> list[Sequence[int]]:
     the sequences one after the other, and S is the dim of the sequences.
     (INDEX, query letter, key letter, step of a query, step of a key, place, entries): the bias is a table, whose first axis
     are rows; pair (i, j) reads the row that stands at place + i * step + j * step of an index of so many entries.
+    (BLOCKS, query letter, key letter, queries, keys): the sizes of a block of the mask of blocks.
     """
     found, at = [], 0
     while at < len(relations):
-        end = at + {BAND: 5, WINDOW: 8, PACKED: 6, INDEX: 7}[relations[at]]
+        end = at + {BAND: 5, WINDOW: 8, PACKED: 6, INDEX: 7, BLOCKS: 5}[relations[at]]
         found.append(relations[at:end])
         at = end
     return found

@@ -17,7 +17,7 @@ _library: Any = torch.library.Library  # without types of its own
 _DEFINED = _library("attn", "FRAGMENT")
 _ASKED = "str form, float scale, float dropout, int[] relations, int score, float softcap"
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
-         "Tensor? k_offsets, Tensor? sinks, Tensor? index")
+         "Tensor? k_offsets, Tensor? sinks, Tensor? index, Tensor? blocks")
 _DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
 _DEFINED.define(f"attend_backward(Tensor dout, Tensor? dlse, {_READ}, Tensor o, Tensor lse, {_ASKED}, bool[] want) -> Tensor[]",
                 tags=(torch.Tag.pt2_compliant_tag,))
@@ -30,14 +30,14 @@ def _sums(dtype: torch.dtype) -> torch.dtype:
 # ------------------------------------------------------------------------------------------------ forward
 
 
-def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any, index: Any,
-            form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
+def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
+            index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
-    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index)
+    return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index, blocks)
 
 
 def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
-                 index: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
+                 index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     tensors = (q, k, v, bias, mask)
     _engine.check_types(*tensors)
     parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
@@ -47,15 +47,15 @@ def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offs
 
 
 def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
-                     k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
+                     k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
                      relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
     return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks,
-                            index, dlse)
+                            index, blocks, dlse)
 
 
 def _attend_backward_fake(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
-                          k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
+                          k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
                           relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
@@ -70,7 +70,7 @@ _op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backwar
 # ----------------------------------------------------------------------------------------------- autograd
 
 
-_READS = 10  # inputs before what is asked
+_READS = 11  # inputs before what is asked
 _SINKS = 8   # one of them
 
 
@@ -89,7 +89,8 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
     *read, o, lse = ctx.saved_tensors
     dout = torch.zeros_like(o) if dout is None else dout
     if not torch.is_grad_enabled() and unwatched() and plain(dout) and (dlse is None or plain(dlse)):
-        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9], dlse))
+        grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9],
+                                     read[10], dlse))
     else:
         way = _TransformedBack.apply if _in_transform() else _op_backward
         grads = iter(way(dout, dlse, *read, o, lse, *ctx.problem, want))
@@ -150,20 +151,22 @@ def _mapped_form(form: str, operands: Sequence[Optional[Tensor]]) -> str:
 
 
 def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Optional[Tensor],
-                   index: Optional[Tensor]) -> None:
+                   index: Optional[Tensor], blocks: Optional[Tensor]) -> None:
     if offsets is not None:
         raise UnsupportedError("attn: vmap over packed sequences is not supported")
     if sinks is not None:
         raise UnsupportedError("attn: vmap over attention with sinks is not supported")
     if index is not None:
         raise UnsupportedError("attn: vmap over attention with a relative bias is not supported")
+    if blocks is not None:
+        raise UnsupportedError("attn: vmap over attention with a block_mask is not supported")
     if seed_dim is not None:
         raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
 
 
 def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any,
-         sinks: Any, index: Any, form: Any, *asked: Any) -> Any:
-    _refuse_mapped(in_dims[5], q_offsets, sinks, index)
+         sinks: Any, index: Any, blocks: Any, form: Any, *asked: Any) -> Any:
+    _refuse_mapped(in_dims[5], q_offsets, sinks, index, blocks)
     tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
         tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
@@ -171,8 +174,8 @@ def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, 
 
 
 def _map_backward(info: Any, in_dims: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any,
-                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, o: Any, lse: Any, form: Any, *rest: Any) -> Any:
-    _refuse_mapped(in_dims[7], q_offsets, sinks, index)
+                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, *rest: Any) -> Any:
+    _refuse_mapped(in_dims[7], q_offsets, sinks, index, blocks)
     dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[12:14]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)
     grads = _op_backward(dout, dlse, *tensors, seed, None, None, None, None, o, lse.contiguous(),
@@ -226,13 +229,14 @@ def _in_transform() -> bool:
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
            mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
-           sinks: Optional[Tensor] = None, index: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+           sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
+           blocks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     """o and the log-sum-exp, through the operator."""
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     way = _Transformed.apply if _in_transform() else _op
-    found: tuple[Tensor, Tensor] = way(q, k, v, bias, mask, seed, *offsets, sinks, index, *problem)
+    found: tuple[Tensor, Tensor] = way(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
     return found
 
 

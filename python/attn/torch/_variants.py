@@ -27,11 +27,11 @@ def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
 
 def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
             mask: Optional[Tensor] = None, sinks: Optional[Tensor] = None,
-            index: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+            index: Optional[Tensor] = None, blocks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     if q.dtype == torch.float16:
-        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask, sinks=sinks, index=index)
+        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask, sinks=sinks, index=index, blocks=blocks)
         return o.to(q.dtype), lse
-    return _ops.attend(problem, q, k, v, bias, mask, sinks=sinks, index=index)
+    return _ops.attend(problem, q, k, v, bias, mask, sinks=sinks, index=index, blocks=blocks)
 
 
 def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = (),
@@ -170,12 +170,12 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
     relative_bias (table, index), in place of bias: query i's score of key j gets table[index[j - i + L - 1], h], or
     table[index[i, j], h] where the index has two axes; the table [rows, H] has a gradient, and with an index by distance
     [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L + S.
-    return_lse: the log-sum-exp [B, H, L] as well, with a gradient.  Refused: score_mod and block_mask (Python functions
-    of positions).
+    block_mask: PyTorch's BlockMask; work is in proportion to its blocks.  Where it has partial blocks with a mask_mod of
+    their own, that function is evaluated once for all pairs, one byte each.  return_lse: the log-sum-exp [B, H, L] as
+    well, with a gradient.  Refused: score_mod (a Python function of scores).
     """
-    for name, given in (("score_mod", score_mod), ("block_mask", block_mask)):
-        if given is not None:
-            raise UnsupportedError(f"{name} is not supported; bias, mask, is_causal and window say what scores may be")
+    if score_mod is not None:
+        raise UnsupportedError("score_mod is not supported; bias, softcap, mask, is_causal and window say what scores may be")
     _check({"query": query, "key": key, "value": value}, 4, "[B,H,L,E]")
     _sdpa._check(query, key, value, None, 0.0, False)
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
@@ -189,14 +189,21 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Ten
     if mask is not None and mask.dtype != torch.bool:
         raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
     mask = None if mask is None else _pairs(mask, shape, "mask")
+    relations = _band(is_causal, window)
+    blocks = None
+    if block_mask is not None:
+        sizes, blocks, inside = _blocks(block_mask, shape)
+        relations += (_form.BLOCKS, ord("q"), ord("k"), *sizes)
+        if inside is not None:
+            mask = inside if mask is None else mask & inside
     softcap, sinks = _softcap(softcap), _sinks(sinks, query)
     heads = "(XY)" if enable_gqa else "B"
     kv = "X" if enable_gqa else "B"
     pairs = f"A{heads}qk"
     added = f"1{heads}" if index is not None else pairs if bias is not None else ""
     form = f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{added};{pairs if mask is not None else ''}"
-    o, lse = _attend(_scaled(form, query, scale, _band(is_causal, window) + by_index, softcap), query, key, value,
-                     table if index is not None else bias, mask, sinks, index)
+    o, lse = _attend(_scaled(form, query, scale, relations + by_index, softcap), query, key, value,
+                     table if index is not None else bias, mask, sinks, index, blocks)
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
 
 
@@ -250,6 +257,25 @@ def _sinks(sinks: Optional[Tensor], query: Tensor) -> Optional[Tensor]:
         raise ShapeError(f"sinks is {sinks.dtype} {tuple(sinks.shape)}; numbers [{query.shape[1]}], one for each head, are "
                          "wanted")
     return _sdpa.as_sums(sinks, query.dtype).contiguous()
+
+
+def _blocks(given: Any, shape: Sequence[int]) -> tuple[tuple[int, int], Tensor, Optional[Tensor]]:
+    """Of PyTorch's BlockMask: the sizes of a block, which blocks there are [B or 1, H or 1, ...], and the mask inside them
+    if one is needed."""
+    from torch.nn.attention import flex_attention as flex
+
+    if not isinstance(given, flex.BlockMask):
+        raise ArgumentError(f"block_mask is of {type(given).__name__}; a BlockMask of torch.nn.attention.flex_attention is wanted")
+    blocks, lengths = given.to_dense() != 0, tuple(given.seq_lengths)
+    fits = all(n in (1, m) for n, m in zip(blocks.shape[:2], shape[:2])) and lengths == tuple(shape[2:])
+    if not fits or blocks.dim() != 4 or blocks.device.type not in ("cpu", "meta"):
+        raise ShapeError(f"block_mask is made for {(*blocks.shape[:-2], *lengths)} on {blocks.device}, which does not "
+                         f"broadcast to {tuple(shape)} on the CPU")
+    inside = None
+    if given.mask_mod is not None and given.mask_mod is not flex.noop_mask and bool((given.kv_num_blocks > 0).any()):
+        inside = flex.create_mask(given.mask_mod, *blocks.shape[:2], *lengths, device="cpu")
+    queries, keys = given.BLOCK_SIZE
+    return (int(queries), int(keys)), blocks.contiguous(), inside
 
 
 def _pairs(x: Tensor, shape: Sequence[int], name: str) -> Tensor:

@@ -25,7 +25,8 @@ enum {
     ATTN__SINKS = 4,
     ATTN__DLSE = 8,
     ATTN__BIAS_MEETS = 16,
-    ATTN__REPRODUCIBLE = 32
+    ATTN__REPRODUCIBLE = 32,
+    ATTN__BLOCKS = 64
 };
 
 typedef struct attn__axis {
@@ -52,7 +53,7 @@ typedef struct attn__canonical {
     attn__isa isa;
     attn__caches caches;
     /* Derived from the above. */
-    bool has_bias, has_mask, has_lens, has_dropout;
+    bool has_bias, has_mask, has_lens, has_blocks, has_dropout;
     unsigned extras;     /* ATTN__PACKED and so on */
     bool needs_row_scan; /* some row may have no key at all: lens, mask, bands, or no keys */
 } attn__canonical;

@@ -23,6 +23,12 @@ int64_t attn__extent_length(const attn__canonical *canonical, const attn__group 
         if (group == &canonical->key && i == p->packed.key_dim && attn__operand_packed(op, ATTN_KEY))
             return p->packed.keys;
     }
+    if (op == ATTN__OP_BLOCKS && canonical->has_blocks) {
+        if (group == &canonical->query && i == p->blocks.query_dim)
+            return attn__blocks_count(group->axis[i].dim.n, p->blocks.queries);
+        if (group == &canonical->key && i == p->blocks.key_dim)
+            return attn__blocks_count(group->axis[i].dim.n, p->blocks.keys);
+    }
     for (int w = 0; group == &canonical->key && attn__operand_table[op].positional && w < p->nwindows; w++)
         if (p->windows[w].key_dim == i)
             return p->windows[w].size;

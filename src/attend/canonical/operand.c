@@ -35,6 +35,8 @@ bool attn__operand_used(const attn_problem *problem, attn__operand op)
         return attn__score_of(problem)->vectors > 0;
     case ATTN__OP_SINKS:
         return (with & ATTN_WITH_SINKS) && (!backward || (with & ATTN_WANT_DSINKS));
+    case ATTN__OP_BLOCKS:
+        return with & ATTN_WITH_BLOCKS;
     case ATTN__OP_DQ:
         return backward && (with & ATTN_WANT_DQ);
     case ATTN__OP_DK:
@@ -90,6 +92,12 @@ int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand
         if (dim == problem->packed.key_dim && attn__operand_packed(op, ATTN_KEY))
             return problem->packed.keys;
     }
+    if (op == ATTN__OP_BLOCKS && (problem->with & ATTN_WITH_BLOCKS)) {
+        if (dim == problem->blocks.query_dim)
+            return attn__blocks_count(problem->dims[dim].n, problem->blocks.queries);
+        if (dim == problem->blocks.key_dim)
+            return attn__blocks_count(problem->dims[dim].n, problem->blocks.keys);
+    }
     for (int i = 0; op == ATTN__OP_WEIGHTS && i < problem->npicks; i++)
         if (problem->picks[i].dim == dim)
             return problem->picks[i].n;
@@ -100,6 +108,7 @@ attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op)
 {
     switch (op) {
     case ATTN__OP_MASK:
+    case ATTN__OP_BLOCKS:
         return ATTN_U8;
     case ATTN__OP_LENS:
         return ATTN_I32;

@@ -30,6 +30,7 @@ enum {
     X(WEIGHTS, weights, ATTN__IN_QUERY | ATTN__IN_KEY, false)                                                          \
     X(W, w, ATTN__IN_CONTRACT, false)                                                                                  \
     X(SINKS, sinks, ATTN__IN_QUERY, false)                                                                             \
+    X(BLOCKS, blocks, ATTN__IN_QUERY | ATTN__IN_KEY, false)                                                            \
     X(DQ, dq, ATTN__IN_QUERY | ATTN__IN_CONTRACT, false)                                                               \
     X(DK, dk, ATTN__IN_KEY | ATTN__IN_CONTRACT, true)                                                                  \
     X(DV, dv, ATTN__IN_KEY | ATTN__IN_VALUE, true)                                                                     \
@@ -73,6 +74,12 @@ const attn_window *attn__window_of(const attn_problem *problem, int key_dim);
 
 /* How many indices the operand has along a dim: the length, an axis of positions, or the number of picks. */
 int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op);
+
+/* How many blocks of `size` cover n; a size below 1 is refused elsewhere. */
+static inline int64_t attn__blocks_count(int64_t n, int64_t size)
+{
+    return size < 1 ? n : n / size + (n % size != 0);
+}
 
 /* Whether the operand lies by packed positions along the QUERY or the KEY dim of packed sequences. */
 bool attn__operand_packed(attn__operand op, attn_role role);

@@ -7,8 +7,8 @@
 #include "attend/canonical/window_base.h"
 #include "base/rng.h"
 
-static const attn__operand keyed[] = {ATTN__OP_K,       ATTN__OP_V,  ATTN__OP_BIAS, ATTN__OP_MASK,
-                                      ATTN__OP_WEIGHTS, ATTN__OP_DK, ATTN__OP_DV,   ATTN__OP_DBIAS};
+static const attn__operand keyed[] = {ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_BIAS,  ATTN__OP_MASK,  ATTN__OP_WEIGHTS,
+                                      ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS, ATTN__OP_BLOCKS};
 enum { KEYED = sizeof keyed / sizeof *keyed };
 
 /* Adds one group's part to the row's offsets and to dropout's row number. */
@@ -109,7 +109,17 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* By bands, lengths and the mask; the last two say nothing about positions that do not exist. */
+/* Offsets count every index; along the axes of blocks the mask of blocks counts blocks. */
+static int64_t block_shift(const attn__row *row, const place *at)
+{
+    const attn__canonical *canonical = row->canonical;
+    const attn_blocks *b = &canonical->problem.blocks;
+    int64_t i = row->index[b->query_dim], j = at->tap[b->key_dim];
+    return (i / b->queries - i) * canonical->query.axis[b->query_dim].dim.blocks +
+           (j / b->keys - j) * canonical->key.axis[b->key_dim].dim.blocks;
+}
+
+/* By bands, blocks, lengths and the mask; the last two say nothing about positions that do not exist. */
 static bool is_masked(const attn__row *row, const place *at, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;
@@ -121,6 +131,8 @@ static bool is_masked(const attn__row *row, const place *at, const attn__spot *s
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }
+    if (canonical->has_blocks && !row->arrays->blocks[spot->offset[ATTN__OP_BLOCKS] + block_shift(row, at)])
+        return true;
     if (spot->outside)
         return false;
     if (canonical->has_lens && at->position[p->lens_dim] >= row->len)

@@ -74,12 +74,12 @@ typedef struct attn__flash_scratch {
     attn__bf16x3_side q_tiles, k_tiles, v_tiles, p_tiles[2];
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
-    int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *row;
+    int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *block_at, *row;
     int32_t *from[ATTN__FLASH_LIMITS], *to[ATTN__FLASH_LIMITS];
     uint32_t *key_low, *key_high;
     attn__flash_span *span; /* of each subtile */
     /* Per key of the block. */
-    int64_t *k_at, *v_at, *key_bias_at, *key_mask_at, *column_at;
+    int64_t *k_at, *v_at, *key_bias_at, *key_mask_at, *key_block_at, *column_at;
     int32_t *index[ATTN__FLASH_LIMITS];
     uint32_t *column;
 } attn__flash_scratch;

@@ -207,7 +207,7 @@ void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__f
     float factor = t->flash->nparts > 1 ? 1.0f : (float)scale_of(t);
     score_interleaved(t, b, sub);
     bool masks = canonical->problem.softcap != 0 || canonical->has_bias || canonical->has_mask ||
-                 b->at < span->open_begin || b->at + b->keys > span->open_end;
+                 canonical->has_blocks || b->at < span->open_begin || b->at + b->keys > span->open_end;
     if (masks || canonical->has_dropout || !(factor > 0.0f)) {
         attn__flash_amx_scale(t, b, sub);
         factor = 1.0f;

@@ -101,6 +101,25 @@ static float fill_of(const attn__canonical *canonical)
     return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * (float)ATTN__LOG2E;
 }
 
+attn__block_view attn__flash_blocks_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    if (!t->canonical->has_blocks)
+        return ATTN__BLOCKS_ALL;
+    return attn__blocks_seen(t->arrays->blocks, t->s.block_at + sub.lane, sub.lanes, t->s.key_block_at, b->keys);
+}
+
+/* Lanes of padding score what they like. */
+static void hide_blocks(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float fill)
+{
+    const int64_t *rows = t->s.block_at + sub.lane;
+    for (int64_t key = 0; key < b->keys; key++) {
+        const uint8_t *column = t->arrays->blocks + t->s.key_block_at[key];
+        float *s = t->s.s + key * sub.width;
+        for (int64_t i = 0; i < sub.lanes; i++)
+            s[i] = column[rows[i]] ? s[i] : fill;
+    }
+}
+
 bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -122,8 +141,11 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
         f->lanes->gather(&view, s->extra, sub.width, 1.0f);
         f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
     }
+    bool hides = attn__flash_blocks_seen(t, b, sub) != ATTN__BLOCKS_ALL;
+    if (hides)
+        hide_blocks(t, b, sub, fill);
     if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
-        return capped || canonical->has_bias || canonical->has_mask;
+        return capped || hides || canonical->has_bias || canonical->has_mask;
     for (int l = 0; l < f->nlimits; l++)
         f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
     return true;
@@ -320,9 +342,25 @@ static int64_t portions(const attn__flash *f, int64_t keys)
     return f->pairs ? (keys + STEP - 1) / STEP : attn__most(whole, 1);
 }
 
+/* Masked keys that score a number are not skipped. */
+static bool skips_blocks(const attn__flash_item *t)
+{
+    return t->canonical->has_blocks && t->canonical->problem.mask_fill == 0.0;
+}
+
+/* Whether any query of the item sees any of these keys; fills their places in the mask of blocks. */
+static bool sees_blocks(attn__flash_item *t, const attn__flash_keys *b)
+{
+    attn__block_columns(t->canonical, b->at, b->keys, t->s.key_block_at);
+    return !skips_blocks(t) || attn__blocks_seen(t->arrays->blocks, t->s.block_at, t->count, t->s.key_block_at,
+                                                 b->keys) != ATTN__BLOCKS_NONE;
+}
+
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
+    if (t->canonical->has_blocks && !sees_blocks(t, &b))
+        return;
     load_panels(t, &b);
     attn__flash_key_tables(t, &b);
     attn__flash_plan_prefetch(t, at, keys,
@@ -334,7 +372,9 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
         attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
-        see_keys(t, &seen, attn__flash_subtile_at(t, i));
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        if (!skips_blocks(t) || attn__flash_blocks_seen(t, &seen, sub) != ATTN__BLOCKS_NONE)
+            see_keys(t, &seen, sub);
     }
     if (b.parts)
         attn__flash_amx_end(t);

@@ -107,6 +107,9 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
         query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->bias_at);
     if (canonical->has_mask)
         query_offsets(t, ATTN__STRIDE(dim.mask), batch, s->mask_at);
+    if (canonical->has_blocks)
+        attn__block_rows(canonical, attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), t->first,
+                         t->count, s->block_at);
     if (canonical->has_dropout)
         dropout_keys(t, batch);
     t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);

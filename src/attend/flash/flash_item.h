@@ -6,6 +6,7 @@
 #define ATTN_ATTEND_FLASH_ITEM_H
 
 #include "attend/flash/flash.h"
+#include "attend/canonical/blocks.h"
 #include "attend/canonical/prefetch.h"
 
 /* Queries as wide as the register tile or a little less. */
@@ -54,7 +55,7 @@ typedef struct attn__flash_keys {
 /* Whether some pairs may get no weight. */
 static inline bool attn__flash_may_hide(const attn__canonical *canonical, const attn__flash *f)
 {
-    return canonical->has_bias || canonical->has_mask || f->nlimits || canonical->has_dropout;
+    return canonical->has_bias || canonical->has_mask || canonical->has_blocks || f->nlimits || canonical->has_dropout;
 }
 
 /* Sets the offsets of the item's queries, their dropout keys, key ranges and running sums. */
@@ -95,6 +96,9 @@ void attn__flash_amx_end(attn__flash_item *t);
 
 /* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
 void attn__flash_find_limits(attn__flash_item *t, int64_t batch);
+
+/* What the lanes of a subtile see of the block's keys by the mask of blocks; ALL without one. */
+attn__block_view attn__flash_blocks_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 
 /* Lets every subtile see keys [at, at + keys). */
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys);

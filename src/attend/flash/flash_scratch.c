@@ -21,6 +21,7 @@ static void take_queries(attn__arena *p, const attn__flash *f, const attn__canon
     s->lse_at = attn__arena_take(p, n, sizeof(int64_t));
     s->bias_at = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
     s->mask_at = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
+    s->block_at = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
     s->row = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
     s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
@@ -49,6 +50,7 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->v_at = attn__arena_take(p, n, sizeof(int64_t));
     s->key_bias_at = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
     s->key_mask_at = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
+    s->key_block_at = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
     s->column_at = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
     s->column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     for (int i = 0; i < f->nlimits; i++)

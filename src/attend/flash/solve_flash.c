@@ -164,6 +164,17 @@ void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
     find_limits(f, canonical);
 }
 
+/* Steps that see whole blocks of the mask or nothing, if their size allows it; at most as large as they are. */
+static void fit_blocks(attn__flash *f, int64_t block, int64_t step)
+{
+    enum { LEAST = 32 };
+    int64_t parts = attn__pieces(block, f->key_block), fit = block % parts == 0 ? block / parts : 0;
+    if (block < LEAST)
+        fit = attn__round_up(LEAST, block);
+    if (fit > 0 && fit <= f->key_block && fit % step == 0)
+        f->key_block = fit;
+}
+
 static void fill_flash(attn__flash *f, const attn__canonical *canonical)
 {
     attn__flash_describe(f, canonical);
@@ -182,6 +193,8 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
         choose_parts(f, canonical);
     else
         choose_blocks(f, canonical);
+    if (canonical->has_blocks)
+        fit_blocks(f, canonical->problem.blocks.keys, f->parts ? ATTN__BF16X3_DEPTH : 8);
 }
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
@@ -209,4 +222,5 @@ const attn__solver attn__solver_flash = {.name = "flash",
                                          .refuse = refuse,
                                          .plan = plan,
                                          .apply = attn__flash_forward,
-                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__REPRODUCIBLE};
+                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
+                                                   ATTN__REPRODUCIBLE};

@@ -34,6 +34,7 @@
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
+#include "attend/canonical/blocks.h"
 #include "attend/canonical/prefetch.h"
 #include "attend/canonical/offsets.h"
 #include "attend/canonical/solver.h"
@@ -129,10 +130,10 @@ typedef struct attn__flash_backward_scratch {
     int32_t *from, *to;        /* [tile_q] */
     uint64_t *drop_key;        /* [tile_q] */
     int32_t *drop_column;      /* [block_k] */
-    int64_t *q_at, *dq_at, *o_at, *dout_at, *lse_at, *bias_at, *dbias_at, *mask_at, *lens_at; /* [tile_q] */
-    int64_t *q_index;                                                       /* [ATTN_MAX_BANDS][tile_q] */
-    int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at; /* [block_k] */
-    int64_t *k_index;                                                       /* [ATTN_MAX_BANDS + 1][block_k] */
+    int64_t *q_at, *dq_at, *o_at, *dout_at, *lse_at, *bias_at, *dbias_at, *mask_at, *lens_at, *block_at; /* [tile_q] */
+    int64_t *q_index;                                                                   /* [ATTN_MAX_BANDS][tile_q] */
+    int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at, *kblock_at; /* [block_k] */
+    int64_t *k_index; /* [ATTN_MAX_BANDS + 1][block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx parts;
 } attn__flash_backward_scratch;
@@ -195,6 +196,9 @@ bool attn__flash_backward_one_key_axis(const attn__canonical *canonical);
 int64_t attn__flash_backward_key_end(const attn__flash_backward_run *run);
 void attn__flash_backward_limits(attn__flash_backward_run *run);
 void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n);
+/* By the mask of blocks, what rows of the tile see of keys first .. first + n of the block; ALL without one. */
+attn__block_view attn__flash_backward_blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows,
+                                                  int64_t first, int64_t n);
 int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t row);
 void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n);
 void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,

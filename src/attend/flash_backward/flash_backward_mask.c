@@ -59,6 +59,8 @@ void attn__flash_backward_limits(attn__flash_backward_run *run)
         run->m.from[r] = 0;
         run->m.to[r] = (int32_t)plan->nk;
     }
+    if (canonical->has_blocks)
+        attn__block_rows(canonical, run->item.at.blocks, run->tile, run->tile_n, run->m.block_at);
     for (int b = 0; b < canonical->problem.nbands; b++) {
         int64_t *index = run->m.q_index + b * plan->tile_q;
         attn__flash_backward_index(&canonical->query, canonical->problem.bands[b].query_dim, run->tile, run->tile_n,
@@ -106,6 +108,8 @@ void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t firs
             for (int64_t c = 0; c < n; c++)
                 mask[c] = row[run->m.kmask_at[first + c]] != 0;
         }
+        for (int64_t c = 0; canonical->has_blocks && c < n; c++)
+            mask[c] &= run->arrays->blocks[run->m.block_at[r] + run->m.kblock_at[first + c]] != 0;
         if (!attn__flash_backward_one_key_axis(canonical))
             mask_structure(run, first, n, r, mask);
     }
@@ -119,6 +123,11 @@ static bool sees(const attn__flash_backward_run *run, int64_t r, int64_t j)
     if (canonical->has_mask)
         seen = seen &&
                run->arrays->mask[run->m.mask_at[r] + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.mask), j)];
+    if (canonical->has_blocks) {
+        int64_t column;
+        attn__block_columns(canonical, j, 1, &column);
+        seen = seen && run->arrays->blocks[run->m.block_at[r] + column];
+    }
     if (attn__flash_backward_one_key_axis(canonical))
         return seen;
     for (int b = 0; b < problem->nbands; b++) {
@@ -139,6 +148,14 @@ int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, i
     for (int64_t j = 0; j < run->plan->nk; j++)
         masked += !sees(run, r, j);
     return masked;
+}
+
+attn__block_view attn__flash_backward_blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows,
+                                                  int64_t first, int64_t n)
+{
+    if (!run->canonical->has_blocks)
+        return ATTN__BLOCKS_ALL;
+    return attn__blocks_seen(run->arrays->blocks, run->m.block_at + row, rows, run->m.kblock_at + first, n);
 }
 
 void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n)

@@ -82,6 +82,7 @@ static void advance(attn_dim *at, const attn_dim *dim, int64_t index)
     at->o += index * dim->o;
     at->bias += index * dim->bias;
     at->mask += index * dim->mask;
+    at->blocks += index * dim->blocks;
     at->lens += index * dim->lens;
     at->lse += index * dim->lse;
     at->dq += index * dim->dq;

@@ -75,6 +75,24 @@ static bool fixed_order(const attn__canonical *canonical)
     return canonical->extras & (ATTN__REPRODUCIBLE | ATTN__PACKED);
 }
 
+/* The largest part of a block, or number of whole blocks, up to `most`; 0: there is none of the kind `step` wants. */
+static int64_t fit(int64_t block, int64_t most, int64_t step)
+{
+    enum { LEAST = 32 };
+    int64_t parts = (block + most - 1) / most, size = block % parts == 0 ? block / parts : 0;
+    if (block < LEAST)
+        size = attn__round_up(LEAST, block);
+    return size <= most && size % step == 0 ? size : 0;
+}
+
+/* Tiles that see whole blocks of the mask or nothing, where sizes allow it. */
+static void fit_blocks(attn__flash_backward_plan *p, const attn_blocks *blocks)
+{
+    int64_t rows = fit(blocks->queries, TILE_Q + TILE_Q / 4, 1), keys = fit(blocks->keys, STRIP, p->tile->lanes);
+    p->tile_q = rows > 0 ? rows : p->tile_q;
+    p->strip = keys > 0 ? keys : p->strip;
+}
+
 static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t lanes = p->tile->lanes;
@@ -87,6 +105,8 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
         p->tile_q = attn__round_up(TILE_Q, p->tile->rows);
         p->strip = STRIP;
     }
+    if (canonical->has_blocks)
+        fit_blocks(p, &canonical->problem.blocks);
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)canonical->caches.l2 / 2;
     p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
     p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
@@ -200,10 +220,11 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
     m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
     int64_t **const rows[] = {&m->q_at,    &m->dq_at,    &m->o_at,    &m->dout_at, &m->lse_at,
-                              &m->bias_at, &m->dbias_at, &m->mask_at, &m->lens_at};
+                              &m->bias_at, &m->dbias_at, &m->mask_at, &m->lens_at, &m->block_at};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i] = OFFSETS(p->tile_q);
-    int64_t **const keys[] = {&m->k_at, &m->dk_at, &m->v_at, &m->dv_at, &m->kbias_at, &m->kdbias_at, &m->kmask_at};
+    int64_t **const keys[] = {&m->k_at,     &m->dk_at,     &m->v_at,     &m->dv_at,
+                              &m->kbias_at, &m->kdbias_at, &m->kmask_at, &m->kblock_at};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         *keys[i] = OFFSETS(p->block_k);
     m->q_index = OFFSETS(ATTN_MAX_BANDS * p->tile_q);

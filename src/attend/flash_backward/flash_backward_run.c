@@ -200,6 +200,8 @@ bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
 {
     if (run->canonical->problem.mask_fill != 0.0)
         return run->block_n > 0;
+    if (attn__flash_backward_blocks_seen(run, 0, run->tile_n, 0, run->block_n) == ATTN__BLOCKS_NONE)
+        return false;
     for (int64_t r = 0; r < run->tile_n; r++)
         if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n && run->m.to[r] > run->block)
             return true;
@@ -258,6 +260,8 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
 {
     const attn__flash_backward_plan *plan = run->plan;
     bool packed = false;
+    if (run->canonical->has_blocks)
+        attn__block_columns(run->canonical, run->block, run->block_n, run->m.kblock_at);
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
         attn__flash_backward_limits(run);

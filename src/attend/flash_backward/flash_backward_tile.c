@@ -11,9 +11,11 @@
 typedef struct extent {
     int64_t row, rows, keys;
     bool full;
+    bool open; /* the mask of blocks hides none of them */
 } extent;
 
-static extent find_extent(const attn__flash_backward_run *run, int64_t key, int64_t n)
+/* By bands and lengths. */
+static extent find_range(const attn__flash_backward_run *run, int64_t key, int64_t n)
 {
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
     int64_t end = 0;
@@ -27,10 +29,32 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t key, int6
         end = r + 1;
     }
     if (run->canonical->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
-        return (extent){0, run->tile_n, n, e.full};
+        return (extent){.rows = run->tile_n, .keys = n, .full = e.full};
     e.row -= run->plan->amx ? e.row % ATTN__BF16X3_DEPTH : 0;
     e.rows = end > e.row ? end - e.row : 0;
     e.keys = e.keys < n ? e.keys : n;
+    return e;
+}
+
+static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t first, int64_t n)
+{
+    return attn__flash_backward_blocks_seen(run, row, 1, first, n) != ATTN__BLOCKS_NONE;
+}
+
+/* By blocks as well: rows at the ends that see none of the keys are cut off. */
+static extent find_extent(const attn__flash_backward_run *run, int64_t first, int64_t n)
+{
+    extent e = find_range(run, run->block + first, n);
+    bool cuts = run->canonical->has_blocks && run->canonical->problem.mask_fill == 0.0;
+    while (cuts && e.rows > 0 && !sees_block(run, e.row + e.rows - 1, first, e.keys))
+        e.rows--;
+    int64_t skipped = 0;
+    while (cuts && skipped < e.rows && !sees_block(run, e.row + skipped, first, e.keys))
+        skipped++;
+    skipped -= run->plan->amx ? skipped % ATTN__BF16X3_DEPTH : 0;
+    e.row += skipped;
+    e.rows -= skipped;
+    e.open = attn__flash_backward_blocks_seen(run, e.row, e.rows, first, e.keys) == ATTN__BLOCKS_ALL;
     return e;
 }
 
@@ -44,7 +68,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
     const attn__flash_backward_plan *plan = run->plan;
     const attn__canonical *canonical = run->canonical;
     bool scores = run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS),
-         bytes = has_mask_bytes(canonical);
+         bytes = has_mask_bytes(canonical) || !e.open;
     int64_t skip = e.row * plan->strip;
     attn__softmax_backward_args t = {
         .rows = e.rows,
@@ -220,7 +244,7 @@ static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args 
 bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
                                    attn__softmax_backward_args *t, int64_t *row)
 {
-    extent e = find_extent(run, run->block + first, n);
+    extent e = find_extent(run, first, n);
     if (!e.rows)
         return false;
     *row = e.row;

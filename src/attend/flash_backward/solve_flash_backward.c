@@ -67,5 +67,5 @@ const attn__solver attn__solver_flash_backward = {
     .adds_often = attn__flash_backward_adds_often,
     .plan = attn__flash_backward_plan_make,
     .apply = apply,
-    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BIAS_MEETS | ATTN__REPRODUCIBLE,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__REPRODUCIBLE,
 };

@@ -37,9 +37,10 @@ static void put_features(writer *w, const attn__canonical *canonical)
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
         normalisations[p->normalise], canonical->has_bias ? ", bias" : "",
         p->with & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",
-        canonical->has_lens ? ", lens" : "", canonical->has_dropout ? ", dropout" : "",
-        canonical->extras & ATTN__PACKED ? ", packed" : "", canonical->extras & ATTN__SOFTCAP ? ", softcap" : "",
-        p->with & ATTN_WITH_SINKS ? ", sinks" : "", canonical->extras & ATTN__DLSE ? ", dlse" : "");
+        canonical->has_lens ? ", lens" : "", canonical->has_blocks ? ", blocks" : "",
+        canonical->has_dropout ? ", dropout" : "", canonical->extras & ATTN__PACKED ? ", packed" : "",
+        canonical->extras & ATTN__SOFTCAP ? ", softcap" : "", p->with & ATTN_WITH_SINKS ? ", sinks" : "",
+        canonical->extras & ATTN__DLSE ? ", dlse" : "");
     const struct {
         const char *name;
         int n;

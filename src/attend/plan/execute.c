@@ -31,12 +31,12 @@ static bool reads_channels(const attn__canonical *canonical, attn__operand op)
 static const char *missing_operand(const attn__canonical *canonical, const attn_arrays *a)
 {
     const void *const arrays[ATTN__OPERANDS] = {
-        [ATTN__OP_Q] = a->q,         [ATTN__OP_K] = a->k,       [ATTN__OP_V] = a->v,
-        [ATTN__OP_O] = a->o,         [ATTN__OP_BIAS] = a->bias, [ATTN__OP_MASK] = a->mask,
-        [ATTN__OP_LENS] = a->lens,   [ATTN__OP_LSE] = a->lse,   [ATTN__OP_WEIGHTS] = a->weights,
-        [ATTN__OP_W] = a->w,         [ATTN__OP_DQ] = a->dq,     [ATTN__OP_DK] = a->dk,
-        [ATTN__OP_DV] = a->dv,       [ATTN__OP_DOUT] = a->dout, [ATTN__OP_DBIAS] = a->dbias,
-        [ATTN__OP_SINKS] = a->sinks,
+        [ATTN__OP_Q] = a->q,         [ATTN__OP_K] = a->k,           [ATTN__OP_V] = a->v,
+        [ATTN__OP_O] = a->o,         [ATTN__OP_BIAS] = a->bias,     [ATTN__OP_MASK] = a->mask,
+        [ATTN__OP_LENS] = a->lens,   [ATTN__OP_LSE] = a->lse,       [ATTN__OP_WEIGHTS] = a->weights,
+        [ATTN__OP_W] = a->w,         [ATTN__OP_DQ] = a->dq,         [ATTN__OP_DK] = a->dk,
+        [ATTN__OP_DV] = a->dv,       [ATTN__OP_DOUT] = a->dout,     [ATTN__OP_DBIAS] = a->dbias,
+        [ATTN__OP_SINKS] = a->sinks, [ATTN__OP_BLOCKS] = a->blocks,
     };
     for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
         if (arrays[op] || !attn__operand_used(&canonical->problem, op) || is_empty(canonical, op))
@@ -97,6 +97,7 @@ static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
         [ATTN_ARRAY_K_OFFSETS] = a->k_offsets,
         [ATTN_ARRAY_BIAS_INDEX] = a->bias_index,
         [ATTN_ARRAY_SINKS] = a->sinks,
+        [ATTN_ARRAY_BLOCKS] = a->blocks,
         [ATTN_ARRAY_DLSE] = a->dlse,
         [ATTN_ARRAY_DSINKS] = a->dsinks,
         [ATTN_ARRAY_LSE] = a->lse,
@@ -137,11 +138,11 @@ static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, a
 static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
 {
     static const char *const names[ATTN_ARRAYS] = {
-        "q",        "k",         "v",         "bias",       "mask",      "lens",      "w",
-        "w2",       "q_offsets", "k_offsets", "bias_index", "sinks",     "dlse",      "o",
-        "lse",      "dout",      "dq",        "dk",         "dv",        "dbias",     "dw",
-        "dw2",      "dsinks",    "table[0]",  "table[1]",   "table[2]",  "table[3]",  "table[4]",
-        "table[5]", "dtable[0]", "dtable[1]", "dtable[2]",  "dtable[3]", "dtable[4]", "dtable[5]"};
+        "q",         "k",         "v",          "bias",     "mask",     "lens",     "w",         "w2",
+        "q_offsets", "k_offsets", "bias_index", "sinks",    "dlse",     "blocks",   "o",         "lse",
+        "dout",      "dq",        "dk",         "dv",       "dbias",    "dw",       "dw2",       "dsinks",
+        "table[0]",  "table[1]",  "table[2]",   "table[3]", "table[4]", "table[5]", "dtable[0]", "dtable[1]",
+        "dtable[2]", "dtable[3]", "dtable[4]",  "dtable[5]"};
     return attn__fail(plan->context, ATTN_ARGUMENT,
                       "the arrays '%s' and '%s' are one; an output must not overlap "
                       "anything else",

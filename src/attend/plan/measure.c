@@ -84,6 +84,7 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
     a->bias = make_operand(s, canonical, ATTN__OP_BIAS);
     a->mask = make_operand(s, canonical, ATTN__OP_MASK);
     a->lens = make_operand(s, canonical, ATTN__OP_LENS);
+    a->blocks = make_operand(s, canonical, ATTN__OP_BLOCKS);
     a->w = make_operand(s, canonical, ATTN__OP_W);
     a->w2 = a->w;
     make_outputs(s, canonical, a);

@@ -23,6 +23,7 @@ static const char *extra_refusal(unsigned unknown)
                    {ATTN__SINKS, "sinks"},
                    {ATTN__DLSE, "a gradient of the log-sum-exp"},
                    {ATTN__BIAS_MEETS, "pairs share numbers of the bias"},
+                   {ATTN__BLOCKS, "a mask of blocks"},
                    {ATTN__REPRODUCIBLE, "the order of its sums depends on lengths"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)

@@ -27,6 +27,7 @@ static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_SINKS] = ATTN__OP_SINKS,
     [ATTN_ARRAY_DLSE] = ATTN__OP_LSE,
     [ATTN_ARRAY_DSINKS] = ATTN__OP_SINKS,
+    [ATTN_ARRAY_BLOCKS] = ATTN__OP_BLOCKS,
     [ATTN_ARRAY_DW] = ATTN__OP_W,
     [ATTN_ARRAY_DW2] = ATTN__OP_W,
 };

@@ -36,6 +36,8 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
     }
     if (p->with & ATTN_WITH_PACKED)
         mix(hash, p->packed.queries), mix(hash, p->packed.keys), mix(hash, p->packed.align_ends);
+    if (p->with & ATTN_WITH_BLOCKS)
+        mix(hash, p->blocks.queries), mix(hash, p->blocks.keys);
     for (int i = 0; i < p->nrelatives; i++)
         mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
 }

@@ -23,6 +23,8 @@ static void find_held(builder *b)
         b->held[p->lens_dim] = true;
     if (p->with & ATTN_WITH_PACKED)
         b->held[p->packed.batch_dim] = b->held[p->packed.query_dim] = b->held[p->packed.key_dim] = true;
+    if (p->with & ATTN_WITH_BLOCKS)
+        b->held[p->blocks.query_dim] = b->held[p->blocks.key_dim] = true;
     for (int i = 0; i < p->nrelatives; i++) {
         const attn_relative *r = &p->relatives[i];
         b->held[r->query_dim] = b->held[r->key_dim] = true;
@@ -202,6 +204,10 @@ static void renumber(attn__canonical *canonical)
         p->packed.query_dim = axis_of(q, p->packed.query_dim);
         p->packed.key_dim = axis_of(k, p->packed.key_dim);
     }
+    if (p->with & ATTN_WITH_BLOCKS) {
+        p->blocks.query_dim = axis_of(q, p->blocks.query_dim);
+        p->blocks.key_dim = axis_of(k, p->blocks.key_dim);
+    }
 }
 
 /* Backward, sinks are in the log-sum-exp, and their gradient is no solver's business. */
@@ -211,6 +217,7 @@ static unsigned extras_of(const attn_problem *p)
     return (p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u) |
            (!backward && (p->with & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
            (backward && (p->with & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u) |
+           (p->with & ATTN_WITH_BLOCKS ? ATTN__BLOCKS : 0u) |
            (backward && attn__bias_gradient_meets(p) ? ATTN__BIAS_MEETS : 0u);
 }
 
@@ -221,9 +228,10 @@ static void note_features(attn__canonical *canonical)
     canonical->has_bias = p->with & ATTN_WITH_BIAS;
     canonical->has_mask = p->with & ATTN_WITH_MASK;
     canonical->has_lens = p->with & ATTN_WITH_LENS;
+    canonical->has_blocks = p->with & ATTN_WITH_BLOCKS;
     canonical->has_dropout = p->dropout > 0;
     canonical->extras = extras_of(p);
-    canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || p->nbands > 0 ||
+    canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || canonical->has_blocks || p->nbands > 0 ||
                                 canonical->key.size == 0 || (canonical->extras & ATTN__PACKED);
     for (int i = 0; i < p->nwindows; i++)
         canonical->needs_row_scan = canonical->needs_row_scan || p->windows[i].border == ATTN_BORDER_MASK;

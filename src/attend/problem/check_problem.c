@@ -7,7 +7,7 @@
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        attn__check_fields, attn__check_windows,    attn__check_relations, attn__check_packed,
+        attn__check_fields, attn__check_windows,    attn__check_relations, attn__check_packed,  attn__check_blocks,
         attn__check_sizes,  attn__check_bias_index, attn__check_tables,    attn__check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -89,7 +89,8 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     const unsigned gradients = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
                                ATTN_WANT_DW | ATTN_WANT_DSINKS;
     const unsigned known = gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WITH_PACKED |
-                           ATTN_WITH_SINKS | ATTN_WITH_DLSE | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
+                           ATTN_WITH_SINKS | ATTN_WITH_DLSE | ATTN_WITH_BIAS_INDEX | ATTN_WITH_BLOCKS | ATTN_WANT_LSE |
+                           ATTN_WANT_WEIGHTS;
     if (p->with & ~known)
         return attn__fail(context, ATTN_ARGUMENT, "with has unknown bits 0x%x", p->with & ~known);
     if ((p->with & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && p->normalise != ATTN_SOFTMAX)

@@ -28,6 +28,7 @@ typedef enum attn__form {
     X(PACKED, "packed", 'N', 1 << ATTN__HEADS)                                                                         \
     X(PAD, "pad", 0, 0)                                                                                                \
     X(MASK, "mask", 0, 0)                                                                                              \
+    X(BLOCKS, "blocks", 'N', 0)                                                                                        \
     X(BIAS, "bias", 0, 0)                                                                                              \
     X(BIASK, "biask", 0, 0)                                                                                            \
     X(BIASD, "biasd", 0, 0)                                                                                            \
@@ -74,7 +75,7 @@ typedef struct attn__phrase {
     int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
     uint64_t features;             /* bits 1 << attn__feature */
     double dropout, fill, scale, softcap;
-    int64_t lo, hi, axis, packed, buckets;
+    int64_t lo, hi, axis, packed, buckets, blocks;
 } attn__phrase;
 
 static inline bool attn__phrase_has(const attn__phrase *phrase, attn__feature feature)

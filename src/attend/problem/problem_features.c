@@ -58,6 +58,16 @@ static bool lay_distances(attn_problem *p, int64_t buckets)
     return fits;
 }
 
+/* Of the last QUERY and KEY dims, the same for all others. */
+static void add_blocks(attn_problem *p, int64_t size)
+{
+    int query = attn__last_dim(p, ATTN_QUERY), key = attn__last_dim(p, ATTN_KEY);
+    p->with |= ATTN_WITH_BLOCKS;
+    p->blocks = (attn_blocks){query, key, size, size};
+    p->dims[key].blocks = 1;
+    p->dims[query].blocks = attn__operand_length(p, key, ATTN__OP_BLOCKS);
+}
+
 static bool add_operands(attn_problem *p, const attn__phrase *s)
 {
     const int rows = ATTN__IN_BATCH | ATTN__IN_QUERY;
@@ -76,6 +86,8 @@ static bool add_operands(attn_problem *p, const attn__phrase *s)
         fits = fits && lay(p, ATTN__OP_MASK, ATTN__IN_KEY | (mask ? ATTN__IN_QUERY : 0), !mask);
         p->with |= ATTN_WITH_MASK;
     }
+    if (has(s, ATTN__FEATURE_BLOCKS))
+        add_blocks(p, s->blocks);
     if (has(s, ATTN__FEATURE_LENS) || has(s, ATTN__FEATURE_LENSQ)) {
         fits = fits && lay(p, ATTN__OP_LENS, has(s, ATTN__FEATURE_LENSQ) ? ATTN__IN_QUERY : 0, true);
         p->with |= ATTN_WITH_LENS;

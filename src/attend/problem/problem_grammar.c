@@ -205,6 +205,8 @@ static attn_status read_value(reader *r, attn__feature feature)
         return read_size(r, &s->packed);
     case ATTN__FEATURE_BUCKETS:
         return read_size(r, &s->buckets);
+    case ATTN__FEATURE_BLOCKS:
+        return read_size(r, &s->blocks);
     case ATTN__FEATURE_FILL:
         return read_real(r, &s->fill);
     case ATTN__FEATURE_SCALE:
