@@ -51,6 +51,27 @@ class Formula(unittest.TestCase):
                 self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, dilation=dilation), formula,
                              *(random(*shape) for _ in range(3)))
 
+    def test_strided_neighborhood(self):
+        def rows(size, taps, stride):
+            """Each query's keys: those of the query in the middle of its group."""
+            near = neighbours((size,), (taps,), (1,))
+            return near[torch.arange(size) // stride * stride + stride // 2]
+
+        for sizes, taps, stride in (((12,), (5,), (3,)), ((12,), (4,), (4,)), ((6, 8), (3, 4), (1, 2)), ((6, 8), (3, 5), (3, 4)),
+                                    ((4, 6, 5), (2, 3, 5), (2, 3, 1))):
+            mask = torch.ones(1, 1)
+            for one in zip(sizes, taps, stride):
+                mask = torch.kron(mask, rows(*one).float())
+
+            def formula(q, k, v):
+                flat = [x.flatten(1, -3).transpose(1, 2) for x in (q, k, v)]
+                scores = (flat[0] @ flat[1].mT / 2).masked_fill(mask == 0, -float("inf"))
+                return (scores.softmax(-1) @ flat[2]).transpose(1, 2).reshape(q.shape)
+
+            with self.subTest(sizes=sizes, taps=taps, stride=stride):
+                self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, stride=stride), formula,
+                             *(random(2, *sizes, 2, 4) for _ in range(3)))
+
     def test_axial(self):
         def formula(q, k, v):
             q, k, v = (x.movedim(1, -2) for x in (q, k, v))  # [B,X,H,Y,D]
@@ -234,7 +255,10 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.flex_attention(q, q, q, mask=q), "bool"),
                             (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
-                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2), "stride"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=4), "above the kernel_size 3"),
+                            (lambda: attn.torch.na2d(image, image, image, 5, stride=4), "does not divide"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, is_causal=True), "is_causal"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, dilation=2), "dilation=2"),
                             (lambda: attn.torch.na2d(image, image, image, 3, is_causal=(True,)), "causal"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),

@@ -5,7 +5,7 @@ A form names the axes of q, k, v, o, bias and mask by letters, as einsum does:
 
     "AHqc,AHkc,AHkv->AHqv;AqHv;1Hqk;"
 
-Upper case letters are BATCH dims; q r s QUERY, k l m KEY, c d CONTRACT, v w VALUE.  Letters in parentheses share an axis,
+Upper case letters are BATCH dims; q r s x y z QUERY, k l m KEY, c d CONTRACT, v w VALUE.  Letters in parentheses share an axis,
 the last one innermost.  An axis of length 1 broadcasts, and so does a letter that a tensor lacks.  After o come its
 letters as they lie in memory, the axes of the bias and those of the mask; "1" is an axis of length 1.
 """
@@ -18,7 +18,7 @@ from .. import _library as c
 from .._errors import ShapeError
 
 Axes = tuple[tuple[str, ...], ...]
-ROLES = {**dict.fromkeys("qrs", c.QUERY), **dict.fromkeys("klm", c.KEY), **dict.fromkeys("cd", c.CONTRACT),
+ROLES = {**dict.fromkeys("qrsxyz", c.QUERY), **dict.fromkeys("klm", c.KEY), **dict.fromkeys("cd", c.CONTRACT),
          **dict.fromkeys("vw", c.VALUE)}
 BAND, WINDOW, PACKED, INDEX, BLOCKS = range(5)  # the first number of a relation
 OPEN = 2**63 - 1         # of a band: no limit

@@ -174,7 +174,8 @@ def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, 
 
 
 def _map_backward(info: Any, in_dims: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any,
-                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, *rest: Any) -> Any:
+                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any,
+                  *rest: Any) -> Any:
     _refuse_mapped(in_dims[7], q_offsets, sinks, index, blocks)
     dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[12:14]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)

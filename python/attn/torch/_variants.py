@@ -62,7 +62,9 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
 
     query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D]: heads last, as NATTEN has them.  An
     axis has at least kernel_size * dilation positions.  is_causal, for all axes or one by one: the window ends at the
-    position itself and is cut at the beginning.  Not supported, and refused: stride above 1.
+    position itself and is cut at the beginning.  stride: so many queries in a row share the window of the one in their
+    middle (the later one of two); it divides the axis and is at most kernel_size.  Refused: a stride along an axis that
+    is causal or dilated.
     """
     axes = query.dim() - 3
     if not 1 <= axes <= 3:
@@ -70,23 +72,38 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
     if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
         raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
-    if any(_per_axis(stride, axes, "stride")[i] != 1 for i in range(axes)):
-        raise UnsupportedError(f"stride={stride}: windows that several queries share are not supported")
     causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
     if len(causal) != axes or not all(isinstance(one, bool) for one in causal):
         raise ArgumentError(f"is_causal is {is_causal!r}; True or False, or {axes} of them, is wanted")
     taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
+    shares = _per_axis(stride, axes, "stride")
     q, k = "qrs"[:axes], "klm"[:axes]
+    named, strided = "", query
     relations: list[int] = []
     for i in range(axes):
         if query.shape[1 + i] < taps[i] * steps[i]:
             raise ShapeError(f"axis {i} has {query.shape[1 + i]} positions, kernel_size * dilation is "
                              f"{taps[i] * steps[i]}")
+        if shares[i] > 1:
+            _check_stride(i, shares[i], query.shape[1 + i], taps[i], steps[i], causal[i])
+            strided = strided.unflatten(1 + len(named), (-1, shares[i]))
         before = taps[i] - 1 if causal[i] else taps[i] // 2
-        relations += (_form.WINDOW, ord(q[i]), ord(k[i]), taps[i], 1, steps[i], -before * steps[i],
-                      _CUT if causal[i] else _SHIFT)
-    form = f"A{q}Bc,A{k}Bc,A{k}Bv->A{q}Bv;A{q}Bv;;"
-    return _attend(_scaled(form, query, scale, tuple(relations)), query, key, value)[0]
+        relations += (_form.WINDOW, ord(q[i]), ord(k[i]), taps[i], shares[i], steps[i],
+                      shares[i] // 2 - before * steps[i], _CUT if causal[i] else _SHIFT)
+        named += q[i] if shares[i] == 1 else q[i] + "xyz"[i]  # which of the queries that share a window
+    form = f"A{named}Bc,A{k}Bc,A{k}Bv->A{named}Bv;A{named}Bv;;"
+    o = _attend(_scaled(form, query, scale, tuple(relations)), strided, key, value)[0]
+    return o.reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _check_stride(axis: int, stride: int, positions: int, taps: int, dilation: int, causal: bool) -> None:
+    if stride > taps:
+        raise ArgumentError(f"stride along axis {axis} is {stride}, above the kernel_size {taps}")
+    if causal or dilation > 1:
+        raise UnsupportedError(f"stride={stride} along axis {axis} with "
+                               f"{'is_causal' if causal else f'dilation={dilation}'} is not supported")
+    if positions % stride:
+        raise UnsupportedError(f"axis {axis} has {positions} positions, which stride={stride} does not divide")
 
 
 def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
