@@ -89,6 +89,7 @@ static void blocks_are_checked(void **state)
     const attn_blocks good = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
 #define BLOCKS p.with |= ATTN_WITH_BLOCKS, p.blocks = good
     WRONG(OK, "", BLOCKS);
+    WRONG(OK, "", BLOCKS; p.blocks.queries = p.blocks.keys = INT64_MAX);
     WRONG(ARGUMENT, "blocks.query_dim names dim 3", BLOCKS; p.blocks.query_dim = 3);
     WRONG(ARGUMENT, "blocks.key_dim names dim 99", BLOCKS; p.blocks.key_dim = 99);
     WRONG(SHAPE, "blocks.queries is 0", BLOCKS; p.blocks.queries = 0);

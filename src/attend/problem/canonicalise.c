@@ -177,6 +177,12 @@ static int axis_of(const attn__group *group, int source)
     return -1;
 }
 
+/* A block larger than its dim is all of it. */
+static int64_t at_most_all(int64_t size, int64_t n)
+{
+    return size <= n ? size : n > 0 ? n : 1;
+}
+
 static void renumber(attn__canonical *canonical)
 {
     attn_problem *p = &canonical->problem;
@@ -207,6 +213,8 @@ static void renumber(attn__canonical *canonical)
     if (p->with & ATTN_WITH_BLOCKS) {
         p->blocks.query_dim = axis_of(q, p->blocks.query_dim);
         p->blocks.key_dim = axis_of(k, p->blocks.key_dim);
+        p->blocks.queries = at_most_all(p->blocks.queries, q->axis[p->blocks.query_dim].dim.n);
+        p->blocks.keys = at_most_all(p->blocks.keys, k->axis[p->blocks.key_dim].dim.n);
     }
 }
 
