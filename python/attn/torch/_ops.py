@@ -55,8 +55,8 @@ def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, ma
 
 
 def _attend_backward_fake(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
-                          k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
-                          relations: Any, score: Any, softcap: Any, want: Any) -> Any:
+                          k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any,
+                          dropout: Any, relations: Any, score: Any, softcap: Any, want: Any) -> Any:
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
 
@@ -72,6 +72,7 @@ _op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backwar
 
 _READS = 11  # inputs before what is asked
 _SINKS = 8   # one of them
+_ABSENT = (None,) * (_READS - 6)  # those after the seed, where there are none
 
 
 def _keep(ctx: Any, inputs: Sequence[Any], output: Sequence[Tensor]) -> None:
@@ -116,7 +117,7 @@ class _Direct(torch.autograd.Function):
     def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, plan: Any, problem: Any) -> Any:
         o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, mask, seed, None, None, None, None, o, lse)
+        ctx.save_for_backward(q, k, v, bias, mask, seed, *_ABSENT, o, lse)
         ctx.problem = problem
         return o
 
@@ -170,16 +171,16 @@ def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, 
     tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
         tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
-    return _op(*tensors, seed, None, None, None, None, _mapped_form(form, tensors), *asked), (0, 0)
+    return _op(*tensors, seed, *_ABSENT, _mapped_form(form, tensors), *asked), (0, 0)
 
 
 def _map_backward(info: Any, in_dims: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any,
                   q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any,
                   *rest: Any) -> Any:
     _refuse_mapped(in_dims[7], q_offsets, sinks, index, blocks)
-    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[12:14]), info.batch_size, True)
+    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[2 + _READS:4 + _READS]), info.batch_size, True)
     tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)
-    grads = _op_backward(dout, dlse, *tensors, seed, None, None, None, None, o, lse.contiguous(),
+    grads = _op_backward(dout, dlse, *tensors, seed, *_ABSENT, o, lse.contiguous(),
                          _mapped_form(form, tensors), *rest)
     return grads, [0] * len(grads)
 

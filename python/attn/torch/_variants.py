@@ -78,7 +78,8 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
     shares = _per_axis(stride, axes, "stride")
     q, k = "qrs"[:axes], "klm"[:axes]
-    named, strided = "", query
+    named = ""
+    strided: Any = query  # unflatten has no types
     relations: list[int] = []
     for i in range(axes):
         if query.shape[1 + i] < taps[i] * steps[i]:
@@ -290,7 +291,8 @@ def _blocks(given: Any, shape: Sequence[int]) -> tuple[tuple[int, int], Tensor, 
                          f"broadcast to {tuple(shape)} on the CPU")
     inside = None
     if given.mask_mod is not None and given.mask_mod is not flex.noop_mask and bool((given.kv_num_blocks > 0).any()):
-        inside = flex.create_mask(given.mask_mod, *blocks.shape[:2], *lengths, device="cpu")
+        batch, heads = blocks.shape[:2]
+        inside = flex.create_mask(given.mask_mod, batch, heads, lengths[0], lengths[1], device="cpu")
     queries, keys = given.BLOCK_SIZE
     return (int(queries), int(keys)), blocks.contiguous(), inside
 

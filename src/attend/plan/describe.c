@@ -34,7 +34,7 @@ static void put_features(writer *w, const attn__canonical *canonical)
     static const char *const normalisations[] = {"", ", 1/N", ", kernel sum"};
     const attn_problem *p = &canonical->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
-    put(w, "%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
+    put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
         normalisations[p->normalise], canonical->has_bias ? ", bias" : "",
         p->with & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",
         canonical->has_lens ? ", lens" : "", canonical->has_blocks ? ", blocks" : "",
