@@ -179,8 +179,18 @@ static void what_is_wrong_is_named(void **state)
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
         check_refused(f, ATTN_UNSUPPORTED, searches[i][1]);
     }
+    static const char *const numbers[][2] = {
+        {"{\"length_penalty\": \"2\"}", "\"length_penalty\" is no number"},
+        {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is no number from 1 on"},
+        {"{\"max_length\": -5}", "\"max_length\" is no number from 1 on"},
+        {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is no token"},
+        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is no token"}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        put(f, "generation_config.json", numbers[i][0], strlen(numbers[i][0]));
+        check_refused(f, ATTN_FORMAT, numbers[i][1]);
+    }
     static const char neutral[] =
-        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"repetition_penalty\": 1.0}";
+        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": 1.0}";
     attn_translator *t;
     put(f, "generation_config.json", neutral, sizeof neutral - 1);
     assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);

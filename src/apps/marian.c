@@ -7,6 +7,7 @@
 #include "apps/model_directory.h"
 #include "base/context.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -181,6 +182,9 @@ static attn_status read_banned(attn_translator *t, const attn_config *newer, con
             break;
         if (value->type != ATTN_VALUE_INTS || value->n != 1)
             return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path, key);
+        if (value->integers[0] < 0 || value->integers[0] > INT32_MAX)
+            return attn__fail(t->context, ATTN_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
+                              (long long)value->integers[0]);
         int32_t *more = attn__realloc(t->context, t->search.banned, (size_t)(n + 1) * sizeof *more);
         if (!more)
             return ATTN_MEMORY;
@@ -240,10 +244,31 @@ static attn_status check_search(attn_translator *t, const attn_config *newer, co
     return ATTN_OK;
 }
 
+/* What is a number here must be one, and not below the least that makes sense; null is like none. */
+static attn_status check_numbers(attn_translator *t, const attn_config *newer, const char *path)
+{
+    static const struct {
+        const char *key;
+        double least;
+    } keys[] = {{"length_penalty", -1e9}, {"max_length", 1}, {"max_new_tokens", 1}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const attn_value *value = search_value(t, newer, keys[i].key);
+        if (!value || value->type == ATTN_VALUE_NULL)
+            continue;
+        if (!(search_number(t, newer, keys[i].key, (double)NAN) >= keys[i].least))
+            return attn__fail(t->context, ATTN_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
+                              keys[i].least > 0 ? " from 1 on" : "");
+    }
+    return ATTN_OK;
+}
+
 static attn_status set_search(attn_translator *t, const attn_config *newer, const char *path)
 {
-    if (check_search(t, newer, path) != ATTN_OK)
-        return ATTN_UNSUPPORTED;
+    attn_status status = check_search(t, newer, path);
+    if (status == ATTN_OK)
+        status = check_numbers(t, newer, path);
+    if (status != ATTN_OK)
+        return status;
     const attn_value *early = search_value(t, newer, "early_stopping");
     t->search.rule = ATTN_LENGTH_POWER;
     t->search.stopping = early && early->type == ATTN_VALUE_TEXT                     ? ATTN_STOP_NEVER
