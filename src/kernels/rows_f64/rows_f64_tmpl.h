@@ -60,13 +60,13 @@ VF_FN double rows_sum(vd x)
 
 static double rows_largest(const double *x, int64_t n)
 {
-    vd most = vd_set1(-(double)INFINITY), nans = vd_zero();
+    vd infinity = vd_set1((double)INFINITY), most = -infinity, nans = vd_zero();
     double lanes[VD_LANES], largest = -(double)INFINITY;
     int64_t i = 0;
     for (; i + VD_LANES <= n; i += VD_LANES) {
         vd y = vd_load(x + i);
         most = rows_select((vl)(y > most), y, most);
-        nans = rows_select((vl)(y == y), nans, y);
+        nans = rows_select((vl)(y <= infinity), nans, y); /* NaN is not */
     }
     vd_store(lanes, most);
     for (int j = 0; j < VD_LANES; j++)
