@@ -31,7 +31,7 @@ static bool is_broadcast(const attn__canonical *canonical)
     for (int i = 0; i < 3; i++) {
         const attn__group *rows = i == 0 ? &canonical->query : &canonical->key;
         const attn__group *channels = i == 2 ? &canonical->value : &canonical->contract;
-        if ((canonical->problem.with & (ATTN_WANT_DQ << i)) &&
+        if ((canonical->problem.with & ((unsigned)ATTN_WANT_DQ << i)) &&
             (repeats(&canonical->batch, gradients[i]) || repeats(rows, gradients[i]) ||
              repeats(channels, gradients[i])))
             return true;
