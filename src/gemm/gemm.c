@@ -2,6 +2,7 @@
  * The blocks of a product, and their way through packing and micro-kernel. */
 #include "gemm/gemm.h"
 
+#include "base/bf16.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "gemm/kernel.h"
@@ -485,15 +486,6 @@ static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0,
 
 /* ------------------------------------------------------------------------------------------------- ends */
 
-static uint16_t bf16_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40); /* a NaN stays one */
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 /* A block in memory of its own takes what C holds, so that blocks of k are added in the same order. */
 static void load_block(const plan *p, const block *t)
 {
@@ -511,7 +503,7 @@ static void store_block(const plan *p, const block *t)
             const void *from = at(t->c, i * t->ldc + j, (int64_t)size);
             int64_t to = place_in_c(p, t, i, j);
             if (p->g.c_bf16)
-                ((uint16_t *)p->g.c)[to] = bf16_of(*(const float *)from);
+                ((uint16_t *)p->g.c)[to] = attn__to_bf16(*(const float *)from);
             else
                 memcpy(at(p->g.c, to, (int64_t)size), from, size);
         }

@@ -2,6 +2,8 @@
  * Elements of a file as elements of a tensor. */
 #include "io/array.h"
 
+#include "base/bf16.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -59,7 +61,7 @@ static double real_of(attn__element element, uint64_t bits)
     case ATTN__F32:
         return from_f32_bits((uint32_t)bits);
     case ATTN__BF16:
-        return from_f32_bits((uint32_t)bits << 16);
+        return (double)attn__from_bf16((uint16_t)bits);
     case ATTN__F16:
         return from_f16_bits((unsigned)bits);
     default:

@@ -2,6 +2,8 @@
  * Writes .npy. */
 #include "io/file.h"
 
+#include "base/bf16.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,15 +40,14 @@ static size_t make_header(const attn_tensor *tensor, char *header, size_t size)
     return used;
 }
 
-/* A bf16 is the upper half of an f32. */
 static void write_widened(attn__output *output, const uint16_t *x, int64_t n)
 {
     enum { RUN = 1024 };
-    uint32_t wide[RUN];
+    float wide[RUN];
     for (int64_t i = 0; i < n; i += RUN) {
         int64_t length = n - i < RUN ? n - i : RUN;
         for (int64_t j = 0; j < length; j++)
-            wide[j] = (uint32_t)x[i + j] << 16;
+            wide[j] = attn__from_bf16(x[i + j]);
         attn__output_write(output, wide, (size_t)length * sizeof *wide);
     }
 }

@@ -2,6 +2,7 @@
  *
  * all_tmpl.h - all kernel templates, for the instruction set whose simd/vec_ISA.h is included before.
  */
+#include "base/bf16.h"
 #include "base/rng.h"
 #include "kernels/batch_norm/batch_norm.h"
 #include "kernels/channel_norm/channel_norm.h"

@@ -7,8 +7,7 @@
 
 #include "attend/canonical/operand.h"
 #include "attend/canonical/canonical.h"
-
-#include <string.h>
+#include "base/bf16.h"
 
 static inline double attn__load(attn_dtype dtype, const void *base, int64_t i)
 {
@@ -16,19 +15,7 @@ static inline double attn__load(attn_dtype dtype, const void *base, int64_t i)
         return (double)((const float *)base)[i];
     if (dtype == ATTN_F64)
         return ((const double *)base)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)base)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return (double)x;
-}
-
-static inline uint16_t attn__to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if (x != x)
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16); /* to nearest, ties to even */
+    return (double)attn__from_bf16(((const uint16_t *)base)[i]);
 }
 
 static inline void attn__store(attn_dtype dtype, void *base, int64_t i, double x)

@@ -25,10 +25,7 @@ VF_FN float load_one(const void *base, attn_dtype dtype, int64_t at)
         return ((const float *)base)[at];
     if (dtype == ATTN_U8)
         return ((const uint8_t *)base)[at] ? 1.0f : 0.0f;
-    uint32_t bits = (uint32_t)((const uint16_t *)base)[at] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    return attn__from_bf16(((const uint16_t *)base)[at]);
 }
 
 VF_FN void store_as(void *base, attn_dtype dtype, int64_t at, vf x, int n)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Attention as one operation: the engine's plans on tensors, forward and backward. */
+#include "base/bf16.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "tensor/dropout.h"
@@ -348,18 +349,15 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
 }
 
 typedef struct rounding {
-    const uint32_t *from;
-    uint32_t *to;
+    const float *from;
+    float *to;
 } rounding;
 
-/* To the nearest bf16, ties to even; a NaN stays one. */
 static void round_range(void *user, int64_t begin, int64_t end)
 {
     const rounding *r = user;
-    for (int64_t i = begin; i < end; i++) {
-        uint32_t x = r->from[i], even = (x + 0x7fff + (x >> 16 & 1)) & 0xffff0000;
-        r->to[i] = (x & 0x7fffffff) > 0x7f800000 ? x : even;
-    }
+    for (int64_t i = begin; i < end; i++)
+        r->to[i] = attn__from_bf16(attn__to_bf16(r->from[i]));
 }
 
 /* Copies of queries, keys and values, rounded to bf16; one where they lie in one tensor.  The caller lets go of them. */

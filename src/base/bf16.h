@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bf16.h - between f32 and bf16, its upper half.
+ */
+#ifndef ATTN_BASE_BF16_H
+#define ATTN_BASE_BF16_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float attn__from_bf16(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float wide;
+    memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+/* To the nearest, ties to even; a NaN stays one. */
+static inline uint16_t attn__to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#endif
