@@ -159,7 +159,7 @@ def preload(name):
 
 def circumstances():
     comma = {"LC_ALL": "", "LC_NUMERIC": "comma", "LOCPATH": LANGUAGES, **preload("chosen_language")}
-    if os.path.exists(os.path.join(LANGUAGES, "comma")):
+    if os.path.exists(os.path.join(LANGUAGES, "comma", "LC_NUMERIC")):  # else localedef had no character maps
         yield "a decimal comma", comma
     else:
         print("a decimal comma was not tried: localedef makes no language here", flush=True)
