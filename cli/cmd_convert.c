@@ -34,6 +34,7 @@ static const char description[] =
     "\n"
     "  ESM-MSA-1b, ESM-MSA-1   with the contact regression, for attn contacts, embed, score, show\n"
     "  Vision Transformers     of Hugging Face or timm, for attn classify and show\n"
+    "  Marian's translators    a directory with decoder.yml, as OPUS-MT's archives are: in Hugging Face's MarianMT form\n"
     "  a training with --lora  its adapter merged with its weights\n"
     "  anything else           with --arch and --config, for attn run; its names must be that architecture's, or be "
     "brought under them by a names file\n"
@@ -185,6 +186,12 @@ static int convert_known(const cli_call *cli)
                         "by its names; say what it is with --arch and --config, or take -o NAME.safetensors for its "
                         "tensors alone",
                         cli->words[0]);
+    if (kind == ATTN_CHECKPOINT_MARIAN && stored_precision(cli))
+        return cli_fail(CLI_BAD, "--precision: a translator in MarianMT's form keeps its numbers");
+    if (kind == ATTN_CHECKPOINT_MARIAN)
+        return attn_marian_convert(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
+                   ? CLI_OK
+                   : cli_failed(cli, NULL);
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 

@@ -178,6 +178,8 @@ static bool is_foreign_directory(const cli_call *cli, const char *path)
     bool own = false, weights = false;
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         weights = weights || is_there(path, inside[i]);
+    if (is_there(path, "decoder.yml")) /* a translator as Marian leaves it */
+        return false;
     if (!is_there(path, "config.json"))
         return weights;
     snprintf(file, sizeof file, "%s/config.json", path);

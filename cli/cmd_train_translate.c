@@ -27,9 +27,9 @@ static const char description[] =
     "threads. A resumed training keeps its data and settings: they need not be given again; --epochs, --patience and "
     "--save-every may be changed, to train on for longer.\n"
     "\n"
-    "With --from a training begins with another translator, a directory of attn's or one in MarianMT's form, whose "
+    "With --from a training begins with another translator, a directory of attn's or a MarianMT or OPUS-MT model, whose "
     "model and vocabularies it keeps; --mix adds pairs of older data, so that what was learned from them stays. Such a "
-    "directory in MarianMT's form stays one: transformers reads it.\n"
+    "model stays one in MarianMT's form: transformers reads it.\n"
     "\n"
     "Defaults below are those of the Transformer; bahdanau (a recurrent model with attention) and --compat d2l have "
     "some of their own, and what was used stands in training.json.";

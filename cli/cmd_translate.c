@@ -27,7 +27,7 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
-    "DIR is what attn train translate made. Each SENTENCE is one word of the command line: quote it. Without any, "
+    "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one word of the command line: quote it. Without any, "
     "lines are read from standard input and translated as they arrive; an empty line gives an empty line. A note on "
     "standard error names words that the translator does not know (--quiet: none); where many sentences have such "
     "words, the first ten are named and the others counted at the end. With --json each translation is one object on a line of its own. A score "

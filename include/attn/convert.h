@@ -22,7 +22,8 @@ extern "C" {
 typedef enum attn_checkpoint_kind {
     ATTN_CHECKPOINT_OTHER = 0, /* tensors of no model that is known by its names */
     ATTN_CHECKPOINT_MSA,       /* of facebookresearch/esm: its arguments are in it */
-    ATTN_CHECKPOINT_VIT        /* a Vision Transformer of Hugging Face or timm: see vit.h */
+    ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm: see vit.h */
+    ATTN_CHECKPOINT_MARIAN     /* a translator's directory as Marian leaves it: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
 
 /* What a file of weights is, or a directory of Hugging Face's form; no tensor is read.  Statuses of attn_weights_read. */
@@ -41,6 +42,10 @@ typedef struct attn_pixel_scale {
  * (DeiT and others: ImageNet's mean and deviation).  Statuses of attn_vit_load, and ATTN_IO. */
 ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                                       const attn_pixel_scale *scale, const char *directory);
+
+/* A directory as Marian leaves it, written as one in Hugging Face's MarianMT form.  Statuses of attn_translator_load, and
+ * ATTN_IO. */
+ATTN_API attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
 /* All tensors of a file as a .safetensors file, names and types as they are; numbers and texts of a .pt beside them
  * become __metadata__.  *tensors (may be NULL) gets how many.  `report` and statuses as

@@ -3,6 +3,7 @@
 #include "attn/convert.h"
 
 #include "apps/classifier.h"
+#include "apps/marian.h"
 #include "apps/model_directory.h"
 #include "apps/model_config.h"
 #include "base/context.h"
@@ -21,7 +22,9 @@ attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *co
     attn_weights *weights = NULL;
     const char *names = NULL;
     int64_t known;
-    *kind = ATTN_CHECKPOINT_OTHER;
+    *kind = attn__archive_is(context, path) ? ATTN_CHECKPOINT_MARIAN : ATTN_CHECKPOINT_OTHER;
+    if (*kind == ATTN_CHECKPOINT_MARIAN)
+        return ATTN_OK;
     attn_status status = attn_config_create(&arguments, context);
     if (status == ATTN_OK)
         status = attn_weights_open(&weights, context, path, NULL, arguments);
@@ -123,6 +126,24 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     return status;
 }
 
+attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory)
+{
+    char weights[ATTN__PATH];
+    attn_translator *t;
+    attn_status status = attn_translator_load(&t, context, path);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_directory_create(context, directory);
+    if (status == ATTN_OK)
+        status = attn__marian_files(context, t->config, t->source, t->target, path, directory);
+    if (status == ATTN_OK)
+        status = attn__path(context, weights, directory, "model.safetensors");
+    if (status == ATTN_OK)
+        status = attn__marian_write(context, attn_model_config(t->model), attn_model_parameters(t->model), weights);
+    attn_translator_destroy(t);
+    return status;
+}
+
 /* ----------------------------------------------------------------------------------------------- tensors */
 
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
@@ -170,28 +191,12 @@ static attn_status check_target(attn_context *context, const char *directory, co
                              : ATTN_OK;
 }
 
-static attn_status copy_file(attn_context *context, const char *directory, const char *name, const char *to)
-{
-    char from[ATTN__PATH], path[ATTN__PATH];
-    attn_bytes bytes = {0};
-    attn_status status = attn__path(context, from, directory, name);
-    if (status == ATTN_OK)
-        status = attn__path(context, path, to, name);
-    if (status != ATTN_OK || !attn_file_exists(from))
-        return status;
-    status = attn_file_read(&bytes, context, from, 0);
-    if (status == ATTN_OK)
-        status = attn_file_write(context, path, bytes.data, bytes.size);
-    attn_bytes_free(context, &bytes);
-    return status;
-}
-
 attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to)
 {
     static const char *const names[] = {"source.spm", "target.spm", "source.vocab", "target.vocab", "config.json"};
     attn_status status = attn_directory_create(context, to);
     for (size_t i = 0; i < sizeof names / sizeof *names && status == ATTN_OK; i++)
-        status = copy_file(context, directory, names[i], to);
+        status = attn__file_copy(context, directory, names[i], to);
     return status;
 }
 

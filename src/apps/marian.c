@@ -39,16 +39,18 @@ static attn_status check_kind(const attn_translator *t, const char *path)
 
 static attn_status set_activation(const attn_translator *t, const char *path, attn_config *to)
 {
-    static const char *const names[][2] = {
-        {"swish", "silu"}, {"silu", "silu"}, {"relu", "relu"}, {"gelu", "gelu"}, {"gelu_new", "gelu_tanh"}};
+    static const char *const names[][2] = {{"swish", "silu"},         {"silu", "silu"},
+                                           {"relu", "relu"},          {"gelu", "gelu"},
+                                           {"gelu_new", "gelu_tanh"}, {"quick_gelu", "gelu_sigmoid"}};
     const char *name = attn_config_text(t->config, "activation_function", "gelu");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i][0], name) == 0)
             return attn_config_set_text(to, "activation", names[i][1]);
     }
-    return attn__fail(t->context, ATTN_UNSUPPORTED,
-                      "%s: activation_function is \"%.40s\", which is none of swish, silu, relu, gelu, gelu_new", path,
-                      name);
+    return attn__fail(
+        t->context, ATTN_UNSUPPORTED,
+        "%s: activation_function is \"%.40s\", which is none of swish, silu, relu, gelu, gelu_new, quick_gelu", path,
+        name);
 }
 
 static attn_status set_sizes(const attn_translator *t, const char *path, attn_config *to)
@@ -93,6 +95,8 @@ static attn_status model_config(const attn_translator *t, const char *path, attn
         status = attn_config_set_bool(to, "use_bias", true);
     if (status == ATTN_OK)
         status = attn_config_set_bool(to, "decoder_bias", true);
+    if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps")) /* a key of attn's own: Marian's differs */
+        status = attn_config_set(to, "eps", attn_config_get(t->config, "layer_norm_eps"));
     return status == ATTN_OK ? attn_config_set_real(to, "dropout", attn_config_real(t->config, "dropout", 0.1))
                              : status;
 }
@@ -114,9 +118,11 @@ static attn_status build_model(attn_translator *t, const char *path)
 /* ------------------------------------------------------------------------------------------ parameters */
 
 /* One table of embeddings, or two: which names file brings theirs to the transformer's. */
-static const char *names_of(const attn_config *model)
+static const char *names_of(const attn_config *model, bool native)
 {
-    return strcmp(attn_config_text(model, "tie", ""), "all") == 0 ? "marian-huggingface" : "marian-huggingface-two";
+    static const char *const names[2][2] = {{"marian-huggingface-two", "marian-huggingface"},
+                                            {"marian-native-two", "marian-native"}};
+    return names[native][strcmp(attn_config_text(model, "tie", ""), "all") == 0];
 }
 
 /* The output layer's table under its second name, where it is the decoder's: nothing new. */
@@ -139,15 +145,16 @@ static attn_status look_for_bias(attn_translator *t, const char *path, const att
     return status;
 }
 
-static attn_status load_parameters(attn_translator *t, const char *directory, const char *file)
+static attn_status load_parameters(attn_translator *t, const char *path, bool native, const char *file)
 {
     attn_names *names;
-    attn_status status = attn_names_read(&names, t->context, file ? file : names_of(attn_model_config(t->model)));
+    attn_status status =
+        attn_names_read(&names, t->context, file ? file : names_of(attn_model_config(t->model), native));
     attn_weights_options options = {.names = names, .rename = is_parameter, .rename_user = t};
     if (status == ATTN_OK)
-        status = look_for_bias(t, directory, names);
+        status = look_for_bias(t, path, names);
     if (status == ATTN_OK)
-        status = attn_weights_load(attn_model_parameters(t->model), directory, &options, NULL, NULL);
+        status = attn_weights_load(attn_model_parameters(t->model), path, &options, NULL, NULL);
     attn_names_destroy(names);
     return status;
 }
@@ -298,25 +305,32 @@ static attn_status read_search(attn_translator *t, const char *directory)
 
 /* ------------------------------------------------------------------------------------------------ load */
 
-static attn_status read_vocabularies(attn_translator *t, const char *directory)
+static attn_status read_vocabularies(attn_translator *t, const char *directory, const attn__archive *archive)
 {
-    char path[ATTN__PATH];
-    attn_status status = attn__path(t->context, path, directory, "target_vocab.json");
-    if (status != ATTN_OK)
-        return status;
-    const char *target = attn_file_exists(path) ? "target_vocab.json" : "vocab.json";
-    status = attn__marian_vocab(&t->source, t->context, directory, "vocab.json", "source.spm", t->config);
-    if (status == ATTN_OK)
-        status = attn__marian_vocab(&t->target, t->context, directory, target, "target.spm", t->config);
+    static const char *const pieces[] = {"source.spm", "target.spm"};
+    attn_vocab **const sides[] = {&t->source, &t->target};
+    char vocabulary[ATTN__PATH], spm[ATTN__PATH];
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
+        status = attn__path(t->context, vocabulary, directory, i ? "target_vocab.json" : "vocab.json");
+        if (status == ATTN_OK && i && !attn_file_exists(vocabulary))
+            status = attn__path(t->context, vocabulary, directory, "vocab.json");
+        if (status == ATTN_OK)
+            status = attn__path(t->context, spm, directory, pieces[i]);
+        if (status == ATTN_OK)
+            status = attn__marian_vocab(sides[i], t->context, archive ? archive->vocabularies[i] : vocabulary, spm,
+                                        t->config, archive != NULL);
+    }
     return status;
 }
 
-attn_status attn__marian_load(attn_translator *t, const char *directory, const char *names)
+attn_status attn__marian_load(attn_translator *t, const char *directory, const attn__archive *archive,
+                              const char *names)
 {
     char config[ATTN__PATH];
-    attn_status status = attn__path(t->context, config, directory, "config.json");
+    attn_status status = attn__path(t->context, config, directory, archive ? "decoder.yml" : "config.json");
     if (status == ATTN_OK)
-        status = read_vocabularies(t, directory);
+        status = read_vocabularies(t, directory, archive);
     if (status == ATTN_OK)
         status = build_model(t, config);
     if (status != ATTN_OK)
@@ -325,10 +339,11 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const c
     int64_t source = attn_config_int(own, "src_vocab_size", 0), target = attn_config_int(own, "tgt_vocab_size", 0);
     if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
         return attn__fail(t->context, ATTN_FORMAT,
-                          "%s: its vocabularies have %lld and %lld pieces, config.json says %lld and %lld", directory,
+                          "%s: its vocabularies have %lld and %lld pieces, %s says %lld and %lld", directory,
                           (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
-                          (long long)source, (long long)target);
+                          archive ? "the model" : "config.json", (long long)source, (long long)target);
     t->max_tokens = attn_config_int(own, "max_len", 512);
     status = read_search(t, directory);
-    return status == ATTN_OK ? load_parameters(t, directory, names) : status;
+    return status == ATTN_OK ? load_parameters(t, archive ? archive->weights : directory, archive != NULL, names)
+                             : status;
 }

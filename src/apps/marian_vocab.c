@@ -1,36 +1,44 @@
 /* SPDX-License-Identifier: MIT
- * vocab.json of a MarianMT model: pieces as keys, ids as values; the ids of the .spm beside it mean nothing. */
+ * A MarianMT model's vocabulary: pieces as keys, ids as values, in JSON or YAML; the ids of the .spm that cuts texts mean nothing,
+ * unless that is the vocabulary itself. */
 #include "apps/marian.h"
 
 #include "apps/model_directory.h"
 #include "base/context.h"
 #include "data/vocab.h"
-#include "io/json.h"
+#include "io/yaml.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 typedef struct reading {
     attn_context *context;
-    char path[ATTN__PATH];
+    const char *path;
+    attn_bytes bytes;
     json_t *root;
-    attn__word *words; /* by id */
+    attn__subword *pieces; /* of a .spm, in place of `root` */
+    attn__word *words;     /* by id */
     int64_t n;
 } reading;
 
-static attn_status read_json(reading *r, const char *directory, const char *name)
+static bool ends_in(const char *path, const char *ending)
+{
+    size_t length = strlen(path), size = strlen(ending);
+    return length >= size && strcmp(path + length - size, ending) == 0;
+}
+
+static attn_status read_file(reading *r)
 {
     enum { MOST_BYTES = 256 << 20, MOST_VALUES = 4 << 20 };
-    attn_bytes bytes = {0};
-    attn_status status = attn__path(r->context, r->path, directory, name);
-    if (status == ATTN_OK)
-        status = attn_file_read(&bytes, r->context, r->path, MOST_BYTES);
+    attn_status status = attn_file_read(&r->bytes, r->context, r->path, MOST_BYTES);
+    attn__input input = {r->context, r->path, (const uint8_t *)r->bytes.data, r->bytes.size};
     if (status != ATTN_OK)
         return status;
-    attn__input input = {r->context, r->path, (const uint8_t *)bytes.data, bytes.size};
-    status = attn__json_parse(&r->root, &input, 4, MOST_VALUES, 0);
-    attn_bytes_free(r->context, &bytes);
-    return status;
+    if (ends_in(r->path, ".spm"))
+        return attn__subword_parse(&r->pieces, r->context, r->bytes.data, r->bytes.size, r->path);
+    return ends_in(r->path, ".yml") || ends_in(r->path, ".yaml")
+               ? attn__yaml_parse(&r->root, &input, 4, MOST_VALUES)
+               : attn__json_parse(&r->root, &input, 4, MOST_VALUES, 0);
 }
 
 static attn_status place_piece(reading *r, const char *piece, const json_t *value)
@@ -49,16 +57,32 @@ static attn_status place_piece(reading *r, const char *piece, const json_t *valu
     return ATTN_OK;
 }
 
-/* As many ids as pieces and none twice: so each from 0 on has one. */
+static attn_status place_pieces(reading *r)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        size_t length;
+        char kind;
+        const char *piece = attn__subword_piece(r->pieces, i, &length, &kind);
+        if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
+            return attn__fail(r->context, ATTN_FORMAT, "%s: id %" PRId64 ": an empty piece, or one too long", r->path,
+                              i);
+        r->words[i] = (attn__word){piece, (uint32_t)length, 0};
+    }
+    return ATTN_OK;
+}
+
+/* As many ids as pieces and none twice: so each from 0 on has one.  There is room for <pad> behind them. */
 static attn_status place_all(reading *r)
 {
     const char *piece;
     json_t *value;
     attn_status status = ATTN_OK;
-    r->n = (int64_t)json_object_size(r->root);
+    r->n = r->pieces ? attn__subword_size(r->pieces) : (int64_t)json_object_size(r->root);
     r->words = attn__alloc_zero(r->context, attn__size_mul((size_t)r->n + 1, sizeof *r->words));
     if (!r->words)
         return ATTN_MEMORY;
+    if (r->pieces)
+        return place_pieces(r);
     json_object_foreach(r->root, piece, value)
     {
         status = place_piece(r, piece, value);
@@ -68,13 +92,10 @@ static attn_status place_all(reading *r)
     return status;
 }
 
-static attn_status read_spm(attn_vocab *vocab, const char *directory, const char *name)
+static attn_status read_spm(attn_vocab *vocab, const char *path)
 {
-    char path[ATTN__PATH];
     attn_bytes bytes = {0};
-    attn_status status = attn__path(vocab->context, path, directory, name);
-    if (status == ATTN_OK)
-        status = attn_file_read(&bytes, vocab->context, path, 0);
+    attn_status status = attn_file_read(&bytes, vocab->context, path, 0);
     if (status == ATTN_OK)
         status = attn__subword_parse(&vocab->subword, vocab->context, bytes.data, bytes.size, path);
     attn_bytes_free(vocab->context, &bytes);
@@ -100,22 +121,37 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     return ATTN_OK;
 }
 
-attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const char *directory, const char *json,
-                               const char *spm, const attn_config *config)
+/* Marian has no token to begin with. */
+static attn_status add_pad(reading *r)
 {
-    reading r = {.context = context};
+    static const char pad[] = "<pad>";
+    if (r->n < 2 || r->words[0].length != 4 || memcmp(r->words[0].text, "</s>", 4) != 0 || r->words[1].length != 5 ||
+        memcmp(r->words[1].text, "<unk>", 5) != 0)
+        return attn__fail(r->context, ATTN_FORMAT, "%s: ids 0 and 1 are not </s> and <unk>", r->path);
+    r->words[r->n++] = (attn__word){pad, sizeof pad - 1, 0};
+    return ATTN_OK;
+}
+
+attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const char *path, const char *spm,
+                               const attn_config *config, bool pad)
+{
+    reading r = {.context = context, .path = path};
     *vocab = NULL;
-    attn_status status = read_json(&r, directory, json);
+    attn_status status = read_file(&r);
     if (status == ATTN_OK)
         status = place_all(&r);
+    if (status == ATTN_OK && pad)
+        status = add_pad(&r);
     if (status == ATTN_OK)
         status = attn__vocab_create(vocab, context, r.words, r.n);
     if (status == ATTN_OK)
         status = set_specials(&r, *vocab, config);
     if (status == ATTN_OK)
-        status = read_spm(*vocab, directory, spm);
+        status = read_spm(*vocab, r.pieces ? path : spm);
     attn__free(context, r.words);
     json_decref(r.root);
+    attn__subword_destroy(r.pieces);
+    attn_bytes_free(context, &r.bytes);
     if (status != ATTN_OK) {
         attn_vocab_destroy(*vocab);
         *vocab = NULL;

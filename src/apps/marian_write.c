@@ -1,14 +1,127 @@
 /* SPDX-License-Identifier: MIT
- * A MarianMT model's parameters under the names that Hugging Face gives them. */
+ * A MarianMT model as Hugging Face keeps it: its parameters under their names there, and the files beside them. */
 #include "apps/marian.h"
 
+#include "data/subword.h"
+#include "data/vocab.h"
 #include "io/weights.h"
 
 #include <string.h>
 
-const char *const attn__marian_files[] = {
-    "config.json",           "generation_config.json",  "vocab.json", "target_vocab.json", "source.spm", "target.spm",
-    "tokenizer_config.json", "special_tokens_map.json", NULL};
+/* ------------------------------------------------------------------------------------------- other files */
+
+static attn_status copy_files(attn_context *context, const char *directory, const char *to)
+{
+    static const char *const names[] = {"config.json",
+                                        "generation_config.json",
+                                        "vocab.json",
+                                        "target_vocab.json",
+                                        "source.spm",
+                                        "target.spm",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        NULL};
+    attn_status status = ATTN_OK;
+    for (int i = 0; names[i] && status == ATTN_OK; i++)
+        status = attn__file_copy(context, directory, names[i], to);
+    return status;
+}
+
+/* Ends the object and writes it. */
+static attn_status write_json(attn_json *json, const char *directory, const char *name)
+{
+    char path[ATTN__PATH];
+    const char *text;
+    attn_json_end(json);
+    attn_status status = attn_json_finish(json, &text);
+    if (status == ATTN_OK)
+        status = attn__path(json->context, path, directory, name);
+    if (status == ATTN_OK)
+        status = attn_file_write(json->context, path, text, strlen(text));
+    attn_json_free(json);
+    return status;
+}
+
+/* Keys of the form "key.0" are lists in a list. */
+static attn_status write_config(attn_context *context, const attn_config *config, const char *to)
+{
+    static const char lists[] = "bad_words_ids.";
+    static const char *const classes[] = {"MarianMTModel"};
+    attn_json json;
+    attn_json_begin(&json, context, true);
+    attn_json_object(&json, NULL);
+    attn_json_value(&json, "architectures", &(attn_value){.type = ATTN_VALUE_TEXTS, .n = 1, .texts = classes});
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        if (strncmp(key, lists, sizeof lists - 1) != 0)
+            attn_json_value(&json, key, attn_config_get(config, key));
+    }
+    attn_json_array(&json, "bad_words_ids");
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        if (strncmp(key, lists, sizeof lists - 1) == 0)
+            attn_json_value(&json, NULL, attn_config_get(config, key));
+    }
+    attn_json_end(&json);
+    return write_json(&json, to, "config.json");
+}
+
+static attn_status write_vocabulary(attn_context *context, const attn_vocab *vocab, const char *to, const char *name)
+{
+    attn_json json;
+    attn_json_begin(&json, context, true);
+    attn_json_object(&json, NULL);
+    for (int32_t i = 0; i < attn_vocab_size(vocab); i++)
+        attn_json_int(&json, attn_vocab_token(vocab, i), i);
+    return write_json(&json, to, name);
+}
+
+static attn_status write_pieces(attn_context *context, const attn_vocab *vocab, const char *to, const char *name)
+{
+    char path[ATTN__PATH];
+    size_t size;
+    const char *bytes = attn__subword_bytes(vocab->subword, &size);
+    attn_status status = attn__path(context, path, to, name);
+    return status == ATTN_OK ? attn_file_write(context, path, bytes, size) : status;
+}
+
+static attn_status write_tokenizer(attn_context *context, bool separate, const char *to)
+{
+    attn_json json;
+    attn_json_begin(&json, context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "tokenizer_class", "MarianTokenizer");
+    attn_json_bool(&json, "separate_vocabs", separate);
+    return write_json(&json, to, "tokenizer_config.json");
+}
+
+static bool are_same(const attn_vocab *a, const attn_vocab *b)
+{
+    bool same = attn_vocab_size(a) == attn_vocab_size(b);
+    for (int32_t i = 0; same && i < attn_vocab_size(a); i++)
+        same = strcmp(attn_vocab_token(a, i), attn_vocab_token(b, i)) == 0;
+    return same;
+}
+
+attn_status attn__marian_files(attn_context *context, const attn_config *config, const attn_vocab *source,
+                               const attn_vocab *target, const char *directory, const char *to)
+{
+    if (!attn__archive_is(context, directory))
+        return copy_files(context, directory, to);
+    bool separate = !are_same(source, target);
+    attn_status status = write_config(context, config, to);
+    if (status == ATTN_OK)
+        status = write_vocabulary(context, source, to, "vocab.json");
+    if (status == ATTN_OK && separate)
+        status = write_vocabulary(context, target, to, "target_vocab.json");
+    if (status == ATTN_OK)
+        status = write_tokenizer(context, separate, to);
+    if (status == ATTN_OK)
+        status = write_pieces(context, source, to, "source.spm");
+    return status == ATTN_OK ? write_pieces(context, target, to, "target.spm") : status;
+}
+
+/* ---------------------------------------------------------------------------------------------- weights */
 
 attn_status attn__marian_write(attn_context *context, const attn_config *config, const attn_named_list *parameters,
                                const char *path)

@@ -2,6 +2,7 @@
  * Paths in a model's directory, and a lock that the system releases when its holder dies, on a file that stays. */
 #include "apps/model_directory.h"
 
+#include "attn/io.h"
 #include "base/context.h"
 
 #include <dirent.h>
@@ -18,6 +19,22 @@ attn_status attn__path(attn_context *context, char *path, const char *directory,
     if (length < 0 || length >= ATTN__PATH)
         return attn__fail(context, ATTN_ARGUMENT, "the path of %s in %.60s... is too long", name, directory);
     return ATTN_OK;
+}
+
+attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to)
+{
+    char from[ATTN__PATH], path[ATTN__PATH];
+    attn_bytes bytes = {0};
+    attn_status status = attn__path(context, from, directory, name);
+    if (status == ATTN_OK)
+        status = attn__path(context, path, to, name);
+    if (status != ATTN_OK || !attn_file_exists(from))
+        return status;
+    status = attn_file_read(&bytes, context, from, 0);
+    if (status == ATTN_OK)
+        status = attn_file_write(context, path, bytes.data, bytes.size);
+    attn_bytes_free(context, &bytes);
+    return status;
 }
 
 /* Writers put `.NAME.PROCESS-NUMBER` beside NAME and rename it; only a killed one leaves it there. */

@@ -9,6 +9,9 @@ enum { ATTN__PATH = 4096 };
 /* directory/name, in a buffer of ATTN__PATH bytes.  ATTN_ARGUMENT: too long. */
 attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
 
+/* The file `name` from one directory to another; nothing where it is not there. */
+attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to);
+
 /* What a model needs to be used, but for its weights, from one directory to another, which is made: config.json and
  * vocabularies.  ATTN_IO; ATTN_MEMORY. */
 attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to);

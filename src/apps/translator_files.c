@@ -193,9 +193,18 @@ static attn_status load_own(attn_translator *t, const char *directory, const att
     return status == ATTN_OK ? attn__foreign_model(&t->model, t->context, from) : status;
 }
 
+static attn_status load_archive(attn_translator *t, const char *directory, const char *names)
+{
+    attn__archive archive;
+    attn_status status = attn__archive_read(&archive, &t->config, t->context, directory);
+    return status == ATTN_OK ? attn__marian_load(t, directory, &archive, names) : status;
+}
+
 static attn_status load_parts(attn_translator *t, const char *directory, const char *names)
 {
     attn__foreign from;
+    if (attn__archive_is(t->context, directory))
+        return load_archive(t, directory, names);
     attn_config *file = attn__model_config_try(t->context, directory);
     bool marian = file && attn__marian_is(file); /* which brings its own names to attn's */
     attn_config_destroy(file);
@@ -204,7 +213,7 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     attn_status status = attn__foreign_begin(&from, t->context, directory, marian ? NULL : names, NULL);
     t->config = from.config;
     if (status == ATTN_OK && marian) {
-        status = attn__marian_load(t, directory, names);
+        status = attn__marian_load(t, directory, NULL, names);
         if (status == ATTN_OK)
             status = read_split(t, directory);
     } else if (status == ATTN_OK) {

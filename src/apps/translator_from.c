@@ -96,27 +96,8 @@ attn_status attn__training_from_model(attn__translator_training *t)
 
 /* ----------------------------------------------------------------------------------------------- files */
 
-static attn_status copy_file(const attn__run *run, const char *from, const char *name)
+attn_status attn__training_from_files(const attn__translator_training *t)
 {
-    char path[ATTN__PATH], to[ATTN__PATH];
-    attn_bytes bytes = {0};
-    attn_status status = attn__path(run->context, path, from, name);
-    if (status != ATTN_OK || !attn_file_exists(path))
-        return status;
-    status = attn__path(run->context, to, run->directory, name);
-    if (status == ATTN_OK)
-        status = attn_file_read(&bytes, run->context, path, 0);
-    if (status == ATTN_OK)
-        status = attn_file_write(run->context, to, bytes.data, bytes.size);
-    attn_bytes_free(run->context, &bytes);
-    return status;
-}
-
-attn_status attn__training_from_files(const attn__run *run)
-{
-    const char *from = attn_config_text(run->settings, "from", "");
-    attn_status status = ATTN_OK;
-    for (int i = 0; attn__marian_files[i] && status == ATTN_OK; i++)
-        status = copy_file(run, from, attn__marian_files[i]);
-    return status;
+    return attn__marian_files(t->run.context, t->from->config, t->source, t->target,
+                              attn_config_text(t->run.settings, "from", ""), t->run.directory);
 }

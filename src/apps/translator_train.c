@@ -178,7 +178,7 @@ static attn_status run_write(const attn__run *run)
 {
     const training *t = run->self;
     if (is_marian(t))
-        return attn__training_from_files(run);
+        return attn__training_from_files(t);
     return attn__translator_write(run->model, run->settings, t->source, t->target, run->directory);
 }
 

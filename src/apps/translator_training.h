@@ -37,6 +37,6 @@ attn_status attn__training_from(attn__translator_training *t);
 /* run.model: the checkpoint's, with the dropout of the settings; run.taken: what was taken. */
 attn_status attn__training_from_model(attn__translator_training *t);
 /* The files of a directory in MarianMT's form, as they were. */
-attn_status attn__training_from_files(const attn__run *run);
+attn_status attn__training_from_files(const attn__translator_training *training);
 
 #endif

@@ -12,6 +12,7 @@
     X("marian-huggingface", marian_huggingface)                                                                        \
     X("marian-huggingface-two", marian_huggingface_two)                                                                \
     X("marian-native", marian_native)                                                                                  \
+    X("marian-native-two", marian_native_two)                                                                          \
     X("bert-huggingface", bert_huggingface)                                                                            \
     X("msa-esm", msa_esm)
 

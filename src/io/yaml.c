@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ * YAML by libyaml's events: mappings, sequences and scalars, which is all that settings need. */
+#include "io/yaml.h"
+
+#ifdef ATTN_HAVE_YAML
+#include "base/real.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+enum { MOST_DEPTH = 16 };
+
+typedef struct reading {
+    const attn__input *text;
+    yaml_parser_t parser;
+    yaml_event_t event;
+    int depth, most_depth;
+    size_t values, most_values;
+    json_t *open[MOST_DEPTH]; /* the mappings and sequences around; each but the first belongs to the one before */
+    char *key[MOST_DEPTH];    /* of a mapping: the key whose value comes next; NULL: a key comes next */
+} reading;
+
+static attn_status fail_at(const reading *r, const yaml_mark_t *at, const char *what)
+{
+    return attn__fail(r->text->context, ATTN_FORMAT, "%s:%zu:%zu: %s", r->text->name, at->line + 1, at->column + 1,
+                      what);
+}
+
+static attn_status refuse(const reading *r, const char *what)
+{
+    return fail_at(r, &r->event.start_mark, what);
+}
+
+static attn_status next(reading *r)
+{
+    yaml_event_delete(&r->event);
+    if (yaml_parser_parse(&r->parser, &r->event))
+        return ATTN_OK;
+    if (r->parser.error == YAML_MEMORY_ERROR)
+        return attn__fail_memory(r->text->context, r->text->size);
+    return fail_at(r, &r->parser.problem_mark, r->parser.problem ? r->parser.problem : "no YAML");
+}
+
+/* -------------------------------------------------------------------------------------------- scalars */
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strcmp(text, *words) == 0)
+            return true;
+    return false;
+}
+
+/* A number of YAML's core schema, decimal; NULL: something else. */
+static json_t *number_of(const char *text)
+{
+    char *end;
+    if (!text[0] || text[strspn(text, "+-.0123456789eE")] || !strpbrk(text, "0123456789"))
+        return NULL;
+    errno = 0;
+    long long whole = strtoll(text, &end, 10);
+    if (!*end && errno == 0)
+        return json_integer(whole);
+    double real = attn__real_of_text(text, &end);
+    return *end ? NULL : json_real(real); /* NULL, too, for what is no finite number */
+}
+
+static json_t *scalar_of(const yaml_event_t *event)
+{
+    static const char *const yes[] = {"true", "True", "TRUE", NULL}, *const no[] = {"false", "False", "FALSE", NULL},
+                             *const none[] = {"", "~", "null", "Null", "NULL", NULL};
+    const char *text = (const char *)event->data.scalar.value;
+    json_t *number = NULL;
+    if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
+        if (is_one_of(text, yes) || is_one_of(text, no))
+            return json_boolean(is_one_of(text, yes));
+        if (is_one_of(text, none))
+            return json_null();
+        number = number_of(text);
+    }
+    return number ? number : json_string(text);
+}
+
+/* --------------------------------------------------------------------------------------------- the tree */
+
+/* Puts a value where it belongs; takes it over, on failure too. */
+static attn_status place(reading *r, json_t *value)
+{
+    int in = r->depth - 1;
+    if (!value)
+        return attn__fail_memory(r->text->context, r->text->size);
+    if (++r->values > r->most_values) {
+        json_decref(value);
+        return refuse(r, "too many values");
+    }
+    if (json_is_array(r->open[in]))
+        return json_array_append_new(r->open[in], value) == 0 ? ATTN_OK
+                                                              : attn__fail_memory(r->text->context, r->text->size);
+    bool twice = json_object_get(r->open[in], r->key[in]) != NULL;
+    int failed = twice ? 0 : json_object_set_new(r->open[in], r->key[in], value);
+    if (twice)
+        json_decref(value);
+    attn__free(r->text->context, r->key[in]);
+    r->key[in] = NULL;
+    return twice    ? refuse(r, "a key that was given before")
+           : failed ? attn__fail_memory(r->text->context, r->text->size)
+                    : ATTN_OK;
+}
+
+static attn_status begin(reading *r, json_t *value)
+{
+    if (r->depth >= r->most_depth) {
+        json_decref(value);
+        return refuse(r, "nested too deep");
+    }
+    if (r->depth > 0 && json_is_object(r->open[r->depth - 1]) && !r->key[r->depth - 1]) {
+        json_decref(value);
+        return refuse(r, "a key that is no scalar");
+    }
+    attn_status status = r->depth > 0 ? place(r, value)
+                         : value      ? ATTN_OK
+                                      : attn__fail_memory(r->text->context, r->text->size);
+    if (status == ATTN_OK)
+        r->open[r->depth++] = value;
+    return status;
+}
+
+static attn_status take_scalar(reading *r)
+{
+    const char *text = (const char *)r->event.data.scalar.value;
+    if (strlen(text) != r->event.data.scalar.length)
+        return refuse(r, "a zero byte in a scalar");
+    if (json_is_array(r->open[r->depth - 1]) || r->key[r->depth - 1])
+        return place(r, scalar_of(&r->event));
+    r->key[r->depth - 1] = attn__strdup(r->text->context, text);
+    return r->key[r->depth - 1] ? ATTN_OK : ATTN_MEMORY;
+}
+
+static bool is_marked(const yaml_event_t *event)
+{
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        return event->data.scalar.anchor || event->data.scalar.tag;
+    case YAML_SEQUENCE_START_EVENT:
+        return event->data.sequence_start.anchor || event->data.sequence_start.tag;
+    case YAML_MAPPING_START_EVENT:
+        return event->data.mapping_start.anchor || event->data.mapping_start.tag;
+    default:
+        return event->type == YAML_ALIAS_EVENT;
+    }
+}
+
+/* From the root's beginning to its end. */
+static attn_status walk(reading *r, json_t **root)
+{
+    attn_status status = ATTN_OK;
+    do {
+        if (is_marked(&r->event))
+            status = refuse(r, "an anchor, an alias or a tag, which are not read");
+        else if (r->event.type == YAML_MAPPING_START_EVENT)
+            status = begin(r, json_object());
+        else if (r->event.type == YAML_SEQUENCE_START_EVENT)
+            status = begin(r, json_array());
+        else if (r->event.type == YAML_SCALAR_EVENT)
+            status = take_scalar(r);
+        else
+            r->depth--; /* the end of a mapping or a sequence */
+        if (!*root)
+            *root = r->open[0];
+        if (status == ATTN_OK)
+            status = next(r);
+    } while (status == ATTN_OK && r->depth > 0);
+    return status;
+}
+
+static attn_status read_document(reading *r, json_t **root)
+{
+    attn_status status = next(r);
+    while (status == ATTN_OK &&
+           (r->event.type == YAML_STREAM_START_EVENT || r->event.type == YAML_DOCUMENT_START_EVENT))
+        status = next(r);
+    if (status == ATTN_OK && r->event.type != YAML_MAPPING_START_EVENT)
+        return refuse(r, "must be a mapping, lines of KEY: VALUE");
+    if (status == ATTN_OK)
+        status = walk(r, root);
+    if (status == ATTN_OK && r->event.type == YAML_DOCUMENT_END_EVENT)
+        status = next(r);
+    return status == ATTN_OK && r->event.type != YAML_STREAM_END_EVENT ? refuse(r, "a second document") : status;
+}
+
+attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, size_t values)
+{
+    reading r = {.text = text, .most_depth = depth < MOST_DEPTH ? depth : MOST_DEPTH, .most_values = values};
+    *root = NULL;
+    if (!yaml_parser_initialize(&r.parser))
+        return attn__fail_memory(text->context, sizeof r.parser);
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r.parser, text->data, text->size);
+    attn_status status = read_document(&r, root);
+    for (int i = 0; i < MOST_DEPTH; i++)
+        attn__free(text->context, r.key[i]);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.parser);
+    if (status != ATTN_OK) {
+        json_decref(*root);
+        *root = NULL;
+    }
+    return status;
+}
+
+#else
+
+attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, size_t values)
+{
+    (void)depth;
+    (void)values;
+    *root = NULL;
+    return attn__fail(text->context, ATTN_UNSUPPORTED, "%s: attn was built without libyaml, which reads YAML",
+                      text->name);
+}
+
+#endif
