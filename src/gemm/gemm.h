@@ -39,6 +39,12 @@ typedef struct attn__gemm_operand {
     const void *source;
 } attn__gemm_operand;
 
+/* One matrix of the product's type, by its strides. */
+static inline attn__gemm_operand attn__matrix(const void *data, int64_t outer, int64_t inner)
+{
+    return (attn__gemm_operand){.data = data, .outer = outer, .inner = inner};
+}
+
 /* Called once for each segment of C's rows when its sums are complete, by the thread that made them: row i, columns
  * [column, column + n), float, double or int32. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);

@@ -101,8 +101,8 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
                                                                    .m = g->m,
                                                                    .n = g->n,
                                                                    .k = g->k,
-                                                                   .a = {z.a, g->k, 1},
-                                                                   .b = {z.b, g->k, 1},
+                                                                   .a = attn__matrix(z.a, g->k, 1),
+                                                                   .b = attn__matrix(z.b, g->k, 1),
                                                                    .packed = g->packed ? g->packed->hold.data : NULL,
                                                                    .c = g->c,
                                                                    .ldc = g->ldc,
@@ -115,7 +115,7 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
 attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed)
 {
-    attn__gemm_problem problem = {.dtype = ATTN_I32, .n = n, .k = k, .b = {NULL, k, 1}};
+    attn__gemm_problem problem = {.dtype = ATTN_I32, .n = n, .k = k, .b = attn__matrix(NULL, k, 1)};
     size_t panels = (attn__gemm_packed_bytes(&problem, tape->context->isa) + sizeof(float) - 1) & ~(sizeof(float) - 1);
     *packed = (attn__packed){ATTN_I32, n, k, attn__scratch(tape, panels + (size_t)n * sizeof(float)), .slices = false};
     attn__hold rows = packed->hold.data ? attn__scratch(tape, (size_t)(n * k)) : (attn__hold){0};

@@ -73,7 +73,7 @@ bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
                   .n = g->n,
                   .k = g->k,
                   .a = {g->a, g->transpose_a ? 1 : g->lda, g->transpose_a ? g->lda : 1, .bf16 = g->dtype == ATTN_BF16},
-                  .b = {g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb},
+                  .b = attn__matrix(g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb),
                   .packed = packed ? g->packed->hold.data : NULL,
                   .c = g->c,
                   .c_bf16 = g->c_bf16,
@@ -108,7 +108,7 @@ attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
     attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
     if (status != ATTN_UNSUPPORTED)
         return status;
-    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = {b, ldb, 1}};
+    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, ldb, 1)};
     attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
     *packed = (attn__packed){dtype, n, k, hold, .slices = false};
     if (!hold.data)

@@ -192,16 +192,15 @@ bool attn__blocked_meets(const attn__blocked *b, const attn__blocked_tile *t)
 
 static attn__gemm_problem problem_of(const attn__blocked_product *p)
 {
-    return (attn__gemm_problem){
-        .dtype = ATTN_F64,
-        .m = p->m,
-        .n = p->n,
-        .k = p->k,
-        .a = {.data = p->a, .outer = p->transposed ? 1 : p->lda, .inner = p->transposed ? p->lda : 1},
-        .b = {.data = p->b, .outer = 1, .inner = p->ldb},
-        .c = p->c,
-        .ldc = p->ldc,
-        .add = p->add};
+    return (attn__gemm_problem){.dtype = ATTN_F64,
+                                .m = p->m,
+                                .n = p->n,
+                                .k = p->k,
+                                .a = attn__matrix(p->a, p->transposed ? 1 : p->lda, p->transposed ? p->lda : 1),
+                                .b = attn__matrix(p->b, 1, p->ldb),
+                                .c = p->c,
+                                .ldc = p->ldc,
+                                .add = p->add};
 }
 
 int64_t attn__blocked_product_size(const attn__canonical *canonical, int64_t m, int64_t n, int64_t k, bool transposed)

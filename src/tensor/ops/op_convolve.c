@@ -106,7 +106,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                                         .m = d->out_channels,
                                         .n = positions,
                                         .k = rows,
-                                        .a = {at(w->data, y->dtype, i * d->out_channels * rows), rows, 1},
+                                        .a = attn__matrix(at(w->data, y->dtype, i * d->out_channels * rows), rows, 1),
                                         .b = columns_of(&columns, positions, true),
                                         .c = at(y->data, y->dtype, i * output_size(d)),
                                         .ldc = positions,
@@ -210,7 +210,7 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
                                                                             .m = d->in_channels,
                                                                             .n = positions,
                                                                             .k = rows,
-                                                                            .a = {weights.data, rows, 1},
+                                                                            .a = attn__matrix(weights.data, rows, 1),
                                                                             .b = columns_of(&columns, positions, true),
                                                                             .c = at(dx.data, dtype, i * input_size(d)),
                                                                             .ldc = positions,
@@ -230,15 +230,15 @@ static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__nod
     tape->failed |= !columns.data;
     for (int64_t i = 0; i < d->batch * d->groups && dx.data && !tape->failed; i++) {
         const void *w = at(node->saved[SAVED_W].data, dtype, i % d->groups * d->out_channels * rows);
-        tape->failed |=
-            !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = dtype,
-                                                                .m = rows,
-                                                                .n = positions,
-                                                                .k = d->out_channels,
-                                                                .a = {w, 1, rows},
-                                                                .b = {at(dy, dtype, i * output_size(d)), 1, positions},
-                                                                .c = columns.data,
-                                                                .ldc = positions});
+        tape->failed |= !attn__gemm_problem_run(
+            tape, &(attn__gemm_problem){.dtype = dtype,
+                                        .m = rows,
+                                        .n = positions,
+                                        .k = d->out_channels,
+                                        .a = attn__matrix(w, 1, rows),
+                                        .b = attn__matrix(at(dy, dtype, i * output_size(d)), 1, positions),
+                                        .c = columns.data,
+                                        .ldc = positions});
         attn__spatial_args args = {.grid = d->grid, .x = columns.data, .y = at(dx.data, dtype, i * input_size(d))};
         attn__parallel_range(tape->context->threads, d->in_channels, 1,
                              attn__spatial_loops_for(dtype == ATTN_F64)->fold, &args);
