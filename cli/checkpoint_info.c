@@ -66,16 +66,16 @@ static double norm_of(const attn_tensor *t, double largest)
 
 cli_values cli_values_of(const attn_tensor *t)
 {
-    cli_values v = {.least = INFINITY, .most = -INFINITY};
+    cli_values v = {.min = INFINITY, .max = -INFINITY};
     for (int64_t i = 0; i < attn_tensor_size(t); i++) {
         double x = number_at(t, i);
         v.nans += isnan(x);
-        v.least = x < v.least ? x : v.least;
-        v.most = x > v.most ? x : v.most;
+        v.min = x < v.min ? x : v.min;
+        v.max = x > v.max ? x : v.max;
     }
-    if (v.most < v.least) /* no number at all */
-        return (cli_values){.least = NAN, .most = NAN, .nans = v.nans};
-    v.norm = norm_of(t, fmax(fabs(v.least), fabs(v.most)));
+    if (v.max < v.min) /* no number at all */
+        return (cli_values){.min = NAN, .max = NAN, .nans = v.nans};
+    v.norm = norm_of(t, fmax(fabs(v.min), fabs(v.max)));
     return v;
 }
 
@@ -155,7 +155,7 @@ static attn_status print_tensors(const cli_call *cli, const attn_weights *weight
     attn_weights_entry e;
     attn_status status = ATTN_OK;
     printf("  %-52s %-20s %-5s %10s%s\n", "tensor", "shape", "type", "bytes",
-           values ? "          least           most           norm   NaN" : "");
+           values ? "            min            max           norm   NaN" : "");
     for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++) {
         cli_values v;
         printf("  %-52s %-20s %-5s %10s", e.name, cli_shape_text(e.rank, e.shape, shape), e.type,
@@ -163,7 +163,7 @@ static attn_status print_tensors(const cli_call *cli, const attn_weights *weight
         if (values)
             status = values_at(weights, i, &v);
         if (values && status == ATTN_OK)
-            printf(" %14.6g %14.6g %14.6g %5lld", v.least, v.most, v.norm, (long long)v.nans);
+            printf(" %14.6g %14.6g %14.6g %5lld", v.min, v.max, v.norm, (long long)v.nans);
         putchar('\n');
         size += (double)e.bytes;
         numbers += e.count;
@@ -205,8 +205,8 @@ static attn_status write_json(const cli_call *cli, const attn_weights *weights, 
         attn_json_end(json);
         attn_json_int(json, "bytes", (int64_t)e.bytes);
         if (cli_flag(cli, "values") && (status = values_at(weights, i, &v)) == ATTN_OK) {
-            attn_json_real(json, "least", v.least);
-            attn_json_real(json, "most", v.most);
+            attn_json_real(json, "min", v.min);
+            attn_json_real(json, "max", v.max);
             attn_json_real(json, "norm", v.norm);
             attn_json_int(json, "nans", v.nans);
         }

@@ -8,7 +8,7 @@
 #include "attn/models.h"
 
 typedef struct cli_values {
-    double least, most, norm; /* of what is a number */
+    double min, max, norm; /* of what is a number */
     int64_t nans;
 } cli_values;
 cli_values cli_values_of(const attn_tensor *tensor);

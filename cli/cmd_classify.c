@@ -74,7 +74,7 @@ static attn_status compare(const question *q, const char *path, const attn_image
     attn_status status = attn_classifier_compare(q->classifier, image, &l);
     if (status == ATTN_OK && l.unlike)
         cli_note(q->cli, "warning: %s is unlike every picture of the training: its %s is %.2f, theirs %.2f to %.2f%s",
-                 path, l.unlike, l.found, l.least, l.most,
+                 path, l.unlike, l.found, l.min, l.max,
                  l.inverted && !cli_flag(q->cli, "invert") ? "; its negative would fit: try --invert" : "");
     return status;
 }

@@ -55,7 +55,7 @@ typedef struct contacts {
 
 static const struct {
     const char *name;
-    int64_t least, most;
+    int64_t min, max;
 } ranges[] = {{"short", 6, 12}, {"medium", 12, 24}, {"long", 24, 0}};
 static const char *const parts[] = {"L", "L/2", "L/5"};
 static const int64_t divisors[] = {1, 2, 5};
@@ -101,8 +101,8 @@ static attn_status measure(contacts *c, const attn_structure *structure, int64_t
     for (int r = 0; r < 3 && status == ATTN_OK; r++) {
         for (int d = 0; d < 3 && status == ATTN_OK; d++) {
             int64_t count = c->resolved / divisors[d] > 1 ? c->resolved / divisors[d] : 1;
-            status = attn_contact_precision(cli->context, c->p, c->distances, c->n, ranges[r].least, ranges[r].most,
-                                            count, 8, &c->precision[r][d], &c->counted[r][d]);
+            status = attn_contact_precision(cli->context, c->p, c->distances, c->n, ranges[r].min, ranges[r].max, count,
+                                            8, &c->precision[r][d], &c->counted[r][d]);
         }
     }
     return status;

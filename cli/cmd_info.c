@@ -139,9 +139,9 @@ static attn_status load(const cli_call *cli, subject *of)
     const char *directory = cli->words[0];
     attn_status status;
     *of = (subject){0};
-    bool classifier = attn_classifier_is_one(cli->context, directory);
-    bool generator = !classifier && attn_generator_is_one(cli->context, directory);
-    bool msa = !classifier && !generator && attn_msa_is_one(cli->context, directory);
+    bool classifier = attn_classifier_is_at(cli->context, directory);
+    bool generator = !classifier && attn_generator_is_at(cli->context, directory);
+    bool msa = !classifier && !generator && attn_msa_is_at(cli->context, directory);
     if (attn_context_status(cli->context) != ATTN_OK)
         return attn_context_status(cli->context);
     if (classifier) {

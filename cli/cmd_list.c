@@ -63,10 +63,10 @@ static void print_key(const attn_key *key)
         used += snprintf(doc + used, sizeof doc - (size_t)used, "%s%s", i ? ", " : ": ", key->choices[i]);
     if (used < (int)sizeof doc)
         snprintf(doc + used, sizeof doc - (size_t)used, "%s%s)",
-                 !key->otherwise     ? "; required"
-                 : key->otherwise[0] ? "; default "
-                                     : "",
-                 key->otherwise ? key->otherwise : "");
+                 !key->fallback     ? "; required"
+                 : key->fallback[0] ? "; default "
+                                    : "",
+                 key->fallback ? key->fallback : "");
     printf("  %-20s ", key->name);
     cli_help_wrap(stdout, doc, 23, 23);
 }
@@ -119,8 +119,8 @@ static void json_keys(attn_json *json, const attn_architecture *a)
         attn_json_object(json, NULL);
         attn_json_text(json, "name", key->name);
         attn_json_text(json, "type", type_name(key->type));
-        attn_json_bool(json, "required", !key->otherwise);
-        attn_json_text(json, "default", key->otherwise);
+        attn_json_bool(json, "required", !key->fallback);
+        attn_json_text(json, "default", key->fallback);
         attn_json_array(json, "choices");
         for (int j = 0; key->choices && key->choices[j]; j++)
             attn_json_text(json, NULL, key->choices[j]);

@@ -50,7 +50,7 @@ typedef struct cli_command {
     int noptions;
     const attn_key *(*settings)(int *n); /* further options from a table of the library's; may be NULL */
     const char *const *examples;         /* NULL-terminated */
-    int least, most;                     /* words besides the options; most < 0: any number */
+    int min, max;                        /* words besides the options; most < 0: any number */
     int (*run)(cli_call *cli);           /* returns the exit code */
 } cli_command;
 

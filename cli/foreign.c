@@ -34,10 +34,10 @@ attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const c
     if (status == ATTN_OK && architecture)
         *kind = kind_of(architecture);
     else if (status == ATTN_OK)
-        *kind = attn_msa_is_one(context, path)          ? CLI_READS_ALIGNMENTS
-                : attn_classifier_is_one(context, path) ? CLI_CLASSIFIES
-                : attn_generator_is_one(context, path)  ? CLI_DRAWS
-                                                        : CLI_TRANSLATES;
+        *kind = attn_msa_is_at(context, path)          ? CLI_READS_ALIGNMENTS
+                : attn_classifier_is_at(context, path) ? CLI_CLASSIFIES
+                : attn_generator_is_at(context, path)  ? CLI_DRAWS
+                                                       : CLI_TRANSLATES;
     attn_names_destroy(names);
     return status == ATTN_OK ? attn_context_status(context) : status;
 }

@@ -84,12 +84,12 @@ static void range_text(const attn_key *key, char *out, size_t size)
 {
     out[0] = '\0';
     bool number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
-    if (!number || !(key->least < key->most))
+    if (!number || !(key->min < key->max))
         return;
-    if (key->most >= 1e6 && key->least > 0)
-        snprintf(out, size, "at least %g", key->least);
-    else if (key->most < 1e6)
-        snprintf(out, size, "%g to %g", key->least, key->most);
+    if (key->max >= 1e6 && key->min > 0)
+        snprintf(out, size, "at least %g", key->min);
+    else if (key->max < 1e6)
+        snprintf(out, size, "%g to %g", key->min, key->max);
 }
 
 static void print_option(FILE *file, const cli_option *option)
@@ -102,7 +102,7 @@ static void print_option(FILE *file, const cli_option *option)
                               : snprintf(left, sizeof left, "      --%s", name);
     snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
     range_text(key, range, sizeof range);
-    const char *otherwise = key->otherwise ? key->otherwise : "";
+    const char *otherwise = key->fallback ? key->fallback : "";
     if (key->type == ATTN_VALUE_BOOL) /* a switch that is on needs a word about turning it off */
         otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
     snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,

@@ -72,9 +72,9 @@ static void option_entry(FILE *file, const cli_option *option)
     }
     fputc('\n', file);
     escape(file, key->doc, true);
-    if (key->type != ATTN_VALUE_BOOL && key->otherwise && key->otherwise[0]) {
+    if (key->type != ATTN_VALUE_BOOL && key->fallback && key->fallback[0]) {
         fputs(" (default ", file);
-        escape(file, key->otherwise, false);
+        escape(file, key->fallback, false);
         fputc(')', file);
     }
     fputc('\n', file);

@@ -38,7 +38,7 @@ attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture
     for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
         const attn_key *key = &architecture->keys[i];
         /* Two vocabularies of their own, or one for both: none is required for itself. */
-        bool needed = !key->otherwise || strcmp(key->name, "vocab_size") == 0;
+        bool needed = !key->fallback || strcmp(key->name, "vocab_size") == 0;
         if (needed)
             status = set_sample(*config, key);
     }

@@ -167,10 +167,10 @@ static int parse_number(const cli_option *option, const char *name, const char *
         value->real = strtod(text, &end);
     if (end == text || *end || errno == ERANGE)
         return cli_fail(CLI_BAD, "--%s: \"%s\" is not a %snumber", name, text, whole ? "whole " : "");
-    bool any = !(key->least < 0) && !(key->least > 0) && !(key->most < 0) && !(key->most > 0);
-    if (!any && !(value->real >= key->least && value->real <= key->most))
-        return cli_fail(CLI_BAD, "--%s cannot be %s; it must lie between %.15g and %.15g", name, text, key->least,
-                        key->most);
+    bool any = !(key->min < 0) && !(key->min > 0) && !(key->max < 0) && !(key->max > 0);
+    if (!any && !(value->real >= key->min && value->real <= key->max))
+        return cli_fail(CLI_BAD, "--%s cannot be %s; it must lie between %.15g and %.15g", name, text, key->min,
+                        key->max);
     return CLI_PARSED;
 }
 
@@ -275,16 +275,16 @@ static int parse_short(cli_call *cli, int argc, char **argv, int *i)
 static int check_words(const cli_call *cli)
 {
     const cli_command *command = cli->command;
-    if (cli->nwords < command->least)
+    if (cli->nwords < command->min)
         return cli_fail(CLI_BAD, "usage: attn %s %s (attn %s --help says more)", command->name, command->usage[0],
                         command->name);
-    if (command->most >= 0 && cli->nwords > command->most)
+    if (command->max >= 0 && cli->nwords > command->max)
         return cli_fail(CLI_BAD, "%s: \"%s\" is one word too many; quote sentences", command->name,
-                        cli->words[command->most]);
+                        cli->words[command->max]);
     cli_option option;
     char name[64];
     for (int i = 0; cli_option_at(command, i, &option); i++) {
-        if (!option.key.otherwise && !attn_config_get(cli->given, option.key.name))
+        if (!option.key.fallback && !attn_config_get(cli->given, option.key.name))
             return cli_fail(CLI_BAD, "%s needs --%s (attn %s --help says more)", command->name,
                             cli_option_spell(&option, name), command->name);
     }
@@ -327,9 +327,9 @@ bool cli_given(const cli_call *cli, const char *name)
 static const char *otherwise(const cli_call *cli, const char *name)
 {
     cli_option option;
-    if (!find_long(cli->command, name, strlen(name), &option) || !option.key.otherwise)
+    if (!find_long(cli->command, name, strlen(name), &option) || !option.key.fallback)
         return "";
-    return option.key.otherwise;
+    return option.key.fallback;
 }
 
 bool cli_flag(const cli_call *cli, const char *name)

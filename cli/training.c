@@ -175,7 +175,7 @@ int cli_training_unchanged(const cli_call *cli, const attn_config *settings, con
         const char *key = attn_config_key(settings, i);
         const attn_value *then = attn_config_get(stored, key);
         cli_option option = {.key = {.name = key}};
-        if (!may_change(key) && (!then || !attn_value_same(then, attn_config_get(settings, key))))
+        if (!may_change(key) && (!then || !attn_value_equal(then, attn_config_get(settings, key))))
             code = cli_fail(CLI_BAD,
                             "--%s: the training in %s began with another value, and a resumed training keeps "
                             "its settings",

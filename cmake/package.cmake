@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# `make package`, `cpack`: one .tar.gz of everything, and Debian packages: attn, libattn0, libattn-dev, attn-mpi.
+# `make package`, `cpack`: one .tar.gz of everything, and Debian packages: attn, libattn1, libattn-dev, attn-mpi.
 set(CPACK_GENERATOR TGZ)
 find_program(DPKG_DEB dpkg-deb)
 find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)

@@ -11,9 +11,9 @@ static void check_limits(const attn_config *settings)
 {
     for (int i = 0; i < attn__translator_keys.n; i++) {
         const attn_key *key = &attn__translator_keys.keys[i];
-        double value = attn_config_real(settings, key->name, key->least);
+        double value = attn_config_real(settings, key->name, key->min);
         bool number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
-        if (number && !(value >= key->least && value <= key->most))
+        if (number && !(value >= key->min && value <= key->max))
             abort();
     }
     attn_training_options options = attn__run_options(settings, 3);

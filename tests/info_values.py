@@ -49,7 +49,7 @@ def main():
         least, most, norm, nans = expected(numbers[name])
         t = found[name]
         close = t["norm"] == norm or (norm and t["norm"] and abs(t["norm"] / norm - 1) < 1e-14)
-        if (t["least"], t["most"], t["nans"]) != (least, most, nans) or not close:
+        if (t["min"], t["max"], t["nans"]) != (least, most, nans) or not close:
             sys.exit(f"{name}: {t}, not {least} to {most}, norm {norm}, {nans} NaN")
 
 

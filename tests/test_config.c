@@ -84,9 +84,9 @@ static void values_are_compared(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++)
-            assert_int_equal(attn_value_same(&values[i], &values[j]), i == j);
+            assert_int_equal(attn_value_equal(&values[i], &values[j]), i == j);
     }
-    assert_true(attn_value_same(&values[3], &(attn_value){.type = ATTN_VALUE_REAL, .real = 7}));
+    assert_true(attn_value_equal(&values[3], &(attn_value){.type = ATTN_VALUE_REAL, .real = 7}));
 }
 
 static void lists_are_copied(void **state)

@@ -93,8 +93,8 @@ static void test_costs(void **state)
     assert_true(fabs(score.bits - 2) < 1e-6);
     double baseline = ((DIMS - 1) * log2(12. / 9) + log2(12. / 5)) / DIMS;
     assert_true(fabs(score.baseline - baseline) < 1e-12);
-    assert_true(attn_generator_is_one(w.context, directory));
-    assert_false(attn_generator_is_one(w.context, w.data));
+    assert_true(attn_generator_is_at(w.context, directory));
+    assert_false(attn_generator_is_at(w.context, w.data));
     assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_PART_TEST, &score), ATTN_ARGUMENT);
     attn_context_clear(w.context);
     attn_generator_destroy(g);

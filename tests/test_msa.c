@@ -279,7 +279,7 @@ static void budgets_change_rounding_only(void **state)
     int64_t before = BUDGET_HEADS + 1, kinds = 0;
     fill(tokens, R, C, R, C);
     assert_int_equal(attn_msa_plan_run(msa, 1, R, C, &wanted, &plan), ATTN_OK);
-    for (wanted.memory = plan.bytes; wanted.memory >= plan.least; wanted.memory -= 1024) {
+    for (wanted.memory = plan.bytes; wanted.memory >= plan.smallest; wanted.memory -= 1024) {
         assert_int_equal(attn_msa_plan_run(msa, 1, R, C, &wanted, &plan), ATTN_OK);
         assert_true(plan.bytes <= wanted.memory && plan.heads <= before);
         if (plan.heads == before)
@@ -351,8 +351,8 @@ static void peak_is_planned(int threads, int64_t rows, int64_t cols, const char 
     attn_msa_plan plan;
     attn_msa_result result;
     assert_int_equal(attn_msa_plan_run(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
-    assert_true(plan.least <= plan.bytes);
-    wanted.memory = bounded ? plan.least : 0;
+    assert_true(plan.smallest <= plan.bytes);
+    wanted.memory = bounded ? plan.smallest : 0;
     assert_int_equal(attn_msa_plan_run(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
     assert_int_equal(attn_msa_run(msa, tokens, 1, rows, cols, &wanted, &result), ATTN_OK);
     size_t held, peak;
@@ -388,8 +388,8 @@ static void memory_is_planned(void **state)
     wanted.memory = free_plan.bytes - 1;
     assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &bound), ATTN_OK);
     assert_int_equal(bound.heads, 1);
-    assert_true(bound.bytes <= wanted.memory && bound.bytes == bound.least);
-    wanted.memory = bound.least - 1;
+    assert_true(bound.bytes <= wanted.memory && bound.bytes == bound.smallest);
+    wanted.memory = bound.smallest - 1;
     assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &strict), ATTN_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "at least; allowed"));
 }

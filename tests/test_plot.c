@@ -341,8 +341,12 @@ static void contacts_render(void **state)
     }
     probabilities[2] = 0.9f;
     probabilities[4] = 0.8f;
-    attn_contact_map map = {
-        .title = "contacts", .n = 5, .probabilities = probabilities, .distances = distances, .top = 1, .least = 2};
+    attn_contact_map map = {.title = "contacts",
+                            .n = 5,
+                            .probabilities = probabilities,
+                            .distances = distances,
+                            .top = 1,
+                            .min_separation = 2};
     attn_picture one, two;
     assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_SVG), ATTN_OK);
     map.top = 2;

@@ -149,7 +149,7 @@ static void texts_go_in_pieces(void **state)
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
 /* d loss / dx and y of batch norm over x, which stands `times` times in the batch; weights of the loss differ. */
-static void normalised(attn_context *c, int times, attn_share share, float y[SIZE], float dx[SIZE])
+static void normalised(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
     attn_tensor *x, *v[4];
@@ -164,7 +164,7 @@ static void normalised(attn_context *c, int times, attn_share share, float y[SIZ
             test_set(v[i], k, i % 3 == 0 ? 1 + 0.5 * k : 0);
     }
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true});
-    attn_tape_divide(tape, share);
+    attn_tape_shard(tape, share);
     attn_tensor *made = attn_batch_norm(tape, x, v[0], v[1], v[2], v[3], 0.1, 1e-5);
     attn_tensor *up = attn_tensor_make(tape, ATTN_F32, 3, attn_tensor_shape(x), NULL);
     for (int64_t i = 0; i < times * SIZE; i++)
@@ -184,10 +184,10 @@ static void batch_statistics_are_of_all(void **state)
     (void)state;
     float whole[2][SIZE], half[2][SIZE];
     attn_context *c = test_context();
-    normalised(c, 2, (attn_share){0}, whole[0], whole[1]);
+    normalised(c, 2, (attn_shard){0}, whole[0], whole[1]);
     attn_context_destroy(c);
     c = two_ranks_joined();
-    normalised(c, 1, (attn_share){0, HALF, 2 * HALF}, half[0], half[1]);
+    normalised(c, 1, (attn_shard){0, HALF, 2 * HALF}, half[0], half[1]);
     attn_context_destroy(c);
     for (int i = 0; i < SIZE; i++) {
         assert_float_equal(half[0][i], whole[0][i], 2e-6F);
@@ -212,7 +212,7 @@ static void dropout_is_of_the_whole(void **state)
             int64_t n = divided ? count : WHOLE, shape[] = {OUTER, n, INNER, LAST};
             attn_tape_reset(tape, &train);
             if (divided)
-                attn_tape_divide(tape, (attn_share){first, count, WHOLE});
+                attn_tape_shard(tape, (attn_shard){first, count, WHOLE});
             tape->examples = 1;
             attn_tensor *ones = attn_affine(tape, attn_tensor_make(tape, ATTN_F32, 4, shape, NULL), 1, 1);
             const float *y = attn_tensor_data(attn_dropout(tape, ones, 0.4));

@@ -114,16 +114,17 @@ static void lengths_are_interpolated_between_pixels(void **state)
     world w = begin(false);
     const double line[4] = {0, 1, 4, 9};
     attn_tensor *x = attn_tensor_make(w.t, ATTN_F64, 1, (int64_t[]){4}, line);
-    attn_tensor *half = attn_resize(w.t, x, 0, 2, ATTN_LINEAR), *twice = attn_resize(w.t, x, -1, 8, ATTN_LINEAR);
+    attn_tensor *half = attn_resize(w.t, x, 0, 2, ATTN_INTERPOLATE_LINEAR),
+                *twice = attn_resize(w.t, x, -1, 8, ATTN_INTERPOLATE_LINEAR);
     assert_true(test_at(half, 0) == 0.5 && test_at(half, 1) == 6.5);
     const double expected[8] = {0, 0.25, 0.75, 1.75, 3.25, 5.25, 7.75, 9};
     for (int i = 0; i < 8; i++)
         assert_true(fabs(test_at(twice, i) - expected[i]) < 1e-15);
     /* Cubic weights at 1/2 are -3/32, 19/32, 19/32, -3/32 for a = -0.75; the end positions count again beyond. */
-    attn_tensor *cubic = attn_resize(w.t, x, 0, 2, ATTN_CUBIC);
+    attn_tensor *cubic = attn_resize(w.t, x, 0, 2, ATTN_INTERPOLATE_CUBIC);
     assert_true(fabs(test_at(cubic, 0) - (-3 * 0 + 19 * 0 + 19 * 1 - 3 * 4) / 32.0) < 1e-15);
     assert_true(fabs(test_at(cubic, 1) - (-3 * 1 + 19 * 4 + 19 * 9 - 3 * 9) / 32.0) < 1e-15);
-    assert_ptr_equal(attn_resize(w.t, x, 0, 4, ATTN_CUBIC), x);
+    assert_ptr_equal(attn_resize(w.t, x, 0, 4, ATTN_INTERPOLATE_CUBIC), x);
     end(w);
 }
 
@@ -230,8 +231,9 @@ static void what_does_not_fit_is_said(void **state)
         {attn_channel_norm(w.t, x, 1, v, v, 0, ATTN_NORM_VARIANCE), "channel_norm: x [2,3,4], axis 1"},
         {(attn_context_clear(w.c), attn_linear_axis(w.t, x, 1, v, NULL)), "linear_axis: x [2,3,4] with axis 1, w [4]"},
         {(attn_context_clear(w.c), attn_linear_between(w.t, x, 0, 1, v, NULL)), "linear_axis: from axis 0 to 1"},
-        {(attn_context_clear(w.c), attn_resize(w.t, x, 1, 0, ATTN_LINEAR)), "resize: axis 1 of length 3"},
-        {(attn_context_clear(w.c), attn_resize(w.t, x, 3, 2, ATTN_LINEAR)), "resize: axis 3 of a tensor of rank 3"},
+        {(attn_context_clear(w.c), attn_resize(w.t, x, 1, 0, ATTN_INTERPOLATE_LINEAR)), "resize: axis 1 of length 3"},
+        {(attn_context_clear(w.c), attn_resize(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
+         "resize: axis 3 of a tensor of rank 3"},
     };
     assert_non_null(strstr(attn_context_error(w.c), cases[4].said)); /* the last one stands */
     for (int i = 0; i < 5; i++)
@@ -266,9 +268,9 @@ static void layers_end(layers *l)
 static void check_still(layers *l, attn_tensor *y)
 {
     assert_non_null(y);
-    assert_int_equal(attn_tape_moved(l->w.t), 0);
+    assert_int_equal(attn_tape_copied(l->w.t), 0);
     assert_int_equal(attn_backward_from(l->w.t, y, y), ATTN_OK);
-    assert_int_equal(attn_tape_moved(l->w.t), 0);
+    assert_int_equal(attn_tape_copied(l->w.t), 0);
 }
 
 static void attention_along_any_axis_moves_nothing(void **state)
@@ -335,11 +337,11 @@ static void what_is_moved_is_counted(void **state)
     attn_tensor *x = test_random(w.t, ATTN_F32, 2, (int64_t[]){3, 4}, 1);
     attn_tensor_set_needs_grad(x, true);
     attn_tensor *y = attn_permute(w.t, x, (int[]){1, 0});
-    assert_int_equal(attn_tape_moved(w.t), 48);
+    assert_int_equal(attn_tape_copied(w.t), 48);
     y = attn_slice(w.t, y, 0, 1, 3);
-    assert_int_equal(attn_tape_moved(w.t), 48 + 24);
+    assert_int_equal(attn_tape_copied(w.t), 48 + 24);
     assert_int_equal(attn_backward_from(w.t, y, y), ATTN_OK);
-    assert_int_equal(attn_tape_moved(w.t), 2 * (48 + 24));
+    assert_int_equal(attn_tape_copied(w.t), 2 * (48 + 24));
     end(w);
 }
 

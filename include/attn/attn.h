@@ -35,10 +35,10 @@ extern "C" {
 #define ATTN_API __attribute__((visibility("default")))
 #endif
 
-#define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_MAJOR 1
+#define ATTN_VERSION_MINOR 0
 #define ATTN_VERSION_PATCH 0
-/* "0.1.0"; a constant string. */
+/* "1.0.0"; a constant string. */
 ATTN_API const char *attn_version(void);
 
 /* ---------------------------------------------------------------------------------------------- errors */

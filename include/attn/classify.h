@@ -70,7 +70,7 @@ ATTN_API attn_status attn_classifier_train(attn_context *context, const attn_cla
 typedef struct attn_classifier attn_classifier;
 
 /* Whether the directory's config.json is a classifier's; false also where it cannot be read. */
-ATTN_API bool attn_classifier_is_one(attn_context *context, const char *directory);
+ATTN_API bool attn_classifier_is_at(attn_context *context, const char *directory);
 /* A classifier from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
  * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory);
@@ -100,9 +100,9 @@ ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const
 /* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
  * (mean of all) and "contrast" (standard deviation) that lies outside of all of theirs. */
 typedef struct attn_likeness {
-    const char *unlike;        /* NULL: within all three, or the classifier does not know (made elsewhere) */
-    double found, least, most; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
-    bool inverted;             /* the picture's negative would lie within */
+    const char *unlike;     /* NULL: within all three, or the classifier does not know (made elsewhere) */
+    double found, min, max; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
+    bool inverted;          /* the picture's negative would lie within */
 } attn_likeness;
 /* ATTN_MEMORY. */
 ATTN_API attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,

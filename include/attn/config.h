@@ -55,13 +55,13 @@ ATTN_API const char *attn_config_key(const attn_config *config, int64_t i); /* N
 ATTN_API const attn_value *attn_config_get(const attn_config *config, const char *key);
 
 /* Whether two values are the same: of one type, but for an integer and a real number, which are compared as numbers. */
-ATTN_API bool attn_value_same(const attn_value *a, const attn_value *b);
+ATTN_API bool attn_value_equal(const attn_value *a, const attn_value *b);
 
-/* The value of `key`, or `otherwise` if there is no such key or it is of another type. */
-ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t otherwise);
-ATTN_API double attn_config_real(const attn_config *config, const char *key, double otherwise);
-ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool otherwise);
-ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *otherwise);
+/* The value of `key`, or `fallback` if there is no such key or it is of another type. */
+ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t fallback);
+ATTN_API double attn_config_real(const attn_config *config, const char *key, double fallback);
+ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
+ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
 /* The known word that is nearest to a misspelt one, for "did you mean": begin with {.word = word}, offer each known word,
  * then ask whether `best` is near enough to be worth the question.  They cannot fail. */
@@ -78,9 +78,9 @@ ATTN_API bool attn_nearest_found(const attn_nearest *nearest);
 typedef struct attn_key {
     const char *name;
     attn_value_type type;
-    const char *otherwise;      /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
+    const char *fallback;       /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
-    double least, most;         /* of numbers; 0, 0: any */
+    double min, max;            /* of numbers; 0, 0: any */
     const char *const *choices; /* of texts, NULL-terminated; NULL: any.  Of an INT: its decimals, where only some
                                  * numbers are allowed; such a number is also taken as a text */
     const char *doc;

@@ -22,10 +22,10 @@ typedef struct attn_contact_example {
 
 /* Zero means the default. */
 typedef struct attn_contact_fit {
-    int64_t least; /* pairs nearer in the sequence are left out; 0: 6 */
-    double cutoff; /* of a contact; 0: 8 */
-    double c;      /* strength of the data against the penalty; 0: 0.15, as the authors took */
-    size_t memory; /* as in attn_msa_options */
+    int64_t min_separation; /* pairs nearer in the sequence are left out; 0: 6 */
+    double cutoff;          /* of a contact; 0: 8 */
+    double c;               /* strength of the data against the penalty; 0: 0.15, as the authors took */
+    size_t memory;          /* as in attn_msa_options */
 } attn_contact_fit;
 
 typedef struct attn_contact_fitted {

@@ -207,7 +207,7 @@ typedef struct attn_batch {
     const int32_t *target_lens;               /* [B]; of labels, <eos> included */
     const int64_t *indices;                   /* [B]; of the pairs in the corpus */
     int64_t source_tokens, target_tokens;     /* sums of the lengths */
-    /* Of a batch that is divided (attn_batches_divide): it has `whole` sentences with `whole_tokens` target tokens, of
+    /* Of a batch that is divided (attn_batches_shard): it has `whole` sentences with `whole_tokens` target tokens, of
      * which these begin at `first`.  Undivided: 0, B and target_tokens. */
     int64_t first, whole, whole_tokens;
     bool stands_in; /* there were fewer sentences than processes: this one is another's, and must not count */
@@ -239,8 +239,8 @@ ATTN_API void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t po
 /* False at the epoch's end; the last batch may be smaller. */
 ATTN_API bool attn_batches_next(attn_batches *batches, attn_batch *batch);
 /* From now on attn_batches_next gives this process's share of each batch (ranks.h), padded as the whole one. */
-ATTN_API void attn_batches_divide(attn_batches *batches);
-ATTN_API bool attn_batches_divided(const attn_batches *batches);
+ATTN_API void attn_batches_shard(attn_batches *batches);
+ATTN_API bool attn_batches_sharded(const attn_batches *batches);
 ATTN_API int64_t attn_batches_count(const attn_batches *batches); /* batches in an epoch */
 ATTN_API int64_t attn_batches_epoch(const attn_batches *batches);
 ATTN_API int64_t attn_batches_position(const attn_batches *batches);

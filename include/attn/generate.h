@@ -71,7 +71,7 @@ ATTN_API attn_status attn_generator_train(attn_context *context, const attn_gene
 typedef struct attn_generator attn_generator;
 
 /* Whether the directory's config.json is a generator's; false also where it cannot be read. */
-ATTN_API bool attn_generator_is_one(attn_context *context, const char *directory);
+ATTN_API bool attn_generator_is_at(attn_context *context, const char *directory);
 /* A generator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
  * (parameters that are not those of the config), ATTN_MEMORY. */
 ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory);

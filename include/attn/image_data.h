@@ -122,8 +122,8 @@ ATTN_API void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch
 /* False at the epoch's end; the last batch may be smaller. */
 ATTN_API bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
 /* From now on attn_image_batches_next gives this process's share of each batch (ranks.h). */
-ATTN_API void attn_image_batches_divide(attn_image_batches *batches);
-ATTN_API bool attn_image_batches_divided(const attn_image_batches *batches);
+ATTN_API void attn_image_batches_shard(attn_image_batches *batches);
+ATTN_API bool attn_image_batches_sharded(const attn_image_batches *batches);
 ATTN_API int64_t attn_image_batches_count(const attn_image_batches *batches); /* in an epoch */
 
 #ifdef __cplusplus

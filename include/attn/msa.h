@@ -41,7 +41,7 @@ typedef struct attn_msa_load_options {
 
 /* Whether `path` is what attn_msa_load is to be asked for: a checkpoint by its name (.pt), or a directory whose config.json
  * is an MSA Transformer's; false also where it cannot be read. */
-ATTN_API bool attn_msa_is_one(attn_context *context, const char *path);
+ATTN_API bool attn_msa_is_at(attn_context *context, const char *path);
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save wrote.
  * A checkpoint's names are brought to those of facebookresearch/esm: prefixes go, and "row" and "column", which are
  * swapped in the files, are swapped back.  `options` may be NULL.  ATTN_NOT_FOUND: no such file; ATTN_FORMAT: malformed,
@@ -90,12 +90,12 @@ typedef struct attn_msa_result {
 /* What a run takes, known before it starts. */
 typedef struct attn_msa_plan {
     size_t bytes;       /* planned, parameters and results included; the process needs a little more */
-    size_t least;       /* the same with the strictest max_tokens */
+    size_t smallest;    /* the same with the strictest max_tokens */
     int64_t max_tokens; /* that the run will use */
     int64_t heads;      /* taken together, of H */
 } attn_msa_plan;
 /* ATTN_SHAPE: sizes that the model has no positions for; ATTN_ARGUMENT: a layer out of range, more memory needed than
- * allowed (plan->least says how much), contacts without a regression. */
+ * allowed (plan->smallest says how much), contacts without a regression. */
 ATTN_API attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_plan *plan);
 /* tokens [B,R,C], rows filled up with ATTN_RESIDUE_PAD behind, empty rows too; the first row of each alignment is the

@@ -68,12 +68,12 @@ ATTN_API attn_status attn_heatmaps_render(attn_picture *picture, attn_context *c
 /* Contacts of a protein: below the diagonal every probability, above it the best-scored pairs as dots; with known
  * distances these are true (filled) or not (crossed), and the true contacts lie behind them in grey. */
 typedef struct attn_contact_map {
-    const char *title;          /* NULL: none */
-    int64_t n;                  /* residues */
-    const float *probabilities; /* [n,n] */
-    const float *distances;     /* [n,n] in angstrom, NaN where not known; NULL: no structure */
-    double cutoff;              /* of a true contact; 0: 8 */
-    int64_t top, least;         /* so many pairs (0: n) that are at least so far apart in the sequence (0: 6) */
+    const char *title;           /* NULL: none */
+    int64_t n;                   /* residues */
+    const float *probabilities;  /* [n,n] */
+    const float *distances;      /* [n,n] in angstrom, NaN where not known; NULL: no structure */
+    double cutoff;               /* of a true contact; 0: 8 */
+    int64_t top, min_separation; /* so many pairs (0: n) that are at least so far apart in the sequence (0: 6) */
 } attn_contact_map;
 /* ATTN_ARGUMENT (no residues, more than 4,096, text that is not UTF-8), ATTN_MEMORY. */
 ATTN_API attn_status attn_contact_map_render(attn_picture *picture, attn_context *context, const attn_contact_map *map,

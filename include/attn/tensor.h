@@ -105,20 +105,20 @@ ATTN_API void attn_tape_destroy(attn_tape *tape);
  * rounds of the same shapes nothing is allocated any more. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
 /* Examples [first, first + count) of a batch of `whole` that several processes divide among themselves. */
-typedef struct attn_share {
+typedef struct attn_shard {
     int64_t first, count, whole;
-} attn_share;
+} attn_shard;
 /* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the
  * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
  * count of 0 is for a process that got none of the examples: it runs one that stands for none. */
-ATTN_API void attn_tape_divide(attn_tape *tape, attn_share share);
+ATTN_API void attn_tape_shard(attn_tape *tape, attn_shard share);
 ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
 ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 
 /* Bytes that operations moved only to have the same numbers elsewhere or in another order (attn_permute, attn_slice,
  * attn_concat and their gradients), since the reset.  Attention finds its operands by strides: its layers leave this
  * 0. */
-ATTN_API uint64_t attn_tape_moved(const attn_tape *tape);
+ATTN_API uint64_t attn_tape_copied(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  What the operations kept for it is
  * used up on the way, so this can be done once after each forward pass; results stay readable until the
@@ -157,8 +157,8 @@ ATTN_API attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_te
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
 
 typedef enum attn_interpolation {
-    ATTN_LINEAR = 0,
-    ATTN_CUBIC /* Keys 1981 with a = -0.75 */
+    ATTN_INTERPOLATE_LINEAR = 0,
+    ATTN_INTERPOLATE_CUBIC /* Keys 1981 with a = -0.75 */
 } attn_interpolation;
 /* x with axis `axis` brought to length n (>= 1) by interpolation between its positions, which are taken as pixels whose
  * outer edges stay where they are; pictures take one call for each of their axes.  The same numbers as PyTorch's

@@ -153,7 +153,7 @@ typedef struct attn_logistic {
     const uint8_t *labels; /* [rows], 0 or 1 */
     double c;              /* 0: 1 */
     double tolerance;      /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
-    int64_t most;          /* sweeps over the coordinates; 0: 1000 */
+    int64_t max_sweeps;    /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
 /* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
  * sizes, labels that are all equal, features that are not finite; ATTN_MEMORY. */

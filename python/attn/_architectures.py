@@ -20,8 +20,8 @@ class Key:
     type: str
     default: Optional[str]
     choices: tuple[str, ...]
-    least: float
-    most: float
+    min: float
+    max: float
     doc: str
 
     @property
@@ -60,8 +60,8 @@ def _key(key: c.Key) -> Key:
     choices: list[str] = []
     while key.choices and key.choices[len(choices)]:
         choices.append(key.choices[len(choices)].decode())
-    default = None if key.otherwise is None else key.otherwise.decode()
-    return Key(_text(key.name), _TYPES[key.type], default, tuple(choices), key.least, key.most, _text(key.doc))
+    default = None if key.fallback is None else key.fallback.decode()
+    return Key(_text(key.name), _TYPES[key.type], default, tuple(choices), key.min, key.max, _text(key.doc))
 
 
 def _port(port: c.Port) -> Port:

@@ -134,8 +134,8 @@ class WeightsOptions(c.Structure):
 
 
 class Key(c.Structure):
-    _fields_ = [("name", c.c_char_p), ("type", c.c_int), ("otherwise", c.c_char_p), ("least", c.c_double),
-                ("most", c.c_double), ("choices", c.POINTER(c.c_char_p)), ("doc", c.c_char_p)]
+    _fields_ = [("name", c.c_char_p), ("type", c.c_int), ("fallback", c.c_char_p), ("min", c.c_double),
+                ("max", c.c_double), ("choices", c.POINTER(c.c_char_p)), ("doc", c.c_char_p)]
 
 
 class Port(c.Structure):

@@ -11,7 +11,7 @@
 enum { ATTN__SEEN = 3 };
 typedef struct attn__seen {
     bool known;
-    double least[ATTN__SEEN], most[ATTN__SEEN];
+    double min[ATTN__SEEN], max[ATTN__SEEN];
 } attn__seen;
 
 struct attn_classifier {

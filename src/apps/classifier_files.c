@@ -217,7 +217,7 @@ void attn_classifier_destroy(attn_classifier *c)
     attn__free(c->context, c);
 }
 
-bool attn_classifier_is_one(attn_context *context, const char *directory)
+bool attn_classifier_is_at(attn_context *context, const char *directory)
 {
     attn_config *config = attn__model_config_try(context, directory);
     bool is = config && attn_config_get(config, "class_names");

@@ -33,13 +33,13 @@ static void measure(attn_image_shape shape, const unsigned char *pixels, double 
 void attn__classifier_see(attn__seen *seen, const attn_image_set *set)
 {
     for (int s = 0; s < ATTN__SEEN; s++)
-        seen->least[s] = 1, seen->most[s] = 0;
+        seen->min[s] = 1, seen->max[s] = 0;
     for (int64_t i = 0; i < attn_image_set_size(set); i++) {
         double found[ATTN__SEEN];
         measure(attn_image_set_shape(set), attn_image_set_pixels(set, i), found);
         for (int s = 0; s < ATTN__SEEN; s++) {
-            seen->least[s] = fmin(seen->least[s], found[s]);
-            seen->most[s] = fmax(seen->most[s], found[s]);
+            seen->min[s] = fmin(seen->min[s], found[s]);
+            seen->max[s] = fmax(seen->max[s], found[s]);
         }
     }
     seen->known = attn_image_set_size(set) > 0;
@@ -50,11 +50,11 @@ attn_status attn__seen_write(attn_config *config, const attn__seen *seen)
     attn_status status = ATTN_OK;
     for (int s = 0; seen->known && s < ATTN__SEEN && status == ATTN_OK; s++) {
         char key[40];
-        snprintf(key, sizeof key, "seen.%s.least", names[s]);
-        status = attn_config_set_real(config, key, seen->least[s]);
-        snprintf(key, sizeof key, "seen.%s.most", names[s]);
+        snprintf(key, sizeof key, "seen.%s.min", names[s]);
+        status = attn_config_set_real(config, key, seen->min[s]);
+        snprintf(key, sizeof key, "seen.%s.max", names[s]);
         if (status == ATTN_OK)
-            status = attn_config_set_real(config, key, seen->most[s]);
+            status = attn_config_set_real(config, key, seen->max[s]);
     }
     return status;
 }
@@ -65,11 +65,11 @@ void attn__seen_read(attn__seen *seen, const attn_config *config)
     seen->known = true;
     for (int s = 0; s < ATTN__SEEN; s++) {
         char key[40];
-        snprintf(key, sizeof key, "seen.%s.least", names[s]);
-        seen->least[s] = attn_config_real(config, key, NAN);
-        snprintf(key, sizeof key, "seen.%s.most", names[s]);
-        seen->most[s] = attn_config_real(config, key, NAN);
-        seen->known &= seen->least[s] <= seen->most[s];
+        snprintf(key, sizeof key, "seen.%s.min", names[s]);
+        seen->min[s] = attn_config_real(config, key, NAN);
+        snprintf(key, sizeof key, "seen.%s.max", names[s]);
+        seen->max[s] = attn_config_real(config, key, NAN);
+        seen->known &= seen->min[s] <= seen->max[s];
     }
 }
 
@@ -78,7 +78,7 @@ static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 {
     const double slack = 0.02; /* resizing smooths a little */
     for (int s = 0; s < ATTN__SEEN; s++) {
-        if (found[s] < seen->least[s] - slack || found[s] > seen->most[s] + slack)
+        if (found[s] < seen->min[s] - slack || found[s] > seen->max[s] + slack)
             return s;
     }
     return -1;
@@ -98,7 +98,7 @@ attn_status attn_classifier_compare(const attn_classifier *c, const attn_image *
         double negative[ATTN__SEEN] = {1 - found[0], 1 - found[1], found[2]};
         if (s >= 0)
             *likeness =
-                (attn_likeness){names[s], found[s], c->seen.least[s], c->seen.most[s], outside(&c->seen, negative) < 0};
+                (attn_likeness){names[s], found[s], c->seen.min[s], c->seen.max[s], outside(&c->seen, negative) < 0};
     }
     attn_image_free(c->context, &fitted);
     return status;

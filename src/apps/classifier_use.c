@@ -74,7 +74,7 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
         attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
     }
     double sums[] = {sum, (double)n, (double)*right};
-    if (status == ATTN_OK && attn_image_batches_divided(batches))
+    if (status == ATTN_OK && attn_image_batches_sharded(batches))
         status = attn__ranks_sum(context, sums, 3, ATTN__SUM_F64);
     *right = (int64_t)sums[2];
     *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;

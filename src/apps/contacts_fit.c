@@ -21,7 +21,7 @@ typedef struct fitting {
 
 static bool counts(const fitting *f, const attn_contact_example *e, int64_t i, int64_t j)
 {
-    return j - i >= f->options.least && !isnan(e->distances[i * attn_alignment_columns(e->alignment) + j]);
+    return j - i >= f->options.min_separation && !isnan(e->distances[i * attn_alignment_columns(e->alignment) + j]);
 }
 
 static int64_t count_pairs(const fitting *f, const attn_contact_example *e)
@@ -179,7 +179,7 @@ attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *example
     const attn_config *config = attn_model_config(attn_msa_model(msa));
     fitting f = {.context = attn_model_context(attn_msa_model(msa)), .msa = msa};
     f.options = options ? *options : (attn_contact_fit){0};
-    f.options.least = f.options.least > 0 ? f.options.least : 6;
+    f.options.min_separation = f.options.min_separation > 0 ? f.options.min_separation : 6;
     f.options.cutoff = f.options.cutoff > 0 ? f.options.cutoff : 8;
     f.options.c = f.options.c > 0 ? f.options.c : 0.15;
     f.features = attn_config_int(config, "layers", 0) * attn_config_int(config, "attention_heads", 0);
@@ -190,7 +190,7 @@ attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *example
         return attn__fail(f.context, ATTN_ARGUMENT,
                           "no pair of residues to fit contacts to: %lld examples, none with "
                           "two resolved residues %lld apart",
-                          (long long)n, (long long)f.options.least);
+                          (long long)n, (long long)f.options.min_separation);
     attn_status status = fit(&f, examples, n, fitted);
     attn__free(f.context, f.rows);
     attn__free(f.context, f.labels);

@@ -43,7 +43,7 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
         sums[1] += (double)batch.size;
         attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
     }
-    if (status == ATTN_OK && attn_image_batches_divided(batches))
+    if (status == ATTN_OK && attn_image_batches_sharded(batches))
         status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);
     *bits = sums[1] > 0 ? sums[0] / sums[1] : NAN;
     return status;

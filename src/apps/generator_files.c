@@ -104,7 +104,7 @@ void attn_generator_destroy(attn_generator *g)
     attn__free(g->context, g);
 }
 
-bool attn_generator_is_one(attn_context *context, const char *directory)
+bool attn_generator_is_at(attn_context *context, const char *directory)
 {
     return attn__model_config_names(context, directory, "axial-transformer");
 }

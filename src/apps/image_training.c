@@ -57,7 +57,7 @@ static attn_status make_batches(const attn__run *run, const attn_image_set *set,
     }
     attn_status status = attn_image_batches_create(batches, run->context, set, &options);
     if (status == ATTN_OK)
-        attn_image_batches_divide(*batches);
+        attn_image_batches_shard(*batches);
     return status;
 }
 
@@ -76,7 +76,7 @@ bool attn__image_training_seek(const attn__image_training *t, attn__run *run, at
     attn_image_batches_seek(t->train_batches, epoch, step);
     if (attn_image_batches_next(t->train_batches, batch)) {
         *counted = batch->stands_in ? 0 : batch->size;
-        attn__run_share(run, tape, (attn_share){batch->first, *counted, batch->whole}, batch->whole);
+        attn__run_share(run, tape, (attn_shard){batch->first, *counted, batch->whole}, batch->whole);
         return true;
     }
     attn__fail(run->context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);

@@ -256,15 +256,15 @@ static attn_status check_numbers(attn_translator *t, const attn_config *newer, c
 {
     static const struct {
         const char *key;
-        double least;
+        double min;
     } keys[] = {{"length_penalty", -1e9}, {"max_length", 1}, {"max_new_tokens", 1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const attn_value *value = search_value(t, newer, keys[i].key);
         if (!value || value->type == ATTN_VALUE_NULL)
             continue;
-        if (!(search_number(t, newer, keys[i].key, (double)NAN) >= keys[i].least))
+        if (!(search_number(t, newer, keys[i].key, (double)NAN) >= keys[i].min))
             return attn__fail(t->context, ATTN_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
-                              keys[i].least > 0 ? " from 1 on" : "");
+                              keys[i].min > 0 ? " from 1 on" : "");
     }
     return ATTN_OK;
 }

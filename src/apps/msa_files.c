@@ -59,7 +59,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-bool attn_msa_is_one(attn_context *context, const char *path)
+bool attn_msa_is_at(attn_context *context, const char *path)
 {
     return ends_with(path, ".pt") || attn__model_config_names(context, path, "msa-transformer");
 }

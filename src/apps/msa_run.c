@@ -101,7 +101,7 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *pl
     int64_t all = n->m->heads;
     plan->heads = attn__msa_heads_at_once(all, (int64_t)n->tokens, n->max_tokens);
     plan->max_tokens = n->max_tokens;
-    plan->least = least_of(msa, n);
+    plan->smallest = least_of(msa, n);
     if (n->o->memory && n->o->max_tokens <= 0) {
         while (plan->heads > 1 && bytes_of(msa, n, plan->heads) > n->o->memory) {
             plan->max_tokens = tokens_for(n, plan->heads - 1);
@@ -113,7 +113,7 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *pl
         return attn__fail(msa->context, ATTN_ARGUMENT,
                           "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, %zu at least; "
                           "allowed: %zu",
-                          n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->least,
+                          n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->smallest,
                           n->o->memory);
     return ATTN_OK;
 }

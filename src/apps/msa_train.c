@@ -246,7 +246,7 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     const attn_tensor *labels;
     int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
     bool stands_in = taken == 0; /* more ranks than alignments: one that does not count keeps step with the others */
-    attn__run_share(&t->run, tape, (attn_share){stands_in ? 0 : begin, taken, t->batch}, 0);
+    attn__run_share(&t->run, tape, (attn_shard){stands_in ? 0 : begin, taken, t->batch}, 0);
     attn_tensor *loss =
         batch_loss(t, tape, t->batch, stands_in ? 0 : begin, stands_in ? 1 : taken, counted, &logits, &labels);
     *counted = stands_in ? 0 : *counted;

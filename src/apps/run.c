@@ -75,11 +75,11 @@ static int64_t job_whole(void *user)
     return ((const attn__run *)user)->whole;
 }
 
-void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t whole)
+void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole)
 {
     run->whole = whole;
     if (attn__ranks_many(run->context))
-        attn_tape_divide(tape, share);
+        attn_tape_shard(tape, share);
 }
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)

@@ -85,7 +85,7 @@ struct attn__run {
 attn_status attn__run_train(attn__run *run);
 
 /* Inside `loss`, before the batch goes on the tape: which share of a batch it is, and how many labels the whole has. */
-void attn__run_share(attn__run *run, attn_tape *tape, attn_share share, int64_t whole);
+void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole);
 
 /* ATTN_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);

@@ -246,7 +246,7 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
                               "%s: it was made with a setting \"%.60s\", which is not among "
                               "those of training.json, or not known to this attn",
                               path, key);
-        if (!attn_value_same(attn_config_get(then, key), now))
+        if (!attn_value_equal(attn_config_get(then, key), now))
             return attn__fail(run->context, ATTN_FORMAT,
                               "%s: it was made with another \"%.60s\" than training.json "
                               "says",

@@ -83,7 +83,7 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
     };
     status = attn_batches_create(batches, *corpus, &options);
     if (status == ATTN_OK)
-        attn_batches_divide(*batches);
+        attn_batches_shard(*batches);
     return status;
 }
 

@@ -42,7 +42,7 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
         return NULL;
     }
     *tokens = batch.stands_in ? 0 : batch.target_tokens;
-    attn__run_share(&t->run, tape, (attn_share){batch.first, batch.stands_in ? 0 : batch.size, batch.whole},
+    attn__run_share(&t->run, tape, (attn_shard){batch.first, batch.stands_in ? 0 : batch.size, batch.whole},
                     batch.whole_tokens);
     if (!attn__batch_on_tape(tape, &batch, &on))
         return NULL;
@@ -78,7 +78,7 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
         sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)batch.target_tokens;
         sums[1] += (double)batch.target_tokens;
     }
-    if (status == ATTN_OK && attn_batches_divided(batches))
+    if (status == ATTN_OK && attn_batches_sharded(batches))
         status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);
     *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;
     return status;

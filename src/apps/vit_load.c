@@ -184,7 +184,7 @@ static attn_status resize_positions(const checkpoint *c, const attn_tensor *from
     const float *data = attn_tensor_data(from);
     float *out = attn_tensor_data(to);
     attn_tensor *map = attn_tensor_make(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, data + width);
-    map = attn_resize(tape, attn_resize(tape, map, 0, side, ATTN_CUBIC), 1, side, ATTN_CUBIC);
+    map = attn_resize(tape, attn_resize(tape, map, 0, side, ATTN_INTERPOLATE_CUBIC), 1, side, ATTN_INTERPOLATE_CUBIC);
     if (map) {
         memcpy(out, data, (size_t)width * sizeof *out);
         memcpy(out + width, attn_tensor_data(map), (size_t)(n * width) * sizeof *out);

@@ -93,7 +93,7 @@ static bool same_lists(const attn_value *a, const attn_value *b)
     return same;
 }
 
-bool attn_value_same(const attn_value *a, const attn_value *b)
+bool attn_value_equal(const attn_value *a, const attn_value *b)
 {
     bool integers = a->type == ATTN_VALUE_INT && b->type == ATTN_VALUE_INT;
     if (is_number(a) && is_number(b) && !integers)

@@ -110,10 +110,10 @@ static attn_status check_value(const work *w, const attn_key *key, const attn_va
     if (status != ATTN_OK)
         return status;
     bool is_number = value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL;
-    bool bounded = key->least < key->most; /* 0, 0: any */
-    if (is_number && bounded && !(value->real >= key->least && value->real <= key->most))
+    bool bounded = key->min < key->max; /* 0, 0: any */
+    if (is_number && bounded && !(value->real >= key->min && value->real <= key->max))
         return attn__fail(w->context, w->options.refusal, "%s%s is %g; allowed: %g to %g", w->prefix, key->name,
-                          value->real, key->least, key->most);
+                          value->real, key->min, key->max);
     if (key->type == ATTN_VALUE_TEXT || (key->choices && value->type == ATTN_VALUE_TEXT))
         return check_choice(w, key, value->text);
     if (key->type == ATTN_VALUE_INT && key->choices) {
@@ -130,7 +130,7 @@ static attn_status check_value(const work *w, const attn_key *key, const attn_va
 
 static const char *default_of(const work *w, const attn_key *key)
 {
-    const char *otherwise = key->otherwise;
+    const char *otherwise = key->fallback;
     for (int i = 0; i < w->keys->npresets; i++) {
         const attn__preset *p = &w->keys->presets[i];
         bool holds = strcmp(p->key, key->name) == 0;
@@ -183,7 +183,7 @@ static void select_presets(work *w)
     for (int s = 0; s < 2; s++) {
         const attn_key *key = w->keys->selectors[s] ? attn__key_find(w->keys, w->keys->selectors[s]) : NULL;
         if (key)
-            w->selected[s] = w->given ? attn_config_text(w->given, key->name, key->otherwise) : key->otherwise;
+            w->selected[s] = w->given ? attn_config_text(w->given, key->name, key->fallback) : key->fallback;
     }
 }
 

@@ -245,12 +245,12 @@ void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position)
         order_epoch(batches);
 }
 
-void attn_batches_divide(attn_batches *batches)
+void attn_batches_shard(attn_batches *batches)
 {
     batches->divided = true;
 }
 
-bool attn_batches_divided(const attn_batches *batches)
+bool attn_batches_sharded(const attn_batches *batches)
 {
     return batches->divided;
 }

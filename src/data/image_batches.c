@@ -91,12 +91,12 @@ void attn_image_batches_destroy(attn_image_batches *b)
     attn__free(b->context, b);
 }
 
-void attn_image_batches_divide(attn_image_batches *b)
+void attn_image_batches_shard(attn_image_batches *b)
 {
     b->divided = true;
 }
 
-bool attn_image_batches_divided(const attn_image_batches *b)
+bool attn_image_batches_sharded(const attn_image_batches *b)
 {
     return b->divided;
 }

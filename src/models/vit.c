@@ -119,7 +119,7 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
     attn_tensor *first = attn_slice(tape, v->positions, 1, 0, 1);
     attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid * v->grid);
     map = attn_reshape(tape, map, 4, (int64_t[]){1, v->grid, v->grid, hidden});
-    map = attn_resize(tape, attn_resize(tape, map, 1, rows, ATTN_CUBIC), 2, cols, ATTN_CUBIC);
+    map = attn_resize(tape, attn_resize(tape, map, 1, rows, ATTN_INTERPOLATE_CUBIC), 2, cols, ATTN_INTERPOLATE_CUBIC);
     map = attn_reshape(tape, map, 3, (int64_t[]){1, rows * cols, hidden});
     return attn_concat(tape, (attn_tensor *[]){first, map}, 2, 1);
 }

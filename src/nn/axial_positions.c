@@ -65,7 +65,8 @@ static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape
         return n < have ? attn_slice(tape, param, axis, 0, n)
                         : too_long(tape, axis, n, have, "slice can only shorten them");
     default:
-        return attn_resize(tape, param, axis, n, layer->fit == ATTN_POSITIONS_CUBIC ? ATTN_CUBIC : ATTN_LINEAR);
+        return attn_resize(tape, param, axis, n,
+                           layer->fit == ATTN_POSITIONS_CUBIC ? ATTN_INTERPOLATE_CUBIC : ATTN_INTERPOLATE_LINEAR);
     }
 }
 

@@ -38,7 +38,7 @@ static int compare(const void *left, const void *other)
 static void rank(page *p)
 {
     const attn_contact_map *m = p->map;
-    int64_t least = m->least > 0 ? m->least : 6, top = m->top > 0 ? m->top : m->n;
+    int64_t least = m->min_separation > 0 ? m->min_separation : 6, top = m->top > 0 ? m->top : m->n;
     for (int64_t i = 0; i < m->n; i++) {
         for (int64_t j = i + least; j < m->n; j++) {
             float probability = m->probabilities[i * m->n + j];

@@ -136,7 +136,7 @@ void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
     tape->again = false;
     tape->failed = false;
     tape->precision = ATTN_PRECISION_DEFAULT;
-    tape->share = (attn_share){0};
+    tape->share = (attn_shard){0};
     tape->examples = 0;
     tape->options = options ? *options : (attn_tape_options){0};
 }
@@ -153,7 +153,7 @@ void attn_tape_destroy(attn_tape *tape)
     attn__free(tape->context, tape);
 }
 
-void attn_tape_divide(attn_tape *tape, attn_share share)
+void attn_tape_shard(attn_tape *tape, attn_shard share)
 {
     tape->share = share;
 }
@@ -163,7 +163,7 @@ attn_context *attn_tape_context(const attn_tape *tape)
     return tape->context;
 }
 
-uint64_t attn_tape_moved(const attn_tape *tape)
+uint64_t attn_tape_copied(const attn_tape *tape)
 {
     return tape->moved;
 }

@@ -82,13 +82,13 @@ struct attn_tape {
     attn_tensor *scopes[ATTN__MAX_SCOPES]; /* the newest tensor when each scope began */
     int depth;
     uint64_t stream; /* dropout sites so far */
-    uint64_t moved;  /* bytes, see attn_tape_moved */
+    uint64_t moved;  /* bytes, see attn_tape_copied */
     /* Branches of reversible blocks run in sections of their own, numbered from 1; 0: outside of all. */
     unsigned section, sections;
     bool again;                   /* a branch runs for the second time: what it changed outside has changed already */
     bool failed;                  /* in the backward pass */
     attn_precision precision;     /* of the products that run now; DEFAULT: f32 */
-    attn_share share;             /* whole 0: the batch is not divided */
+    attn_shard share;             /* whole 0: the batch is not divided */
     int examples;                 /* the axis of activations that runs over the examples of a batch */
     attn__all_reduce *all_reduce; /* of gradients with other processes; NULL: none */
     struct attn__packed_weights *packed_weights; /* NULL: products pack for themselves */

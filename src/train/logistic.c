@@ -128,7 +128,7 @@ static void begin(fit *f, const double *w, double b)
 static int64_t solve(fit *f, double *w, double *b)
 {
     double tolerance = f->p->tolerance > 0 ? f->p->tolerance : 1e-4, first = 0;
-    int64_t most = f->p->most > 0 ? f->p->most : 1000, sweep = 0;
+    int64_t most = f->p->max_sweeps > 0 ? f->p->max_sweeps : 1000, sweep = 0;
     begin(f, w, *b);
     while (sweep < most) {
         double worst = improve(f, f->p->features, b);

@@ -17,7 +17,7 @@ static bool has(const char *name, const char *part)
 
 static int64_t small_value(const attn_key *key)
 {
-    int64_t value = key->otherwise ? strtoll(key->otherwise, NULL, 10) : 0;
+    int64_t value = key->fallback ? strtoll(key->fallback, NULL, 10) : 0;
     bool dims = has(key->name, "dim_heads") || has(key->name, "d_head");
     if (!dims && (has(key->name, "heads") || has(key->name, "groups") || strcmp(key->name, "M") == 0))
         return 2;
@@ -41,8 +41,8 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (int i = 0; i < a->nkeys; i++) {
         const attn_key *key = &a->keys[i];
-        bool open = key->otherwise && !key->otherwise[0]; /* another key's value stands in */
-        if (key->type == ATTN_VALUE_INTS && !key->otherwise)
+        bool open = key->fallback && !key->fallback[0]; /* another key's value stands in */
+        if (key->type == ATTN_VALUE_INTS && !key->fallback)
             assert_int_equal(
                 attn_config_set(config, key->name, &(attn_value){.type = ATTN_VALUE_INTS, .n = 2, .integers = lengths}),
                 ATTN_OK);

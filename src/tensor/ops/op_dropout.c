@@ -14,7 +14,7 @@ bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
 
 attn_drop_rows attn__dropout_rows(const attn_tape *tape, int64_t each)
 {
-    const attn_share *s = &tape->share;
+    const attn_shard *s = &tape->share;
     int64_t here = s->count > 0 ? s->count : 1;
     if (s->whole == 0)
         return (attn_drop_rows){0};

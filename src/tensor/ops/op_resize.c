@@ -43,7 +43,7 @@ static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation 
 {
     resize_tap tap = {.weight = {0}};
     double at = ((double)i + 0.5) * (double)in / (double)out - 0.5, below = floor(at), t = at - below;
-    if (kind == ATTN_CUBIC)
+    if (kind == ATTN_INTERPOLATE_CUBIC)
         cubic_weights(t, tap.weight);
     else
         tap.weight[1] = 1 - t, tap.weight[2] = t;
