@@ -15,7 +15,7 @@ cp tests/consumer/main.c "$dir/user"
 cat > "$dir/user/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.22)
 project(user C)
-find_package(attn 0.1 REQUIRED)
+find_package(attn 1.0 REQUIRED)
 add_executable(user main.c)
 target_link_libraries(user attn::attn)
 END
