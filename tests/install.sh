@@ -32,4 +32,4 @@ LD_LIBRARY_PATH=$lib "$dir/user/plain"
 foreign=$(nm -D --defined-only "$lib/libattn.so" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^attn_[a-z0-9]' || true)
 hidden=$(nm -D --defined-only "$lib/libattn.so" | grep ' attn__' || true)
 [ -z "$foreign$hidden" ] || { echo "exported but not public: $foreign $hidden"; exit 1; }
-readlink "$lib/libattn.so" | grep -q 'libattn\.so\.0$'
+readlink "$lib/libattn.so" | grep -q 'libattn\.so\.1$'
