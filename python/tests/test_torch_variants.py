@@ -205,6 +205,23 @@ class Formula(unittest.TestCase):
         self.compare(lambda q, k, v: attn.torch.varlen_attention(q, k, v, *offsets, 7, 5, is_causal=True), formula,
                      random(11, 2, 4), random(12, 2, 4), random(12, 2, 4))
 
+    def test_packed_log_sum_exp(self):
+        """[H, tokens], with a gradient; what no sequence has is minus infinity."""
+        ends = torch.tensor([0, 3, 7], dtype=torch.int32)
+
+        def formula(q, k):
+            parts = [torch.logsumexp(q[a:b].transpose(0, 1) @ k[a:b].permute(1, 2, 0) / 2, -1) for a, b in ((0, 3), (3, 7))]
+            return torch.cat(parts, 1)
+
+        def packed(q, k):
+            found = attn.torch.varlen_attention(q, k, k, ends, ends, 4, 4, return_lse=True)
+            self.assertEqual(found[0].shape, q.shape)
+            return found[1]
+
+        self.compare(packed, formula, random(7, 2, 4), random(7, 2, 4))
+        more = packed(random(9, 2, 4), random(9, 2, 4))
+        self.assertTrue((more[:, 7:] == -math.inf).all() and torch.isfinite(more[:, :7]).all())
+
     def test_relative_bias(self):
         """T5's buckets and an index of pairs, with grouped heads, masks and causal."""
         for queries, keys, both_ways in ((7, 7, True), (40, 61, False), (70, 150, True)):

@@ -4,6 +4,7 @@ a call of C."""
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple, Optional, Sequence
@@ -302,8 +303,10 @@ def run_forward(plan: Plan, tensors: Sequence[Any], want_lse: bool,
         arrays.mask = mask.data_ptr() or _nowhere(mask)
     if seed is not None:
         arrays.seed_offset = int(seed)
-    if plan.zeroed:
-        o.zero_()  # what stands behind the last sequence
+    if plan.zeroed:  # what stands behind the last sequence
+        o.zero_()
+        if lse is not None:
+            lse.fill_(-math.inf)
     status = _execute(*plan.where)
     if status:
         plan.engine.context.check(status)

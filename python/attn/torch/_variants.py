@@ -355,11 +355,12 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
 
 
 def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-                     max_seqlen_q: int, max_seqlen_k: int, is_causal: bool = False,
-                     scale: Optional[float] = None) -> Tensor:
+                     max_seqlen_q: int, max_seqlen_k: int, is_causal: bool = False, scale: Optional[float] = None,
+                     return_lse: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Packed sequences, one after the other without padding: query [tokens, H, D], key and value [tokens, H, D], and the
     offsets of the sequences, int32 [S + 1] from 0 to the tokens.  Causal is top-left, in each sequence.  max_seqlen: no
-    sequence is longer.  Work is in proportion to the pairs that are there."""
+    sequence is longer.  Work is in proportion to the pairs that are there.  return_lse: the log-sum-exp [H, tokens] as
+    well, with a gradient; minus infinity for queries without keys."""
     _check({"query": query, "key": key, "value": value}, 3, "[tokens,H,D]")
     _sdpa._check(query, key, value, None, 0.0, False)
     offsets = []
@@ -373,5 +374,6 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
     half = query.dtype == torch.float16
     q, k, v = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
-    o = _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
-    return o.to(query.dtype) if half else o
+    o, lse = (x.squeeze(0) for x in _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1])))
+    o = o.to(query.dtype) if half else o
+    return (o, lse) if return_lse else o
