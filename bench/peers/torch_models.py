@@ -157,9 +157,9 @@ def now():
 
 
 def ratio(work, case, seconds):
-    """PyTorch's time over attn's, and attn's in milliseconds."""
+    """PyTorch's time over attn's, attn's in milliseconds, and how many calls attn took."""
     best = {False: 1e9, True: 1e9}
-    turns, end = 0, time.perf_counter() + seconds
+    turns, before, end = 0, attn.torch.calls(), time.perf_counter() + seconds
     while turns < 4 or time.perf_counter() < end:
         for ours in (False, True):
             with case.side(ours):
@@ -167,7 +167,7 @@ def ratio(work, case, seconds):
                 work(case, ours)
                 best[ours] = min(best[ours], now() - begin)
         turns += 1
-    return best[False] / best[True], 1e3 * best[True]
+    return best[False] / best[True], 1e3 * best[True], (attn.torch.calls() - before) // turns
 
 
 def share(case):
@@ -214,9 +214,9 @@ def main():
         failed += not ok
         line = f"{'ok  ' if ok else 'FAIL'} {name}: largest difference {error:.1e}"
         if options.time:
-            part = "" if kind is Swapped else f", share {share(case):.2f}"
+            part = "" if kind is Swapped else f", {calls} calls, share {share(case):.2f}"
             figures = [ratio(work, case, options.seconds) for work in (forward, step)]
-            line += "{}; forward {:.2f} x ({:.1f} ms), training step {:.2f} x ({:.1f} ms)".format(
+            line += "{}; forward {:.2f} x ({:.1f} ms, {} taken), training step {:.2f} x ({:.1f} ms, {} taken)".format(
                 part, *figures[0], *figures[1])
         print(line, flush=True)
     return bool(failed)
