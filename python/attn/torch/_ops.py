@@ -113,12 +113,12 @@ class _Direct(torch.autograd.Function):
     def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, plan: Any) -> Any:
         o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True)
         ctx.save_for_backward(q, k, v, bias, mask, o, lse)
-        ctx.kind = plan.kind, plan.problem
+        ctx.plan = plan
         return o
 
     @staticmethod
     def backward(ctx: Any, dout: Any) -> Any:
-        kind, problem = ctx.kind
+        kind, problem = ctx.plan.kind, ctx.plan.problem  # its memory may be gone
         want = ctx.needs_input_grad[:4]
         *read, o, lse = ctx.saved_tensors
         if not torch.is_grad_enabled() and unwatched() and plain(dout):
