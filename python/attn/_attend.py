@@ -172,6 +172,12 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) or getattr(value, "shape", None) == ()
 
 
+def _two(pair: Any, name: str, wanted: str) -> tuple[Any, Any]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ArgumentError(f"{name} is of {type(pair).__name__}; {wanted} is wanted")
+    return pair[0], pair[1]
+
+
 class _Call:
     """One problem: its operands as [B,T,H,D] views, and the dims b, g (heads of k and v), r (query heads to each), q,
     k, c, v that describe it."""
@@ -190,6 +196,7 @@ class _Call:
         self.q, self.k, self.v = (_four_axes(x, name, layout) for name, x in self.given.items())
         self._check_sizes()
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
+        self.table: Any = None  # of a relative bias
         self.arrays = c.Arrays()
         self.kept: list[np.ndarray] = []  # what `arrays` points into
         self.problem = c.Problem(ndims=7, dtype=_DTYPES[self.dtype.name], direction=direction, own_grad_strides=True,
@@ -339,6 +346,70 @@ class _Call:
         self.problem.scale = 0.0 if scale is None else float(scale)
         self.problem.mask_fill, self.problem.dropout, self.problem.seed = mask_fill, dropout, int(seed) % 2**64
 
+    # ---- what newer models have
+
+    def more(self, softcap: Any, sinks: Any, relative_bias: Any, block_mask: Any) -> None:
+        if softcap is not None:
+            if not _is_real(softcap) or not 1e-30 <= softcap <= 1e30:
+                raise ArgumentError(f"softcap is {shown(softcap)}; a number between 1e-30 and 1e30 is wanted")
+            self.problem.softcap = float(softcap)
+        if sinks is not None:
+            self.sinks(sinks)
+        if relative_bias is not None:
+            self.relative(*_two(relative_bias, "relative_bias", "(table, index)"))
+        if block_mask is not None:
+            self.blocks(*_two(block_mask, "block_mask", "(blocks, (queries, keys))"))
+
+    def place_heads(self, name: str, step: int) -> None:
+        self._place(name, [0, step * self.group, step, 0, 0, 0, 0])
+
+    def sinks(self, sinks: Any) -> None:
+        self.given_sinks = np.ascontiguousarray(_operand(sinks, "sinks", self.sums))
+        if self.given_sinks.shape != (self.heads,):
+            raise ShapeError(f"sinks has the shape {self.given_sinks.shape}; [H] = [{self.heads}] is wanted")
+        self.place_heads("sinks", 1)
+        self._point("sinks", self.given_sinks)
+        self.problem.with_ |= c.WITH_SINKS
+
+    def relative(self, table: Any, index: Any) -> None:
+        """A bias read through an index: along the queries and keys its strides are steps in the index."""
+        if self.problem.with_ & c.WITH_BIAS:
+            raise ArgumentError("bias and relative_bias exclude each other")
+        self.table = np.ascontiguousarray(_operand(table, "the table of relative_bias", self.sums))
+        if self.table.ndim != 2 or self.table.shape[1] != self.heads or not len(self.table):
+            raise ShapeError(f"the table of relative_bias has the shape {self.table.shape}; [rows,{self.heads}] is wanted")
+        rows = np.asarray(as_array(index, "the index of relative_bias"))
+        distances = max(self.queries + self.keys - 1, 0)
+        if rows.dtype.kind not in "iu" or rows.shape not in ((distances,), (self.queries, self.keys)):
+            raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; integers [{distances}] by distance or "
+                             f"[{self.queries},{self.keys}] are wanted")
+        by_distance = rows.ndim == 1
+        rows = np.ascontiguousarray(np.clip(rows, -1, 2**31 - 1).astype(np.int32))  # what is no row stays none
+        self.place_heads("bias", 1)
+        self.problem.dims[3].bias, self.problem.dims[4].bias = (-1, 1) if by_distance else (self.keys, 1)
+        self.problem.bias_index = c.BiasIndex(len(self.table), self.heads)
+        self._point("bias", self.table)
+        self._point("bias_index", rows[max(self.queries - 1, 0):] if by_distance else rows)
+        self.problem.with_ |= c.WITH_BIAS | c.WITH_BIAS_INDEX
+
+    def blocks(self, blocks: Any, sizes: Any) -> None:
+        array = as_array(blocks, "the blocks of block_mask")
+        try:
+            queries, keys = (operator.index(n) for n in sizes)
+        except (TypeError, ValueError):
+            queries = keys = 0
+        if array.dtype not in (np.bool_, np.uint8) or not (0 < queries < 2**31 and 0 < keys < 2**31):
+            raise ArgumentError(f"block_mask is ({array.dtype} {array.shape}, {shown(sizes)}); bool and the sizes of a block, "
+                                "from 1 up, are wanted")
+        wanted = (self.batch, self.heads, -(-self.queries // queries), -(-self.keys // keys))
+        try:
+            self.place_pairs("blocks", np.broadcast_to(array, wanted))
+        except ValueError:
+            raise ShapeError(f"the blocks of block_mask have the shape {array.shape}, which does not broadcast to "
+                             f"{list(wanted)}") from None
+        self.problem.blocks = c.Blocks(3, 4, queries, keys)
+        self.problem.with_ |= c.WITH_BLOCKS
+
     # ---- results
 
     def make(self, like: np.ndarray, channels: Optional[int] = None) -> np.ndarray:
@@ -382,7 +453,8 @@ class _Call:
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
-           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[False] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[False] = ...,
            threads: int = ...) -> Array: ...
 
@@ -390,7 +462,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
-           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[True],
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[True],
            return_weights: Literal[False] = ...,
            threads: int = ...) -> tuple[Array, Array]: ...
 
@@ -398,7 +471,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
-           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[False] = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[True],
            threads: int = ...) -> tuple[Array, Array]: ...
 
@@ -406,7 +480,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
-           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: Literal[True],
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[True],
            return_weights: Literal[True],
            threads: int = ...) -> tuple[Array, Array, Array]: ...
 
@@ -414,14 +489,16 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
-           mask_fill: float = ..., dropout: float = ..., seed: int = ..., return_lse: bool = ...,
+           mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: bool = ...,
            return_weights: bool = ...,
            threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
 
 
 def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, str, None] = None, mask: Any = None,
            bias: Any = None, scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
-           mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, return_lse: bool = False,
+           mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
+           sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, return_lse: bool = False,
            return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
@@ -439,18 +516,26 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                  causal="bottom-right" the window moves along.
     mask_fill:   0: a masked key takes no part, a query without keys gives zeros; else the score of masked keys.
     dropout:     of the weights, by (seed, position).
+    softcap:     scaled scores x become softcap * tanh(x / softcap), before the bias.
+    sinks:       real [H]: a logit of each head that takes part in the sum only.
+    relative_bias: (table, index) in place of a bias: table [rows,H] real, index integers [Tq + Tk - 1] by distance, where
+                 j - i + Tq - 1 says the row for query i and key j, or [Tq,Tk] by pairs.
+    block_mask:  (blocks, (queries, keys)): blocks is bool, broadcast to [B,H,blocks of queries,blocks of keys]; work is in
+                 proportion to those that are there.
     threads:     as in attn.build.
 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if asked
     for, as a tuple.  Raises ShapeError, ArgumentError.
     """
     key = None
-    if mask is None and bias is None and valid_lens is None and not (return_lse or return_weights):
+    if mask is bias is valid_lens is softcap is sinks is relative_bias is block_mask is None and not (return_lse
+                                                                                                      or return_weights):
         key = _local.seen.key(q, k, v, (layout, causal, scale, window, mask_fill, dropout, seed, threads))
     if key is not None and (again := _local.seen.again(key, q, k, v)) is not None:
         return again
     call = _Call(q, k, v, layout, c.FORWARD)
     call.options(causal, mask, bias, scale, valid_lens, window, mask_fill, dropout, seed)
+    call.more(softcap, sinks, relative_bias, block_mask)
     o = call.make(call.q, call.v.shape[3])
     call.place_query("o", o, 6)
     results = [call.outer(o)]
@@ -474,16 +559,18 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
 def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layout: str = "bthd",
                     causal: Union[bool, str, None] = None, mask: Any = None, bias: Any = None,
                     scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
-                    mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0,
-                    want: Sequence[str] = ("q", "k", "v", "bias"), threads: int = 0) -> dict[str, np.ndarray]:
+                    mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
+                    sinks: Any = None, relative_bias: Any = None, block_mask: Any = None,
+                    want: Sequence[str] = ("q", "k", "v", "bias", "sinks"), threads: int = 0) -> dict[str, np.ndarray]:
     """The gradients of `attend` for dout, the gradient of o.
 
     q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
     gradients in `want` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
-    along which it was broadcast.
+    along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.
     """
     call = _Call(q, k, v, layout, c.BACKWARD)
     call.options(causal, mask, bias, scale, valid_lens, window, mask_fill, dropout, seed)
+    call.more(softcap, sinks, relative_bias, block_mask)
     shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
     for name, x in (("o", o), ("dout", dout)):
         array = _operand(x, name, call.dtype)
@@ -497,9 +584,9 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     call.place_rows("lse", log_sums.reshape(rows))
     grads: dict[str, np.ndarray] = {}
     for name in want:
-        if name not in ("q", "k", "v", "bias"):
-            raise ArgumentError(f"want: there is no gradient of {name!r}; q, k, v and bias have one")
-        if name != "bias" or bias is not None:
+        if name not in ("q", "k", "v", "bias", "sinks"):
+            raise ArgumentError(f"want: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
+        if {"bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
             grads[name] = _want(call, name)
     call.execute(threads)
     return grads
@@ -507,6 +594,14 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
 
 def _want(call: _Call, name: str) -> np.ndarray:
     """Gives the problem an array for the gradient of an operand; returns it in the operand's shape."""
+    if name == "sinks" or (name == "bias" and call.table is not None):
+        given = call.given_sinks if name == "sinks" else call.table
+        found = np.empty(given.shape, call.sums)
+        call._point("d" + name, found)
+        if name == "bias":
+            call.place_heads("dbias", found.strides[1] // found.itemsize)
+        call.problem.with_ |= c.WANT_DSINKS if name == "sinks" else c.WANT_DBIAS
+        return found
     if name == "bias":
         # Broadcast axes have stride 0 in the gradient too: the engine sums over them.
         grad = np.empty(call.given_bias.shape, call.sums)

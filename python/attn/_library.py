@@ -178,6 +178,7 @@ _FUNCTIONS = {
     "context_error": (_S, [_P]),
     "context_clear": (None, [_P]),
     "context_threads": (_I, [_P]),
+    "context_isa": (_S, [_P]),
     "precision_find": (_I, [_S]),
     "precision_name": (_S, [_I]),
     "model_precision": (_I, [_P]),

@@ -308,5 +308,80 @@ class NoCopies(unittest.TestCase):
         self.assertEqual(np.from_dlpack(y).ctypes.data, y.ctypes.data)
 
 
+class Newer(unittest.TestCase):
+    """Softcap, sinks, a bias by an index and blocks, against plain NumPy; gradients against differences."""
+
+    def formula(self, q, k, v, softcap=None, sinks=None, relative_bias=None, block_mask=None, causal=False):
+        q, k, v = (np.asarray(x, float) for x in (q, k, v))
+        (t, h), s, group = q.shape[1:3], k.shape[1], q.shape[2] // k.shape[2]
+        scores = np.einsum("bihd,bjhd->bhij", q, k.repeat(group, 2)) * q.shape[3] ** -0.5
+        i, j = np.arange(t)[:, None], np.arange(s)
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        if relative_bias is not None:
+            table, index = relative_bias
+            rows = index[j - i + t - 1] if index.ndim == 1 else index
+            scores = scores + np.asarray(table, float)[rows].transpose(2, 0, 1)
+        if block_mask is not None:
+            blocks, (bq, bk) = block_mask
+            whole = np.broadcast_to(blocks, (len(q), h, -(-t // bq), -(-s // bk)))
+            scores = np.where(whole.repeat(bq, 2).repeat(bk, 3)[:, :, :t, :s], scores, -np.inf)
+        scores = np.where(j <= i, scores, -np.inf) if causal else scores
+        peak = np.maximum(scores.max(-1, keepdims=True), -1e30)
+        weights = np.exp(scores - peak)
+        total = weights.sum(-1, keepdims=True)
+        if sinks is not None:
+            total = total + np.exp(np.asarray(sinks, float)[:, None, None] - peak)
+        return np.einsum("bhij,bjhd->bihd", weights / np.where(total == 0, 1, total), v.repeat(group, 2))
+
+    def cases(self, rng, t, s, h):
+        blocks = rng.random((1, h, -(-t // 4), -(-s // 3))) < 0.6
+        return ({"softcap": 0.7}, {"sinks": rng.standard_normal(h)}, {"block_mask": (blocks, (4, 3)), "causal": True},
+                {"relative_bias": (rng.standard_normal((6, h)), rng.integers(0, 6, t + s - 1))},
+                {"relative_bias": (rng.standard_normal((6, h)), rng.integers(0, 6, (t, s))), "softcap": 2.0,
+                 "sinks": rng.standard_normal(h), "block_mask": (blocks, (4, 3))})
+
+    def test_results_and_gradients(self):
+        rng = np.random.default_rng(7)
+        q, k, v = arrays(rng, dtype=np.float64)
+        for options in self.cases(rng, q.shape[1], k.shape[1], q.shape[2]):
+            for dtype, bound in ((np.float32, 3e-6), (np.float64, 1e-12)):
+                got = attn.attend(*(x.astype(dtype) for x in (q, k, v)), **options)
+                self.assertLess(distance(got, self.formula(q, k, v, **options)), bound, list(options))
+            o, lse = attn.attend(q, k, v, return_lse=True, **options)
+            dout = rng.standard_normal(o.shape)
+            found = attn.attend_backward(dout, q, k, v, o, lse, **options)
+            given = {"q": q, "k": k, "v": v}
+            if "sinks" in options:
+                given["sinks"] = options["sinks"]
+            if "relative_bias" in options:
+                given["bias"] = options["relative_bias"][0]
+            self.assertEqual(set(found), set(given))
+
+            def loss(name, x):
+                changed, more = {**given, name: x}, dict(options)
+                if "sinks" in options:
+                    more["sinks"] = changed["sinks"]
+                if "relative_bias" in options:
+                    more["relative_bias"] = changed["bias"], options["relative_bias"][1]
+                return (self.formula(changed["q"], changed["k"], changed["v"], **more) * dout).sum()
+
+            for name, value in given.items():
+                wanted = differences(lambda x, name=name: loss(name, x), value)
+                self.assertLess(np.abs(found[name] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()), (name, list(options)))
+
+    def test_refusals(self):
+        q = np.ones((1, 4, 2, 3), np.float32)
+        for words, options in (("softcap is 0", {"softcap": 0}), (r"\[H\] = \[2\]", {"sinks": np.ones(3)}),
+                               ("is wanted", {"relative_bias": 3}), ("rows,2", {"relative_bias": (np.ones(3), np.ones(7, int))}),
+                               ("by distance", {"relative_bias": (np.ones((3, 2)), np.ones(6, int))}),
+                               ("exclude", {"relative_bias": (np.ones((3, 2)), np.ones(7, int)), "bias": np.ones(4)}),
+                               ("the rows 0 to 2", {"relative_bias": (np.ones((3, 2)), np.full(7, 3))}),
+                               ("the sizes of a block", {"block_mask": (np.ones((1, 1), bool), (0, 4))}),
+                               ("does not broadcast", {"block_mask": (np.ones((3, 1), bool), (2, 2))})):
+            with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
+                attn.attend(q, q, q, **options)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """attn.torch.scaled_dot_product_attention against PyTorch's unfused path in float64, on random calls; and the operator's
 rules.  ATTN_LONG=1 tries many more calls.  Skipped where there is no PyTorch."""
+import concurrent.futures
 import os
 import random
 import unittest
@@ -281,8 +282,61 @@ class Enable(unittest.TestCase):
         attn.torch.enable()
         attn.torch.disable()
         self.assertIs(torch.nn.functional.scaled_dot_product_attention, theirs)
+        with attn.torch.enable(always=True), attn.torch.enable():  # the wider one holds
+            attn.torch.disable()
+        self.assertIs(torch.nn.functional.scaled_dot_product_attention, theirs)
         with self.assertRaises(RuntimeError), attn.torch.enable():  # PyTorch's own words
             torch.nn.functional.scaled_dot_product_attention(q, q[..., :4], q)
+
+    def test_leaves_what_pytorch_computes_faster(self):
+        """A plan that always=True has made does not change what enable() takes, and the other way round."""
+        from attn.torch import _wins
+        q, before = torch.randn(1, 2, 300, 64), _wins._MEASURED
+        leaf, mask = q.clone().requires_grad_(), torch.randn(300, 300)
+        F = torch.nn.functional
+        try:
+            for measured, wanted in ((True, [1, 0, 1, 0]), (False, [1, 1, 1, 1])):
+                _wins._MEASURED = measured
+                for always in (False, True, False):
+                    found = []
+                    # Another length for each instruction set: what was decided is remembered.
+                    for x, options in ((q, {}), (leaf, {}), (leaf, {"is_causal": True}), (q, {"attn_mask": mask})):
+                        x = x if measured else x[:, :, :299]
+                        options = {name: given if measured or given is True else given[:299, :299]
+                                   for name, given in options.items()}
+                        count = attn.torch.calls()
+                        with attn.torch.enable(always=always):
+                            F.scaled_dot_product_attention(x, x, x, **options)
+                        found.append(attn.torch.calls() - count)
+                    self.assertEqual(found, [1, 1, 1, 1] if always else wanted)
+        finally:
+            _wins._MEASURED = before
+
+    def test_compiled(self):
+        q = torch.randn(1, 2, 20, 8, requires_grad=True)
+
+        def work(q):
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).sin().sum()
+
+        wanted = torch.autograd.grad(work(q), q)[0]
+        found = []
+
+        def look(graph, example):
+            found.extend(str(node.target) for node in graph.graph.nodes)
+            return torch._dynamo.lookup_backend("aot_eager")(graph, example)
+
+        with attn.torch.enable():
+            got = torch.autograd.grad(torch.compile(work, fullgraph=True, backend=look)(q), q)[0]
+        self.assertTrue(any("attend" in name for name in found), found)
+        self.assertLess(float((got - wanted).abs().max()), 1e-5)
+
+    def test_backward_in_another_thread(self):
+        q = torch.randn(1, 2, 20, 8, requires_grad=True)
+        loss = sdpa(q, q, q).sin().sum()
+        wanted = torch.autograd.grad(loss, q, retain_graph=True)[0]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            got = pool.submit(lambda: torch.autograd.grad(loss, q)[0]).result()
+        self.assertTrue(torch.equal(got, wanted))
 
 
 if __name__ == "__main__":

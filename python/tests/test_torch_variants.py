@@ -52,24 +52,36 @@ class Formula(unittest.TestCase):
                              *(random(*shape) for _ in range(3)))
 
     def test_strided_neighborhood(self):
-        def rows(size, taps, stride):
-            """Each query's keys: those of the query in the middle of its group."""
-            near = neighbours((size,), (taps,), (1,))
-            return near[torch.arange(size) // stride * stride + stride // 2]
+        """With and without dilation and causality, against a mask pair by pair."""
+        def rows(size, taps, stride, step, causal):
+            mask = torch.zeros(size, size)
+            for i in range(size):
+                same = list(range(i % step, size, step))  # the axis of this residue
+                at = same.index(i)
+                leader = at // stride * stride + (stride - 1 if causal else stride // 2)
+                first = leader - (taps - 1 if causal else taps // 2)
+                first = max(first, 0) if causal else min(max(first, 0), len(same) - taps)
+                mask[i, same[first:at + 1 if causal else first + taps]] = 1
+            return mask
 
-        for sizes, taps, stride in (((12,), (5,), (3,)), ((12,), (4,), (4,)), ((6, 8), (3, 4), (1, 2)), ((6, 8), (3, 5), (3, 4)),
-                                    ((4, 6, 5), (2, 3, 5), (2, 3, 1))):
+        no, yes = False, True
+        for sizes, taps, stride, step, causal in (
+                ((12,), (5,), (3,), (1,), (no,)), ((12,), (4,), (4,), (1,), (no,)), ((6, 8), (3, 4), (1, 2), (1, 1), (no, no)),
+                ((6, 8), (3, 5), (3, 4), (1, 1), (no, no)), ((4, 6, 5), (2, 3, 5), (2, 3, 1), (1, 1, 1), (no, no, no)),
+                ((12,), (3,), (2,), (2,), (no,)), ((12,), (5,), (3,), (1,), (yes,)), ((16,), (4,), (2,), (4,), (yes,)),
+                ((12, 8), (3, 4), (3, 2), (2, 1), (no, yes)), ((6, 8), (3, 3), (3, 2), (1, 2), (yes, yes)),
+                ((4, 7, 8), (2, 3, 2), (2, 1, 2), (2, 2, 2), (yes, no, no))):
             mask = torch.ones(1, 1)
-            for one in zip(sizes, taps, stride):
-                mask = torch.kron(mask, rows(*one).float())
+            for one in zip(sizes, taps, stride, step, causal):
+                mask = torch.kron(mask, rows(*one))
 
             def formula(q, k, v):
                 flat = [x.flatten(1, -3).transpose(1, 2) for x in (q, k, v)]
                 scores = (flat[0] @ flat[1].mT / 2).masked_fill(mask == 0, -float("inf"))
                 return (scores.softmax(-1) @ flat[2]).transpose(1, 2).reshape(q.shape)
 
-            with self.subTest(sizes=sizes, taps=taps, stride=stride):
-                self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, stride=stride), formula,
+            with self.subTest(sizes=sizes, taps=taps, stride=stride, dilation=step, causal=causal):
+                self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, stride, step, causal), formula,
                              *(random(2, *sizes, 2, 4) for _ in range(3)))
 
     def test_axial(self):
@@ -193,6 +205,23 @@ class Formula(unittest.TestCase):
         self.compare(lambda q, k, v: attn.torch.varlen_attention(q, k, v, *offsets, 7, 5, is_causal=True), formula,
                      random(11, 2, 4), random(12, 2, 4), random(12, 2, 4))
 
+    def test_packed_log_sum_exp(self):
+        """[H, tokens], with a gradient; what no sequence has is minus infinity."""
+        ends = torch.tensor([0, 3, 7], dtype=torch.int32)
+
+        def formula(q, k):
+            parts = [torch.logsumexp(q[a:b].transpose(0, 1) @ k[a:b].permute(1, 2, 0) / 2, -1) for a, b in ((0, 3), (3, 7))]
+            return torch.cat(parts, 1)
+
+        def packed(q, k):
+            found = attn.torch.varlen_attention(q, k, k, ends, ends, 4, 4, return_lse=True)
+            self.assertEqual(found[0].shape, q.shape)
+            return found[1]
+
+        self.compare(packed, formula, random(7, 2, 4), random(7, 2, 4))
+        more = packed(random(9, 2, 4), random(9, 2, 4))
+        self.assertTrue((more[:, 7:] == -math.inf).all() and torch.isfinite(more[:, :7]).all())
+
     def test_relative_bias(self):
         """T5's buckets and an index of pairs, with grouped heads, masks and causal."""
         for queries, keys, both_ways in ((7, 7, True), (40, 61, False), (70, 150, True)):
@@ -257,8 +286,7 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
                             (lambda: attn.torch.na2d(image, image, image, 3, stride=4), "above the kernel_size 3"),
                             (lambda: attn.torch.na2d(image, image, image, 5, stride=4), "does not divide"),
-                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, is_causal=True), "is_causal"),
-                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, dilation=2), "dilation=2"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, dilation=2), "dilation=2 does not"),
                             (lambda: attn.torch.na2d(image, image, image, 3, is_causal=(True,)), "causal"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),

@@ -4,6 +4,7 @@ a call of C."""
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections import OrderedDict
 from typing import Any, NamedTuple, Optional, Sequence
@@ -18,6 +19,7 @@ from . import _form
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
+_LEFT = 4096
 # The library's function once more, with arguments that ctypes converts in less time.
 _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
     ctypes.cast(lib.plan_execute, ctypes.c_void_p).value or 0)
@@ -53,15 +55,36 @@ class Plan:
         self.pointer = ctypes.c_void_p()
         self.masked: Optional[str] = None  # where a caller's one mask goes: "bias", "mask"
         self.problem: Optional[Problem] = None
+        self.zeroed = bool(problem.with_ & c.WITH_PACKED)  # results, before it runs
+        self.taken: Any = None  # by enable(): what it asked
+        self.kind: Any = None  # what the caller keeps it by
+        self.gradients: tuple[str, ...] = ()  # of a backward plan: the members of `arrays`
         engine.context.check(lib.plan_create(ctypes.byref(self.pointer), engine.context.pointer, ctypes.byref(problem),
                                              None))
         self.bytes = lib.plan_workspace(self.pointer)
         self.where = self.pointer.value, ctypes.addressof(self.arrays), None
+        self.like: tuple[Tensor, Tensor] = ()  # type: ignore[assignment]  # of a forward plan: o and lse, without memory
 
     def run(self) -> None:
         status = _execute(*self.where)
         if status:
             self.engine.context.check(status)
+
+    def outputs_like(self, dtype: torch.dtype) -> None:
+        self.like = _hollow(self.shape, self.strides, dtype), _hollow(self.rows, None, sums_of(dtype))
+
+
+def sums_of(dtype: torch.dtype) -> torch.dtype:
+    """The type of scores and log-sum-exps."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _hollow(shape: Sequence[int], strides: Optional[Sequence[int]], dtype: torch.dtype) -> Tensor:
+    """A tensor that empty_like makes others of, in less time than empty_strided takes; its memory is given back."""
+    x = torch.empty(shape, dtype=dtype, device="cpu") if strides is None else torch.empty_strided(
+        shape, strides, dtype=dtype, device="cpu")
+    x.untyped_storage().resize_(0)
+    return x
 
 
 class _Engine:
@@ -72,6 +95,18 @@ class _Engine:
         self.context.hold("torch")
         self.plans: OrderedDict[Any, Plan] = OrderedDict()
         self.bytes = 0
+        self.left: set[Any] = set()  # kinds of calls that are PyTorch's under enable()
+
+    def takes(self, kind: Any, takes: Any, *call: Any) -> bool:
+        """Whether attn takes calls of a kind; what `takes` says no to once is not asked again."""
+        if (takes, kind) in self.left:
+            return False
+        if takes(*call):
+            return True
+        if len(self.left) >= _LEFT:
+            self.left.clear()
+        self.left.add((takes, kind))
+        return False
 
     def keep(self, key: Any, plan: Plan) -> None:
         self.plans[key] = plan
@@ -95,7 +130,7 @@ class _Engines(threading.local):
 
 
 _engines = _Engines()
-_empty_strided, _threads_now = torch.empty_strided, torch.get_num_threads
+_empty_like, _threads_now = torch.empty_like, torch.get_num_threads
 
 
 def engine() -> _Engine:
@@ -118,7 +153,7 @@ def meta(x: Optional[Tensor]) -> Any:
 def check_types(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor]) -> None:
     if q.dtype not in TYPES:
         raise ArgumentError(f"q is of {q.dtype}; float32, float64 and bfloat16 are taken")
-    sums = torch.float64 if q.dtype == torch.float64 else torch.float32
+    sums = sums_of(q.dtype)
     for name, x, wanted in (("k", k, q.dtype), ("v", v, q.dtype), ("the bias", bias, sums),
                             ("the mask", mask, torch.bool)):
         if x is not None and x.dtype != wanted:
@@ -247,24 +282,34 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
     table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
-    return Plan(engine(), table, shape, strides, rows[1])
+    plan = Plan(engine(), table, shape, strides, rows[1])
+    plan.outputs_like(tensors[0].dtype)
+    return plan
 
 
 def run_forward(plan: Plan, tensors: Sequence[Any], want_lse: bool,
-                seed: Optional[Tensor]) -> tuple[Tensor, Optional[Tensor]]:
-    q = tensors[0]
-    o = _empty_strided(plan.shape, plan.strides, dtype=q.dtype)
-    lse = torch.empty(plan.rows, dtype=torch.float64 if q.dtype == torch.float64 else torch.float32) if want_lse else None
-    arrays = plan.arrays
-    if arrays.q_offsets:
-        o.zero_()  # what stands behind the last sequence
-    _point(arrays, tensors)
+                seed: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
+    q, k, v, bias, mask = tensors
+    arrays, (o_like, lse_like) = plan.arrays, plan.like
+    o, lse = _empty_like(o_like), None
+    arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
     arrays.o = o.data_ptr() or _nowhere(o)
-    if lse is not None:
+    if want_lse:
+        lse = _empty_like(lse_like)
         arrays.lse = lse.data_ptr() or _nowhere(lse)
+    if bias is not None:
+        arrays.bias = bias.data_ptr() or _nowhere(bias)
+    if mask is not None:
+        arrays.mask = mask.data_ptr() or _nowhere(mask)
     if seed is not None:
         arrays.seed_offset = int(seed)
-    plan.run()
+    if plan.zeroed:  # what stands behind the last sequence
+        o.zero_()
+        if lse is not None:
+            lse.fill_(-math.inf)
+    status = _execute(*plan.where)
+    if status:
+        plan.engine.context.check(status)
     return o, lse
 
 
@@ -289,7 +334,7 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
 
 def gradients_like(tensors: Sequence[Any], want: Sequence[bool]) -> list[Tensor]:
     """Allocates the requested gradients of q, k, v, the bias and the sinks."""
-    return [torch.empty_like(x) for x, wanted in zip(tensors, want) if wanted and x is not None]
+    return [_empty_like(x) for x, wanted in zip(tensors, want) if wanted and x is not None]
 
 
 _WANT = (c.WANT_DQ, c.WANT_DK, c.WANT_DV, c.WANT_DBIAS, c.WANT_DSINKS)
@@ -303,29 +348,13 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
     """The gradients wanted, in order."""
     learned = (*tensors[:4], sinks)
     grads = gradients_like(learned, want)
-    names = [name for name, x, wanted in zip(_LEARNED, learned, want) if wanted and x is not None]
     mine = engine()
     key = (problem, *map(meta, tensors), meta(sinks), meta(blocks), dlse is None, meta(dout), o.stride(), tuple(want))
     plan = mine.plans.get(key)
     if plan is None:
-        form, lengths = sizes(problem, tensors)
-        described = _describe(form, tensors)
-        described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
-                         lse=_rows(form, lengths))
-        described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
-                          if name != "sinks"})  # whose gradient lies as they do
-        _describe_sinks(described, form, sinks)
-        _describe_blocks(described, form, blocks)
-        table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
-        table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
-                       | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
-                       | sum(bit for bit, name in zip(_WANT, _LEARNED) if name in names))
-        plan = Plan(mine, table, (), (), ())
+        plan = _backward_plan(problem, dout, tensors, o, want, grads, sinks, blocks, dlse)
         mine.keep(key, plan)
     arrays = plan.arrays
-    _point(arrays, tensors)
-    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse)
-    arrays.dout = dout.data_ptr() or _nowhere(dout)
     if sinks is not None:
         arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
     if dlse is not None:
@@ -335,11 +364,54 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
         arrays.blocks = blocks.data_ptr() or _nowhere(blocks)
     _point_offsets(arrays, offsets)
     _point_index(arrays, problem, index)
-    if arrays.q_offsets:
+    if plan.zeroed:
         torch._foreach_zero_(grads)
-    for name, x in zip(names, grads):
-        setattr(arrays, "d" + name, x.data_ptr() or _nowhere(x))
     if seed is not None:
         arrays.seed_offset = int(seed)
-    plan.run()
+    _run_backward(plan, dout, tensors, o, lse, grads)
     return grads
+
+
+def backward_again(kind: Any, problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor,
+                   want: Sequence[bool]) -> list[Tensor]:
+    """As `backward`, for a call whose `kind` says all that a plan depends on but dout's strides."""
+    grads = gradients_like(tensors, want)
+    mine = engine()
+    key = kind, dout.stride(), want
+    plan = mine.plans.get(key)
+    if plan is None:
+        plan = _backward_plan(problem, dout, tensors, o, want, grads, None, None, None)
+        mine.keep(key, plan)
+    _run_backward(plan, dout, tensors, o, lse, grads)
+    return grads
+
+
+def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, want: Sequence[bool],
+                   grads: Sequence[Tensor], sinks: Optional[Tensor], blocks: Optional[Tensor], dlse: Optional[Tensor]) -> Plan:
+    names = [name for name, x, wanted in zip(_LEARNED, (*tensors[:4], sinks), want) if wanted and x is not None]
+    form, lengths = sizes(problem, tensors)
+    described = _describe(form, tensors)
+    described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
+                     lse=_rows(form, lengths))
+    described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
+                      if name != "sinks"})  # whose gradient lies as they do
+    _describe_sinks(described, form, sinks)
+    _describe_blocks(described, form, blocks)
+    table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
+    table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+                   | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
+                   | sum(bit for bit, name in zip(_WANT, _LEARNED) if name in names))
+    plan = Plan(engine(), table, (), (), ())
+    plan.gradients = tuple("d" + name for name in names)
+    return plan
+
+
+def _run_backward(plan: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor,
+                  grads: Sequence[Tensor]) -> None:
+    arrays = plan.arrays
+    _point(arrays, tensors)
+    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse)
+    arrays.dout = dout.data_ptr() or _nowhere(dout)
+    for name, x in zip(plan.gradients, grads):
+        setattr(arrays, name, x.data_ptr() or _nowhere(x))
+    plan.run()

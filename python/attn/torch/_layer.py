@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._errors import ArgumentError, UnsupportedError
+from .._library import lib
 from .._model import Model, build
 
 
@@ -130,12 +131,16 @@ class _Run(torch.autograd.Function):
         with layer._lock, layer._holding(parameters):
             found = layer._run(given, asked.outputs, asked.training, asked.recorded and any(ctx.needs_input_grad))
             ctx.call = model._calls
+            # What neither a parameter nor an input leads to by differentiable steps: attention weights, positions.
+            apart = [not (name in model._outputs and lib.tensor_needs_grad(model._outputs[name])) for name in asked.outputs]
         ctx.asked = asked
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(x for x in values if isinstance(x, Tensor)))
         ctx.values = [None if isinstance(x, Tensor) else x for x in values]
         ctx.tensors = [isinstance(x, Tensor) for x in values]
-        return tuple(torch.from_numpy(x) for x in found)
+        results = tuple(torch.from_numpy(x) for x in found)
+        ctx.mark_non_differentiable(*(x for x, alone in zip(results, apart) if alone))
+        return results
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -23,10 +23,6 @@ _DEFINED.define(f"attend_backward(Tensor dout, Tensor? dlse, {_READ}, Tensor o, 
                 tags=(torch.Tag.pt2_compliant_tag,))
 
 
-def _sums(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 # ------------------------------------------------------------------------------------------------ forward
 
 
@@ -43,7 +39,7 @@ def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offs
     parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
     shape, strides = _form.o_layout(parsed, lengths)
     rows = [lengths[letter] for letter in parsed.rows]
-    return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_sums(q.dtype))
+    return q.new_empty_strided(shape, strides), q.new_empty(rows, dtype=_engine.sums_of(q.dtype))
 
 
 def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
@@ -111,19 +107,32 @@ torch.library.register_autograd("attn::attend_backward", _refuse_twice, setup_co
 
 
 class _Direct(torch.autograd.Function):
-    """The operator's rule without the dispatcher."""
+    """The operator's rule without the dispatcher, for calls that a plan is kept for."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, plan: Any, problem: Any) -> Any:
-        o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True, seed)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(q, k, v, bias, mask, seed, *_ABSENT, o, lse)
-        ctx.problem = problem
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, plan: Any) -> Any:
+        o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True)
+        ctx.save_for_backward(q, k, v, bias, mask, o, lse)
+        ctx.plan = plan
         return o
 
     @staticmethod
     def backward(ctx: Any, dout: Any) -> Any:
-        return _back(ctx, dout, None)[:8]
+        kind, problem = ctx.plan.kind, ctx.plan.problem  # its memory may be gone
+        want = ctx.needs_input_grad[:4]
+        *read, o, lse = ctx.saved_tensors
+        if not torch.is_grad_enabled() and unwatched() and plain(dout):
+            grads = _engine.backward_again(kind, problem, dout, read, o, lse, want)
+        else:
+            way = _TransformedBack.apply if _in_transform() else _op_backward
+            grads = way(dout, None, *read, None, *_ABSENT, o, lse, *problem, [*want, False])
+        if want == _THREE:
+            return (*grads, None, None, None)
+        found = iter(grads)
+        return (*(next(found) if wanted else None for wanted in want), None, None)
+
+
+_THREE = True, True, True, False
 
 
 # --------------------------------------------------------------------------------------------------- vmap
@@ -250,8 +259,7 @@ def draw_seed() -> Tensor:
 _modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _tracing, _transform = torch._C._get_tracing_state, torch._C._functorch.peek_interpreter_stack
 _transforms, _JVP = torch._C._functorch.get_interpreter_stack, torch._C._functorch.TransformType.Jvp
-_autocast_off = torch._C._dispatch_tls_is_dispatch_key_excluded
-_AUTOCAST = torch._C.DispatchKey.AutocastCPU
+_compiling, _autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -266,10 +274,8 @@ def in_forward_mode() -> bool:
 
 def unwatched() -> bool:
     """Whether nothing looks at calls or changes them: no compiler, mode, transform, tracing or autocast."""
-    if torch.compiler.is_compiling():
-        return False
-    return not (_modes() or _function_modes()) and _transform() is None and _tracing() is None and _autocast_off(_AUTOCAST) \
-        and forward_ad._current_level < 0
+    return not _compiling() and not _modes() and not _function_modes() and _transform() is None and _tracing() is None \
+        and not _autocast() and forward_ad._current_level < 0
 
 
 def plain(x: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -38,8 +38,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     float16, which is converted to float32 and back.  Memory is linear in L and S for all gradients; that of a float
     mask is as large as the mask.  Raises attn.ShapeError and attn.ArgumentError.
     """
-    if not dropout_p and _ops.unwatched():
-        found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    if not dropout_p and _unwatched():
+        found: Optional[Tensor] = quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     if torch.is_autocast_enabled("cpu"):
@@ -58,32 +58,48 @@ def _autocast(x: Tensor) -> Tensor:
     return x.to(wanted) if x.is_floating_point() and x.dtype not in (wanted, torch.float64) else x
 
 
-_plain = _ops.plain
 
 # ------------------------------------------------------------------------------------ a call like an earlier one
 
+_unwatched, _plain, _PLAIN, _direct = _ops.unwatched, _ops.plain, _ops._PLAIN, _ops._Direct.apply
+_records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine.run_forward
 
-def _quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
-           scale: Optional[float], enable_gqa: bool) -> Optional[Tensor]:
-    """The result for plain tensors; None where the long way has to look."""
-    if not (_plain(query) and _plain(key) and _plain(value)) or (attn_mask is not None and not _plain(attn_mask)):
+
+def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
+          scale: Optional[float], enable_gqa: bool, takes: Optional[Callable[..., bool]] = None) -> Any:
+    """The result for plain tensors; None where the long way has to look.  `takes`, called with the arguments of a first
+    call of its kind, says whether attn takes such calls: NotImplemented where it does not."""
+    if not (type(query) in _PLAIN and query.is_cpu and not query.is_neg() and type(key) in _PLAIN and key.is_cpu
+            and not key.is_neg() and type(value) in _PLAIN and value.is_cpu and not value.is_neg()):
         return None
-    grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad or (
-        attn_mask is not None and attn_mask.requires_grad))
-    mine = _engine.engine()
-    kind = (query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(), query.dtype, key.dtype,
-            value.dtype, is_causal, scale, enable_gqa, grad, _engine.meta(attn_mask))
+    if attn_mask is None:
+        of_mask = None
+        grad = _records() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    elif _plain(attn_mask):
+        of_mask = attn_mask.shape, attn_mask.stride(), attn_mask.dtype, attn_mask.requires_grad
+        grad = _records() and (query.requires_grad or key.requires_grad or value.requires_grad or of_mask[3])
+    else:
+        return None
+    mine = _engine_now()
+    try:
+        kind = (query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(), query.dtype, key.dtype,
+                value.dtype, is_causal, scale, enable_gqa, grad, of_mask)
+    except RuntimeError:
+        return None  # nested and sparse tensors have no shape or no strides
     plan = mine.plans.get(kind)
-    if plan is None:
-        plan = _learn(mine, kind, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
+    if plan is None or (takes is not None and plan.taken is not takes):
+        if takes is not None and not mine.takes(kind, takes, query, key, value, attn_mask, is_causal, enable_gqa):
+            return NotImplemented
+        if plan is None:
+            plan = _learn(mine, kind, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
         if plan is None:
             return None
+        plan.taken = takes
     bias = attn_mask if plan.masked == "bias" else None
     mask = attn_mask if plan.masked == "mask" else None
     if grad:
-        o: Tensor = _ops._Direct.apply(query, key, value, bias, mask, None, plan, plan.problem)
-        return o
-    return _engine.run_forward(plan, (query, key, value, bias, mask), False, None)[0]
+        return _direct(query, key, value, bias, mask, plan)
+    return _run(plan, (query, key, value, bias, mask), False)[0]
 
 
 def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[Any]:
@@ -93,7 +109,7 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
     if asked.q is not call[0] or (given is not None and given is not asked.bias and given is not asked.mask):
         return None
     plan = _engine.forward_plan(asked.problem, asked[1:], grad)
-    plan.problem = asked.problem
+    plan.problem, plan.kind = asked.problem, kind
     plan.masked = None if given is None else "bias" if given is asked.bias else "mask"
     mine.keep(kind, plan)
     return plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Optional, Sequence, Union
+from typing import Any, NamedTuple, Optional, Sequence, Union, cast
 
 import torch
 from torch import Tensor
 
 from .._errors import ArgumentError, ShapeError, UnsupportedError
-from . import _form, _ops, _sdpa
+from . import _engine, _form, _ops, _sdpa
 from ._engine import Problem
 
 Sizes = Union[int, Sequence[int]]
@@ -63,8 +63,8 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D]: heads last, as NATTEN has them.  An
     axis has at least kernel_size * dilation positions.  is_causal, for all axes or one by one: the window ends at the
     position itself and is cut at the beginning.  stride: so many queries in a row share the window of the one in their
-    middle (the later one of two); it divides the axis and is at most kernel_size.  Refused: a stride along an axis that
-    is causal or dilated.
+    middle (the later one of two), of the last one where the axis is causal; with a dilation, a row is what has the same
+    residue.  It is at most kernel_size, and stride * dilation divides the axis (stride alone where dilation is 1).
     """
     axes = query.dim() - 3
     if not 1 <= axes <= 3:
@@ -77,34 +77,73 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
         raise ArgumentError(f"is_causal is {is_causal!r}; True or False, or {axes} of them, is wanted")
     taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
     shares = _per_axis(stride, axes, "stride")
-    q, k = "qrs"[:axes], "klm"[:axes]
-    named = ""
-    strided: Any = query  # unflatten has no types
-    relations: list[int] = []
     for i in range(axes):
-        if query.shape[1 + i] < taps[i] * steps[i]:
-            raise ShapeError(f"axis {i} has {query.shape[1 + i]} positions, kernel_size * dilation is "
-                             f"{taps[i] * steps[i]}")
-        if shares[i] > 1:
-            _check_stride(i, shares[i], query.shape[1 + i], taps[i], steps[i], causal[i])
-            strided = strided.unflatten(1 + len(named), (-1, shares[i]))
-        before = taps[i] - 1 if causal[i] else taps[i] // 2
-        relations += (_form.WINDOW, ord(q[i]), ord(k[i]), taps[i], shares[i], steps[i],
-                      shares[i] // 2 - before * steps[i], _CUT if causal[i] else _SHIFT)
-        named += q[i] if shares[i] == 1 else q[i] + "xyz"[i]  # which of the queries that share a window
-    form = f"A{named}Bc,A{k}Bc,A{k}Bv->A{named}Bv;A{named}Bv;;"
-    o = _attend(_scaled(form, query, scale, tuple(relations)), strided, key, value)[0]
+        _check_axis(i, query.shape[1 + i], taps[i], shares[i], steps[i])
+    along = [_along(i, taps[i], shares[i], steps[i], causal[i]) for i in range(axes)]
+    named = "".join(axis.queries for axis in along)
+    keys = "".join(axis.keys for axis in along)
+    bias, pairs = _ends(query, along)
+    form = f"A{named}Bc,A{keys}Bc,A{keys}Bv->A{named}Bv;A{named}Bv;{pairs};"
+    relations = tuple(number for axis in along for number in axis.relation)
+    q = _parted(query, [axis.query_parts for axis in along])
+    k, v = (_parted(x, [axis.key_parts for axis in along]) for x in (key, value))
+    o = _attend(_scaled(form, query, scale, relations), q, k, v, bias)[0]
     return o.reshape(*query.shape[:-1], value.shape[-1])
 
 
-def _check_stride(axis: int, stride: int, positions: int, taps: int, dilation: int, causal: bool) -> None:
+def _check_axis(axis: int, positions: int, taps: int, stride: int, dilation: int) -> None:
+    if positions < taps * dilation:
+        raise ShapeError(f"axis {axis} has {positions} positions, kernel_size * dilation is {taps * dilation}")
     if stride > taps:
         raise ArgumentError(f"stride along axis {axis} is {stride}, above the kernel_size {taps}")
-    if causal or dilation > 1:
-        raise UnsupportedError(f"stride={stride} along axis {axis} with "
-                               f"{'is_causal' if causal else f'dilation={dilation}'} is not supported")
-    if positions % stride:
-        raise UnsupportedError(f"axis {axis} has {positions} positions, which stride={stride} does not divide")
+    if stride > 1 and positions % (stride * dilation):
+        raise UnsupportedError(f"axis {axis} has {positions} positions, which stride={stride}"
+                               + (f" * dilation={dilation}" if dilation > 1 else "") + " does not divide")
+
+
+class _Axis(NamedTuple):
+    """One axis of a neighbourhood: its letters, into what its positions are parted, and its window."""
+
+    queries: str
+    keys: str
+    query_parts: tuple[int, ...]
+    key_parts: tuple[int, ...]
+    relation: tuple[int, ...]
+    ends: Optional[tuple[str, int, int]]  # letters, queries and taps of a window that each of its queries ends itself
+
+
+def _along(i: int, taps: int, stride: int, dilation: int, causal: bool) -> _Axis:
+    """Queries that share a window are a dim of their own; with a dilation each residue then is an axis of a batch."""
+    q, x, k, residue = "qrs"[i], "xyz"[i], "klm"[i], "CDE"[i]
+    apart = stride > 1 and dilation > 1
+    step = 1 if apart else dilation
+    leader = (stride - 1 if causal else stride // 2) - (taps - 1 if causal else taps // 2) * step
+    relation = (_form.WINDOW, ord(q), ord(k), taps, stride, step, leader, _CUT if causal else _SHIFT)
+    if stride == 1:
+        return _Axis(q, k, (), (), relation, None)
+    return _Axis(q + x + residue * apart, k + residue * apart, (-1, stride) + (dilation,) * apart, (-1, dilation) * apart,
+                 relation, (x + k, stride, taps) if causal else None)
+
+
+def _parted(x: Any, parts: Sequence[tuple[int, ...]]) -> Tensor:
+    for i in reversed(range(len(parts))):
+        x = x.unflatten(1 + i, parts[i]) if parts[i] else x
+    return cast(Tensor, x)
+
+
+def _ends(query: Tensor, along: Sequence[_Axis]) -> tuple[Optional[Tensor], str]:
+    """A bias that cuts the window of queries that share one at each of them, and its letters."""
+    bias: Any = None
+    letters = ""
+    for axis in along:
+        if axis.ends is None:
+            continue
+        pair, queries, taps = axis.ends
+        later = torch.arange(taps) + queries - taps > torch.arange(queries)[:, None]
+        cut = torch.zeros(queries, taps, dtype=_engine.sums_of(query.dtype)).masked_fill(later, -math.inf)
+        bias = cut if bias is None else bias[..., None, None] + cut
+        letters += pair
+    return bias, letters
 
 
 def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
@@ -316,11 +355,12 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
 
 
 def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-                     max_seqlen_q: int, max_seqlen_k: int, is_causal: bool = False,
-                     scale: Optional[float] = None) -> Tensor:
+                     max_seqlen_q: int, max_seqlen_k: int, is_causal: bool = False, scale: Optional[float] = None,
+                     return_lse: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Packed sequences, one after the other without padding: query [tokens, H, D], key and value [tokens, H, D], and the
     offsets of the sequences, int32 [S + 1] from 0 to the tokens.  Causal is top-left, in each sequence.  max_seqlen: no
-    sequence is longer.  Work is in proportion to the pairs that are there."""
+    sequence is longer.  Work is in proportion to the pairs that are there.  return_lse: the log-sum-exp [H, tokens] as
+    well, with a gradient; minus infinity for queries without keys."""
     _check({"query": query, "key": key, "value": value}, 3, "[tokens,H,D]")
     _sdpa._check(query, key, value, None, 0.0, False)
     offsets = []
@@ -334,5 +374,6 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
     half = query.dtype == torch.float16
     q, k, v = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
-    o = _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1]))[0].squeeze(0)
-    return o.to(query.dtype) if half else o
+    o, lse = (x.squeeze(0) for x in _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1])))
+    o = o.to(query.dtype) if half else o
+    return (o, lse) if return_lse else o

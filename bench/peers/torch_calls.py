@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Calls of F.scaled_dot_product_attention, PyTorch's own beside attn's: what the limits of python/attn/torch/_wins.py come
+from.  A line says how much faster attn is forward and in a training step, and whether enable() takes such calls.
+
+    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS [MASK]
+
+MASK: none, causal, keys (bool, the same for all queries), bool, float (one for all heads), or learned (with a gradient).
+One thread and processor time, the least of calls in turns.
+"""
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+import attn.torch
+
+LENGTHS = (16, 32, 64, 96, 128, 197, 256, 384, 512, 1024, 2048)
+WORK = 2e8  # operations of a call; batch follows
+
+
+def mask_of(kind, batch, heads, n):
+    if kind == "keys":
+        mask = torch.ones(batch, 1, 1, n, dtype=torch.bool)
+        mask[0, :, :, n * 4 // 5:] = False
+        return mask.expand(batch, 1, n, n)
+    if kind == "bool":
+        return torch.ones(n, n, dtype=torch.bool).tril().expand(batch, 1, n, n)
+    if kind == "float":
+        return torch.randn(batch, 1, n, n)
+    return torch.randn(batch, heads, n, n, requires_grad=True) if kind == "learned" else None
+
+
+def forward(q, k, v, dout, **options):
+    with torch.no_grad():
+        F.scaled_dot_product_attention(q, k, v, **options)
+
+
+def step(q, k, v, dout, **options):
+    F.scaled_dot_product_attention(q, k, v, **options).backward(dout)
+
+
+def ratio(work, *tensors, seconds=0.4, **options):
+    best, end = [1e9, 1e9], time.time() + seconds
+    turns = 0
+    while turns < 4 or time.time() < end:
+        for ours in (0, 1):
+            if ours:
+                attn.torch.enable(always=True)
+            begin = time.process_time()
+            work(*tensors, **options)
+            best[ours] = min(best[ours], time.process_time() - begin)
+            attn.torch.disable()
+        turns += 1
+    return best[0] / best[1]
+
+
+def taken(work, *tensors, **options):
+    before = attn.torch.calls()
+    with attn.torch.enable():
+        work(*tensors, **options)
+    return "taken" if attn.torch.calls() > before else "left"
+
+
+def main():
+    channels, kind = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "none"
+    torch.set_num_threads(1)
+    for n in LENGTHS:
+        heads = 8 if n < 2048 else 2
+        batch = max(1, min(32, int(WORK / (4 * n * n * channels * heads))))
+        q, k, v, dout = [torch.randn(batch, n, heads, channels).transpose(1, 2).requires_grad_() for _ in range(4)]
+        options = {"attn_mask": mask_of(kind, batch, heads, n), "is_causal": kind == "causal"}
+        tensors = q, k, v, dout.detach()
+        print(f"{channels} channels, mask {kind}, {n} tokens: " + ", ".join(
+            f"{work.__name__} {ratio(work, *tensors, **options):.2f} ({taken(work, *tensors, **options)})"
+            for work in (forward, step)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""attn.torch.Layer for every architecture: parameters under the originals' names, outputs and gradients against the formulas
+of tests/parity in PyTorch's float64, state_dict there and back, and an optimiser's step.  Skipped where there is no
+PyTorch, or no repository around the package.  ATTN_LONG=1 tries more cases."""
+import os
+import sys
+import unittest
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("no PyTorch here") from None
+
+PARITY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "parity")
+if not os.path.isdir(PARITY):
+    raise unittest.SkipTest("tests/parity is not here")
+sys.path.insert(0, PARITY)
+import layers  # noqa: E402
+import make_case  # noqa: E402
+import models  # noqa: E402
+
+import attn  # noqa: E402
+import attn.torch  # noqa: E402
+
+SEEDS = range(8 if os.environ.get("ATTN_LONG") else 1)
+# Deep networks of small batches, whose norms multiply a last digit in every block.
+LOOSE = {"axial-resnet": 1e-6, "sasa-resnet": 1e-6, "non-local-net": 1e-6}
+
+
+def draw(name, seed):
+    """Config, whether batch statistics count, weights and inputs as float64 arrays, and what the formula gives: outputs and
+    gradients of the first, for the gradient dout."""
+    rng = np.random.default_rng(seed)
+    config, weights, inputs, forward = layers.LAYERS[name](rng)
+    weights = {key: np.asarray(x, np.float64) for key, x in weights.items()}
+    inputs = {key: np.asarray(x, np.float64) for key, x in inputs.items()}
+    shape = layers.evaluate(forward, weights, inputs, None, torch.float64)
+    dout = rng.standard_normal(shape)
+    own = {key: value for key, value in config.items() if key not in ("dtype", "train")}
+    return own, bool(config.get("train")), weights, inputs, dout, layers.evaluate(forward, weights, inputs, dout, torch.float64)
+
+
+def given(inputs):
+    return {name: torch.from_numpy(np.asarray(x, np.float64)).requires_grad_() if name not in layers.INTEGERS
+            else np.asarray(x).astype(np.int64) for name, x in inputs.items()}
+
+
+class Architectures(unittest.TestCase):
+    def close(self, got, wanted, bound, **what):
+        with self.subTest(**what):
+            wanted = torch.from_numpy(np.array(wanted, np.float64))
+            self.assertEqual(got.shape, wanted.shape)
+            self.assertLessEqual(float((got - wanted).abs().max()), bound * max(float(wanted.abs().max()), 1e-3))
+
+    def test_all_are_here(self):
+        self.assertEqual(set(attn.architectures()), {*layers.LAYERS, "seq2seq-attention"})
+
+    def test_against_formulas(self):
+        for name in layers.LAYERS:
+            for seed in SEEDS:
+                config, train, weights, inputs, dout, (outputs, of_weights, of_inputs) = draw(name, seed)
+                layer = attn.torch.Layer(name, config, dtype=torch.float64).train(train)
+                self.assertEqual(set(layer.state_dict()), set(weights), name)
+                layer.load_state_dict({key: torch.from_numpy(x) for key, x in weights.items()})
+                x = given(inputs)
+                found = layer(**x, outputs=list(outputs))
+                found = found if isinstance(found, tuple) else (found,)
+                bound = LOOSE.get(name, 1e-9)
+                for (key, wanted), got in zip(outputs.items(), found):
+                    self.close(got.detach(), wanted, bound, layer=name, seed=seed, output=key)
+                if not found[0].requires_grad:
+                    continue  # positions, and what has neither parameters nor inputs of numbers
+                found[0].backward(torch.from_numpy(dout))
+                parameters = dict(layer.named_parameters())
+                peak = max((float(np.abs(g).max()) for g in (*of_weights.values(), *of_inputs.values()) if g.size), default=0)
+                for key, wanted in of_weights.items():
+                    if key in parameters:
+                        got = parameters[key].grad
+                        got = torch.zeros(wanted.shape, dtype=torch.float64) if got is None else got
+                        self.assertLessEqual(float((got - torch.from_numpy(wanted)).abs().max()), bound * peak,
+                                             (name, seed, "gradient of", key))
+                for key, wanted in of_inputs.items():
+                    got = x[key].grad
+                    got = torch.zeros(wanted.shape, dtype=torch.float64) if got is None else got
+                    self.assertLessEqual(float((got - torch.from_numpy(wanted)).abs().max()), bound * peak,
+                                         (name, seed, "gradient of", key))
+
+    def test_saved_and_trained(self):
+        """The state goes to another layer and gives the same bits in eval(); an optimiser changes the results."""
+        for name in layers.LAYERS:
+            config, _, weights, inputs, _, _ = draw(name, 0)
+            layer, other = (attn.torch.Layer(name, config, seed=seed, dtype=torch.float64) for seed in (1, 2))
+            layer.load_state_dict({key: torch.from_numpy(x) for key, x in weights.items()})
+            other.load_state_dict(layer.state_dict())
+            x = given(inputs)
+            with self.subTest(layer=name), torch.no_grad():
+                first, second = (one.eval()(**x) for one in (layer, other))
+                first, second = ((x[0] if isinstance(x, tuple) else x) for x in (first, second))
+                self.assertTrue(torch.equal(first, second))
+                self.assertFalse(layer.training or layer.attn_model.training)
+            if not list(layer.parameters()):
+                continue
+            with self.subTest(layer=name):
+                optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
+                found = layer.train()(**x)
+                found = found[0] if isinstance(found, tuple) else found
+                self.assertTrue(layer.attn_model.training)
+                if not found.requires_grad:
+                    continue
+                found.square().sum().backward()
+                moved = [p for p in layer.parameters() if p.grad is not None and bool(p.grad.any())]
+                before = [p.detach().clone() for p in moved]
+                optimizer.step()
+                self.assertTrue(moved)
+                self.assertTrue(any(not torch.equal(a, b) for a, b in zip(before, moved)))
+
+    def test_seq2seq(self):
+        """Its formula takes whole batches: tests/parity's models."""
+        rng = np.random.default_rng(3)
+        config = make_case.seq2seq_config(rng)
+        exact = models.build(config, torch.float64)
+        make_case.random_weights(config, exact, rng)
+        layer = attn.torch.Layer("seq2seq-attention", {k: v for k, v in config.items() if k != "architecture"},
+                                 dtype=torch.float64)
+        self.assertEqual(set(layer.state_dict()), set(exact.state_dict()))
+        layer.load_state_dict(exact.state_dict())
+        batch = make_case.random_batch({**config, "tgt_pad": 0}, rng)
+        tokens = [torch.from_numpy(batch[name]) for name in ("src", "src_valid_len", "tgt_in")]
+        wanted, found = exact(*(x.long() for x in tokens)), layer(*tokens)
+        self.close(found.detach(), wanted.detach().numpy(), 1e-9)
+        wanted.sin().sum().backward()
+        found.sin().sum().backward()
+        for name, p in layer.named_parameters():
+            self.close(p.grad, dict(exact.named_parameters())[name].grad.numpy(), 1e-9, gradient=name)
+
+
+if __name__ == "__main__":
+    unittest.main()
