@@ -170,6 +170,16 @@ for beam in 1 3; do
     cmp -s wanted.txt found.txt || fail "a sentence in a batch has other bits than by itself, with a beam of $beam"
 done
 
+# ---- batches go to several threads, with the bits of one
+cat many.txt mixed.txt many.txt mixed.txt > more.txt
+for beam in 1 3; do
+    "$attn" translate model --quiet --scores --alignments --beam $beam --threads 1 < more.txt > wanted.txt
+    for threads in 2 3; do
+        "$attn" translate model --quiet --scores --alignments --beam $beam --threads $threads < more.txt > found.txt
+        cmp -s wanted.txt found.txt || fail "$threads threads have other bits than one, with a beam of $beam"
+    done
+done
+
 # ---- alignments and given beginnings
 "$attn" translate model --quiet --beam 4 --alignments --scores 'Is the door open?' '' 'Go.' > aligned.txt
 same "translations beside alignments" "$(cat scores.txt)" "$(cut -f 1,2 aligned.txt)"

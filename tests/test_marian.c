@@ -350,6 +350,7 @@ static void alignments_are_those_of_the_last_layer(void **state)
                                  .words = words,
                                  .said = said[i],
                                  .nsaid = lengths[i][1],
+                                 .owner = f->c,
                                  .alignment = &text[i]};
     assert_int_equal(attn_tape_create(&tape, f->c), ATTN_OK);
     assert_int_equal(attn__translator_align(&t, tape, all, 3), ATTN_OK);

@@ -120,7 +120,7 @@ static attn_status align_one(const attn_translator *t, const maps *m, attn__alig
     if (status == ATTN_OK)
         write_pairs(t, m, a, &r);
     if (status == ATTN_OK)
-        *a->alignment = attn__strdup(context, r.text);
+        *a->alignment = attn__strdup(a->owner, r.text);
     attn__free(context, r.words);
     attn__free(context, r.sums);
     attn__free(context, r.text);

@@ -21,7 +21,8 @@ typedef struct attn__aligned {
     const int64_t *words; /* [ntokens]: which word each token of the line belongs to */
     const int32_t *said;  /* [nsaid], at least one; without its end */
     int64_t nsaid;
-    char **alignment; /* gets the pairs as text; freed by attn__free */
+    attn_context *owner; /* of the text */
+    char **alignment;    /* gets the pairs as text; freed by attn__free */
 } attn__aligned;
 
 /* For each of n, on a tape that is reset first.  ATTN_UNSUPPORTED: a model without such attention. */

@@ -6,6 +6,7 @@
 #include "apps/translator_align.h"
 
 #include "base/context.h"
+#include "base/parallel.h"
 #include "data/vocab.h"
 #include "models/kind.h"
 #include "tensor/packed_weights.h"
@@ -245,6 +246,7 @@ typedef struct tapes {
 
 /* A batch and what its sentences begin with. */
 typedef struct batch_of {
+    const attn_translator *owner; /* the results are its: a thread's translator is another */
     const sentence *sentences;
     int64_t n;
     const int32_t **prefix;
@@ -285,8 +287,9 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
                                                .words = s->words,
                                                .said = hypotheses[i].ids,
                                                .nsaid = hypotheses[i].n,
+                                               .owner = batch->owner->context,
                                                .alignment = alignment};
-        else if (hypotheses[i].ids && !(*alignment = attn__strdup(t->context, "")))
+        else if (hypotheses[i].ids && !(*alignment = attn__strdup(batch->owner->context, "")))
             status = ATTN_MEMORY;
     }
     if (status == ATTN_OK)
@@ -305,7 +308,7 @@ static attn_status translate_batch(const attn_translator *t, const tapes *on, co
     int64_t each = wanted(options), n = batch->n * each;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         if (hypotheses[i].ids)
-            status = finish(t, &hypotheses[i], &results[batch->sentences[i / each].line * each + i % each]);
+            status = finish(batch->owner, &hypotheses[i], &results[batch->sentences[i / each].line * each + i % each]);
     }
     if (status == ATTN_OK && options && options->alignments)
         status = align(t, on, batch, each, hypotheses, results);
@@ -323,47 +326,150 @@ static int longer_first(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-static attn_status translate_batches(attn_translator *t, const tapes *on, const sentence *sentences, int64_t n,
-                                     const attn_translator_options *options, attn_translation *results)
+/* Sentences in batches, longest first, and where their results go. */
+typedef struct batches {
+    const attn_translator *t;
+    const sentence *sentences;
+    int64_t n, size; /* without the empty ones; of a batch */
+    const attn_translator_options *options;
+    attn_translation *results;
+    struct worker *workers;
+    atomic_int_least64_t done; /* sentences */
+} batches;
+
+/* A thread that translates whole batches: a translator in a context of its own with the same parameters. */
+typedef struct worker {
+    attn_context *context; /* NULL: the caller's */
+    attn_translator t;
+    attn_model model;
+    tapes on;
+    batch_of batch;
+    attn_hypothesis *hypotheses;
+    attn_status status;
+} worker;
+
+static attn_status begin_context(worker *w, const attn_context *like)
 {
-    int64_t size = options && options->batch > 0 ? options->batch : 32, at = 0;
-    size = size < n ? size : n; /* what is asked for may be far more than memory holds */
-    attn_hypothesis *hypotheses =
-        attn__alloc_zero(t->context, attn__size_mul((size_t)(size * wanted(options)), sizeof *hypotheses));
-    batch_of batch = {.prefix = attn__alloc(t->context, (size_t)size * sizeof *batch.prefix),
-                      .nprefix = attn__alloc(t->context, (size_t)size * sizeof *batch.nprefix)};
-    attn_status status = hypotheses && batch.prefix && batch.nprefix ? ATTN_OK : ATTN_MEMORY;
-    while (status == ATTN_OK && at < n && sentences[at].n > 0) {
-        batch.sentences = sentences + at;
-        for (batch.n = 0; at + batch.n < n && batch.n < size && sentences[at + batch.n].n > 0;)
-            batch.n++;
-        status = translate_batch(t, on, &batch, options, hypotheses, results);
-        at += batch.n;
-        attn__work(t->context, "sentences", at, n);
+    attn_context_options options = {.allocator = like->allocator,
+                                    .threads = 1,
+                                    .isa = attn_context_isa(like),
+                                    .precision = like->precision,
+                                    .reproducible = like->reproducible};
+    attn_status status = attn_context_create(&w->context, &options);
+    if (status != ATTN_OK)
+        return status;
+    w->model = *w->t.model;
+    w->model.context = w->t.context = w->context;
+    w->t.model = &w->model;
+    return ATTN_OK;
+}
+
+static attn_status begin_worker(worker *w, const batches *all, bool alone)
+{
+    size_t size = (size_t)all->size;
+    w->t = *all->t;
+    w->status = alone ? ATTN_OK : begin_context(w, all->t->context);
+    if (w->status != ATTN_OK)
+        return w->status;
+    attn_context *context = w->t.context;
+    w->hypotheses =
+        attn__alloc_zero(context, attn__size_mul(size * (size_t)wanted(all->options), sizeof *w->hypotheses));
+    w->batch = (batch_of){.owner = all->t,
+                          .prefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.prefix)),
+                          .nprefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.nprefix))};
+    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_MEMORY;
+    if (w->status == ATTN_OK)
+        w->status = attn_tape_create(&w->on.sources, context);
+    if (w->status == ATTN_OK)
+        w->status = attn_tape_create(&w->on.model, context);
+    if (w->status == ATTN_OK)
+        w->status = attn__packed_weights_begin(w->on.model);
+    return w->status;
+}
+
+static void end_worker(worker *w)
+{
+    if (w->on.model)
+        attn__packed_weights_end(w->on.model);
+    attn_tape_destroy(w->on.model);
+    attn_tape_destroy(w->on.sources);
+    if (w->t.context) {
+        attn__free(w->t.context, w->batch.prefix);
+        attn__free(w->t.context, w->batch.nprefix);
+        attn__free(w->t.context, w->hypotheses);
     }
-    for (; status == ATTN_OK && at < n; at++)
-        status = finish_empty(t, options && options->alignments, &results[sentences[at].line * wanted(options)]);
-    attn__free(t->context, batch.prefix);
-    attn__free(t->context, batch.nprefix);
-    attn__free(t->context, hypotheses);
+    if (w->context)
+        attn_context_destroy(w->context);
+}
+
+static void translate_item(void *user, int64_t item, int thread)
+{
+    batches *all = user;
+    worker *w = &all->workers[thread];
+    int64_t at = item * all->size, left = all->n - at;
+    if (w->status != ATTN_OK)
+        return;
+    w->batch.sentences = all->sentences + at;
+    w->batch.n = left < all->size ? left : all->size;
+    w->status = translate_batch(&w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
+    if (thread == 0)
+        attn__work(all->t->context, "sentences", done, all->n);
+}
+
+/* The first thread's error, in the words of its context. */
+static attn_status first_error(const batches *all, int threads)
+{
+    for (int i = 0; i < threads; i++) {
+        const worker *w = &all->workers[i];
+        if (w->status != ATTN_OK)
+            return w->context ? attn__fail(all->t->context, w->status, "%s", attn_context_error(w->context))
+                              : w->status;
+    }
+    return ATTN_OK;
+}
+
+/* Batches on several threads where there are several; a batch alone has all threads for itself.  The batches are the
+ * same for any number of threads, and so are the bits. */
+static attn_status translate_batches(batches *all)
+{
+    int64_t count = (all->n + all->size - 1) / all->size;
+    int threads = attn_context_threads(all->t->context);
+    threads = threads < count ? threads : (int)count;
+    bool alone = threads < 2;
+    attn_status status = ATTN_OK;
+    threads = alone ? 1 : threads;
+    all->workers = attn__alloc_zero(all->t->context, (size_t)threads * sizeof *all->workers);
+    if (!all->workers)
+        return ATTN_MEMORY;
+    for (int i = 0; i < threads && status == ATTN_OK; i++)
+        status = begin_worker(&all->workers[i], all, alone);
+    for (int64_t i = 0; i < count && status == ATTN_OK && alone; i++) {
+        translate_item(all, i, 0);
+        status = all->workers[0].status;
+    }
+    if (status == ATTN_OK && !alone)
+        attn__parallel_items(threads, count, translate_item, all);
+    status = first_error(all, threads);
+    for (int i = 0; i < threads; i++)
+        end_worker(&all->workers[i]);
+    attn__free(all->t->context, all->workers);
     return status;
 }
 
 static attn_status translate_sorted(attn_translator *t, const sentence *sentences, int64_t n,
                                     const attn_translator_options *options, attn_translation *results)
 {
-    tapes on = {NULL, NULL};
-    attn_status status = attn_tape_create(&on.sources, t->context);
-    if (status == ATTN_OK)
-        status = attn_tape_create(&on.model, t->context);
-    if (status == ATTN_OK)
-        status = attn__packed_weights_begin(on.model);
-    if (status == ATTN_OK) {
-        status = translate_batches(t, &on, sentences, n, options, results);
-        attn__packed_weights_end(on.model);
-    }
-    attn_tape_destroy(on.model);
-    attn_tape_destroy(on.sources);
+    batches all = {.t = t, .sentences = sentences, .options = options, .results = results};
+    attn_status status = ATTN_OK;
+    while (all.n < n && sentences[all.n].n > 0)
+        all.n++;
+    all.size = options && options->batch > 0 ? options->batch : 32;
+    all.size = all.size < all.n ? all.size : all.n; /* what is asked for may be far more than memory holds */
+    if (all.n > 0)
+        status = translate_batches(&all);
+    for (int64_t i = all.n; status == ATTN_OK && i < n; i++)
+        status = finish_empty(t, options && options->alignments, &results[sentences[i].line * wanted(options)]);
     return status;
 }
 
