@@ -19,6 +19,10 @@ static const cli_option options[] = {
             "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
             "score'; 0: the best alone, as it is"),
     CLI_FLAG("scores", 0, "print a tab and the score behind each translation"),
+    CLI_FLAG("alignments", 0,
+             "print a tab and the word alignment behind each translation and its score: 'i-j' says that word j of the "
+             "translation attends to word i of the sentence most, both counted from 0"),
+    CLI_FLAG("prefix", 0, "each sentence may be followed by a tab and the words that its translation is to begin with"),
     CLI_FLAG("stream", 0, "translate each line when it has come, without reading ahead; so it is at a terminal"),
     CLI_NAMES_LONG,
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
@@ -37,6 +41,7 @@ static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",
     "attn translate en-fr --beam 4 --length-penalty 0.6 < english.txt > french.txt",
     "attn translate en-fr --beam 8 --nbest 8 < english.txt > choices.txt",
+    "attn translate en-fr --prefix --alignments \"$(printf 'I lost.\\tJ\\'ai')\"",
     "attn translate en-fr --json \"I lost.\" \"Go.\"",
     NULL,
 };
@@ -70,6 +75,8 @@ static int print_as_json(const job *j, const char *source, const attn_translatio
     attn_json_int(&json, "unknown", line->unknown);
     attn_json_text(&json, "unknown_words", line->unknown_words);
     attn_json_bool(&json, "truncated", line->truncated);
+    if (t->alignment)
+        attn_json_text(&json, "alignment", t->alignment);
     attn_json_end(&json);
     return cli_print_json(j->cli, &json);
 }
@@ -78,11 +85,14 @@ static void print_as_text(const job *j, const attn_translation *t, int64_t index
 {
     const char *text = cli_flag(j->cli, "tokens") ? t->tokens : t->text;
     if (j->how.nbest > 0)
-        cli_print("%lld ||| %s ||| %.9g\n", (long long)index, text, t->score);
-    else if (cli_flag(j->cli, "scores"))
-        cli_print("%s\t%.9g\n", text, t->score);
+        cli_print("%lld ||| %s ||| %.9g", (long long)index, text, t->score);
     else
-        cli_print("%s\n", text);
+        cli_print("%s", text);
+    if (j->how.nbest == 0 && cli_flag(j->cli, "scores"))
+        cli_print("\t%.9g", t->score);
+    if (t->alignment)
+        cli_print("%s%s", j->how.nbest > 0 ? " ||| " : "\t", t->alignment);
+    cli_print("\n");
 }
 
 static void note(job *j, const attn_translation *t, int64_t number)
@@ -122,16 +132,42 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
 }
 
 /* `first`: the number of texts[0], from 1. */
-static int translate(job *j, const char *const *texts, int n, int64_t first)
+static int translate_whole(job *j, const char *const *texts, int n, int64_t first)
 {
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
+    char place[48]; /* the library counts the lines that it is given */
+    snprintf(place, sizeof place, "from sentence %lld on", (long long)first);
     if (attn_translator_translate(j->translator, texts, n, &j->how, j->results) != ATTN_OK)
-        return cli_failed(j->cli, NULL);
+        return cli_failed(j->cli, first > 1 ? place : NULL);
     int code = CLI_OK;
     for (int i = 0; i < n && code == CLI_OK; i++)
         code = print_line(j, texts[i], &j->results[i * each], first + i);
     attn_translations_free(j->cli->context, j->results, n * each);
     fflush(stdout);
+    return code;
+}
+
+/* Each text up to its first tab, and what stands behind that as what its translation begins with. */
+static int translate(job *j, const char *const *texts, int n, int64_t first)
+{
+    char *copies[AHEAD] = {0};
+    const char *prefixes[AHEAD];
+    int code = CLI_OK, done = 0;
+    if (!cli_flag(j->cli, "prefix"))
+        return translate_whole(j, texts, n, first);
+    for (; done < n && code == CLI_OK; done++) {
+        char *tab = (copies[done] = strdup(texts[done])) ? strchr(copies[done], '\t') : NULL;
+        code = copies[done] ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+        prefixes[done] = tab ? tab + 1 : NULL;
+        if (tab)
+            *tab = '\0';
+    }
+    j->how.prefixes = prefixes;
+    if (code == CLI_OK)
+        code = translate_whole(j, (const char *const *)copies, n, first);
+    j->how.prefixes = NULL;
+    while (done > 0)
+        free(copies[--done]);
     return code;
 }
 
@@ -183,7 +219,8 @@ static int run(cli_call *cli)
                      .length_penalty = cli_real(cli, "length_penalty"),
                      .batch = BATCH,
                      .max_length = cli_int(cli, "max_length"),
-                     .nbest = cli_int(cli, "nbest")}};
+                     .nbest = cli_int(cli, "nbest"),
+                     .alignments = cli_flag(cli, "alignments")}};
     if (j.how.nbest > j.how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);

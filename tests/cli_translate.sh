@@ -98,6 +98,15 @@ else
     expect 0 'BLEU' "$attn" eval pieces
     expect 0 'attention.svg' "$attn" show pieces 'Is the door open?' -o attention.svg --kinds cross
     expect 0 . "$attn" train translate --out pieces --resume --epochs 2
+    # a pair for each word of the translation, whose source word is one of the line's
+    "$attn" translate pieces --quiet --alignments 'Is the door open?' 'Go.' '' > aligned.txt
+    awk -F '\t' 'BEGIN { words[1] = 4; words[2] = 1; words[3] = 0 }
+        { if (split($2, pairs, " ") != split($1, said, " ")) bad = 1
+          for (j in pairs) { split(pairs[j], p, "-"); if (p[2] != j - 1 || p[1] < 0 || p[1] >= words[NR]) bad = 1 } }
+        END { exit bad || NR != 3 }' aligned.txt || fail "alignments: $(cat aligned.txt)"
+    printf 'Is the door open?\tLa porte\nGo.\n' | "$attn" translate pieces --quiet --prefix > begun.txt
+    grep -q '^La porte' begun.txt || fail "a translation does not begin as it must: $(cat begun.txt)"
+    same "a line without a beginning" "$("$attn" translate pieces --quiet 'Go.')" "$(sed -n 2p begun.txt)"
     head -c 1000 pieces/source.spm > half.spm && mv half.spm pieces/source.spm
     expect 2 'pieces/source.spm' "$attn" translate pieces 'Go.'
 fi
@@ -160,6 +169,30 @@ for beam in 1 3; do
     "$attn" translate model --quiet --scores --beam $beam --stream < many.txt > wanted.txt
     cmp -s wanted.txt found.txt || fail "a sentence in a batch has other bits than by itself, with a beam of $beam"
 done
+
+# ---- batches go to several threads, with the bits of one
+cat many.txt mixed.txt many.txt mixed.txt > more.txt
+for beam in 1 3; do
+    "$attn" translate model --quiet --scores --alignments --beam $beam --threads 1 < more.txt > wanted.txt
+    for threads in 2 3; do
+        "$attn" translate model --quiet --scores --alignments --beam $beam --threads $threads < more.txt > found.txt
+        cmp -s wanted.txt found.txt || fail "$threads threads have other bits than one, with a beam of $beam"
+    done
+done
+
+# ---- alignments and given beginnings
+"$attn" translate model --quiet --beam 4 --alignments --scores 'Is the door open?' '' 'Go.' > aligned.txt
+same "translations beside alignments" "$(cat scores.txt)" "$(cut -f 1,2 aligned.txt)"
+same "pairs of a translation" "$(cut -f 1 best.txt | sed -n 1p | sed 's/[?.,!]/ &/g' | wc -w)" \
+    "$(sed -n 1p aligned.txt | cut -f 3 | wc -w)"
+"$attn" translate model --quiet --beam 4 --nbest 4 --alignments 'Is the door open?' '' 'Go.' > nbest.txt
+same "the alignment of the first of the four" "$(cut -f 3 aligned.txt | sed -n 1p)" "$(sed -n '1s/.* ||| //p' nbest.txt)"
+same "fields of an empty line" "1 |||  ||| 0 ||| " "$(grep '^1 ' nbest.txt)"
+printf 'Is the door open?\t%s\nGo.\t\n' "$("$attn" translate model --quiet --tokens 'Is the door open?')" > begun.tsv
+"$attn" translate model --quiet --scores --prefix < begun.tsv > begun.txt
+same "what begins as it is" "$("$attn" translate model --quiet --scores 'Is the door open?' 'Go.')" "$(cat begun.txt)"
+expect 2 'cannot begin with "zyzzyva"' "$attn" translate model --prefix "$(printf 'Go.\tzyzzyva')"
+expect 2 'cannot begin with more than 2 tokens' "$attn" translate model --max-length 3 --prefix "$(printf 'Go.\tva va va')"
 
 # ---- unknown words of many sentences are summed up; empty lines cost nothing; bad lines are refused
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo 'The zyzzyva qqq.'; done | "$attn" translate model > out.txt 2> err.txt

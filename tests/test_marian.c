@@ -3,7 +3,9 @@
  * sentences are transformers' own is tests/parity/marian.py's to show. */
 #include "support/cmocka.h"
 
-#include "attn/translate.h"
+#include "apps/translator_align.h"
+
+#include "base/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,12 +279,142 @@ static void tables_and_names(void **state)
     check_says(f, NULL, "");
 }
 
+static void words_of_pieces_are_numbered(void **state)
+{
+#define M "\xe2\x96\x81"
+    static const struct {
+        const char *token;
+        int64_t number;
+    } cases[] = {{">>fra<<", 0}, {M "a", 1}, {"b", 1}, {M, 2},         {"c", 2},     {M, 3},
+                 {M "d", 3},     {".", 3},   {M M, 4}, {"e" M "f", 4}, {M "g" M, 6}, {"h", 7}};
+#undef M
+    attn__word_counter pieces = {.subwords = true}, words = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(attn__word_number(&pieces, cases[i].token, strlen(cases[i].token)), cases[i].number);
+        assert_int_equal(attn__word_number(&words, cases[i].token, strlen(cases[i].token)), (int64_t)i);
+    }
+    assert_int_equal(pieces.n, 8);
+}
+
+enum { WORDS = 6, SAID = 5 };
+
+/* What the decoder's last layer says by itself, without a batch: the words of `a` are its tokens. */
+static void expected_pairs(const attn_translator *t, const attn__aligned *a, char *text)
+{
+    attn_tape *tape;
+    attn_named_list weights = {.context = t->context};
+    int32_t length = (int32_t)a->nsource, in[SAID] = {attn_vocab_special(t->target, ATTN_BOS)};
+    memcpy(in + 1, a->said, (size_t)(a->nsaid - 1) * sizeof *in);
+    assert_int_equal(attn_tape_create(&tape, t->context), ATTN_OK);
+    attn_tensor *source = attn__ids_on_tape(tape, 1, a->nsource, a->source);
+    attn_tensor *lens = attn_tensor_make(tape, ATTN_I32, 1, (int64_t[]){1}, &length);
+    attn_tensor *input = attn__ids_on_tape(tape, 1, a->nsaid, in);
+    assert_non_null(
+        attn_seq2seq_forward(t->model, tape, source, lens, input, &(attn_seq2seq_options){.weights = &weights}));
+    const float *w = attn_tensor_data((attn_tensor *)(uintptr_t)attn_named_find(&weights, "cross.1"));
+    int64_t n = a->nsource;
+    for (int64_t j = 0; j < a->nsaid; j++) {
+        int64_t best = 0;
+        for (int64_t i = 1; i < a->ntokens; i++) /* two heads */
+            best = w[j * n + i] + w[(a->nsaid + j) * n + i] > w[j * n + best] + w[(a->nsaid + j) * n + best] ? i : best;
+        text += sprintf(text, "%s%d-%d", j > 0 ? " " : "", (int)best, (int)j); /* NOLINT: numbers below 10 */
+    }
+    attn_named_clear(&weights);
+    attn_tape_destroy(tape);
+}
+
+/* Sentences of several lengths in one batch: each has the alignment that it has by itself. */
+static void alignments_are_those_of_the_last_layer(void **state)
+{
+    static const char list[] = "<unk>\n<pad>\n<bos>\n<eos>\na\nb\nc\nd\n";
+    static const char settings[] = "{\"vocab_size\": 8, \"num_hiddens\": 8, \"ffn_num_hiddens\": 8, \"num_heads\": 2, "
+                                   "\"num_blks\": 2, \"max_len\": 16}";
+    static const int32_t sources[3][WORDS] = {{4, 5, 3}, {7, 6, 5, 4, 4, 3}, {6, 3}};
+    static const int32_t said[3][SAID] = {{5, 5, 4, 7, 6}, {7}, {4, 6, 7}};
+    static const int64_t words[WORDS] = {0, 1, 2, 3, 4, 5}, lengths[3][2] = {{3, 5}, {6, 1}, {2, 3}};
+    fixture *f = *state;
+    attn_config *config;
+    attn_tape *tape;
+    attn_translator t = {.context = f->c};
+    char *text[3] = {0};
+    attn__aligned all[3];
+    assert_int_equal(attn_vocab_parse(&t.source, f->c, list, sizeof list - 1, "list"), ATTN_OK);
+    t.target = t.source;
+    assert_int_equal(attn_config_parse(&config, f->c, settings, sizeof settings - 1, "settings"), ATTN_OK);
+    assert_int_equal(attn_model_create(&t.model, f->c, "transformer", config, NULL), ATTN_OK);
+    for (int i = 0; i < 3; i++)
+        all[i] = (attn__aligned){.source = sources[i],
+                                 .nsource = lengths[i][0],
+                                 .ntokens = lengths[i][0] - 1,
+                                 .words = words,
+                                 .said = said[i],
+                                 .nsaid = lengths[i][1],
+                                 .owner = f->c,
+                                 .alignment = &text[i]};
+    assert_int_equal(attn_tape_create(&tape, f->c), ATTN_OK);
+    assert_int_equal(attn__translator_align(&t, tape, all, 3), ATTN_OK);
+    for (int i = 0; i < 3; i++) {
+        char expected[64];
+        expected_pairs(&t, &all[i], expected);
+        assert_string_equal(text[i], expected);
+        attn__free(f->c, text[i]);
+    }
+    attn_tape_destroy(tape);
+    attn_model_destroy(t.model);
+    attn_config_destroy(config);
+    attn_vocab_destroy(t.source);
+}
+
+static void without_attention_there_are_no_alignments(void **state)
+{
+    fixture *f = *state;
+    attn_translator *t;
+    attn_translation said;
+    const char *line = "a b";
+    attn_translator_options options = {.alignments = true};
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    assert_int_equal(attn_translator_translate(t, &line, 1, &options, &said), ATTN_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(f->c), "does not attend to the source"));
+    attn_context_clear(f->c);
+    attn_translator_destroy(t);
+}
+
+static void translations_begin_as_they_must(void **state)
+{
+    fixture *f = *state;
+    attn_translator *t;
+    attn_translation said[2];
+    const char *lines[] = {"a b", "b"}, *prefixes[] = {"a a", NULL};
+    attn_translator_options options = {.prefixes = prefixes};
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    assert_int_equal(attn_translator_translate(t, lines, 2, &options, said), ATTN_OK);
+    assert_string_equal(said[0].text, "a a b");
+    assert_string_equal(said[1].text, "b b b");
+    attn_translations_free(f->c, said, 2);
+    static const char *const refused[][2] = {{"a a a a", "line 2: its translation cannot begin with more than 3"},
+                                             {"a</s>", "cannot begin with \"</s>\""},
+                                             {"zyx", "which is no word of the target"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        prefixes[1] = refused[i][0];
+        assert_int_equal(attn_translator_translate(t, lines, 2, &options, said), ATTN_ARGUMENT);
+        if (!strstr(attn_context_error(f->c), refused[i][1]))
+            fail_msg("\"%s\" is not in \"%s\"", refused[i][1], attn_context_error(f->c));
+        attn_context_clear(f->c);
+    }
+    attn_translator_destroy(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(banned_and_forced_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tables_and_names, set_up, tear_down),
+        cmocka_unit_test(words_of_pieces_are_numbered),
+        cmocka_unit_test_setup_teardown(alignments_are_those_of_the_last_layer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_attention_there_are_no_alignments, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(translations_begin_as_they_must, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
     };
     return attn_subwords_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;

@@ -148,6 +148,66 @@ static void where_there_are_fewer_the_last_are_empty(void **state)
     attn_context_destroy(context);
 }
 
+/* The beginning is given: the best of all that begin so, with its whole probability; the other sentence is free. */
+static void prefixes_are_followed(void **state)
+{
+    attn_context *context = test_context();
+    int32_t start[] = {1, 2}, ids[MOST] = {1, 2};
+    const int32_t *prefix[2] = {start, NULL};
+    int64_t nprefix[2] = {2, 0};
+    (void)state;
+    for (int a = 0; a < 2; a++) {
+        double alpha = 0.5 * a;
+        best forced = {.score = -INFINITY}, found = {.score = -INFINITY};
+        attn_hypothesis result[2];
+        try_all(&forced, ids, 2, 2, log_prob(BOS, 1) + log_prob(1, 2), alpha);
+        try_all(&found, (int32_t[MOST]){0}, 0, BOS, 0, alpha);
+        search(context,
+               &(attn_translate_options){.bos = BOS,
+                                         .eos = EOS,
+                                         .max_len = MOST,
+                                         .beam = 300,
+                                         .length_penalty = alpha,
+                                         .prefix = prefix,
+                                         .nprefix = nprefix},
+               result);
+        assert_int_equal(result[0].n, forced.n);
+        assert_memory_equal(result[0].ids, forced.ids, (size_t)forced.n * sizeof *ids);
+        assert_true(fabs(result[0].score - forced.score) < 1e-6);
+        assert_int_equal(result[1].n, found.n);
+        assert_true(fabs(result[1].score - found.score) < 1e-6);
+        attn_hypotheses_free(context, result, 2);
+    }
+    attn_context_destroy(context);
+}
+
+static void prefixes_that_do_not_fit_are_refused(void **state)
+{
+    static const struct {
+        int32_t token;
+        int64_t n;
+        const char *why;
+    } cases[] = {{1, 3, "begins with 3 tokens"},
+                 {1, -1, "begins with -1 tokens"},
+                 {V, 1, "begins with token 4"},
+                 {EOS, 1, "begins with token 0"},
+                 {-1, 1, "begins with token -1"}};
+    attn_context *context = test_context();
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn__beam beam;
+        int32_t start[3] = {cases[i].token, 1, 1};
+        const int32_t *prefix[1] = {start};
+        attn_translate_options options = {
+            .bos = BOS, .eos = EOS, .max_len = 3, .prefix = prefix, .nprefix = &cases[i].n};
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ARGUMENT);
+        assert_non_null(strstr(attn_context_error(context), cases[i].why));
+        attn_context_clear(context);
+        attn__beam_destroy(&beam);
+    }
+    attn_context_destroy(context);
+}
+
 static void more_than_the_beam_are_refused(void **state)
 {
     attn_context *context = test_context();
@@ -432,6 +492,8 @@ int main(void)
         cmocka_unit_test(wide_beams_find_the_best_of_all),
         cmocka_unit_test(the_best_of_each_are_the_best_of_all),
         cmocka_unit_test(where_there_are_fewer_the_last_are_empty),
+        cmocka_unit_test(prefixes_are_followed),
+        cmocka_unit_test(prefixes_that_do_not_fit_are_refused),
         cmocka_unit_test(more_than_the_beam_are_refused),
         cmocka_unit_test(width_one_is_greedy),
         cmocka_unit_test(what_does_not_end_is_cut),

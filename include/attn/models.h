@@ -157,6 +157,10 @@ typedef struct attn_translate_options {
     int64_t nbanned;        /* tokens that never follow; their share of the probability is not given to others */
     const int32_t *banned;
     int64_t nbest; /* hypotheses wanted of each sentence, at most `beam`; 0: 1 */
+    /* Tokens that each hypothesis of sentence b begins with, whatever their probability: prefix[b] has nprefix[b] of
+     * them, fewer than max_len and none of them the end.  NULL: none. */
+    const int32_t *const *prefix;
+    const int64_t *nprefix;
 } attn_translate_options;
 
 typedef struct attn_hypothesis {

@@ -99,6 +99,9 @@ typedef struct attn_translator_options {
     int64_t batch;         /* sentences at once; 0: 32 */
     int64_t max_length;    /* most tokens of a translation, its end included, if that is less than the model's own */
     int64_t nbest;         /* translations wanted of each line, at most `beam`; 0: 1 */
+    /* Of each line the text that its translations begin with, in whole words; NULL or "": any. */
+    const char *const *prefixes;
+    bool alignments; /* fill in `alignment` of the translations */
 } attn_translator_options;
 
 typedef struct attn_translation {
@@ -108,12 +111,17 @@ typedef struct attn_translation {
     int64_t words, unknown; /* tokens of the source sentence, and those of them that the vocabulary lacks */
     char *unknown_words;    /* these, joined by ", "; "" if there are none */
     bool truncated;         /* the sentence was longer than the model takes */
+    char *alignment; /* where asked for: a pair "i-j" for each word j of the translation, joined by spaces: word i
+                             * of the line is the one that it attends to most.  Both count from 0; words are those
+                             * between spaces or, with a vocabulary of words, its tokens */
 } attn_translation;
 
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
  * translations of line i start at results[i * nbest], best first; what is said of the line itself (words, unknown,
  * unknown_words, truncated) stands in the first.  Where there are fewer than nbest, the `text` of the last is NULL.
- * ATTN_FORMAT: a line is not UTF-8 (its number is named); ATTN_ARGUMENT: nbest is above the beam. */
+ * ATTN_FORMAT: a line is not UTF-8 (its number is named); ATTN_ARGUMENT: nbest is above the beam, or a prefix (its
+ * number is named) is longer than a translation may be or has a word that the vocabulary lacks; ATTN_UNSUPPORTED:
+ * alignments of a model whose decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
@@ -132,7 +140,7 @@ typedef struct attn_translator_score {
 typedef enum attn_part { ATTN_PART_ALL = 0, ATTN_PART_TRAIN, ATTN_PART_VALID, ATTN_PART_TEST } attn_part;
 
 /* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence.
- * `nbest` of the options is not looked at.  ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO,
+ * `nbest`, `prefixes` and `alignments` of the options are not looked at.  ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO,
  * ATTN_FORMAT, ATTN_MEMORY. */
 ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,
                                               size_t text_size, attn_part part, const attn_translator_options *options,

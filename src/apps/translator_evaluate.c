@@ -102,6 +102,8 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     }
     attn_translator_options best = options ? *options : (attn_translator_options){0};
     best.nbest = 1; /* there is room for one of each */
+    best.prefixes = NULL;
+    best.alignments = false;
     double from = attn__now();
     attn_status status = attn_translator_translate(t, r->sources, r->n, &best, r->translations);
     if (status != ATTN_OK)

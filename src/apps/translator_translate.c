@@ -3,9 +3,10 @@
  * Translating lines: each is prepared and encoded, then they go through the model in batches of like length,
  * and the results come back in the order of the lines.
  */
-#include "apps/translator.h"
+#include "apps/translator_align.h"
 
 #include "base/context.h"
+#include "base/parallel.h"
 #include "data/vocab.h"
 #include "models/kind.h"
 #include "tensor/packed_weights.h"
@@ -17,14 +18,28 @@
 typedef struct sentence {
     int64_t line; /* its place in the caller's order */
     int32_t *ids;
-    int64_t n; /* 0: an empty line */
+    int64_t n;      /* 0: an empty line */
+    int64_t *words; /* where alignments are asked for, the word that each token belongs to */
+    int64_t ntokens;
+    int32_t *prefix; /* what its translations begin with */
+    int64_t nprefix;
 } sentence;
 
 static void free_sentences(attn_context *context, sentence *sentences, int64_t n)
 {
-    for (int64_t i = 0; sentences && i < n; i++)
+    for (int64_t i = 0; sentences && i < n; i++) {
         attn__free(context, sentences[i].ids);
+        attn__free(context, sentences[i].words);
+        attn__free(context, sentences[i].prefix);
+    }
     attn__free(context, sentences);
+}
+
+/* Of a translation, its end included. */
+static int64_t most_tokens(const attn_translator *t, const attn_translator_options *options)
+{
+    int64_t most = options && options->max_length > 0 ? options->max_length : t->max_output;
+    return most < t->max_output ? most : t->max_output;
 }
 
 /* --------------------------------------------------------------------------------------------- encoding */
@@ -66,9 +81,33 @@ static attn_status note_unknown(const attn_translator *t, const char *text, attn
     return status != ATTN_OK ? status : n.status;
 }
 
-static attn_status encode(const attn_translator *t, const char *text, sentence *s, attn_translation *result)
+typedef struct numbering {
+    attn__word_counter counter;
+    sentence *sentence;
+    int64_t room;
+} numbering;
+
+static void number_token(void *user, const char *token, size_t length)
+{
+    numbering *n = user;
+    if (n->sentence->ntokens < n->room)
+        n->sentence->words[n->sentence->ntokens++] = attn__word_number(&n->counter, token, length);
+}
+
+/* Notes which word each of the line's tokens belongs to; there are `room` of them. */
+static attn_status number_words(const attn_translator *t, const char *text, sentence *s, int64_t room)
+{
+    numbering n = {.counter = {.subwords = attn_vocab_has_subwords(t->source)}, .sentence = s, .room = room};
+    s->words = attn__alloc(t->context, attn__size_mul((size_t)room, sizeof *s->words));
+    return s->words ? attn__vocab_split(t->source, text, number_token, &n) : ATTN_MEMORY;
+}
+
+static attn_status encode(const attn_translator *t, const char *text, bool numbered, sentence *s,
+                          attn_translation *result)
 {
     attn_status status = note_unknown(t, text, result);
+    if (status == ATTN_OK && result->words > 0 && numbered)
+        status = number_words(t, text, s, result->words);
     if (status != ATTN_OK || result->words == 0)
         return status;
     result->truncated = result->words + 1 > t->max_tokens;
@@ -79,14 +118,59 @@ static attn_status encode(const attn_translator *t, const char *text, sentence *
     return attn_vocab_encode(t->source, text, &encoding, s->ids, t->max_tokens, &s->n, NULL);
 }
 
-static attn_status prepare(const attn_translator *t, const char *line, sentence *s, attn_translation *result)
+typedef struct beginning {
+    const attn_translator *t;
+    sentence *sentence;
+    int64_t room;
+    attn_status status;
+} beginning;
+
+static void take_forced(void *user, const char *token, size_t length)
+{
+    beginning *b = user;
+    sentence *s = b->sentence;
+    const attn_vocab *vocab = b->t->target;
+    int32_t id = attn__vocab_id(vocab, token, length);
+    if (b->status != ATTN_OK)
+        return;
+    if (id < 0 || id == attn_vocab_special(vocab, ATTN_UNK) || id == attn_vocab_special(vocab, ATTN_EOS))
+        b->status = attn__fail(
+            b->t->context, ATTN_ARGUMENT,
+            "line %lld: its translation cannot begin with \"%.*s\", which is no word of the target vocabulary",
+            (long long)s->line + 1, (int)(length < 64 ? length : 64), token);
+    else if (s->nprefix == b->room)
+        b->status = attn__fail(b->t->context, ATTN_ARGUMENT,
+                               "line %lld: its translation cannot begin with more than %lld tokens",
+                               (long long)s->line + 1, (long long)b->room);
+    else
+        s->prefix[s->nprefix++] = id;
+}
+
+/* The tokens of what a line's translation begins with; `most` is what it may have with its end. */
+static attn_status begin_with(const attn_translator *t, const char *prefix, int64_t most, sentence *s)
+{
+    beginning b = {.t = t, .sentence = s, .room = most - 1};
+    char *text = NULL;
+    attn_status status = attn__normalised(t, prefix, &text);
+    s->prefix = attn__alloc(t->context, attn__size_mul((size_t)most, sizeof *s->prefix));
+    if (status == ATTN_OK)
+        status = s->prefix ? attn__vocab_split(t->target, text, take_forced, &b) : ATTN_MEMORY;
+    attn__free(t->context, text);
+    return status != ATTN_OK ? status : b.status;
+}
+
+static attn_status prepare(const attn_translator *t, const char *line, const attn_translator_options *options,
+                           sentence *s, attn_translation *result)
 {
     char *text = NULL;
     result->unknown_words = attn__strdup(t->context, "");
     attn_status status = result->unknown_words ? attn__normalised(t, line, &text) : ATTN_MEMORY;
     if (status == ATTN_OK)
-        status = encode(t, text, s, result);
+        status = encode(t, text, options && options->alignments, s, result);
     attn__free(t->context, text);
+    const char *prefix = options && options->prefixes ? options->prefixes[s->line] : NULL;
+    if (status == ATTN_OK && prefix && prefix[0])
+        status = begin_with(t, prefix, most_tokens(t, options), s);
     return status;
 }
 
@@ -103,11 +187,12 @@ static attn_status finish(const attn_translator *t, const attn_hypothesis *hypot
     return attn__detokenised(t, result->tokens, &result->text);
 }
 
-static attn_status finish_empty(const attn_translator *t, attn_translation *result)
+static attn_status finish_empty(const attn_translator *t, bool aligned, attn_translation *result)
 {
     result->tokens = attn__strdup(t->context, "");
     result->text = attn__strdup(t->context, "");
-    return result->tokens && result->text ? ATTN_OK : ATTN_MEMORY;
+    result->alignment = aligned ? attn__strdup(t->context, "") : NULL;
+    return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_MEMORY;
 }
 
 static int64_t wanted(const attn_translator_options *options)
@@ -117,11 +202,10 @@ static int64_t wanted(const attn_translator_options *options)
 
 static attn_translate_options decoding_options(const attn_translator *t, const attn_translator_options *options)
 {
-    int64_t most = options && options->max_length > 0 ? options->max_length : t->max_output;
     return (attn_translate_options){
         .bos = attn_vocab_special(t->target, ATTN_BOS),
         .eos = attn_vocab_special(t->target, ATTN_EOS),
-        .max_len = most < t->max_output ? most : t->max_output,
+        .max_len = most_tokens(t, options),
         .beam = options ? options->beam : 0,
         .nbest = options ? options->nbest : 0,
         .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
@@ -160,24 +244,75 @@ typedef struct tapes {
     attn_tape *sources, *model;
 } tapes;
 
-static attn_status translate_batch(const attn_translator *t, const tapes *on, const sentence *batch, int64_t n,
-                                   const attn_translator_options *options, attn_hypothesis *hypotheses,
-                                   attn_translation *results)
+/* A batch and what its sentences begin with. */
+typedef struct batch_of {
+    const attn_translator *owner; /* the results are its: a thread's translator is another */
+    const sentence *sentences;
+    int64_t n;
+    const int32_t **prefix;
+    int64_t *nprefix;
+} batch_of;
+
+/* Fills `hypotheses`. */
+static attn_status search(const attn_translator *t, const tapes *on, const batch_of *batch,
+                          const attn_translator_options *options, attn_hypothesis *hypotheses)
 {
     attn_tensor *source, *lens;
     attn_translate_options decoding = decoding_options(t, options);
+    for (int64_t i = 0; i < batch->n; i++) {
+        batch->prefix[i] = batch->sentences[i].prefix;
+        batch->nprefix[i] = batch->sentences[i].nprefix;
+    }
+    decoding.prefix = batch->prefix;
+    decoding.nprefix = batch->nprefix;
     attn_tape_reset(on->sources, NULL);
-    attn_status status = stack(t, on->sources, batch, n, &source, &lens);
+    attn_status status = stack(t, on->sources, batch->sentences, batch->n, &source, &lens);
+    return status == ATTN_OK ? attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, hypotheses)
+                             : status;
+}
+
+static attn_status align(const attn_translator *t, const tapes *on, const batch_of *batch, int64_t each,
+                         const attn_hypothesis *hypotheses, attn_translation *results)
+{
+    int64_t count = 0;
+    attn__aligned *aligned = attn__alloc(t->context, attn__size_mul((size_t)(batch->n * each), sizeof *aligned));
+    attn_status status = aligned ? ATTN_OK : ATTN_MEMORY;
+    for (int64_t i = 0; i < batch->n * each && status == ATTN_OK; i++) {
+        const sentence *s = &batch->sentences[i / each];
+        char **alignment = &results[s->line * each + i % each].alignment;
+        if (hypotheses[i].ids && hypotheses[i].n > 0)
+            aligned[count++] = (attn__aligned){.source = s->ids,
+                                               .nsource = s->n,
+                                               .ntokens = s->ntokens,
+                                               .words = s->words,
+                                               .said = hypotheses[i].ids,
+                                               .nsaid = hypotheses[i].n,
+                                               .owner = batch->owner->context,
+                                               .alignment = alignment};
+        else if (hypotheses[i].ids && !(*alignment = attn__strdup(batch->owner->context, "")))
+            status = ATTN_MEMORY;
+    }
     if (status == ATTN_OK)
-        status = attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, hypotheses);
+        status = attn__translator_align(t, on->model, aligned, count);
+    attn__free(t->context, aligned);
+    return status;
+}
+
+static attn_status translate_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
+                                   const attn_translator_options *options, attn_hypothesis *hypotheses,
+                                   attn_translation *results)
+{
+    attn_status status = search(t, on, batch, options, hypotheses);
     if (status != ATTN_OK)
         return status;
-    int64_t each = wanted(options);
-    for (int64_t i = 0; i < n * each && status == ATTN_OK; i++) {
+    int64_t each = wanted(options), n = batch->n * each;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         if (hypotheses[i].ids)
-            status = finish(t, &hypotheses[i], &results[batch[i / each].line * each + i % each]);
+            status = finish(batch->owner, &hypotheses[i], &results[batch->sentences[i / each].line * each + i % each]);
     }
-    attn_hypotheses_free(t->context, hypotheses, n * each);
+    if (status == ATTN_OK && options && options->alignments)
+        status = align(t, on, batch, each, hypotheses, results);
+    attn_hypotheses_free(t->context, hypotheses, n);
     return status;
 }
 
@@ -191,43 +326,150 @@ static int longer_first(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-static attn_status translate_batches(attn_translator *t, const tapes *on, const sentence *sentences, int64_t n,
-                                     const attn_translator_options *options, attn_translation *results)
+/* Sentences in batches, longest first, and where their results go. */
+typedef struct batches {
+    const attn_translator *t;
+    const sentence *sentences;
+    int64_t n, size; /* without the empty ones; of a batch */
+    const attn_translator_options *options;
+    attn_translation *results;
+    struct worker *workers;
+    atomic_int_least64_t done; /* sentences */
+} batches;
+
+/* A thread that translates whole batches: a translator in a context of its own with the same parameters. */
+typedef struct worker {
+    attn_context *context; /* NULL: the caller's */
+    attn_translator t;
+    attn_model model;
+    tapes on;
+    batch_of batch;
+    attn_hypothesis *hypotheses;
+    attn_status status;
+} worker;
+
+static attn_status begin_context(worker *w, const attn_context *like)
 {
-    int64_t size = options && options->batch > 0 ? options->batch : 32, at = 0;
-    size = size < n ? size : n; /* what is asked for may be far more than memory holds */
-    attn_hypothesis *hypotheses =
-        attn__alloc_zero(t->context, attn__size_mul((size_t)(size * wanted(options)), sizeof *hypotheses));
-    attn_status status = hypotheses ? ATTN_OK : ATTN_MEMORY;
-    while (status == ATTN_OK && at < n && sentences[at].n > 0) {
-        int64_t count = 0;
-        while (at + count < n && count < size && sentences[at + count].n > 0)
-            count++;
-        status = translate_batch(t, on, sentences + at, count, options, hypotheses, results);
-        at += count;
-        attn__work(t->context, "sentences", at, n);
+    attn_context_options options = {.allocator = like->allocator,
+                                    .threads = 1,
+                                    .isa = attn_context_isa(like),
+                                    .precision = like->precision,
+                                    .reproducible = like->reproducible};
+    attn_status status = attn_context_create(&w->context, &options);
+    if (status != ATTN_OK)
+        return status;
+    w->model = *w->t.model;
+    w->model.context = w->t.context = w->context;
+    w->t.model = &w->model;
+    return ATTN_OK;
+}
+
+static attn_status begin_worker(worker *w, const batches *all, bool alone)
+{
+    size_t size = (size_t)all->size;
+    w->t = *all->t;
+    w->status = alone ? ATTN_OK : begin_context(w, all->t->context);
+    if (w->status != ATTN_OK)
+        return w->status;
+    attn_context *context = w->t.context;
+    w->hypotheses =
+        attn__alloc_zero(context, attn__size_mul(size * (size_t)wanted(all->options), sizeof *w->hypotheses));
+    w->batch = (batch_of){.owner = all->t,
+                          .prefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.prefix)),
+                          .nprefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.nprefix))};
+    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_MEMORY;
+    if (w->status == ATTN_OK)
+        w->status = attn_tape_create(&w->on.sources, context);
+    if (w->status == ATTN_OK)
+        w->status = attn_tape_create(&w->on.model, context);
+    if (w->status == ATTN_OK)
+        w->status = attn__packed_weights_begin(w->on.model);
+    return w->status;
+}
+
+static void end_worker(worker *w)
+{
+    if (w->on.model)
+        attn__packed_weights_end(w->on.model);
+    attn_tape_destroy(w->on.model);
+    attn_tape_destroy(w->on.sources);
+    if (w->t.context) {
+        attn__free(w->t.context, w->batch.prefix);
+        attn__free(w->t.context, w->batch.nprefix);
+        attn__free(w->t.context, w->hypotheses);
     }
-    for (; status == ATTN_OK && at < n; at++)
-        status = finish_empty(t, &results[sentences[at].line * wanted(options)]);
-    attn__free(t->context, hypotheses);
+    if (w->context)
+        attn_context_destroy(w->context);
+}
+
+static void translate_item(void *user, int64_t item, int thread)
+{
+    batches *all = user;
+    worker *w = &all->workers[thread];
+    int64_t at = item * all->size, left = all->n - at;
+    if (w->status != ATTN_OK)
+        return;
+    w->batch.sentences = all->sentences + at;
+    w->batch.n = left < all->size ? left : all->size;
+    w->status = translate_batch(&w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
+    if (thread == 0)
+        attn__work(all->t->context, "sentences", done, all->n);
+}
+
+/* The first thread's error, in the words of its context. */
+static attn_status first_error(const batches *all, int threads)
+{
+    for (int i = 0; i < threads; i++) {
+        const worker *w = &all->workers[i];
+        if (w->status != ATTN_OK)
+            return w->context ? attn__fail(all->t->context, w->status, "%s", attn_context_error(w->context))
+                              : w->status;
+    }
+    return ATTN_OK;
+}
+
+/* Batches on several threads where there are several; a batch alone has all threads for itself.  The batches are the
+ * same for any number of threads, and so are the bits. */
+static attn_status translate_batches(batches *all)
+{
+    int64_t count = (all->n + all->size - 1) / all->size;
+    int threads = attn_context_threads(all->t->context);
+    threads = threads < count ? threads : (int)count;
+    bool alone = threads < 2;
+    attn_status status = ATTN_OK;
+    threads = alone ? 1 : threads;
+    all->workers = attn__alloc_zero(all->t->context, (size_t)threads * sizeof *all->workers);
+    if (!all->workers)
+        return ATTN_MEMORY;
+    for (int i = 0; i < threads && status == ATTN_OK; i++)
+        status = begin_worker(&all->workers[i], all, alone);
+    for (int64_t i = 0; i < count && status == ATTN_OK && alone; i++) {
+        translate_item(all, i, 0);
+        status = all->workers[0].status;
+    }
+    if (status == ATTN_OK && !alone)
+        attn__parallel_items(threads, count, translate_item, all);
+    status = first_error(all, threads);
+    for (int i = 0; i < threads; i++)
+        end_worker(&all->workers[i]);
+    attn__free(all->t->context, all->workers);
     return status;
 }
 
 static attn_status translate_sorted(attn_translator *t, const sentence *sentences, int64_t n,
                                     const attn_translator_options *options, attn_translation *results)
 {
-    tapes on = {NULL, NULL};
-    attn_status status = attn_tape_create(&on.sources, t->context);
-    if (status == ATTN_OK)
-        status = attn_tape_create(&on.model, t->context);
-    if (status == ATTN_OK)
-        status = attn__packed_weights_begin(on.model);
-    if (status == ATTN_OK) {
-        status = translate_batches(t, &on, sentences, n, options, results);
-        attn__packed_weights_end(on.model);
-    }
-    attn_tape_destroy(on.model);
-    attn_tape_destroy(on.sources);
+    batches all = {.t = t, .sentences = sentences, .options = options, .results = results};
+    attn_status status = ATTN_OK;
+    while (all.n < n && sentences[all.n].n > 0)
+        all.n++;
+    all.size = options && options->batch > 0 ? options->batch : 32;
+    all.size = all.size < all.n ? all.size : all.n; /* what is asked for may be far more than memory holds */
+    if (all.n > 0)
+        status = translate_batches(&all);
+    for (int64_t i = all.n; status == ATTN_OK && i < n; i++)
+        status = finish_empty(t, options && options->alignments, &results[sentences[i].line * wanted(options)]);
     return status;
 }
 
@@ -243,7 +485,7 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
     attn_status status = sentences ? ATTN_OK : ATTN_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         sentences[i].line = i;
-        status = prepare(t, lines[i], &sentences[i], &results[i * each]);
+        status = prepare(t, lines[i], options, &sentences[i], &results[i * each]);
     }
     if (status == ATTN_OK) {
         qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
@@ -261,6 +503,7 @@ void attn_translations_free(attn_context *context, attn_translation *results, in
         attn__free(context, results[i].text);
         attn__free(context, results[i].tokens);
         attn__free(context, results[i].unknown_words);
+        attn__free(context, results[i].alignment);
         results[i] = (attn_translation){0};
     }
 }

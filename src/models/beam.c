@@ -24,6 +24,29 @@ static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
     return attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)a, (size_t)b), size));
 }
 
+static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
+{
+    const attn_translate_options *o = &beam->options;
+    for (int64_t i = 0; o->prefix && i < beam->batch; i++) {
+        if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= beam->max_len)) {
+            return attn__fail(
+                beam->context, ATTN_ARGUMENT,
+                "sentence %lld of the batch begins with %lld tokens, and there is room for %lld and the end",
+                (long long)i + 1, (long long)o->nprefix[i], (long long)beam->max_len - 1);
+        }
+        for (int64_t j = 0; j < o->nprefix[i]; j++) {
+            int32_t token = o->prefix[i][j];
+            if (token < 0 || token >= vocabulary || token == o->eos) {
+                return attn__fail(
+                    beam->context, ATTN_ARGUMENT,
+                    "sentence %lld of the batch begins with token %d, which is the end or not one of %lld",
+                    (long long)i + 1, (int)token, (long long)vocabulary);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
                               const attn_translate_options *options)
 {
@@ -37,6 +60,10 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     if (options->eos < 0 || options->eos >= vocabulary) {
         return attn__fail(context, ATTN_ARGUMENT, "the end token %d is not one of the %lld of the target",
                           (int)options->eos, (long long)vocabulary);
+    }
+    attn_status status = check_prefixes(beam, vocabulary);
+    if (status != ATTN_OK) {
+        return status;
     }
     int64_t hypotheses = batch * width;
     beam->log_prob = zeros(context, batch, width, sizeof(double));
@@ -179,10 +206,29 @@ static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row,
     return n;
 }
 
+static bool is_forced(const attn__beam *beam, int64_t sentence)
+{
+    return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
+}
+
+/* The one continuation of a sentence whose beginning is given; the first hypothesis alone lives so far. */
+static int64_t follow_prefix(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
+{
+    int64_t sentence = beam->live[place], row = sentence * beam->width;
+    logits_row x = row_of(logits, place * beam->width);
+    int32_t token = beam->options.prefix[sentence][beam->step];
+    double log_prob = beam->log_prob[row] - log_sum_exp(beam->context, &x) + logit(&x, token);
+    list[0] = (candidate){log_prob, row, token};
+    return 1;
+}
+
 /* The likeliest continuations of the live hypotheses of the sentence at a place of the model's batch, best first. */
 static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
+    if (is_forced(beam, sentence)) {
+        return follow_prefix(beam, logits, place, list);
+    }
     for (int64_t row = sentence * beam->width; row < (sentence + 1) * beam->width; row++) {
         if (beam->log_prob[row] == -INFINITY) {
             continue;

@@ -22,7 +22,7 @@ typedef struct attn__storage {
     struct attn__storage *next, *previous; /* while idle: in the list of its size */
     struct attn__storage *before;          /* the neighbour below; NULL: the first of its chunk */
     size_t size;                           /* of the data */
-    int refs;                              /* 0: idle */
+    atomic_int refs;                       /* 0: idle; several tapes may look at one parameter */
     unsigned saves : 30; /* of these, those of nodes that wait for the backward pass: the data must not change */
     unsigned last : 1;   /* of its chunk */
     unsigned small : 1;  /* of a chunk for small blocks */

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ * translator_align.h - word alignments from what the decoder attends to. */
+#ifndef ATTN_APPS_TRANSLATOR_ALIGN_H
+#define ATTN_APPS_TRANSLATOR_ALIGN_H
+
+#include "apps/translator.h"
+
+/* Numbers words while their tokens pass by.  Begins with zeros but for `subwords`. */
+typedef struct attn__word_counter {
+    bool subwords; /* tokens are pieces: a word begins behind a space.  Else each token is a word */
+    bool space;
+    int64_t n; /* words begun */
+} attn__word_counter;
+/* The number, from 0, of the word that the token belongs to, or begins with. */
+int64_t attn__word_number(attn__word_counter *counter, const char *token, size_t length);
+
+/* A line and one of its translations. */
+typedef struct attn__aligned {
+    const int32_t *source; /* [nsource], its end included */
+    int64_t nsource, ntokens;
+    const int64_t *words; /* [ntokens]: which word each token of the line belongs to */
+    const int32_t *said;  /* [nsaid], at least one; without its end */
+    int64_t nsaid;
+    attn_context *owner; /* of the text */
+    char **alignment;    /* gets the pairs as text; freed by attn__free */
+} attn__aligned;
+
+/* For each of n, on a tape that is reset first.  ATTN_UNSUPPORTED: a model without such attention. */
+attn_status attn__translator_align(const attn_translator *translator, attn_tape *tape, attn__aligned *aligned,
+                                   int64_t n);
+
+#endif
