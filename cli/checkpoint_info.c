@@ -158,8 +158,8 @@ static attn_status print_tensors(const cli_call *cli, const attn_weights *weight
            values ? "            min            max           norm   NaN" : "");
     for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++) {
         cli_values v;
-        printf("  %-52s %-20s %-5s %10s", e.name, cli_shape_text(e.rank, e.shape, shape), e.type,
-               cli_bytes((double)e.bytes, bytes));
+        cli_print("  %-52s %-20s %-5s %10s", e.name, cli_shape_text(e.rank, e.shape, shape), e.type,
+                  cli_bytes((double)e.bytes, bytes));
         if (values)
             status = values_at(weights, i, &v);
         if (values && status == ATTN_OK)
@@ -180,7 +180,7 @@ static void print_metadata(const attn_config *metadata)
         puts("\nWith the weights stands");
     for (int64_t i = 0; i < attn_config_size(metadata) && i < 60; i++) {
         const char *key = attn_config_key(metadata, i);
-        printf("  %-40s %s\n", key, cli_value_text(attn_config_get(metadata, key), text, sizeof text));
+        cli_print("  %-40s %s\n", key, cli_value_text(attn_config_get(metadata, key), text, sizeof text));
     }
     if (attn_config_size(metadata) > 60)
         printf("  and %lld more\n", (long long)attn_config_size(metadata) - 60);
@@ -242,7 +242,7 @@ int cli_checkpoint_info(const cli_call *cli, const char *path)
         else
             attn_json_free(&json);
     } else if (status == ATTN_OK) {
-        printf("%s\n\n", attn_weights_path(weights));
+        cli_print("%s\n\n", attn_weights_path(weights));
         status = print_tensors(cli, weights, &tensors);
         print_metadata(metadata);
         if (status == ATTN_OK)

@@ -30,9 +30,9 @@ static const char *const examples[] = {"attn classify clothes shirt.png", "attn 
 
 static void print_one(const attn_classifier *classifier, const char *name, const attn_guess *guesses, int64_t top)
 {
-    printf("%s", name);
+    cli_print("%s", name);
     for (int64_t i = 0; i < top; i++)
-        printf("\t%s %.4f", attn_classifier_class(classifier, guesses[i].label), guesses[i].probability);
+        cli_print("\t%s %.4f", attn_classifier_class(classifier, guesses[i].label), guesses[i].probability);
     putchar('\n');
 }
 

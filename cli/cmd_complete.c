@@ -25,8 +25,8 @@ static const char *const examples[] = {"attn complete clothes half.png -o whole.
 static int tell(const cli_call *cli, const char *path, int64_t rows, int64_t height, double seconds)
 {
     if (!cli->json) {
-        printf("%lld rows kept, %lld drawn in %.2f s: %s\n", (long long)rows, (long long)(height - rows), seconds,
-               path);
+        cli_print("%lld rows kept, %lld drawn in %.2f s: %s\n", (long long)rows, (long long)(height - rows), seconds,
+                  path);
         return CLI_OK;
     }
     attn_json json;

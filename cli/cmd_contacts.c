@@ -321,7 +321,7 @@ static int report(const contacts *c)
     if (c->family.cli->json)
         return print_json(c, paths);
     for (int i = 0; i < 3; i++)
-        puts(paths[i]);
+        cli_print("%s\n", paths[i]);
     if (c->distances)
         print_precision(c);
     return CLI_OK;

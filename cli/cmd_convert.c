@@ -216,7 +216,7 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
             code = cli_failed(cli, NULL);
     }
     if (code == CLI_OK)
-        printf("%s\n", out);
+        cli_print("%s\n", out);
     return code;
 }
 

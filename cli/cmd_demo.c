@@ -173,7 +173,7 @@ static void print_table(const held_out *all)
         cli_print_cell(stdout, s->prediction, TARGET + 10);
         printf("  %.2f\n", s->bleu);
         if (strcmp(s->prediction, s->reference) != 0)
-            printf("  %*s (%s)\n", SOURCE, "", s->reference);
+            cli_print("  %*s (%s)\n", SOURCE, "", s->reference);
     }
 }
 

@@ -44,7 +44,7 @@ static void print_only(comparison *c, int side, const attn_weights_entry *e)
         attn_json_text(&c->json, "only_in", c->cli->words[side]);
         attn_json_end(&c->json);
     } else {
-        printf("  %-52s only in %s\n", e->name, c->cli->words[side]);
+        cli_print("  %-52s only in %s\n", e->name, c->cli->words[side]);
     }
 }
 
@@ -59,9 +59,9 @@ static void print_difference(comparison *c, const char *name, const char *what, 
         attn_json_real(&c->json, "relative", relative);
         attn_json_end(&c->json);
     } else if (isnan(most)) {
-        printf("  %-52s %s\n", name, what);
+        cli_print("  %-52s %s\n", name, what);
     } else {
-        printf("  %-52s largest %.3e, relative %.3e\n", name, most, relative);
+        cli_print("  %-52s largest %.3e, relative %.3e\n", name, most, relative);
     }
 }
 

@@ -92,9 +92,9 @@ static int print_result(const cli_family *f, const char *path, const char *names
 {
     const int64_t *shape = attn_tensor_shape(array);
     if (!f->cli->json) {
-        puts(path);
+        cli_print("%s\n", path);
         if (names)
-            puts(names);
+            cli_print("%s\n", names);
         return CLI_OK;
     }
     attn_value value = {.type = ATTN_VALUE_INTS, .n = attn_tensor_rank(array), .integers = shape};

@@ -61,7 +61,7 @@ static void print_sample(void *user, const char *source, const char *reference, 
         return;
     s->printed++;
     if (!s->json) {
-        printf("source     %s\nreference  %s\nprediction %s\n\n", source, reference, prediction);
+        cli_print("source     %s\nreference  %s\nprediction %s\n\n", source, reference, prediction);
         return;
     }
     attn_json_object(s->json, NULL);
@@ -203,7 +203,7 @@ static int evaluate_word(void *user, int i)
     cli_call one = *cli;
     one.words = cli->words + i;
     if (cli->nwords > 1 && !cli->json)
-        printf("%s%s\n", i ? "\n" : "", one.words[0]);
+        cli_print("%s%s\n", i ? "\n" : "", one.words[0]);
     return evaluate_one(&one);
 }
 

@@ -38,7 +38,7 @@ static void print_config(const attn_config *config)
     char text[512];
     for (int64_t i = 0; i < attn_config_size(config); i++) {
         const char *key = attn_config_key(config, i);
-        printf("  %-20s %s\n", key, cli_value_text(attn_config_get(config, key), text, sizeof text));
+        cli_print("  %-20s %s\n", key, cli_value_text(attn_config_get(config, key), text, sizeof text));
     }
 }
 
@@ -67,7 +67,7 @@ static void print_classes(const attn_classifier *classifier)
     printf("  %-20s %lld x %lld, %s\n  %-20s", "pixels", (long long)shape.width, (long long)shape.height,
            shape.channels == 1 ? "grey" : "in colour", "classes");
     for (int64_t i = 0; i < attn_classifier_classes(classifier); i++)
-        printf("%s%s", i ? ", " : " ", attn_classifier_class(classifier, i));
+        cli_print("%s%s", i ? ", " : " ", attn_classifier_class(classifier, i));
     putchar('\n');
 }
 

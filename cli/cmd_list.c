@@ -91,7 +91,7 @@ static void print_parameters(const attn_model *model)
     fputs("\nParameters with", stdout);
     for (int64_t i = 0; i < attn_config_size(config); i++) {
         const char *key = attn_config_key(config, i);
-        printf("%s %s %s", i ? "," : "", key, cli_value_text(attn_config_get(config, key), text, sizeof text));
+        cli_print("%s %s %s", i ? "," : "", key, cli_value_text(attn_config_get(config, key), text, sizeof text));
     }
     puts(attn_config_size(config) ? "" : " no settings");
     cli_parameters_print(attn_model_parameters(model));

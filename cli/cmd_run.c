@@ -155,7 +155,7 @@ static int print_shapes(const cli_call *cli, const attn_named_list *outputs)
             continue;
         attn_json_array(&json, outputs->items[i].name);
         if (!cli->json)
-            printf("%s", outputs->items[i].name);
+            cli_print("%s", outputs->items[i].name);
         for (int d = 0; d < attn_tensor_rank(tensor); d++) {
             attn_json_int(&json, NULL, attn_tensor_dim(tensor, d));
             if (!cli->json)

@@ -78,11 +78,11 @@ static void print_as_text(const job *j, const attn_translation *t, int64_t index
 {
     const char *text = cli_flag(j->cli, "tokens") ? t->tokens : t->text;
     if (j->how.nbest > 0)
-        printf("%lld ||| %s ||| %.9g\n", (long long)index, text, t->score);
+        cli_print("%lld ||| %s ||| %.9g\n", (long long)index, text, t->score);
     else if (cli_flag(j->cli, "scores"))
-        printf("%s\t%.9g\n", text, t->score);
+        cli_print("%s\t%.9g\n", text, t->score);
     else
-        puts(text);
+        cli_print("%s\n", text);
 }
 
 static void note(job *j, const attn_translation *t, int64_t number)

@@ -104,9 +104,9 @@ static int tell(const weighing *w)
     char rows[32];
     if (w->family.cli->json)
         return print_json(w);
-    printf("%s: %s sequences of %lld columns, Neff %.1f at %.3g %% identity; weights in %s\n", w->family.path,
-           cli_count(attn_alignment_rows(w->family.all), rows), (long long)attn_alignment_columns(w->family.all),
-           w->effective, 100 * cli_real(w->family.cli, "identity"), w->path);
+    cli_print("%s: %s sequences of %lld columns, Neff %.1f at %.3g %% identity; weights in %s\n", w->family.path,
+              cli_count(attn_alignment_rows(w->family.all), rows), (long long)attn_alignment_columns(w->family.all),
+              w->effective, 100 * cli_real(w->family.cli, "identity"), w->path);
     return CLI_OK;
 }
 

@@ -110,6 +110,10 @@ void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* As printf, for text with names, classes or sentences in it: no control characters of theirs reach a terminal. */
+void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Something was not printed for want of memory. */
+bool cli_print_lost(void);
 /* Prints finished JSON to stdout and frees it; returns an exit code. */
 int cli_print_json(const cli_call *cli, attn_json *json);
 /* "1234567" as "1,234,567", and bytes as "4.7 MB", in `out` of 32 bytes; return `out`. */

@@ -101,7 +101,7 @@ static long counted_from(const dry_run *d)
 static void print_row(const char *source, const char *shape, const char *target, const char *target_shape,
                       const char *verdict)
 {
-    printf("  %-44s %-16s %-40s %-16s %s\n", source, shape, target, target_shape, verdict);
+    cli_print("  %-44s %-16s %-40s %-16s %s\n", source, shape, target, target_shape, verdict);
 }
 
 static void print_tensors(dry_run *d)
@@ -202,10 +202,10 @@ static void propose(const dry_run *d)
         n += !again;
     }
     if (n > 0)
-        printf("\nA names file to begin with: every line is a guess by name and shape.\n\nattn names 1\narch %s\n",
-               d->foreign->arch);
+        cli_print("\nA names file to begin with: every line is a guess by name and shape.\n\nattn names 1\narch %s\n",
+                  d->foreign->arch);
     for (int i = 0; i < n; i++)
-        puts(rules[i]);
+        cli_print("%s\n", rules[i]);
     free(rules);
 }
 

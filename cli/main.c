@@ -91,6 +91,8 @@ static void hold_descriptors(void)
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;
+    if (cli_print_lost())
+        code = cli_fail(CLI_FAILED, "out of memory: not everything was printed");
     errno = 0;
     failed |= fflush(stdout) != 0;
     if (failed || (fclose(stdout) != 0 && errno != EBADF))

@@ -179,6 +179,9 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     char list[128];
     const char *const *choices = option->key.choices;
     *value = (attn_value){.type = ATTN_VALUE_TEXT, .text = text};
+    /* As of a variable of the shell that is not set: no file has that name, and a default would be a guess. */
+    if (!text[0] && !choices)
+        return cli_fail(CLI_BAD, "--%s is given an empty text", name);
     for (int i = 0; choices && choices[i]; i++) {
         if (strcmp(choices[i], text) == 0)
             return CLI_PARSED;

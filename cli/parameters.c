@@ -37,9 +37,9 @@ void cli_parameters_print(const attn_named_list *list)
     for (int64_t i = 0; i < list->n; i++) {
         const attn_tensor *tensor = list->items[i].tensor;
         char shape[128], count[32];
-        printf("  %-*s  %-14s %12s  %s%s\n", width, list->items[i].name, shape_text(tensor, shape, sizeof shape),
-               cli_count(attn_tensor_size(tensor), count), attn_dtype_name(attn_tensor_dtype(tensor)),
-               attn_tensor_needs_grad(tensor) ? "" : ", not trained");
+        cli_print("  %-*s  %-14s %12s  %s%s\n", width, list->items[i].name, shape_text(tensor, shape, sizeof shape),
+                  cli_count(attn_tensor_size(tensor), count), attn_dtype_name(attn_tensor_dtype(tensor)),
+                  attn_tensor_needs_grad(tensor) ? "" : ", not trained");
     }
 }
 

@@ -4,20 +4,31 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LINE = 2048 };
 
 static char last_failure[LINE];
 
-/* Whatever an error quotes (a file name, a sentence), it stays one line and sends no codes to the terminal. */
+/* Names, classes and sentences come from files of strangers: their control characters, which a terminal obeys, become
+ * spaces, those of U+0080 to U+009F too.  Line ends and tabs stay where `kept` has them. */
+static void disarm(char *text, const char *kept)
+{
+    for (char *c = text; *c; c++) {
+        unsigned char first = (unsigned char)c[0], second = (unsigned char)c[1];
+        if ((first < 0x20 && !strchr(kept, first)) || first == 0x7f)
+            *c = ' ';
+        else if (first == 0xc2 && second >= 0x80 && second < 0xa0)
+            memcpy(c, "  ", 2);
+    }
+}
+
+/* Whatever an error quotes (a file name, a sentence), it stays one line. */
 static void print_line(char line[LINE], const char *format, va_list arguments)
 {
     vsnprintf(line, LINE, format, arguments);
-    for (char *c = line; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = ' ';
-    }
+    disarm(line, "");
     fprintf(stderr, "attn: %s\n", line);
     cli_watch_said();
 }
@@ -93,6 +104,36 @@ int cli_print_json(const cli_call *cli, attn_json *json)
     return code;
 }
 
+static bool lost;
+
+bool cli_print_lost(void)
+{
+    return lost;
+}
+
+void cli_print(const char *format, ...)
+{
+    va_list arguments, again;
+    char few[LINE], *text = few;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int n = vsnprintf(few, sizeof few, format, arguments);
+    if (n >= LINE) {
+        text = malloc((size_t)n + 1);
+        if (text)
+            vsnprintf(text, (size_t)n + 1, format, again);
+    }
+    va_end(again);
+    va_end(arguments);
+    lost = lost || n < 0 || !text;
+    if (n >= 0 && text) {
+        disarm(text, "\n\t");
+        fputs(text, stdout);
+    }
+    if (text != few)
+        free(text);
+}
+
 const char *cli_count(int64_t n, char *out)
 {
     char digits[24];
@@ -148,7 +189,10 @@ void cli_print_cell(FILE *file, const char *text, int width)
         size_t n = character(text, &columns);
         if (used + columns > room)
             break;
-        fwrite(text, 1, n, file);
+        char one[8] = "";
+        memcpy(one, text, n < sizeof one ? n : sizeof one - 1);
+        disarm(one, "");
+        fputs(one, file);
         text += n;
         used += columns;
     }

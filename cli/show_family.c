@@ -137,7 +137,7 @@ static int write_picture(const showing *s)
     attn_picture_free(cli->context, &picture);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
-    printf("%s\n", path);
+    cli_print("%s\n", path);
     return CLI_OK;
 }
 

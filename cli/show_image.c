@@ -21,7 +21,7 @@ static int print_guess(const cli_call *cli, const char *path, const char *class_
 {
     attn_json json;
     if (!cli->json) {
-        printf("%s %.4f\n%s\n", class_name, probability, path);
+        cli_print("%s %.4f\n%s\n", class_name, probability, path);
         return CLI_OK;
     }
     attn_json_begin(&json, cli->context, true);

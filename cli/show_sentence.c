@@ -33,7 +33,7 @@ static unsigned kinds_of(const char *list)
 static int print_result(const cli_call *cli, const char *path, const char *translation)
 {
     if (!cli->json) {
-        printf("%s\n%s\n", translation, path);
+        cli_print("%s\n%s\n", translation, path);
         return CLI_OK;
     }
     attn_json json;

@@ -92,4 +92,16 @@ grep -q "to_q.weight .*1.000e+00" said || fail "attn diff does not say by how mu
 grep -q "3 tensors are the same" said || fail "attn diff does not count: $(cat said)"
 if "$attn" diff "$data/old.pth" sa > said; then fail "attn diff finds no difference"; fi
 grep -q "only in .*old.pth" said || fail "attn diff does not name what one side alone has"
+
+# ---- control characters of a stranger's names do not reach the terminal
+header='{"t\u001b[31m\u009b2J\u0007":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"__metadata__":{"a\u001b[1m":"\u009b3J"}}'
+printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\0\\0" "$header" > evil.safetensors
+for words in info 'info --values' 'info --json' 'convert --dry-run' "diff $data/self_attention.pt"; do
+    # shellcheck disable=SC2086
+    "$attn" $words evil.safetensors > said 2>&1 || true
+    grep -q 't.*31m.*2J' said || fail "attn $words: the name is missing: $(cat -v said)"
+    if LC_ALL=C tr -d '\n\t' < said | LC_ALL=C grep -q "$(printf '[\001-\037\177]\|\302[\200-\237]')"; then
+        fail "attn $words sends codes to the terminal: $(cat -v said)"
+    fi
+done
 exit $failed

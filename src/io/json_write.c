@@ -38,7 +38,7 @@ static void new_line(attn_json *json)
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-/* The escape of a byte below 0x20, of the quote and of the backslash. */
+/* The escape of a control character, which a terminal would obey, of the quote and of the backslash. */
 static void put_escape(attn_json *json, unsigned char c)
 {
     static const char letters[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -61,7 +61,8 @@ static void put_string(attn_json *json, const char *text)
     for (const char *p = text; p < end;) {
         uint32_t code;
         int n = attn__utf8_decode(p, end, &code);
-        if (n > 0 && code >= 0x20 && code != '"' && code != '\\') {
+        bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+        if (n > 0 && !control && code != '"' && code != '\\') {
             p += n;
             continue;
         }
@@ -69,8 +70,9 @@ static void put_string(attn_json *json, const char *text)
         if (n == 0)
             put_text(json, "\xef\xbf\xbd");
         else
-            put_escape(json, (unsigned char)*p);
-        plain = ++p;
+            put_escape(json, (unsigned char)code);
+        p += n > 0 ? n : 1;
+        plain = p;
     }
     put(json, plain, (size_t)(end - plain));
     put(json, "\"", 1);
