@@ -93,6 +93,10 @@ grep -q "3 tensors are the same" said || fail "attn diff does not count: $(cat s
 if "$attn" diff "$data/old.pth" sa > said; then fail "attn diff finds no difference"; fi
 grep -q "only in .*old.pth" said || fail "attn diff does not name what one side alone has"
 
+# ---- an index of a TiB, all zeros, is refused without being read
+mkdir hole && dd if=/dev/null of=hole/model.safetensors.index.json bs=1 seek=1099511627776 2> /dev/null &&
+    expect 2 'index.json: holds 1099511627776 bytes' timeout 5 "$attn" info hole
+
 # ---- control characters of a stranger's names do not reach the terminal
 header='{"t\u001b[31m\u009b2J\u0007":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"__metadata__":{"a\u001b[1m":"\u009b3J"}}'
 printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s\\0\\0\\0\\0" "$header" > evil.safetensors

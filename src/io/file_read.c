@@ -67,8 +67,8 @@ static attn_status read_raw(sink *s)
     attn_status status = attn__file_open(s->context, s->name, &descriptor, &size);
     if (status != ATTN_OK)
         return status;
-    s->hint = size <= s->limit ? size : 0; /* files under /proc tell a size of 0 */
-    status = read_descriptor(s, descriptor);
+    s->hint = size; /* files under /proc tell a size of 0 */
+    status = size > s->limit ? fail_limit(s) : read_descriptor(s, descriptor);
     close(descriptor);
     return status;
 }

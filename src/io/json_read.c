@@ -52,7 +52,11 @@ static attn_status check_bounds(const attn__input *text, int depth, size_t value
 
 attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, size_t values, size_t offset)
 {
+    enum { MAX_TEXT = 1 << 28 };
     *root = NULL;
+    if (text->size > MAX_TEXT)
+        return attn__fail(text->context, ATTN_FORMAT, "%s: holds %zu bytes; no more than %d of JSON are read",
+                          text->name, text->size, MAX_TEXT);
     attn_status status = check_bounds(text, depth, values, offset);
     if (status != ATTN_OK)
         return status;
