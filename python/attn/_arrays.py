@@ -80,8 +80,7 @@ def fits(x: np.ndarray) -> np.ndarray:
 
 def dense(x: Any, name: str = "an array") -> np.ndarray:
     """`x` C-contiguous and in a type that the library has; itself if it is so already."""
-    array = fits(as_array(x, name))
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    return np.require(fits(as_array(x, name)), requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def wrap(context: Context, array: np.ndarray) -> ctypes.c_void_p:
@@ -136,10 +135,10 @@ class NamedList:
         self.struct = c.NamedList(context=context.pointer)
 
     def add(self, name: str, tensor: Optional[ctypes.c_void_p]) -> None:
-        self._context.check(lib.named_add(ctypes.byref(self.struct), name.encode(), tensor))
+        self._context.check(lib.named_add(ctypes.byref(self.struct), c.text(name, "a name"), tensor))
 
     def tensor(self, name: str) -> Optional[int]:
-        wanted = name.encode()
+        wanted = c.text(name, "a name")
         return next((item.tensor for item in self.struct.items[:self.struct.n] if item.name == wanted), None)
 
     def __enter__(self) -> "NamedList":

@@ -303,7 +303,7 @@ class _Call:
 
     def band(self, causal: Union[bool, str, None], window: Optional[Window]) -> None:
         """Key j is attended by query i if -left <= j - i - shift <= right."""
-        if causal not in (None, False, True, "top-left", "bottom-right"):
+        if isinstance(causal, np.ndarray) or causal not in (None, False, True, "top-left", "bottom-right"):
             raise ArgumentError(f"causal is True, \"top-left\" or \"bottom-right\", not {causal!r}")
         left = right = None
         if window is not None:

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from ._errors import error_of
+from ._errors import ArgumentError, error_of
 
 MAX_RANK, MAX_DIMS, MAX_BANDS, MAX_WINDOWS, MAX_RELATIVE, MAX_PICKS = 8, 16, 3, 3, 6, 4
 MAX_THREADS = 1024  # of a context
@@ -270,6 +270,19 @@ class _Library:
 
 
 lib = _Library()
+
+
+def text(value: object, what: str) -> bytes:
+    """A text for the library, whole: a zero byte would end it there."""
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what} is a text, not {value!r}")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"{what} is {value!r}, which is no text: {error}") from None
+    if b"\0" in encoded:
+        raise ArgumentError(f"{what} is {value!r}, with a zero byte in it")
+    return encoded
 
 
 class Context:

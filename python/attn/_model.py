@@ -23,7 +23,10 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 def _path(path: Path) -> bytes:
-    name = os.fsencode(path)
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"no file has the name {path!r}: {error}") from None
     if b"\0" in name:
         raise ArgumentError(f"a path with a zero byte in it: {path!r}")
     return name
@@ -101,11 +104,11 @@ class Model:
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
             raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
-        chosen = 0 if precision is None else lib.precision_find(str(precision).encode())
+        chosen = 0 if precision is None else lib.precision_find(c.text(precision, "precision"))
         if precision is not None and not chosen:
             raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {precision!r}")
         options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen)
-        context.check(lib.model_create(ctypes.byref(self._model), context.pointer, architecture.encode(), config,
+        context.check(lib.model_create(ctypes.byref(self._model), context.pointer, c.text(architecture, "architecture"), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
         self._recording = self.precision != "int8"  # which has no gradients
@@ -366,7 +369,10 @@ class Model:
             if int(np.prod(shape)) != 1:
                 raise ArgumentError(f"backward: the output {name!r} has the shape {shape}: its gradient must be given")
             grad = np.ones(shape)
-        array = np.ascontiguousarray(as_array(grad, "grad"), dtype=self._dtype)
+        given = as_array(grad, "grad")
+        if given.dtype.kind == "c":
+            raise ArgumentError(f"backward: the gradient of {name!r} is of {given.dtype}, and real numbers are wanted")
+        array = np.ascontiguousarray(given, dtype=self._dtype)
         if array.shape != shape:
             array = array.reshape(shape) if array.size == 1 == int(np.prod(shape)) else array
         if array.shape != shape:
@@ -482,7 +488,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
             if not name:
                 raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")
             with _Config(context) as own:
-                pointer = lib.architecture_find(name.encode())
+                pointer = lib.architecture_find(c.text(name, "architecture"))
                 if pointer and from_file:
                     context.check(lib.architecture_select(pointer, given, own))
                 limit = ctypes.c_size_t()

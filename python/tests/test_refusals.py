@@ -110,6 +110,34 @@ class Arrays(unittest.TestCase):
             with self.assertRaisesRegex(attn.ArgumentError, "bias"):
                 attn.attend(X, X, X, bias=np.array(bias))
 
+    def test_what_would_be_lost(self):
+        layer = attn.build("detr-ffn", {"d": 4})
+        layer(X[:, :, 0])
+        with self.assertRaisesRegex(attn.ArgumentError, "the gradient of 'out' is of complex64"):
+            layer.backward(X[:, :, 0] * 1j)
+        with self.assertRaisesRegex(attn.ArgumentError, "causal is True"):
+            attn.attend(X, X, X, causal=np.array([True, False]))
+
+    def test_memory_that_is_not_aligned(self):
+        layer = attn.build("detr-ffn", {"d": 4})
+        x = X[:, :, 0].copy()
+        odd = np.frombuffer(b"x" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+        self.assertFalse(odd.flags.aligned)
+        np.testing.assert_array_equal(layer(odd), layer(x))
+        self.assertTrue(attn._arrays.dense(odd).flags.aligned)
+
+    def test_texts(self):
+        for name in ("detr-ffn\0", "\ud800", 5, None, b"detr-ffn"):
+            with self.assertRaisesRegex(attn.ArgumentError, "architecture is"):
+                attn.build(name, {"d": 4})
+        with self.assertRaisesRegex(attn.ArgumentError, "precision is"):
+            attn.build("detr-ffn", {"d": 4}, precision="f32\0")
+        for name in ("linear1.weight\0x", "\ud800", 5):
+            with self.assertRaisesRegex(attn.ArgumentError, "a name is"):
+                attn.build("detr-ffn", {"d": 4}, weights={name: X})
+        with self.assertRaisesRegex(attn.ArgumentError, "no file has the name"):
+            attn.load("\ud800")
+
     def test_masked_arrays(self):
         masked = np.ma.masked_array(X, X > 0)
         with self.assertRaisesRegex(attn.ArgumentError, "k is a masked array"):
