@@ -137,4 +137,13 @@ if mount -t tmpfs -o size=64k none full 2> /dev/null; then
 else
     echo "a full disk was not tried: only root may mount a small one"
 fi
+
+# ---- what is there and cannot be looked at is not passed over as if it were missing
+mkdir -p looped && ln -s config.json looped/config.json
+expect 2 'looped/config.json: cannot be opened: Too many levels of symbolic links' "$attn" translate looped hello
+expect 2 'looped/config.json: cannot be opened: Too many levels of symbolic links' "$attn" contacts looped --model looped
+for option in 'train classify --from' 'score --model' 'run --config'; do
+    # shellcheck disable=SC2086
+    expect 2 'is given an empty text' "$attn" $option ''
+done
 exit $failed

@@ -287,6 +287,41 @@ static void weights_are_those_of_plain_loops(void **state)
     attn_context_destroy(c);
 }
 
+typedef struct telling {
+    int64_t times, done, total;
+} telling;
+
+static void count_telling(void *user, const char *things, int64_t done, int64_t total)
+{
+    telling *t = user;
+    assert_string_equal(things, "blocks of sequence pairs");
+    assert_true(done > t->done && (t->total == 0 || t->total == total));
+    *t = (telling){t->times + 1, done, total};
+}
+
+/* Enough rows that they are compared in parts, of seven kinds that are alike among themselves only. */
+static void many_rows_are_compared_in_parts(void **state)
+{
+    (void)state;
+    enum { ROWS = 8200, KINDS = 7 };
+    static char text[ROWS * 16];
+    static double weights[ROWS];
+    attn_context *c = new_context();
+    telling told = {0};
+    int used = 0;
+    for (int r = 0; r < ROWS; r++)
+        used += sprintf(text + used, ">%d\n%.4s\n", r, &"AAAACCCCDDDDEEEEFFFFGGGGHHHH"[4 * (r % KINDS)]);
+    attn_alignment *a = parse(c, text, "x.fa", NONE);
+    attn_context_watch(c, count_telling, &told);
+    assert_int_equal(attn_alignment_weights(a, 0, weights), ATTN_OK);
+    attn_context_watch(c, NULL, NULL);
+    assert_true(told.times > 16 && told.done == told.total);
+    for (int r = 0; r < ROWS; r++)
+        assert_true(weights[r] == 1.0 / (ROWS / KINDS + (r % KINDS < ROWS % KINDS)));
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+}
+
 /* The example of Henikoff and Henikoff 1994: 0.267, 0.267, 0.200, 0.267 of a sum of 1. */
 static void position_weights_are_the_papers(void **state)
 {
@@ -424,6 +459,7 @@ int main(void)
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),
         cmocka_unit_test(weights_count_like_rows),
         cmocka_unit_test(weights_are_those_of_plain_loops),
+        cmocka_unit_test(many_rows_are_compared_in_parts),
         cmocka_unit_test(position_weights_are_the_papers),
         cmocka_unit_test(weighted_choice_passes_over_copies),
         cmocka_unit_test(residues_have_the_models_ids),

@@ -93,11 +93,39 @@ static void log_odds_are_found(void **unused)
     attn_context_destroy(context);
 }
 
+static void keep_telling(void *user, const char *things, int64_t done, int64_t total)
+{
+    int64_t *told = user; /* times, the last */
+    assert_string_equal(things, "hundredths of the regression");
+    assert_true(total == 100 && done >= told[1] && done <= total);
+    told[0]++;
+    told[1] = done;
+}
+
+static void a_long_fit_tells_how_far_it_is(void **unused)
+{
+    (void)unused;
+    static float x[FEATURES * ROWS];
+    static uint8_t labels[ROWS];
+    double w[FEATURES] = {0}, b = 0;
+    int64_t sweeps, told[2] = {0};
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    draw(x, labels);
+    attn_context_watch(context, keep_telling, told);
+    attn_logistic p = {.rows = ROWS, .features = FEATURES, .x = x, .labels = labels, .c = 1, .tolerance = 1e-11};
+    assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_OK);
+    assert_int_equal(told[0], sweeps);
+    assert_int_equal(told[1], 100);
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_minimum_is_one),
         cmocka_unit_test(log_odds_are_found),
+        cmocka_unit_test(a_long_fit_tells_how_far_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,9 +62,11 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     double sums[2] = {0, 0}; /* of losses, of tokens */
     attn_batch batch;
     attn_status status = ATTN_OK;
+    int64_t done = 0;
     attn_batches_seek(batches, 0, 0);
     while (status == ATTN_OK && attn_batches_next(batches, &batch)) {
         attn__batch_tensors t;
+        attn__work(context, "batches of sentences", ++done, attn_batches_count(batches));
         attn_tape_reset(tape, NULL);
         status = attn__ranks_poll(context);
         if (batch.stands_in)

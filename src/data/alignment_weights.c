@@ -18,6 +18,7 @@ typedef struct comparing {
     const attn_alignment *a;
     int64_t most;    /* columns that may differ */
     int64_t blocks;  /* of rows */
+    int64_t first;   /* block whose items are numbered from 0 */
     uint32_t *alike; /* [rows] */
 } comparing;
 
@@ -51,7 +52,7 @@ static int64_t last_of(const comparing *w, int64_t block)
 static void compare_blocks(void *user, int64_t item, int thread)
 {
     const comparing *w = user;
-    int64_t first = item / w->blocks, second = item % w->blocks;
+    int64_t first = w->first + item / w->blocks, second = item % w->blocks;
     uint32_t mine[BLOCK] = {0}, theirs[BLOCK] = {0};
     (void)thread;
     for (int64_t i = first * BLOCK; second >= first && i < last_of(w, first); i++) {
@@ -70,6 +71,23 @@ static void compare_blocks(void *user, int64_t item, int thread)
     }
 }
 
+/* The last blocks of rows have few to be compared with, so that a part of the work is more and more of them. */
+static void compare_all(comparing *w)
+{
+    enum { PARTS = 32, FEW = 128 }; /* fewer blocks take no time worth telling of */
+    int64_t all = w->blocks * (w->blocks + 1) / 2, done = 0;
+    const attn_context *context = w->a->context;
+    while (w->first < w->blocks) {
+        int64_t part = 0, n = 0;
+        while (w->first + n < w->blocks && (w->blocks < FEW || n == 0 || part < all / PARTS))
+            part += w->blocks - w->first - n++;
+        attn__parallel_items(context->threads, n * w->blocks, compare_blocks, w);
+        w->first += n;
+        done += part;
+        attn__work(context, "blocks of sequence pairs", done, all);
+    }
+}
+
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights)
 {
     int64_t rows = alignment->rows;
@@ -80,11 +98,11 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     double least = identity * (double)alignment->columns;
     int64_t agreeing = (int64_t)least;
     agreeing += (double)agreeing < least; /* rounded up: 0.8 of 7 columns are 6 */
-    comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, NULL};
+    comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, 0, NULL};
     w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
     if (!w.alike)
         return ATTN_MEMORY;
-    attn__parallel_items(alignment->context->threads, w.blocks * w.blocks, compare_blocks, &w);
+    compare_all(&w);
     for (int64_t i = 0; i < rows; i++)
         weights[i] = 1.0 / (1.0 + (double)w.alike[i]);
     attn__free(alignment->context, w.alike);

@@ -135,10 +135,11 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
+/* What cannot be looked at may be there: whoever opens it learns why not. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;
-    return stat(path, &about) == 0;
+    return stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool attn__is_directory(const char *path)

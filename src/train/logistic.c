@@ -18,6 +18,7 @@ static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* of the line search, as 
 static const double ROUNDING = 1e-11;
 
 typedef struct fit {
+    const attn_context *context;
     const attn_logistic *p;
     double c;
     double *z, *step; /* [rows]: scores, and what a full step of the coordinate adds to them */
@@ -125,16 +126,25 @@ static void begin(fit *f, const double *w, double b)
     }
 }
 
+/* Sweeps shrink the violation by about the same factor each: how much of the way, by its logarithm, in hundredths. */
+static int64_t way(double first, double worst, double tolerance)
+{
+    double share = worst > 0 && first > worst ? log(first / worst) / log(1 / tolerance) : 0;
+    return (int64_t)(100 * fmin(share, 1));
+}
+
 static int64_t solve(fit *f, double *w, double *b)
 {
     double tolerance = f->p->tolerance > 0 ? f->p->tolerance : 1e-4, first = 0;
-    int64_t most = f->p->max_sweeps > 0 ? f->p->max_sweeps : 1000, sweep = 0;
+    int64_t most = f->p->max_sweeps > 0 ? f->p->max_sweeps : 1000, sweep = 0, done = 0;
     begin(f, w, *b);
     while (sweep < most) {
         double worst = improve(f, f->p->features, b);
         for (int64_t j = 0; j < f->p->features; j++)
             worst = fmax(worst, improve(f, j, &w[j]));
         first = sweep++ ? first : worst;
+        done = done > way(first, worst, tolerance) ? done : way(first, worst, tolerance);
+        attn__work(f->context, "hundredths of the regression", done, 100);
         if (worst <= tolerance * first)
             break;
     }
@@ -166,7 +176,7 @@ attn_status attn_logistic_fit(attn_context *context, const attn_logistic *proble
     if (status != ATTN_OK)
         return status;
     size_t bytes = attn__size_mul((size_t)problem->rows, sizeof(double));
-    fit f = {.p = problem, .c = problem->c > 0 ? problem->c : 1};
+    fit f = {.context = context, .p = problem, .c = problem->c > 0 ? problem->c : 1};
     f.z = attn__alloc(context, attn__size_mul(bytes, 3));
     if (!f.z)
         return ATTN_MEMORY;
