@@ -1,9 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Every command with failing allocations and failing disks, a few places of each, in another language, with clocks that go
-# backwards; all of it: tests/long/break.sh.
+# backwards, with strange values and damaged names files; all of it: tests/long/break.sh.
 # What is loaded before the command does not go with a sanitizer, whose builds lack it.
 [ -e "$ATTN_BUILD/tests/libfailing_memory.so" ] || exit 77
 python3 tests/commands/memory.py --each 4 && python3 tests/commands/writing.py --each 3 --quick &&
     python3 tests/commands/odd.py --only language &&
-    python3 tests/commands/odd.py --only clock
+    python3 tests/commands/odd.py --only clock &&
+    python3 tests/commands/options.py --each 97 &&
+    python3 tests/commands/damage.py --each 4 --share 31 --only names
