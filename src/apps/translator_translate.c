@@ -1,178 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translating lines: each is prepared and encoded, then they go through the model in batches of like length,
- * and the results come back in the order of the lines.
+ * Translating lines: they go through the model in batches of like length, on several threads, and the results come back in
+ * the order of the lines.
  */
-#include "apps/translator_align.h"
+#include "apps/translator_lines.h"
 
 #include "base/context.h"
 #include "base/parallel.h"
-#include "data/vocab.h"
 #include "models/kind.h"
 #include "tensor/packed_weights.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* One line on its way. */
-typedef struct sentence {
-    int64_t line; /* its place in the caller's order */
-    int32_t *ids;
-    int64_t n;      /* 0: an empty line */
-    int64_t *words; /* where alignments are asked for, the word that each token belongs to */
-    int64_t ntokens;
-    int32_t *prefix; /* what its translations begin with */
-    int64_t nprefix;
-} sentence;
-
-static void free_sentences(attn_context *context, sentence *sentences, int64_t n)
-{
-    for (int64_t i = 0; sentences && i < n; i++) {
-        attn__free(context, sentences[i].ids);
-        attn__free(context, sentences[i].words);
-        attn__free(context, sentences[i].prefix);
-    }
-    attn__free(context, sentences);
-}
-
-/* Of a translation, its end included. */
-static int64_t most_tokens(const attn_translator *t, const attn_translator_options *options)
-{
-    int64_t most = options && options->max_length > 0 ? options->max_length : t->max_output;
-    return most < t->max_output ? most : t->max_output;
-}
-
-/* --------------------------------------------------------------------------------------------- encoding */
-
-static attn_status append_word(attn_context *context, char **list, const char *word, size_t length)
-{
-    size_t old = strlen(*list), comma = old ? 2 : 0;
-    char *longer = attn__realloc(context, *list, old + comma + length + 1);
-    if (!longer)
-        return ATTN_MEMORY;
-    memcpy(longer + old, ", ", comma);
-    memcpy(longer + old + comma, word, length);
-    longer[old + comma + length] = '\0';
-    *list = longer;
-    return ATTN_OK;
-}
-
-typedef struct notes {
-    const attn_translator *t;
-    attn_translation *result;
-    attn_status status;
-} notes;
-
-static void note_token(void *user, const char *token, size_t length)
-{
-    notes *n = user;
-    n->result->words++;
-    if (n->status != ATTN_OK || attn__vocab_id(n->t->source, token, length) >= 0)
-        return;
-    n->result->unknown++;
-    n->status = append_word(n->t->context, &n->result->unknown_words, token, length);
-}
-
-/* Counts the tokens and notes those that the vocabulary lacks. */
-static attn_status note_unknown(const attn_translator *t, const char *text, attn_translation *result)
-{
-    notes n = {.t = t, .result = result};
-    attn_status status = attn__vocab_split(t->source, text, note_token, &n);
-    return status != ATTN_OK ? status : n.status;
-}
-
-typedef struct numbering {
-    attn__word_counter counter;
-    sentence *sentence;
-    int64_t room;
-} numbering;
-
-static void number_token(void *user, const char *token, size_t length)
-{
-    numbering *n = user;
-    if (n->sentence->ntokens < n->room)
-        n->sentence->words[n->sentence->ntokens++] = attn__word_number(&n->counter, token, length);
-}
-
-/* Notes which word each of the line's tokens belongs to; there are `room` of them. */
-static attn_status number_words(const attn_translator *t, const char *text, sentence *s, int64_t room)
-{
-    numbering n = {.counter = {.subwords = attn_vocab_has_subwords(t->source)}, .sentence = s, .room = room};
-    s->words = attn__alloc(t->context, attn__size_mul((size_t)room, sizeof *s->words));
-    return s->words ? attn__vocab_split(t->source, text, number_token, &n) : ATTN_MEMORY;
-}
-
-static attn_status encode(const attn_translator *t, const char *text, bool numbered, sentence *s,
-                          attn_translation *result)
-{
-    attn_status status = note_unknown(t, text, result);
-    if (status == ATTN_OK && result->words > 0 && numbered)
-        status = number_words(t, text, s, result->words);
-    if (status != ATTN_OK || result->words == 0)
-        return status;
-    result->truncated = result->words + 1 > t->max_tokens;
-    s->ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens, sizeof *s->ids));
-    if (!s->ids)
-        return ATTN_MEMORY;
-    attn_encode_options encoding = attn__encoding(t);
-    return attn_vocab_encode(t->source, text, &encoding, s->ids, t->max_tokens, &s->n, NULL);
-}
-
-typedef struct beginning {
-    const attn_translator *t;
-    sentence *sentence;
-    int64_t room;
-    attn_status status;
-} beginning;
-
-static void take_forced(void *user, const char *token, size_t length)
-{
-    beginning *b = user;
-    sentence *s = b->sentence;
-    const attn_vocab *vocab = b->t->target;
-    int32_t id = attn__vocab_id(vocab, token, length);
-    if (b->status != ATTN_OK)
-        return;
-    if (id < 0 || id == attn_vocab_special(vocab, ATTN_UNK) || id == attn_vocab_special(vocab, ATTN_EOS))
-        b->status = attn__fail(
-            b->t->context, ATTN_ARGUMENT,
-            "line %lld: its translation cannot begin with \"%.*s\", which is no word of the target vocabulary",
-            (long long)s->line + 1, (int)(length < 64 ? length : 64), token);
-    else if (s->nprefix == b->room)
-        b->status = attn__fail(b->t->context, ATTN_ARGUMENT,
-                               "line %lld: its translation cannot begin with more than %lld tokens",
-                               (long long)s->line + 1, (long long)b->room);
-    else
-        s->prefix[s->nprefix++] = id;
-}
-
-/* The tokens of what a line's translation begins with; `most` is what it may have with its end. */
-static attn_status begin_with(const attn_translator *t, const char *prefix, int64_t most, sentence *s)
-{
-    beginning b = {.t = t, .sentence = s, .room = most - 1};
-    char *text = NULL;
-    attn_status status = attn__normalised(t, prefix, &text);
-    s->prefix = attn__alloc(t->context, attn__size_mul((size_t)most, sizeof *s->prefix));
-    if (status == ATTN_OK)
-        status = s->prefix ? attn__vocab_split(t->target, text, take_forced, &b) : ATTN_MEMORY;
-    attn__free(t->context, text);
-    return status != ATTN_OK ? status : b.status;
-}
-
-static attn_status prepare(const attn_translator *t, const char *line, const attn_translator_options *options,
-                           sentence *s, attn_translation *result)
-{
-    char *text = NULL;
-    result->unknown_words = attn__strdup(t->context, "");
-    attn_status status = result->unknown_words ? attn__normalised(t, line, &text) : ATTN_MEMORY;
-    if (status == ATTN_OK)
-        status = encode(t, text, options && options->alignments, s, result);
-    attn__free(t->context, text);
-    const char *prefix = options && options->prefixes ? options->prefixes[s->line] : NULL;
-    if (status == ATTN_OK && prefix && prefix[0])
-        status = begin_with(t, prefix, most_tokens(t, options), s);
-    return status;
-}
 
 /* -------------------------------------------------------------------------------------------- decoding */
 
@@ -205,7 +44,7 @@ static attn_translate_options decoding_options(const attn_translator *t, const a
     return (attn_translate_options){
         .bos = attn_vocab_special(t->target, ATTN_BOS),
         .eos = attn_vocab_special(t->target, ATTN_EOS),
-        .max_len = most_tokens(t, options),
+        .max_len = attn__translation_limit(t, options),
         .beam = options ? options->beam : 0,
         .nbest = options ? options->nbest : 0,
         .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
@@ -219,7 +58,7 @@ static attn_translate_options decoding_options(const attn_translator *t, const a
 }
 
 /* The batch's ids, padded to the longest (d2l's way: to what every sentence is padded to). */
-static attn_status stack(const attn_translator *t, attn_tape *tape, const sentence *batch, int64_t n,
+static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__sentence *batch, int64_t n,
                          attn_tensor **source, attn_tensor **lens)
 {
     int64_t longest = t->compat == ATTN_COMPAT_D2L ? t->max_tokens : 1;
@@ -247,7 +86,7 @@ typedef struct tapes {
 /* A batch and what its sentences begin with. */
 typedef struct batch_of {
     const attn_translator *owner; /* the results are its: a thread's translator is another */
-    const sentence *sentences;
+    const attn__sentence *sentences;
     int64_t n;
     const int32_t **prefix;
     int64_t *nprefix;
@@ -278,7 +117,7 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
     attn__aligned *aligned = attn__alloc(t->context, attn__size_mul((size_t)(batch->n * each), sizeof *aligned));
     attn_status status = aligned ? ATTN_OK : ATTN_MEMORY;
     for (int64_t i = 0; i < batch->n * each && status == ATTN_OK; i++) {
-        const sentence *s = &batch->sentences[i / each];
+        const attn__sentence *s = &batch->sentences[i / each];
         char **alignment = &results[s->line * each + i % each].alignment;
         if (hypotheses[i].ids && hypotheses[i].n > 0)
             aligned[count++] = (attn__aligned){.source = s->ids,
@@ -320,7 +159,7 @@ static attn_status translate_batch(const attn_translator *t, const tapes *on, co
 
 static int longer_first(const void *a, const void *b)
 {
-    const sentence *x = a, *y = b;
+    const attn__sentence *x = a, *y = b;
     if (x->n != y->n)
         return x->n < y->n ? 1 : -1;
     return (x->line > y->line) - (x->line < y->line);
@@ -329,7 +168,7 @@ static int longer_first(const void *a, const void *b)
 /* Sentences in batches, longest first, and where their results go. */
 typedef struct batches {
     const attn_translator *t;
-    const sentence *sentences;
+    const attn__sentence *sentences;
     int64_t n, size; /* without the empty ones; of a batch */
     const attn_translator_options *options;
     attn_translation *results;
@@ -348,6 +187,18 @@ typedef struct worker {
     attn_status status;
 } worker;
 
+/* Plans must be those that the caller's context would make. */
+static attn_status share_wisdom(const attn_context *from, attn_context *to)
+{
+    size_t size = attn_wisdom_export(from, NULL, 0) + 1;
+    char *text = attn__alloc(to, size);
+    attn_status status = text ? ATTN_OK : ATTN_MEMORY;
+    if (text && attn_wisdom_export(from, text, size) > 0)
+        status = attn_wisdom_import(to, text);
+    attn__free(to, text);
+    return status;
+}
+
 static attn_status begin_context(worker *w, const attn_context *like)
 {
     attn_context_options options = {.allocator = like->allocator,
@@ -356,6 +207,8 @@ static attn_status begin_context(worker *w, const attn_context *like)
                                     .precision = like->precision,
                                     .reproducible = like->reproducible};
     attn_status status = attn_context_create(&w->context, &options);
+    if (status == ATTN_OK)
+        status = share_wisdom(like, w->context);
     if (status != ATTN_OK)
         return status;
     w->model = *w->t.model;
@@ -423,8 +276,8 @@ static attn_status first_error(const batches *all, int threads)
     for (int i = 0; i < threads; i++) {
         const worker *w = &all->workers[i];
         if (w->status != ATTN_OK)
-            return w->context ? attn__fail(all->t->context, w->status, "%s", attn_context_error(w->context))
-                              : w->status;
+            return attn__fail(all->t->context, w->status, "%s",
+                              w->context ? attn_context_error(w->context) : attn_status_text(w->status));
     }
     return ATTN_OK;
 }
@@ -457,7 +310,7 @@ static attn_status translate_batches(batches *all)
     return status;
 }
 
-static attn_status translate_sorted(attn_translator *t, const sentence *sentences, int64_t n,
+static attn_status translate_sorted(attn_translator *t, const attn__sentence *sentences, int64_t n,
                                     const attn_translator_options *options, attn_translation *results)
 {
     batches all = {.t = t, .sentences = sentences, .options = options, .results = results};
@@ -481,17 +334,17 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
         return attn__fail(t->context, ATTN_ARGUMENT, "%lld translations of a line are asked for with a beam of %lld",
                           (long long)each, (long long)beam);
     memset(results, 0, (size_t)(n * each) * sizeof *results);
-    sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
+    attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
     attn_status status = sentences ? ATTN_OK : ATTN_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         sentences[i].line = i;
-        status = prepare(t, lines[i], options, &sentences[i], &results[i * each]);
+        status = attn__sentence_prepare(t, lines[i], options, &sentences[i], &results[i * each]);
     }
     if (status == ATTN_OK) {
         qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
         status = translate_sorted(t, sentences, n, options, results);
     }
-    free_sentences(t->context, sentences, n);
+    attn__sentences_free(t->context, sentences, n);
     if (status != ATTN_OK)
         attn_translations_free(t->context, results, n * each);
     return status;

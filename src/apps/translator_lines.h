@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ * translator_lines.h - lines prepared and encoded for a translator. */
+#ifndef ATTN_APPS_TRANSLATOR_LINES_H
+#define ATTN_APPS_TRANSLATOR_LINES_H
+
+#include "apps/translator_align.h"
+
+/* One line on its way. */
+typedef struct attn__sentence {
+    int64_t line; /* its place in the caller's order */
+    int32_t *ids;
+    int64_t n;      /* 0: an empty line */
+    int64_t *words; /* where alignments are asked for, the word that each token belongs to */
+    int64_t ntokens;
+    int32_t *prefix; /* what its translations begin with */
+    int64_t nprefix;
+} attn__sentence;
+
+/* Of a translation, its end included. */
+int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options);
+
+/* Encodes the line with the number sentence->line; `result` gets what is noted of it.  The sentence is freed on failure too.
+ * ATTN_ARGUMENT: a beginning that no translation can have; ATTN_MEMORY. */
+attn_status attn__sentence_prepare(const attn_translator *translator, const char *line,
+                                   const attn_translator_options *options, attn__sentence *sentence,
+                                   attn_translation *result);
+void attn__sentences_free(attn_context *context, attn__sentence *sentences, int64_t n);
+
+#endif
