@@ -20,7 +20,7 @@ static void disarm(char *text, const char *kept)
         if ((first < 0x20 && !strchr(kept, first)) || first == 0x7f)
             *c = ' ';
         else if (first == 0xc2 && second >= 0x80 && second < 0xa0)
-            memcpy(c, "  ", 2);
+            c[0] = c[1] = ' ';
     }
 }
 
