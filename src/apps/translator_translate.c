@@ -174,6 +174,7 @@ typedef struct batches {
     attn_translation *results;
     struct worker *workers;
     atomic_int_least64_t done; /* sentences */
+    atomic_bool failed;        /* a batch has: the others are not begun */
 } batches;
 
 /* A thread that translates whole batches: a translator in a context of its own with the same parameters. */
@@ -260,11 +261,13 @@ static void translate_item(void *user, int64_t item, int thread)
     batches *all = user;
     worker *w = &all->workers[thread];
     int64_t at = item * all->size, left = all->n - at;
-    if (w->status != ATTN_OK)
+    if (atomic_load(&all->failed))
         return;
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
     w->status = translate_batch(&w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    if (w->status != ATTN_OK)
+        atomic_store(&all->failed, true);
     int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
     if (thread == 0)
         attn__work(all->t->context, "sentences", done, all->n);
