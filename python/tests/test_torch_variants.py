@@ -51,6 +51,17 @@ class Formula(unittest.TestCase):
                 self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, dilation=dilation), formula,
                              *(random(*shape) for _ in range(3)))
 
+    def test_default_device_and_mixed_devices(self):
+        """What attn makes for itself lies where query does; tensors on several devices are refused."""
+        x = torch.randn(1, 8, 1, 4, dtype=torch.float64)
+        wanted = attn.torch.na1d(x, x, x, 4, stride=2, is_causal=True)
+        with torch.device("meta"):
+            found = attn.torch.na1d(x, x, x, 4, stride=2, is_causal=True)
+        self.assertTrue(torch.equal(wanted, found))
+        heads = x.permute(0, 2, 1, 3)
+        with self.assertRaisesRegex(Exception, "meta"):
+            attn.torch.scaled_dot_product_attention(heads, heads, heads, torch.zeros(8, 8, dtype=torch.float64, device="meta"))
+
     def test_strided_neighborhood(self):
         """With and without dilation and causality, against a mask pair by pair."""
         def rows(size, taps, stride, step, causal):

@@ -32,9 +32,16 @@ def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: 
     return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index, blocks)
 
 
+def _on_one_device(q: Tensor, *rest: Optional[Tensor]) -> None:
+    for x in rest:
+        if x is not None and x.device != q.device:
+            raise UnsupportedError(f"attn: tensors on {q.device} and on {x.device} in one call")
+
+
 def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
                  index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
     tensors = (q, k, v, bias, mask)
+    _on_one_device(*tensors, seed, q_offsets, k_offsets, sinks, index, blocks)
     _engine.check_types(*tensors)
     parsed, lengths = _engine.sizes(Problem(form, scale, dropout, tuple(relations), score), tensors)
     shape, strides = _form.o_layout(parsed, lengths)
@@ -253,7 +260,7 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
 
 def draw_seed() -> Tensor:
     """Dropout's, from PyTorch's generator: torch.manual_seed fixes what is dropped."""
-    return torch.randint(2**62, (), dtype=torch.int64)
+    return torch.randint(2**62, (), dtype=torch.int64, device="cpu")
 
 
 _modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack

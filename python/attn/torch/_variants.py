@@ -139,8 +139,9 @@ def _ends(query: Tensor, along: Sequence[_Axis]) -> tuple[Optional[Tensor], str]
         if axis.ends is None:
             continue
         pair, queries, taps = axis.ends
-        later = torch.arange(taps) + queries - taps > torch.arange(queries)[:, None]
-        cut = torch.zeros(queries, taps, dtype=_engine.sums_of(query.dtype)).masked_fill(later, -math.inf)
+        rows = torch.arange(queries, device=query.device)  # not the default device, which may be another
+        later = torch.arange(taps, device=query.device) + queries - taps > rows[:, None]
+        cut = torch.zeros(later.shape, dtype=_engine.sums_of(query.dtype), device=query.device).masked_fill(later, -math.inf)
         bias = cut if bias is None else bias[..., None, None] + cut
         letters += pair
     return bias, letters
@@ -290,7 +291,7 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, buckets: int
     if queries < 1 or keys < 1 or each < 2 or max_distance <= each // 2:
         raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {buckets}, {max_distance}): lengths from 1 up, at "
                             "least two buckets for each direction and a max_distance above half of them are wanted")
-    ahead = torch.arange(1 - queries, keys)
+    ahead = torch.arange(1 - queries, keys, device="cpu")
     distance = ahead.abs() if bidirectional else (-ahead).clamp(min=0)
     single = each // 2
     share = torch.log(distance.clamp(min=1).float() / single) / math.log(max_distance / single)
