@@ -9,7 +9,7 @@
  *
  *     attn_tensor *h = attn_linear(tape, x, w1, b1, ATTN_RELU);
  *     attn_tensor *y = attn_linear(tape, h, w2, b2, ATTN_IDENTITY);
- *     attn_tensor *loss = attn_cross_entropy(tape, y, labels, &(attn_cross_entropy_options){.ignore = 1});
+ *     attn_tensor *loss = attn_cross_entropy(tape, y, labels, NULL);
  *     if (!loss || attn_backward(tape, loss) != ATTN_OK) puts(attn_context_error(context));
  *
  * Not thread safe: one thread at a time uses a tape, its context and its tensors.  Operations use the
