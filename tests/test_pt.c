@@ -328,6 +328,13 @@ static void shared_lists_do_not_explode(void **state)
     attn_named_list list = {.context = c, .owns = true};
     assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_FORMAT);
     assert_non_null(strstr(attn_context_error(c), "more than a million values"));
+    /* Nor does what is kept of them beside the tensors: its keys are looked up one by one. */
+    attn_config *plain;
+    attn_context_clear(c);
+    assert_int_equal(attn_config_create(&plain, c), ATTN_OK);
+    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, plain, NULL), ATTN_FORMAT);
+    assert_int_equal(attn_config_size(plain), 4096);
+    attn_config_destroy(plain);
     attn_context_destroy(c);
 }
 

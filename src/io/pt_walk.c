@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing. */
-enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20 };
+/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  What is kept of plain
+ * data is bounded too: a config finds its keys by going through them. */
+enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
     const attn__node *container;
@@ -20,8 +21,9 @@ typedef struct walk {
     const attn__pt *pt;
     char name[MAX_NAME];
     frame stack[MAX_DEPTH];
-    int depth; /* frames in use */
-    int visits;
+    int depth;           /* frames in use */
+    int visits, scanned; /* nodes; members of lists that were looked through */
+    bool full;           /* no more plain data is kept, which has been said */
 } walk;
 
 static attn_status fail(const walk *w, const char *what)
@@ -74,6 +76,25 @@ static attn_status add_tensor(walk *w, const attn__node *call)
     return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_MEMORY;
 }
 
+/* Whether one more value of plain data is wanted. */
+static bool is_kept(walk *w)
+{
+    const attn_config *metadata = w->pt->findings->metadata;
+    if (!metadata || w->full)
+        return false;
+    w->full = attn_config_size(metadata) >= MAX_KEPT;
+    return !w->full;
+}
+
+static attn_status set_plain(walk *w, const attn_value *value)
+{
+    attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", value);
+    return status == ATTN_OK && attn_config_size(w->pt->findings->metadata) == MAX_KEPT
+               ? attn__findings_note(w->pt->findings, "%s: of the values that are no tensors the first %d are kept",
+                                     w->pt->input->name, MAX_KEPT)
+               : status;
+}
+
 static char *copy_text(const walk *w, const attn__node *node)
 {
     char *copy = attn__alloc(w->pt->input->context, node->size + 1);
@@ -88,7 +109,7 @@ static attn_status add_plain(walk *w, const attn__node *node)
 {
     attn_value value = {.type = ATTN_VALUE_NULL, .integer = node->integer, .real = node->real};
     char *text = NULL;
-    if (!w->pt->findings->metadata)
+    if (!is_kept(w))
         return ATTN_OK;
     if (node->type == ATTN__NODE_BOOL)
         value = (attn_value){.type = ATTN_VALUE_BOOL, .boolean = node->integer != 0};
@@ -102,16 +123,17 @@ static attn_status add_plain(walk *w, const attn__node *node)
             return ATTN_MEMORY;
         value = (attn_value){.type = ATTN_VALUE_TEXT, .text = text};
     }
-    attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", &value);
+    attn_status status = set_plain(w, &value);
     attn__free(w->pt->input->context, text);
     return status;
 }
 
-static bool all_of(const attn__pickle *p, const attn__node *list, attn__node_type type)
+static bool all_of(walk *w, const attn__node *list, attn__node_type type)
 {
+    const attn__pickle *p = w->pt->pickle;
     uint32_t cell = list->first;
-    for (; cell && p->nodes[p->cells[cell].node].type == type; cell = p->cells[cell].next) {
-    }
+    for (; cell && p->nodes[p->cells[cell].node].type == type && w->scanned < MAX_SCANNED; cell = p->cells[cell].next)
+        w->scanned++;
     return !cell;
 }
 
@@ -119,7 +141,7 @@ static bool all_of(const attn__pickle *p, const attn__node *list, attn__node_typ
 static attn_status add_integers(walk *w, const attn__node *list)
 {
     const attn__pickle *p = w->pt->pickle;
-    if (!w->pt->findings->metadata)
+    if (!is_kept(w))
         return ATTN_OK;
     int64_t *integers = attn__alloc(p->context, attn__size_mul(list->count, sizeof *integers));
     if (!integers)
@@ -128,7 +150,7 @@ static attn_status add_integers(walk *w, const attn__node *list)
     for (uint32_t cell = list->first; cell; cell = p->cells[cell].next)
         integers[n++] = p->nodes[p->cells[cell].node].integer;
     attn_value value = {.type = ATTN_VALUE_INTS, .n = n, .integers = integers};
-    attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", &value);
+    attn_status status = set_plain(w, &value);
     attn__free(p->context, integers);
     return status;
 }
@@ -136,7 +158,7 @@ static attn_status add_integers(walk *w, const attn__node *list)
 static attn_status visit(walk *w, const attn__node *node)
 {
     bool tensor;
-    if (++w->visits > MAX_VISITS)
+    if (++w->visits > MAX_VISITS || w->scanned >= MAX_SCANNED)
         return fail(w, "more than a million values");
     const attn__node *known = attn__pt_resolve(w->pt, node, &tensor);
     if (!known)
@@ -148,7 +170,7 @@ static attn_status visit(walk *w, const attn__node *node)
         return enter(w, known);
     if (known->type != ATTN__NODE_LIST && known->type != ATTN__NODE_TUPLE)
         return known->type <= ATTN__NODE_TEXT && known->type != ATTN__NODE_LONG ? add_plain(w, known) : ATTN_OK;
-    return all_of(w->pt->pickle, known, ATTN__NODE_INT) ? add_integers(w, known) : enter(w, known);
+    return all_of(w, known, ATTN__NODE_INT) ? add_integers(w, known) : enter(w, known);
 }
 
 /* ------------------------------------------------------------------------------------------------ walk */
