@@ -5,6 +5,7 @@
 
 #include "attn/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void keys_keep_their_order(void **state)
@@ -33,6 +34,29 @@ static void keys_keep_their_order(void **state)
     size_t held;
     attn_context_memory(c, &held, NULL, NULL);
     assert_int_equal(held, 0);
+    attn_context_destroy(c);
+}
+
+/* A linear search at each of them took a quarter of an hour. */
+static void many_keys_are_found(void **state)
+{
+    (void)state;
+    enum { KEYS = 100000 };
+    attn_context *c;
+    attn_config *config;
+    attn_context_create(&c, NULL);
+    assert_int_equal(attn_config_create(&config, c), ATTN_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < KEYS; i++) {
+            char key[24];
+            snprintf(key, sizeof key, "id2label.%d", i);
+            assert_int_equal(attn_config_set_int(config, key, i + pass), ATTN_OK);
+        }
+    }
+    assert_int_equal(attn_config_size(config), KEYS);
+    assert_string_equal(attn_config_key(config, KEYS - 1), "id2label.99999");
+    assert_int_equal(attn_config_int(config, "id2label.50000", -1), 50001);
+    attn_config_destroy(config);
     attn_context_destroy(c);
 }
 
@@ -150,9 +174,9 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_keep_their_order),     cmocka_unit_test(values_are_typed),
-        cmocka_unit_test(values_are_compared),       cmocka_unit_test(lists_are_copied),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(keys_keep_their_order), cmocka_unit_test(many_keys_are_found),
+        cmocka_unit_test(values_are_typed),      cmocka_unit_test(values_are_compared),
+        cmocka_unit_test(lists_are_copied),      cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

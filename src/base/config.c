@@ -3,6 +3,7 @@
 #include "attn/config.h"
 
 #include "base/context.h"
+#include "base/words.h"
 
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct attn_config {
     attn_context *context;
     entry *entries;
     int64_t n, capacity;
+    attn__words keys; /* numbered as `entries` are */
 };
 
 /* ---------------------------------------------------------------------------------------------- values */
@@ -123,7 +125,12 @@ attn_status attn_config_create(attn_config **config, attn_context *context)
     if (!*config)
         return ATTN_MEMORY;
     (*config)->context = context;
-    return ATTN_OK;
+    attn_status status = attn__words_create(&(*config)->keys, context);
+    if (status != ATTN_OK) {
+        attn_config_destroy(*config);
+        *config = NULL;
+    }
+    return status;
 }
 
 void attn_config_destroy(attn_config *config)
@@ -135,16 +142,14 @@ void attn_config_destroy(attn_config *config)
         free_value(config->context, &config->entries[i].value);
     }
     attn__free(config->context, config->entries);
+    attn__words_destroy(&config->keys);
     attn__free(config->context, config);
 }
 
 static entry *find(const attn_config *config, const char *key)
 {
-    for (int64_t i = 0; i < config->n; i++) {
-        if (strcmp(config->entries[i].key, key) == 0)
-            return &config->entries[i];
-    }
-    return NULL;
+    int32_t i = attn__words_find(&config->keys, key, strlen(key));
+    return i < 0 ? NULL : &config->entries[i];
 }
 
 static bool has_room(attn_config *config)
@@ -174,9 +179,11 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_val
         return ATTN_OK;
     }
     char *name = has_room(config) ? attn__strdup(config->context, key) : NULL;
-    if (!name) {
+    attn_status status = name ? attn__words_count(&config->keys, name, strlen(name), 1) : ATTN_MEMORY;
+    if (status != ATTN_OK) {
+        attn__free(config->context, name);
         free_value(config->context, &copy);
-        return ATTN_MEMORY;
+        return status;
     }
     config->entries[config->n++] = (entry){name, copy};
     return ATTN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A hash table of words. */
-#include "data/vocab.h"
+#include "base/words.h"
 
 #include "base/hash.h"
 #include "base/rng.h"
@@ -48,7 +48,7 @@ static attn_status resize(attn__words *words, int64_t capacity)
 attn_status attn__words_create(attn__words *words, attn_context *context)
 {
     *words = (attn__words){.context = context};
-    return resize(words, 256);
+    return resize(words, 64);
 }
 
 void attn__words_destroy(attn__words *words)

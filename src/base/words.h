@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * words.h - a hash table of words, numbered in the order in which they came.
+ */
+#ifndef ATTN_BASE_WORDS_H
+#define ATTN_BASE_WORDS_H
+
+#include "base/context.h"
+
+typedef struct attn__word {
+    const char *text; /* not always ended by 0 */
+    uint32_t length;
+    int64_t count;
+} attn__word;
+
+/* Words, each once, found by a hash table with linear probing, at most half full. */
+typedef struct attn__words {
+    attn_context *context;
+    attn__word *items;
+    int64_t n, capacity;
+    int32_t *slots; /* index + 1; 0: free */
+    size_t mask;    /* number of slots - 1 */
+} attn__words;
+
+attn_status attn__words_create(attn__words *words, attn_context *context);
+void attn__words_destroy(attn__words *words);
+/* The index of a word, -1 if it is not there. */
+int32_t attn__words_find(const attn__words *words, const char *text, size_t length);
+/* Adds `count` to a word, which is added first if need be; `text` is borrowed. */
+attn_status attn__words_count(attn__words *words, const char *text, size_t length, int64_t count);
+
+#endif
