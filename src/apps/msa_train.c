@@ -268,7 +268,9 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
     return right;
 }
 
-enum { VALID_PARTS = 4 }; /* of each alignment kept for validation: the same every time, in streams that no step reaches */
+enum {
+    VALID_PARTS = 4
+}; /* of each alignment kept for validation: the same every time, in streams that no step reaches */
 
 /* Adds to the sums of losses, of hidden residues and of those found. */
 static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64_t part, double sums[3])
@@ -277,8 +279,7 @@ static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64
     attn_tensor *logits;
     const attn_tensor *labels;
     attn_tape_reset(tape, NULL);
-    t->parts[0] =
-        attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * VALID_PARTS + part);
+    t->parts[0] = attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * VALID_PARTS + part);
     attn_tensor *mean = batch_loss(t, tape, 1, 0, 1, &hidden, &logits, &labels);
     if (!mean)
         return attn_context_status(t->run.context);
