@@ -26,7 +26,7 @@ awk 'BEGIN { srand(7); letters = "ACDEFGHIKLMNPQRSTVWY";
         y = c < 15 ? 0 : 5;
         printf "ATOM  %5d  CA  %s A%4d    %8.3f%8.3f%8.3f  1.00  0.00\n", c + 1, name, c + 1, x, y, 0 > "f1.pdb";
     } }'
-small="--layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 2 --max-tokens 200 --threads 1"
+small="--layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 2 --max-tokens 200 --warmup 100 --threads 1"
 
 # ---- training, and going on to the same bits
 "$attn" train msa --data families --out whole $small --quiet >/dev/null

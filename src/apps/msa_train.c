@@ -27,7 +27,8 @@ static const attn_key keys[] = {
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
     /* data */
-    ATTN__REAL("valid", "0.1", 0, 0.9, "share of the alignments kept for validation; at least one if not 0"),
+    ATTN__REAL("valid", "0.1", 0, 0.9,
+               "share of the alignments kept for validation; if not 0, at least one of several"),
     ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
     ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
     ATTN__INT("max_columns", "256", 1, 1023, "of a longer alignment a stretch is seen"),
@@ -355,6 +356,7 @@ static void run_announce(const attn__run *run)
         .steps_per_epoch = job_steps(run->self),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
+        .warmup_fitted = run->warmup_fitted,
     };
     t->job->begin(t->job->user, &plan);
 }

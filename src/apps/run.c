@@ -156,6 +156,19 @@ static attn_status choose_precision(attn__run *run)
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
+/* A warm-up that nobody asked for is at most a tenth of the run: else the rate of a short one would never come to what it
+ * should be.  What it comes to stands in training.json. */
+static attn_status fit_warmup(attn__run *run)
+{
+    attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
+    bool asked = run->given && attn_config_get(run->given, "warmup");
+    int64_t most = (options.schedule.total + 9) / 10;
+    if (asked || run->resume || most == 0 || options.schedule.warmup <= most)
+        return ATTN_OK;
+    run->warmup_fitted = true;
+    return attn_config_set_int(run->settings, "warmup", most);
+}
+
 static attn_status prepare(attn__run *run)
 {
     attn_status status = run->resume
@@ -165,6 +178,8 @@ static attn_status prepare(attn__run *run)
         status = attn__fail(run->context, ATTN_ARGUMENT, "names: it goes with from, which names a checkpoint");
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = fit_warmup(run);
     if (status == ATTN_OK)
         status = choose_precision(run);
     if (status == ATTN_OK)

@@ -69,6 +69,7 @@ struct attn__run {
     attn_config *stored;   /* training.json of a resumed run */
     attn_training *training;
     int64_t epochs;
+    bool warmup_fitted; /* to a share of the run: nobody asked for more */
     int lock;           /* the directory's, once it is taken; else -1 */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
     /* Average of the parameters, under their names: moving where the settings have "ema" > 0, of the last epochs where
