@@ -135,6 +135,8 @@ printf 'a ACDEF\n' > none.aln
 expect 2 "a3m, FASTA, a2m, Stockholm and Clustal are read" "$attn" contacts none.aln --model fitted
 cat f1.a3m f1.a3m > named.a3m
 expect 0 "warning: [0-9]* of the sequences have a name that another has too, such as" "$attn" contacts named.a3m --model fitted -o out
+sed 's/^>.*/>/' families/f1.a3m > nameless.a3m
+expect 0 "warning: $(grep -c '>' nameless.a3m) of the sequences have no name" "$attn" contacts nameless.a3m --model fitted -o out
 expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
 expect 0 'out/f1.names.txt' "$attn" embed f1.a3m --model fitted --what all -o out --quiet
 printf '>a\r\nACDEFGHIKLMNPQRSTVWY\r\n>b\r\nACDEFGHIKLMNPQRSTVWF\r\n' > windows.fasta
