@@ -58,7 +58,8 @@ static void begin(void *user, const attn_classifier_plan *plan)
              (long long)plan->shape.height, plan->shape.channels == 1 ? "grey" : "in colour");
     if (plan->taken)
         cli_training_taken(cli, plan->taken);
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
+    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
+                          plan->warmup_fitted);
 }
 
 /* NaN, where there was no validation, becomes null. */

@@ -51,7 +51,8 @@ static void begin(void *user, const attn_generator_plan *plan)
              cli_count(plan->valid_images, valid), cli_count(plan->test_images, test));
     cli_note(cli, "%lld x %lld pixels, %s, %lld levels", (long long)plan->shape.width, (long long)plan->shape.height,
              plan->shape.channels == 1 ? "grey" : "in colour", (long long)plan->levels);
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
+    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
+                          plan->warmup_fitted);
 }
 
 static int print_json(const cli_call *cli, const generator_training *training, const char *directory)

@@ -40,10 +40,11 @@ static void begin(void *user, const attn_msa_training_plan *plan)
     char train[32], valid[32], sequences[32];
     training->plan = *plan;
     training->plan.settings = NULL;
-    cli_note(training->common.cli, "%s alignments to train on, %s for validation; %s sequences",
-             cli_count(plan->train_alignments, train), cli_count(plan->valid_alignments, valid),
-             cli_count(plan->sequences, sequences));
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
+    cli_note(training->common.cli, "%s alignment%s to train on, %s for validation; %s sequences",
+             cli_count(plan->train_alignments, train), plan->train_alignments == 1 ? "" : "s",
+             cli_count(plan->valid_alignments, valid), cli_count(plan->sequences, sequences));
+    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
+                          plan->warmup_fitted);
 }
 
 static int print_json(const cli_call *cli, const msa_training *training, const char *directory)

@@ -85,18 +85,22 @@ static int by_name(const void *a, const void *b)
 /* Two rows of one name are allowed (parts of one protein may match twice), but a table cannot tell them apart. */
 static void warn_of_names(const cli_family *family)
 {
-    int64_t rows = attn_alignment_rows(family->all), same = 0;
+    int64_t rows = attn_alignment_rows(family->all), same = 0, nameless = 0;
     const char **names = malloc((size_t)rows * sizeof *names), *first = NULL;
-    for (int64_t i = 0; names && i < rows; i++)
+    for (int64_t i = 0; names && i < rows; i++) {
         names[i] = attn_alignment_name(family->all, i);
+        nameless += !*names[i];
+    }
     if (names)
         qsort(names, (size_t)rows, sizeof *names, by_name);
     for (int64_t i = 1; names && i < rows; i++) {
-        if (strcmp(names[i - 1], names[i]) == 0) {
+        if (*names[i] && strcmp(names[i - 1], names[i]) == 0) {
             same++;
             first = first ? first : names[i];
         }
     }
+    if (nameless > 1)
+        cli_note(family->cli, "warning: %lld of the sequences have no name", (long long)nameless);
     if (same > 0)
         cli_note(family->cli, "warning: %lld of the sequences have a name that another has too, such as '%.60s'",
                  (long long)same, first);

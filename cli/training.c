@@ -58,13 +58,16 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
 }
 
 void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
-                           int64_t epochs)
+                           int64_t epochs, bool warmup_fitted)
 {
     char count[32];
     training->parameters = parameters;
     training->epochs = epochs;
     training->warmup = attn_config_int(settings, "warmup", 0);
     training->keeps_last = strcmp(attn_config_text(settings, "keep", "best"), "last") == 0;
+    if (warmup_fitted)
+        cli_note(training->cli, "the rate rises for %s step%s, a tenth of the run (--warmup N for others)",
+                 cli_count(training->warmup, count), training->warmup == 1 ? "" : "s");
     cli_note(training->cli, "the model has %s parameters", cli_count(parameters, count));
     if (first_epoch > epochs)
         cli_note(training->cli, "all %lld epochs are done already", (long long)epochs);

@@ -25,7 +25,7 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
                         const char *measure);
 /* To be called from the library's `begin`, after what is particular to the training has been said. */
 void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
-                           int64_t epochs);
+                           int64_t epochs, bool warmup_fitted);
 /* The library's `progress`; `user` is a cli_training. */
 bool cli_training_progress(void *user, const attn_progress *at);
 /* Errors have been said; returns an exit code. */

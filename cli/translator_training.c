@@ -13,9 +13,6 @@ static void tell_data(const cli_call *cli, const attn_translator_plan *plan)
     if (plan->judged_pairs > 0)
         cli_note(cli, "%s sentences of the validation part are translated after each epoch",
                  cli_count(plan->judged_pairs, count));
-    if (plan->warmup_fitted)
-        cli_note(cli, "the rate rises for %s steps, a tenth of the run (--warmup N for others)",
-                 cli_count(attn_config_int(plan->settings, "warmup", 0), count));
 }
 
 static void begin(void *user, const attn_translator_plan *plan)
@@ -33,7 +30,8 @@ static void begin(void *user, const attn_translator_plan *plan)
     tell_data(cli, plan);
     if (plan->taken)
         cli_training_taken(cli, plan->taken);
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs);
+    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
+                          plan->warmup_fitted);
 }
 
 int cli_train_translator(const cli_call *cli, attn_translator_job *job, cli_translator_training *training)

@@ -44,6 +44,11 @@ expect 0 '"class": "lying"' "$attn" classify whole data/test/lying/003.pgm --jso
 same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json --top 9 | grep -c '"class"')"
 expect 0 'vit: ' "$attn" info whole
 
+# ---- a warm-up that nobody asked for is a tenth of the run
+expect 0 'the rate rises for [0-9]* steps*, a tenth of the run' "$attn" train classify --data data --width 16 --depth 1 --out short
+warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' short/training.json)
+[ "$warmup" -gt 0 ] && [ "$warmup" -lt 100 ] || fail "the warm-up is $warmup steps"
+
 # ---- what has learned nothing says so
 expect 0 'warning: .* validation pictures are recognised, guessing finds 33.3 %: .* learned next to nothing' \
     "$attn" train classify --data data --patch 4 --width 16 --depth 1 --heads 2 --epochs 1 --rate 1e-9 --threads 1 --out none

@@ -295,7 +295,7 @@ grep -q "blks.0.attention.W_q.weight" differences || fail "accumulated gradients
 
 # ---- what cannot be is named, and no directory is begun
 for wrong in '--freeze blks(' '--freeze nothing' '--freeze .*' '--rates head' '--rates head=x' '--rates nothing=1' '--from three' \
-    '--from nowhere' '--size 16 --from base' '--lora 2' '--from base --lora 2' '--from base --lora-on .*' '--from base --lora 2 --lora-on head' \
+    '--from nowhere' '--size 16 --from base' '--width 999 --from base' '--lora 2' '--from base --lora 2' '--from base --lora-on .*' '--from base --lora 2 --lora-on head' \
     '--from base --lora 2 --lora-on head\.1' '--from base --lora 2 --lora-on blks.0.ln1' '--from base --lora 0 --lora-on .*'; do
     # shellcheck disable=SC2086
     if "$attn" train classify --data three --out none --epochs 1 --quiet $wrong > out.txt 2> said; then fail "$wrong is taken"; fi

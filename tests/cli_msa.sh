@@ -26,7 +26,7 @@ awk 'BEGIN { srand(7); letters = "ACDEFGHIKLMNPQRSTVWY";
         y = c < 15 ? 0 : 5;
         printf "ATOM  %5d  CA  %s A%4d    %8.3f%8.3f%8.3f  1.00  0.00\n", c + 1, name, c + 1, x, y, 0 > "f1.pdb";
     } }'
-small="--layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 2 --max-tokens 200 --threads 1"
+small="--layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 4 --epochs 2 --max-tokens 200 --warmup 100 --threads 1"
 
 # ---- training, and going on to the same bits
 "$attn" train msa --data families --out whole $small --quiet >/dev/null
@@ -135,6 +135,8 @@ printf 'a ACDEF\n' > none.aln
 expect 2 "a3m, FASTA, a2m, Stockholm and Clustal are read" "$attn" contacts none.aln --model fitted
 cat f1.a3m f1.a3m > named.a3m
 expect 0 "warning: [0-9]* of the sequences have a name that another has too, such as" "$attn" contacts named.a3m --model fitted -o out
+sed 's/^>.*/>/' families/f1.a3m > nameless.a3m
+expect 0 "warning: $(grep -c '>' nameless.a3m) of the sequences have no name" "$attn" contacts nameless.a3m --model fitted -o out
 expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
 expect 0 'out/f1.names.txt' "$attn" embed f1.a3m --model fitted --what all -o out --quiet
 printf '>a\r\nACDEFGHIKLMNPQRSTVWY\r\n>b\r\nACDEFGHIKLMNPQRSTVWF\r\n' > windows.fasta

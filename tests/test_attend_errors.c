@@ -104,6 +104,8 @@ static void gradients_must_have_something_to_be_of(void **state)
 {
     (void)state;
     WRONG(ARGUMENT, "wants no gradient", p.direction = ATTN_BACKWARD);
+    WRONG(ARGUMENT, "ATTN_WANT_D... (0x1800), but the direction is ATTN_FORWARD",
+          p.with |= ATTN_WANT_DK | ATTN_WANT_DV);
     WRONG(ARGUMENT, "there is no bias", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DBIAS);
     WRONG(ARGUMENT, "there are none", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
     WRONG(ARGUMENT, "only additive and concatenation", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DW);

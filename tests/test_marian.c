@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -405,6 +406,23 @@ static void translations_begin_as_they_must(void **state)
     attn_translator_destroy(t);
 }
 
+/* The longer line goes first through the model; it is called by its place among the lines. */
+static void weights_that_are_not_finite_name_the_line(void **state)
+{
+    fixture *f = *state;
+    attn_translator *t;
+    attn_translation said[2];
+    const char *lines[] = {"b", "a b"};
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    attn_tensor *first = attn_model_parameters(t->model)->items[0].tensor;
+    for (int64_t i = 0; i < attn_tensor_size(first); i++)
+        ((float *)attn_tensor_data(first))[i] = NAN;
+    assert_int_equal(attn_translator_translate(t, lines, 2, NULL, said), ATTN_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(f->c), "the probabilities of sentence 2 are not finite"));
+    attn_context_clear(f->c);
+    attn_translator_destroy(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(alignments_are_those_of_the_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_attention_there_are_no_alignments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(translations_begin_as_they_must, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(weights_that_are_not_finite_name_the_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
     };
     return attn_subwords_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;

@@ -49,7 +49,7 @@ static void search(attn_context *context, const attn_translate_options *options,
 {
     attn__beam beam;
     bool left = true;
-    assert_int_equal(attn__beam_create(&beam, context, 2, V, options), ATTN_OK);
+    assert_int_equal(attn__beam_create(&beam, context, 2, V, options, NULL), ATTN_OK);
     while (left) {
         attn_tensor *logits = NULL;
         int64_t shape[2] = {2 * beam.width, V};
@@ -200,7 +200,7 @@ static void prefixes_that_do_not_fit_are_refused(void **state)
         const int32_t *prefix[1] = {start};
         attn_translate_options options = {
             .bos = BOS, .eos = EOS, .max_len = 3, .prefix = prefix, .nprefix = &cases[i].n};
-        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ARGUMENT);
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ARGUMENT);
         assert_non_null(strstr(attn_context_error(context), cases[i].why));
         attn_context_clear(context);
         attn__beam_destroy(&beam);
@@ -214,7 +214,7 @@ static void more_than_the_beam_are_refused(void **state)
     attn__beam beam;
     (void)state;
     attn_translate_options options = {.bos = BOS, .eos = EOS, .beam = 2, .nbest = 3};
-    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ARGUMENT);
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "3 hypotheses"));
     attn__beam_destroy(&beam);
     attn_context_destroy(context);
@@ -259,7 +259,7 @@ static void the_end_must_be_a_token(void **state)
     attn__beam beam;
     (void)state;
     attn_translate_options options = {.bos = BOS, .eos = V};
-    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ARGUMENT);
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ARGUMENT);
     attn__beam_destroy(&beam);
     attn_context_destroy(context);
 }
@@ -305,7 +305,7 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
         for (int64_t i = 0; i < LARGE; i++) {
             sum += exp(hostile_logit(i));
         }
-        assert_int_equal(attn__beam_create(&beam, context, 1, LARGE, &options), ATTN_OK);
+        assert_int_equal(attn__beam_create(&beam, context, 1, LARGE, &options, NULL), ATTN_OK);
         assert_true(attn__beam_advance(&beam, logits));
         for (int i = 0; i < WIDTH; i++) {
             int64_t token = next_best(taken, LARGE);
@@ -464,9 +464,9 @@ static void finished_sentences_leave(void **state)
     attn_tensor *logits = NULL;
     int64_t places[8], n;
     (void)state;
-    assert_int_equal(
-        attn__beam_create(&beam, context, 8, V, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST}),
-        ATTN_OK);
+    assert_int_equal(attn__beam_create(&beam, context, 8, V,
+                                       &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST}, NULL),
+                     ATTN_OK);
     assert_int_equal(attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){8, V}), ATTN_OK);
     for (int64_t i = 0; i < 8; i++) {
         test_set(logits, i * V + (i == 2 || i == 5 ? EOS : i % 3 + 1), 5);

@@ -120,6 +120,36 @@ static void many_layers_fold_into_columns(void **state)
     attn_context_destroy(context);
 }
 
+/* Rows of two heights: the second half is the taller one, and still two columns hold all. */
+static void columns_are_no_more_than_the_page_needs(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_panel panels[8], tall[4];
+    attn_panel_row rows[6];
+    float values[8][36], more[10 * 6] = {0};
+    attn_heatmaps maps = example(panels, values, rows);
+    for (int i = 0; i < 4; i++)
+        tall[i] = (attn_panel){.values = more, .rows = 10, .cols = 6};
+    for (int i = 1; i < 6; i++) {
+        rows[i] = rows[0];
+        if (i >= 2)
+            rows[i].panels = tall, rows[i].row_labels = NULL;
+    }
+    attn_picture picture;
+    double one, height, width, low;
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    size_of(&picture, &one, &low);
+    attn_picture_free(context, &picture);
+    maps.n = 6;
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    size_of(&picture, &width, &height);
+    attn_picture_free(context, &picture);
+    attn_context_destroy(context);
+    assert_true(width > 1.5 * one && width < 2.5 * one);
+}
+
 static void draw_first_label(attn_picture *picture, attn_context *context, const char *label)
 {
     attn_panel panels[8];
@@ -394,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heatmaps_render_in_every_format),
         cmocka_unit_test(many_layers_fold_into_columns),
+        cmocka_unit_test(columns_are_no_more_than_the_page_needs),
         cmocka_unit_test(what_no_font_has_is_its_code_point),
         cmocka_unit_test(heatmaps_render_as_a_page),
         cmocka_unit_test(pictures_are_explored),

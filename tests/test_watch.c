@@ -57,6 +57,12 @@ static void long_work_says_how_far_it_is(void **state)
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
+    attn__work_around(c, "parts", 2, 9);
+    attn__work(c, "layers", 5, 12); /* and after the library's outer one */
+    bool parts = comes(said, "attn: 2 of 9 parts, ");
+    attn__work_around(c, "parts", 9, 9);
+    attn__work(c, "layers", 4, 12);
+    layers = layers && comes(said, "attn: 4 of 12 layers, ");
     cli_watch_end();
     bool other = false;
     rewind(said);
@@ -65,7 +71,7 @@ static void long_work_says_how_far_it_is(void **state)
     fclose(said);
     close(kept);
     attn_context_destroy(c);
-    assert_true(still && first && files && layers && !other);
+    assert_true(still && first && files && layers && parts && !other);
 }
 
 static void waiting_for_input_is_no_work(void **state)

@@ -321,7 +321,7 @@ enum {
     ATTN_WITH_ALL = (1 << 8) - 1,  /* every operand */
     ATTN_WANT_LSE = 1 << 8,        /* forward: arrays.lse */
     ATTN_WANT_WEIGHTS = 1 << 9,    /* forward: arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 10,        /* backward: the gradients wanted */
+    ATTN_WANT_DQ = 1 << 10,        /* backward: the gradients wanted; refused forward */
     ATTN_WANT_DK = 1 << 11,
     ATTN_WANT_DV = 1 << 12,
     ATTN_WANT_DBIAS = 1 << 13,

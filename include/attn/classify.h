@@ -46,7 +46,8 @@ typedef struct attn_classifier_plan {
     int64_t classes, train_images, valid_images, test_images;
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
-    const char *taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
+    const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
+    bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
 } attn_classifier_plan;
 
 typedef struct attn_classifier_job {

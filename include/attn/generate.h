@@ -47,6 +47,7 @@ typedef struct attn_generator_plan {
     int64_t levels, train_images, valid_images, test_images;
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
+    bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
 } attn_generator_plan;
 
 typedef struct attn_generator_job {

@@ -30,6 +30,7 @@ typedef struct attn_msa_training_plan {
     int64_t train_alignments, valid_alignments, sequences;
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
+    bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
 } attn_msa_training_plan;
 
 typedef struct attn_msa_training_job {

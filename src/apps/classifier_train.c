@@ -95,6 +95,7 @@ static void run_announce(const attn__run *run)
         .steps_per_epoch = attn_image_batches_count(t->data.train_batches),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
+        .warmup_fitted = run->warmup_fitted,
         .taken = run->taken.size ? run->taken.data : NULL,
     };
     t->job->begin(t->job->user, &plan);

@@ -166,8 +166,12 @@ static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t
     f->x = attn__alloc(f->context, attn__size_mul(attn__size_mul((size_t)f->pairs, (size_t)f->features), sizeof *f->x));
     f->labels = attn__alloc(f->context, (size_t)f->pairs);
     attn_status status = f->x && f->labels ? ATTN_OK : ATTN_MEMORY;
-    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        if (n > 1) /* of one alone the layers say more */
+            attn__work_around(f->context, "alignments", i, n);
         status = add_example(f, &examples[i]);
+    }
+    attn__work_around(f->context, "alignments", n, n > 1 && status == ATTN_OK ? n : 0);
     for (int64_t i = 0; i < f->filled; i++)
         fitted->contacts += f->labels[i];
     return status == ATTN_OK ? solve(f, fitted) : status;

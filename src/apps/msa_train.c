@@ -27,7 +27,8 @@ static const attn_key keys[] = {
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
     /* data */
-    ATTN__REAL("valid", "0.1", 0, 0.9, "share of the alignments kept for validation; at least one if not 0"),
+    ATTN__REAL("valid", "0.1", 0, 0.9,
+               "share of the alignments kept for validation; if not 0, at least one of several"),
     ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
     ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
     ATTN__INT("max_columns", "256", 1, 1023, "of a longer alignment a stretch is seen"),
@@ -268,33 +269,44 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
     return right;
 }
 
-/* Of each alignment kept for it the same parts every time, in streams that no step reaches. */
+enum {
+    VALID_PARTS = 4
+}; /* of each alignment kept for validation: the same every time, in streams that no step reaches */
+
+/* Adds to the sums of losses, of hidden residues and of those found. */
+static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64_t part, double sums[3])
+{
+    int64_t hidden;
+    attn_tensor *logits;
+    const attn_tensor *labels;
+    attn_tape_reset(tape, NULL);
+    t->parts[0] = attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * VALID_PARTS + part);
+    attn_tensor *mean = batch_loss(t, tape, 1, 0, 1, &hidden, &logits, &labels);
+    if (!mean)
+        return attn_context_status(t->run.context);
+    sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)hidden;
+    sums[1] += (double)hidden;
+    sums[2] += (double)found(logits, labels);
+    return ATTN_OK;
+}
+
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     training *t = user;
-    enum { PARTS = 4 };
-    double sums[3] = {0, 0, 0}; /* of losses, of hidden residues, of those found */
-    int64_t first, n = attn__ranks_share(t->run.context, t->n - t->train, &first);
-    for (int64_t i = t->train + first; i < t->train + first + n; i++) {
-        attn_status status = attn__ranks_poll(t->run.context);
-        if (status != ATTN_OK)
-            return status;
-        for (uint64_t part = 0; part < PARTS; part++) {
-            int64_t hidden;
-            attn_tensor *logits;
-            const attn_tensor *labels;
-            attn_tape_reset(tape, NULL);
-            t->parts[0] =
-                attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * PARTS + part);
-            attn_tensor *mean = batch_loss(t, tape, 1, 0, 1, &hidden, &logits, &labels);
-            if (!mean)
-                return attn_context_status(t->run.context);
-            sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)hidden;
-            sums[1] += (double)hidden;
-            sums[2] += (double)found(logits, labels);
-        }
+    attn_context *context = t->run.context;
+    double sums[3] = {0, 0, 0};
+    int64_t first, n = VALID_PARTS * attn__ranks_share(context, t->n - t->train, &first);
+    attn_status status = ATTN_OK;
+    for (int64_t at = 0; at < n && status == ATTN_OK; at++) {
+        attn__work_around(context, "parts of alignments to validate on", at, n);
+        if (at % VALID_PARTS == 0)
+            status = attn__ranks_poll(context);
+        if (status == ATTN_OK)
+            status = validate_part(t, tape, t->train + first + at / VALID_PARTS, (uint64_t)(at % VALID_PARTS), sums);
     }
-    attn_status status = attn__ranks_sum(t->run.context, sums, 3, ATTN__SUM_F64);
+    attn__work_around(context, "parts of alignments to validate on", n, status == ATTN_OK ? n : 0);
+    if (status == ATTN_OK)
+        status = attn__ranks_sum(context, sums, 3, ATTN__SUM_F64);
     *loss = sums[0] / sums[1];
     t->run.measure = sums[2] / sums[1];
     return status;
@@ -344,6 +356,7 @@ static void run_announce(const attn__run *run)
         .steps_per_epoch = job_steps(run->self),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
+        .warmup_fitted = run->warmup_fitted,
     };
     t->job->begin(t->job->user, &plan);
 }

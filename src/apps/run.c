@@ -156,6 +156,59 @@ static attn_status choose_precision(attn__run *run)
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
+/* What a setting of the model is called in the model's own config, where the names differ. */
+static bool is_setting_of(const char *setting, const char *key)
+{
+    static const char *const names[][2] = {
+        {"patch", "patch_size"}, {"width", "num_hiddens"},  {"width", "dim"},          {"depth", "num_blks"},
+        {"heads", "num_heads"},  {"window", "kernel_size"}, {"mlp", "mlp_num_hiddens"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i][0], setting) == 0 && strcmp(names[i][1], key) == 0)
+            return true;
+    }
+    /* Dropout is how it is trained; channels are the pictures', and compared with them. */
+    return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;
+}
+
+static bool differs(const attn_config *model, const char *setting, const attn_value *given)
+{
+    bool differ = false, open = strcmp(setting, "mlp") == 0 && given->integer == 0; /* 0: by the model's width */
+    for (int64_t i = 0; i < attn_config_size(model); i++) {
+        const char *key = attn_config_key(model, i);
+        differ |= is_setting_of(setting, key) && !open && !attn_value_equal(given, attn_config_get(model, key));
+    }
+    return differ;
+}
+
+/* With a checkpoint to begin with, what was given of the model must be the checkpoint's. */
+static attn_status check_given(const attn__run *run)
+{
+    if (run->resume || !run->given || !attn_config_get(run->settings, "from"))
+        return ATTN_OK;
+    for (int64_t i = 0; i < attn_config_size(run->given); i++) {
+        const char *setting = attn_config_key(run->given, i);
+        if (differs(attn_model_config(run->model), setting, attn_config_get(run->given, setting)))
+            return attn__fail(run->context, ATTN_ARGUMENT,
+                              "%s: the checkpoint %s is of a model with another value; what the model is comes from "
+                              "there, so leave this setting out",
+                              setting, attn_config_text(run->settings, "from", ""));
+    }
+    return ATTN_OK;
+}
+
+/* A warm-up that nobody asked for is at most a tenth of the run: else the rate of a short one would never come to what it
+ * should be.  What it comes to stands in training.json. */
+static attn_status fit_warmup(attn__run *run)
+{
+    attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
+    bool asked = run->given && attn_config_get(run->given, "warmup");
+    int64_t most = (options.schedule.total + 9) / 10;
+    if (asked || run->resume || most == 0 || options.schedule.warmup <= most)
+        return ATTN_OK;
+    run->warmup_fitted = true;
+    return attn_config_set_int(run->settings, "warmup", most);
+}
+
 static attn_status prepare(attn__run *run)
 {
     attn_status status = run->resume
@@ -165,6 +218,10 @@ static attn_status prepare(attn__run *run)
         status = attn__fail(run->context, ATTN_ARGUMENT, "names: it goes with from, which names a checkpoint");
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = check_given(run);
+    if (status == ATTN_OK)
+        status = fit_warmup(run);
     if (status == ATTN_OK)
         status = choose_precision(run);
     if (status == ATTN_OK)

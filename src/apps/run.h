@@ -69,6 +69,7 @@ struct attn__run {
     attn_config *stored;   /* training.json of a resumed run */
     attn_training *training;
     int64_t epochs;
+    bool warmup_fitted; /* to a share of the run: nobody asked for more */
     int lock;           /* the directory's, once it is taken; else -1 */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
     /* Average of the parameters, under their names: moving where the settings have "ema" > 0, of the last epochs where
@@ -132,7 +133,8 @@ extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *
         ATTN__TEXT("optimiser", optimiser, attn__run_optimisers, "adam, adamw or sgd with momentum"),                  \
         ATTN__REAL("rate", rate, 1e-12, 100, "highest learning rate"),                                                 \
         ATTN__TEXT("schedule", schedule, attn__run_schedules, "how the rate falls after the warm-up"),                 \
-        ATTN__INT("warmup", warmup, 0, 1e9, "steps in which the rate rises from 0"),                                   \
+        ATTN__INT("warmup", warmup, 0, 1e9,                                                                            \
+                  "steps in which the rate rises from 0; the default is at most a tenth of the run"),                  \
         ATTN__REAL("weight_decay", decay, 0, 10, "pull of the weights towards 0"),                                     \
         ATTN__REAL("momentum", "0.9", 0, 0.9999, "of sgd"),                                                            \
         ATTN__REAL("clip", "1", 0, 1e9, "largest global norm of the gradient; 0: no limit"),                           \

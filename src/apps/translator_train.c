@@ -128,21 +128,6 @@ static double job_judge(const void *self)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* A warm-up that nobody asked for is at most a tenth of the run: else the rate of a short one would never come to what it
- * should be.  What it comes to stands in training.json. */
-static attn_status fit_warmup(training *t)
-{
-    attn_config *settings = t->run.settings;
-    bool asked = t->run.given && attn_config_get(t->run.given, "warmup");
-    int64_t parts = attn_config_int(settings, "accumulate", 1);
-    int64_t steps = (attn_batches_count(t->train_batches) + parts - 1) / parts * attn_config_int(settings, "epochs", 0);
-    int64_t most = (steps + 9) / 10;
-    if (asked || t->run.resume || attn_config_int(settings, "warmup", 0) <= most)
-        return ATTN_OK;
-    t->warmup_fitted = true;
-    return attn_config_set_int(settings, "warmup", most);
-}
-
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
@@ -153,8 +138,6 @@ static attn_status run_prepare(attn__run *run)
     t->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
     if (status == ATTN_OK)
         status = attn__training_data(t);
-    if (status == ATTN_OK)
-        status = fit_warmup(t);
     if (status == ATTN_OK)
         status = t->from ? attn__training_from_model(t)
                          : attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
@@ -203,7 +186,7 @@ static void run_announce(const attn__run *run)
         .steps_per_epoch = attn_batches_count(t->train_batches),
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
-        .warmup_fitted = t->warmup_fitted,
+        .warmup_fitted = t->run.warmup_fitted,
         .taken = run->taken.size ? run->taken.data : NULL,
     };
     t->job->begin(t->job->user, &plan);

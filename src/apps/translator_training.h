@@ -19,7 +19,6 @@ typedef struct attn__translator_training {
     attn_pairs *judged; /* those of `valid` that are translated after each epoch; NULL: none */
     attn_pairs_filtered filtered;
     int64_t mixed; /* pairs of `train` that come from `mix` */
-    bool warmup_fitted;
     attn_vocab *source, *target;
     attn_corpus *train_corpus, *valid_corpus;
     attn_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */

@@ -89,7 +89,7 @@ typedef struct batch_of {
     const attn__sentence *sentences;
     int64_t n;
     const int32_t **prefix;
-    int64_t *nprefix;
+    int64_t *nprefix, *numbers; /* as errors count: from 1 */
 } batch_of;
 
 /* Fills `hypotheses`. */
@@ -101,13 +101,15 @@ static attn_status search(const attn_translator *t, const tapes *on, const batch
     for (int64_t i = 0; i < batch->n; i++) {
         batch->prefix[i] = batch->sentences[i].prefix;
         batch->nprefix[i] = batch->sentences[i].nprefix;
+        batch->numbers[i] = batch->sentences[i].line + 1;
     }
     decoding.prefix = batch->prefix;
     decoding.nprefix = batch->nprefix;
     attn_tape_reset(on->sources, NULL);
     attn_status status = stack(t, on->sources, batch->sentences, batch->n, &source, &lens);
-    return status == ATTN_OK ? attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, hypotheses)
-                             : status;
+    return status == ATTN_OK
+               ? attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, batch->numbers, hypotheses)
+               : status;
 }
 
 static attn_status align(const attn_translator *t, const tapes *on, const batch_of *batch, int64_t each,
@@ -230,8 +232,9 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
         attn__alloc_zero(context, attn__size_mul(size * (size_t)wanted(all->options), sizeof *w->hypotheses));
     w->batch = (batch_of){.owner = all->t,
                           .prefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.prefix)),
-                          .nprefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.nprefix))};
-    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_MEMORY;
+                          .nprefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.nprefix)),
+                          .numbers = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.numbers))};
+    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix && w->batch.numbers ? ATTN_OK : ATTN_MEMORY;
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.sources, context);
     if (w->status == ATTN_OK)
@@ -250,6 +253,7 @@ static void end_worker(worker *w)
     if (w->t.context) {
         attn__free(w->t.context, w->batch.prefix);
         attn__free(w->t.context, w->batch.nprefix);
+        attn__free(w->t.context, w->batch.numbers);
         attn__free(w->t.context, w->hypotheses);
     }
     if (w->context)

@@ -165,8 +165,16 @@ void attn_context_watch(attn_context *context,
 
 void attn__work(const attn_context *context, const char *things, int64_t done, int64_t total)
 {
-    if (context->work)
+    if (context->work && !context->work_around)
         context->work(context->work_user, things, done, total);
+}
+
+void attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total)
+{
+    context->work_around = false;
+    if (total > 0)
+        attn__work(context, things, done, total);
+    context->work_around = done < total;
 }
 
 /* --------------------------------------------------------------------------------------------- context */

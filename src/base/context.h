@@ -25,6 +25,7 @@ struct attn_context {
     char error[512];
     void (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: nobody is told */
     void *work_user;
+    bool work_around; /* only the outer loop of long work is heard */
     void (*log)(void *user, const char *line);
     void *log_user;
     int verbose;
@@ -46,6 +47,9 @@ attn_status attn__fail(attn_context *context, attn_status status, const char *fo
 void attn__call_begin(attn_context *context);
 /* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions. */
 void attn__work(const attn_context *context, const char *things, int64_t done, int64_t total);
+/* The same of a loop around calls that tell how far they are: until `done` is `total` only this loop is heard.  A loop
+ * that ends early says so by a total of 0. */
+void attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
 /* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_MEMORY noted, if there is none or size overflowed

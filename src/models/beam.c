@@ -24,23 +24,27 @@ static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
     return attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)a, (size_t)b), size));
 }
 
+/* What the caller calls a sentence in an error. */
+static long long number(const attn__beam *beam, int64_t sentence)
+{
+    return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
+}
+
 static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 {
     const attn_translate_options *o = &beam->options;
     for (int64_t i = 0; o->prefix && i < beam->batch; i++) {
         if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= beam->max_len)) {
-            return attn__fail(
-                beam->context, ATTN_ARGUMENT,
-                "sentence %lld of the batch begins with %lld tokens, and there is room for %lld and the end",
-                (long long)i + 1, (long long)o->nprefix[i], (long long)beam->max_len - 1);
+            return attn__fail(beam->context, ATTN_ARGUMENT,
+                              "sentence %lld begins with %lld tokens, and there is room for %lld and the end",
+                              number(beam, i), (long long)o->nprefix[i], (long long)beam->max_len - 1);
         }
         for (int64_t j = 0; j < o->nprefix[i]; j++) {
             int32_t token = o->prefix[i][j];
             if (token < 0 || token >= vocabulary || token == o->eos) {
-                return attn__fail(
-                    beam->context, ATTN_ARGUMENT,
-                    "sentence %lld of the batch begins with token %d, which is the end or not one of %lld",
-                    (long long)i + 1, (int)token, (long long)vocabulary);
+                return attn__fail(beam->context, ATTN_ARGUMENT,
+                                  "sentence %lld begins with token %d, which is the end or not one of %lld",
+                                  number(beam, i), (int)token, (long long)vocabulary);
             }
         }
     }
@@ -48,10 +52,11 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 }
 
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
-                              const attn_translate_options *options)
+                              const attn_translate_options *options, const int64_t *numbers)
 {
     int64_t width = options->beam > 1 ? options->beam : 1, n = options->max_len > 0 ? options->max_len : 64;
-    *beam = (attn__beam){.context = context, .options = *options, .batch = batch, .width = width, .max_len = n};
+    *beam = (attn__beam){
+        .context = context, .options = *options, .numbers = numbers, .batch = batch, .width = width, .max_len = n};
     beam->wanted = options->nbest > 0 ? options->nbest : 1;
     if (beam->wanted > width) {
         return attn__fail(context, ATTN_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
@@ -430,9 +435,8 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
     if (status == ATTN_OK && !isfinite(results[0].log_prob)) {
         return attn__fail(
             beam->context, ATTN_UNSUPPORTED,
-            "the probabilities of sentence %lld of the batch are not finite: the weights hold NaN, infinity or "
-            "numbers that are too large",
-            (long long)sentence + 1);
+            "the probabilities of sentence %lld are not finite: the weights hold NaN, infinity or numbers that are too large",
+            number(beam, sentence));
     }
     return status;
 }

@@ -9,6 +9,7 @@
 typedef struct attn__beam {
     attn_context *context;
     attn_translate_options options;
+    const int64_t *numbers; /* what errors call the sentences; NULL: from 1 */
     int64_t batch, width, max_len;
     int64_t wanted;         /* hypotheses of each sentence */
     int64_t step;           /* tokens so far */
@@ -27,9 +28,9 @@ typedef struct attn__beam {
     bool *done;
 } attn__beam;
 
-/* ATTN_MEMORY; destroy frees what there is of a zeroed or failed one, too. */
+/* `numbers` has `batch` of them and must outlive the beam.  ATTN_MEMORY; destroy frees what there is of a zeroed or failed one, too. */
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
-                              const attn_translate_options *options);
+                              const attn_translate_options *options, const int64_t *numbers);
 void attn__beam_destroy(attn__beam *beam);
 /* Takes the logits [nlive*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
 bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);

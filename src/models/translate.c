@@ -47,7 +47,7 @@ static attn_status search(attn_decoding *decoding, attn__beam *beam, attn_tape *
 }
 
 static attn_status translate(attn_model *model, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
-                             const attn_translate_options *options, attn_hypothesis *results)
+                             const attn_translate_options *options, const int64_t *numbers, attn_hypothesis *results)
 {
     attn_decoding *decoding = NULL;
     attn__beam beam = {.context = model->context};
@@ -61,7 +61,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     if (status == ATTN_OK) {
-        status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options);
+        status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options, numbers);
     }
     if (status == ATTN_OK) {
         status = search(decoding, &beam, tape);
@@ -77,10 +77,10 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
 
 attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
                                     const attn_tensor *src_lens, const attn_translate_options *options,
-                                    attn_hypothesis *results)
+                                    const int64_t *numbers, attn_hypothesis *results)
 {
     attn_tape_reset(tape, &(attn_tape_options){0});
-    return translate(model, tape, src, src_lens, options, results);
+    return translate(model, tape, src, src_lens, options, numbers, results);
 }
 
 attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
@@ -92,7 +92,7 @@ attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, co
         status = attn_tape_create(&tape, model->context);
     }
     if (status == ATTN_OK) {
-        status = attn__seq2seq_translate(model, tape, src, src_lens, options, results);
+        status = attn__seq2seq_translate(model, tape, src, src_lens, options, NULL, results);
     }
     attn_tape_destroy(tape);
     return status;

@@ -134,18 +134,32 @@ static int64_t place_rows(layout *l, double top, double most, double column_widt
     return columns;
 }
 
+/* Places the rows in at most `n` columns, as low as they go: rows differ in height, so that a plain share of all heights
+ * may leave the last of them for a column more. */
+static int64_t place_low(layout *l, double top, int64_t n, double width, double *bottom)
+{
+    double low = 0, high = 0;
+    for (int64_t i = 0; i < l->maps->n; i++) {
+        low = fmax(low, row_height(l, i));
+        high += row_height(l, i);
+    }
+    low = fmax(low, high / (double)n);
+    while (high - low > 0.5) { /* of a pixel */
+        double middle = (low + high) / 2;
+        if (place_rows(l, top, middle, width, bottom) <= n)
+            high = middle;
+        else
+            low = middle;
+    }
+    return place_rows(l, top, high, width, bottom);
+}
+
 /* As few columns as leave the page no taller than TALLEST of its width. */
 static int64_t fold(layout *l, double top, double width, double *bottom)
 {
-    double all = 0, highest = 0;
-    for (int64_t i = 0; i < l->maps->n; i++) {
-        all += row_height(l, i);
-        highest = fmax(highest, row_height(l, i));
-    }
     int64_t columns = 1;
     for (int64_t n = 1; n <= l->maps->n; n++) {
-        double most = n == 1 ? all : fmax(highest, all / (double)n);
-        columns = place_rows(l, top, most, width, bottom);
+        columns = place_low(l, top, n, width, bottom);
         double wide = (double)columns * (width + FOLD) - FOLD;
         if (*bottom - top <= TALLEST * wide)
             break;

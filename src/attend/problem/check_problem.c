@@ -97,6 +97,9 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
         return attn__fail(context, ATTN_ARGUMENT, "sinks and dlse belong to a softmax; there is another normalisation");
     if ((p->with & ATTN_WITH_SINKS) && p->mask_fill != 0)
         return attn__fail(context, ATTN_UNSUPPORTED, "sinks with a mask_fill (%g)", p->mask_fill);
+    if (p->direction != ATTN_BACKWARD && (p->with & gradients))
+        return attn__fail(context, ATTN_ARGUMENT, "with has ATTN_WANT_D... (0x%x), but the direction is ATTN_FORWARD",
+                          p->with & gradients);
     if (p->direction != ATTN_BACKWARD)
         return ATTN_OK;
     if ((p->with & ATTN_WANT_DSINKS) && !(p->with & ATTN_WITH_SINKS))
