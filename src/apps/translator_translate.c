@@ -172,6 +172,7 @@ typedef struct batches {
     int64_t n, size; /* without the empty ones; of a batch */
     const attn_translator_options *options;
     attn_translation *results;
+    attn_tape *weights; /* the caller's, which keeps them packed for all threads */
     struct worker *workers;
     atomic_int_least64_t done; /* sentences */
     atomic_bool failed;        /* a batch has: the others are not begun */
@@ -237,7 +238,7 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.model, context);
     if (w->status == ATTN_OK)
-        w->status = attn__packed_weights_begin(w->on.model);
+        attn__packed_weights_share(w->on.model, all->weights);
     return w->status;
 }
 
@@ -285,19 +286,10 @@ static attn_status first_error(const batches *all, int threads)
     return ATTN_OK;
 }
 
-/* Batches on several threads where there are several; a batch alone has all threads for itself.  The batches are the
- * same for any number of threads, and so are the bits. */
-static attn_status translate_batches(batches *all)
+/* A batch alone has all threads for itself. */
+static void run_batches(batches *all, int64_t count, int threads, bool alone)
 {
-    int64_t count = (all->n + all->size - 1) / all->size;
-    int threads = attn_context_threads(all->t->context);
-    threads = threads < count ? threads : (int)count;
-    bool alone = threads < 2;
     attn_status status = ATTN_OK;
-    threads = alone ? 1 : threads;
-    all->workers = attn__alloc_zero(all->t->context, (size_t)threads * sizeof *all->workers);
-    if (!all->workers)
-        return ATTN_MEMORY;
     for (int i = 0; i < threads && status == ATTN_OK; i++)
         status = begin_worker(&all->workers[i], all, alone);
     for (int64_t i = 0; i < count && status == ATTN_OK && alone; i++) {
@@ -306,10 +298,31 @@ static attn_status translate_batches(batches *all)
     }
     if (status == ATTN_OK && !alone)
         attn__parallel_items(threads, count, translate_item, all);
-    status = first_error(all, threads);
-    for (int i = 0; i < threads; i++)
-        end_worker(&all->workers[i]);
-    attn__free(all->t->context, all->workers);
+}
+
+/* Batches on several threads where there are several.  They are the same for any number of threads, and so are the
+ * bits. */
+static attn_status translate_batches(batches *all)
+{
+    attn_context *context = all->t->context;
+    int64_t count = (all->n + all->size - 1) / all->size;
+    int threads = attn_context_threads(context);
+    threads = threads < count ? threads : (int)count;
+    bool alone = threads < 2;
+    threads = alone ? 1 : threads;
+    all->workers = attn__alloc_zero(context, (size_t)threads * sizeof *all->workers);
+    attn_status status = all->workers ? attn_tape_create(&all->weights, context) : ATTN_MEMORY;
+    if (status == ATTN_OK)
+        status = attn__packed_weights_begin(all->weights);
+    if (status == ATTN_OK) {
+        run_batches(all, count, threads, alone);
+        status = first_error(all, threads);
+        for (int i = 0; i < threads; i++)
+            end_worker(&all->workers[i]);
+        attn__packed_weights_end(all->weights);
+    }
+    attn_tape_destroy(all->weights);
+    attn__free(context, all->workers);
     return status;
 }
 
