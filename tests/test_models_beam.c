@@ -4,7 +4,9 @@
 #include "support/tensors.h"
 
 #include "attn/nn.h"
+#include "base/rng.h"
 #include "models/beam.h"
+#include "models/lineage.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -457,6 +459,106 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_context_destroy(context);
 }
 
+enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
+
+/* What each row of a cache must hold: where each of its tokens was computed. */
+typedef struct history {
+    double token[ROWS][ROOM];
+    int64_t n;
+} history;
+
+static void check_cache(const attn_nn_kv_cache *cache, const history *h)
+{
+    for (int64_t i = 0; i < h->n; i++) {
+        for (int64_t t = 0; t < cache->length; t++) {
+            assert_true(test_at(cache->k, (i * ROOM + t) * 2) == h->token[i][t]);
+            assert_true(test_at(cache->v, (i * ROOM + t) * 2 + 1) == -h->token[i][t]);
+        }
+    }
+}
+
+static void compute_token(attn_nn_kv_cache *cache, history *h)
+{
+    int64_t t = cache->length++;
+    for (int64_t i = 0; i < h->n; i++) {
+        h->token[i][t] = (double)(i + 1 + ROWS * t);
+        test_set(cache->k, (i * ROOM + t) * 2, h->token[i][t]);
+        test_set(cache->v, (i * ROOM + t) * 2 + 1, -h->token[i][t]);
+    }
+}
+
+/* Any row may go on from any other of its sentence; those that change places too. */
+static void choose_rows(attn__rng *rng, int64_t n, int64_t *rows)
+{
+    for (int64_t i = 0; i < n; i++) {
+        rows[i] = i / WIDE * WIDE + (int64_t)attn__rng_below(rng, WIDE);
+    }
+    if (attn__rng_below(rng, 3) == 0) {
+        for (int64_t i = 0; i < WIDE; i++) {
+            rows[i] = (i + 1) % WIDE;
+        }
+    }
+}
+
+static void follow_rows(history *h, const int64_t *rows, int64_t n)
+{
+    history old = *h;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(h->token[i], old.token[rows[i]], sizeof h->token[i]);
+    }
+    h->n = n;
+}
+
+/* Only what the two rows do not share is moved: what they share, and all that is wrong behind it, is found out by what the
+ * cache holds after each of many steps. */
+static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
+{
+    attn_nn_kv_cache cache, spare;
+    attn__lineage lineage;
+    history h = {.n = ROWS};
+    attn__rng rng = {.seed = seed};
+    int64_t rows[ROWS];
+    assert_int_equal(attn_nn_kv_cache_create(&cache, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_create(&spare, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn__lineage_begin(&lineage, context, ROWS, ROOM), ATTN_OK);
+    for (int64_t t = 0; t < ROOM; t++) {
+        attn__lineage_step(&lineage, t);
+        compute_token(&cache, &h);
+        choose_rows(&rng, h.n, rows);
+        attn__lineage_reorder(&lineage, rows, t + 1);
+        attn_nn_kv_cache_reorder(&cache, &spare, rows, t % 5 == 4 ? NULL : lineage.shared);
+        follow_rows(&h, rows, h.n);
+        check_cache(&cache, &h);
+        for (int64_t i = 0; i < h.n; i++) {
+            *moved += t + 1 - lineage.shared[i];
+        }
+        if (t == ROOM / 2) { /* the sentence in the middle leaves */
+            static const int64_t left[] = {0, 1, 2, 6, 7, 8};
+            assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
+            attn_nn_kv_cache_destroy(&spare);
+            assert_int_equal(attn_nn_kv_cache_create(&spare, context, ATTN_F32, 6, ROOM, 2), ATTN_OK);
+            attn__lineage_select(&lineage, left, 6, t + 1);
+            follow_rows(&h, left, 6);
+        }
+    }
+    attn__lineage_end(&lineage, context);
+    attn_nn_kv_cache_destroy(&cache);
+    attn_nn_kv_cache_destroy(&spare);
+}
+
+static void only_what_rows_do_not_share_is_moved(void **state)
+{
+    enum { TIMES = 50 };
+    attn_context *context = test_context();
+    int64_t moved = 0, all = (int64_t)TIMES * ROWS * ROOM * (ROOM + 1) / 2;
+    (void)state;
+    for (uint64_t seed = 0; seed < TIMES; seed++) {
+        reorder_often(context, seed, &moved);
+    }
+    assert_true(moved > 0 && moved < all / 4);
+    attn_context_destroy(context);
+}
+
 static void finished_sentences_leave(void **state)
 {
     attn_context *context = test_context();
@@ -501,6 +603,7 @@ int main(void)
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
         cmocka_unit_test(weights_that_are_not_finite_are_named),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
+        cmocka_unit_test(only_what_rows_do_not_share_is_moved),
         cmocka_unit_test(finished_sentences_leave),
         cmocka_unit_test(sentences_that_leave_change_no_bit_of_the_others),
     };
