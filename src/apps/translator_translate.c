@@ -88,8 +88,8 @@ typedef struct batch_of {
     const attn_translator *owner; /* the results are its: a thread's translator is another */
     const attn__sentence *sentences;
     int64_t n;
-    const int32_t **prefix;
-    int64_t *nprefix;
+    const int32_t **prefix, **allowed;
+    int64_t *nprefix, *nallowed;
 } batch_of;
 
 /* Fills `hypotheses`. */
@@ -101,6 +101,12 @@ static attn_status search(const attn_translator *t, const tapes *on, const batch
     for (int64_t i = 0; i < batch->n; i++) {
         batch->prefix[i] = batch->sentences[i].prefix;
         batch->nprefix[i] = batch->sentences[i].nprefix;
+        batch->allowed[i] = batch->sentences[i].allowed;
+        batch->nallowed[i] = batch->sentences[i].nallowed;
+    }
+    if (options && options->shortlist) {
+        decoding.allowed = batch->allowed;
+        decoding.nallowed = batch->nallowed;
     }
     decoding.prefix = batch->prefix;
     decoding.nprefix = batch->nprefix;
@@ -229,10 +235,13 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
     attn_context *context = w->t.context;
     w->hypotheses =
         attn__alloc_zero(context, attn__size_mul(size * (size_t)wanted(all->options), sizeof *w->hypotheses));
-    w->batch = (batch_of){.owner = all->t,
-                          .prefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.prefix)),
-                          .nprefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.nprefix))};
+    size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
+    size_t counts = attn__size_mul(2 * size, sizeof *w->batch.nprefix);
+    w->batch =
+        (batch_of){.owner = all->t, .prefix = attn__alloc(context, pointers), .nprefix = attn__alloc(context, counts)};
     w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_MEMORY;
+    w->batch.allowed = w->batch.prefix ? w->batch.prefix + size : NULL;
+    w->batch.nallowed = w->batch.nprefix ? w->batch.nprefix + size : NULL;
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.sources, context);
     if (w->status == ATTN_OK)
@@ -349,6 +358,8 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
     if (each > beam)
         return attn__fail(t->context, ATTN_ARGUMENT, "%lld translations of a line are asked for with a beam of %lld",
                           (long long)each, (long long)beam);
+    if (attn__shortlist_fits(t, options) != ATTN_OK)
+        return ATTN_ARGUMENT;
     memset(results, 0, (size_t)(n * each) * sizeof *results);
     attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
     attn_status status = sentences ? ATTN_OK : ATTN_MEMORY;

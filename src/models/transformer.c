@@ -3,6 +3,7 @@
  * The Transformer: encoder and decoder together, over whole sequences and one token at a time. */
 #include "models/lineage.h"
 #include "models/seq2seq.h"
+#include "models/shortlist.h"
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
@@ -132,7 +133,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     for (int i = 0; i < d->blocks; i++) {
         x = attn_nn_decoder_block_step(&d->block[i], tape, x, &s->own[i], &s->cross[i], &cross);
     }
-    x = attn_nn_linear_forward(&d->dense, tape, attn__transformer_norm(&d->norm, tape, x));
+    x = attn__shortlist_output(decoding->shortlist, tape, &d->dense, attn__transformer_norm(&d->norm, tape, x));
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 

@@ -153,3 +153,21 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t ro
                    (long long)w->shape[0], (long long)w->shape[1]);
     return *packed != NULL;
 }
+
+void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
+{
+    attn__packed_weights *all = tape->packed_weights;
+    if (!all)
+        return;
+    pthread_mutex_lock(&all->lock);
+    for (int64_t i = 0; i < all->n;) {
+        if (all->list[i].weights != w->data) {
+            i++;
+            continue;
+        }
+        attn__gemm_unpack(all->list[i].packed);
+        attn__free(all->context, all->list[i].packed);
+        all->list[i] = all->list[--all->n];
+    }
+    pthread_mutex_unlock(&all->lock);
+}

@@ -20,6 +20,8 @@ attn_status attn__packed_weights_begin(attn_tape *tape);
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
 /* Before the tape is destroyed.  Without a begin it does nothing. */
 void attn__packed_weights_end(attn_tape *tape);
+/* Before weights that it may have found are freed while others stay: what lies at their place later is packed anew. */
+void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
 /* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin and end,
  * while the tape records, for a product of more than some hundred rows, and for weights that an operation made.  False (noted) without memory. */
 bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t rows, const attn__packed **packed);
