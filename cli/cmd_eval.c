@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "eval_images.h"
 #include "foreign.h"
+#include "shortlist.h"
 #include "source.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@ static const cli_option options[] = {
     CLI_NAMES_LONG,
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
     CLI_REAL("length_penalty", "0", 0, 10, "how much longer translations are favoured when searching"),
+    CLI_SHORTLIST,
 };
 
 static const char *const usage[] = {"DIR... [--data FILE]", NULL};
@@ -123,23 +125,9 @@ static void print_score(const char *part, const attn_translator_score *score)
            cli_count((int64_t)score->words_per_second, words), cli_count((int64_t)score->tokens_per_second, rate));
 }
 
-/* training.json, which says where the data is; NULL if there is none. */
-static attn_config *training_of(const cli_call *cli)
-{
-    char path[4096];
-    attn_config *training = NULL;
-    int length = snprintf(path, sizeof path, "%s/training.json", cli->words[0]);
-    if (length < 0 || length >= (int)sizeof path || attn_config_read(&training, cli->context, path) != ATTN_OK) {
-        cli_forgive(cli);
-        training = NULL;
-    }
-    return training;
-}
-
-static int evaluate(cli_call *cli, attn_translator *translator, cli_source source)
+static int evaluate(cli_call *cli, attn_translator *translator, cli_source source, const attn_translator_options *how)
 {
     const char *part = cli_text(cli, "part");
-    attn_translator_options how = {.beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty")};
     attn_translator_score score;
     attn_json json;
     samples s = {.wanted = cli_int(cli, "samples"), .json = cli->json ? &json : NULL};
@@ -147,7 +135,7 @@ static int evaluate(cli_call *cli, attn_translator *translator, cli_source sourc
     attn_json_object(&json, NULL);
     attn_json_text(&json, "part", part);
     attn_json_array(&json, "samples");
-    if (attn_translator_evaluate(translator, source.path, source.text, source.size, part_of(part), &how,
+    if (attn_translator_evaluate(translator, source.path, source.text, source.size, part_of(part), how,
                                  s.wanted > 0 ? print_sample : NULL, &s, &score) != ATTN_OK) {
         attn_json_free(&json);
         return cli_failed(cli, NULL);
@@ -167,14 +155,19 @@ static int evaluate_translator(cli_call *cli, const char *data)
     attn_translator *translator;
     if (attn_translator_load_named(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = evaluate(cli, translator, cli_source_of(data));
+    attn_translator_options how = {.beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty")};
+    attn_lexicon *lexicon;
+    int code = cli_shortlist(cli, translator, &how, &lexicon);
+    if (code == CLI_OK)
+        code = evaluate(cli, translator, cli_source_of(data), &how);
+    attn_lexicon_destroy(lexicon);
     attn_translator_destroy(translator);
     return code;
 }
 
 static int evaluate_one(cli_call *cli)
 {
-    attn_config *training = cli_given(cli, "data") ? NULL : training_of(cli);
+    attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     const char *part = cli_text(cli, "part");
     cli_model_kind kind;

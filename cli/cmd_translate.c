@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "foreign.h"
 #include "sentences.h"
+#include "shortlist.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ static const cli_option options[] = {
              "translation attends to word i of the sentence most, both counted from 0"),
     CLI_FLAG("prefix", 0, "each sentence may be followed by a tab and the words that its translation is to begin with"),
     CLI_FLAG("stream", 0, "translate each line when it has come, without reading ahead; so it is at a terminal"),
+    CLI_SHORTLIST,
     CLI_NAMES_LONG,
     CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
 };
@@ -40,6 +42,7 @@ static const char description[] =
 static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",
     "attn translate en-fr --beam 4 --length-penalty 0.6 < english.txt > french.txt",
+    "attn translate en-fr --precision int8 --shortlist lex.s2t < english.txt > french.txt",
     "attn translate en-fr --beam 8 --nbest 8 < english.txt > choices.txt",
     "attn translate en-fr --prefix --alignments \"$(printf 'I lost.\\tJ\\'ai')\"",
     "attn translate en-fr --json \"I lost.\" \"Go.\"",
@@ -226,7 +229,11 @@ static int run(cli_call *cli)
                         (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
     if (attn_translator_load_named(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = translate_all(&j);
+    attn_lexicon *lexicon;
+    int code = cli_shortlist(cli, j.translator, &j.how, &lexicon);
+    if (code == CLI_OK)
+        code = translate_all(&j);
+    attn_lexicon_destroy(lexicon);
     attn_translator_destroy(j.translator);
     return code;
 }

@@ -14,4 +14,7 @@ typedef struct cli_source {
 /* What --data names. */
 cli_source cli_source_of(const char *data);
 
+/* training.json of the directory that the call names first, which says where the data is; NULL: there is none. */
+attn_config *cli_training_of(const cli_call *cli);
+
 #endif

@@ -180,6 +180,51 @@ for beam in 1 3; do
     done
 done
 
+# ---- a lexicon from the pairs of the training, and translations made of its tokens
+expect 0 'lex.s2t: .* entries from .* sentence pairs' "$attn" align model --lexicon lex.s2t
+expect 2 '--lexicon FILE says where' "$attn" align model
+expect 2 'nowhere.* No such file' "$attn" align nowhere --lexicon none.s2t
+[ -e none.s2t ] && fail "a failed attn align left a file"
+same "fields of each line" 3 "$(awk '{ print NF }' lex.s2t | sort -u)"
+expect 0 '"entries": [1-9]' "$attn" align model --data phrasebook --part all --lexicon all.s2t --best 2 --iterations 2 --json
+for precision in f32 bf16 int8; do
+    for beam in 1 3; do
+        how="--quiet --scores --precision $precision --beam $beam"
+        # shellcheck disable=SC2086
+        "$attn" translate model $how < more.txt > wanted.txt
+        # shellcheck disable=SC2086
+        "$attn" translate model $how --shortlist lex.s2t --shortlist-first 1000000 < more.txt > found.txt || fail "--shortlist fails"
+        cmp -s wanted.txt found.txt || fail "a shortlist of all tokens changes translations ($how)"
+        # shellcheck disable=SC2086
+        "$attn" translate model $how --shortlist lex.s2t --shortlist-first 4 --shortlist-best 1 --threads 1 < more.txt > wanted.txt
+        # shellcheck disable=SC2086
+        "$attn" translate model $how --shortlist lex.s2t --shortlist-first 4 --shortlist-best 1 --threads 3 < more.txt > found.txt
+        cmp -s wanted.txt found.txt || fail "translations with a shortlist depend on the threads ($how)"
+        # shellcheck disable=SC2086
+        "$attn" translate model $how --shortlist lex.s2t --shortlist-first 4 --shortlist-best 1 --stream < more.txt > found.txt
+        cmp -s wanted.txt found.txt || fail "translations with a shortlist depend on their batch ($how)"
+    done
+done
+printf 'va door 1\n. ? 0.5\n' > few.s2t
+"$attn" translate model --quiet --tokens --shortlist few.s2t --shortlist-first 4 'Is the door open?' > few.txt
+tr ' ' '\n' < few.txt | grep -qvxE 'va|\.|<unk>|' && fail "words that the shortlist lacks: $(cat few.txt)"
+printf 'Is the door open?\tje\n' | "$attn" translate model --quiet --tokens --prefix --shortlist few.s2t --shortlist-first 4 > few.txt
+grep -q '^je' few.txt || fail "a prefix is not added to the shortlist: $(cat few.txt)"
+expect 0 BLEU "$attn" eval model --data phrasebook --part all --shortlist lex.s2t
+expect 2 'say how --shortlist FILE is used' "$attn" translate model --shortlist-best 5 'Go.'
+expect 2 'none.s2t' "$attn" translate model --shortlist none.s2t 'Go.'
+# Each refused in one line: nothing, two fields, unknown tokens, no probability, damaged UTF-8, a line of 1 MB.
+refuse_lexicon() {
+    expect 2 "$1" "$attn" translate model --shortlist bad.s2t 'Go.'
+    same "lines about a lexicon ($1)" 1 "$(wc -l < err.txt)"
+}
+: > bad.s2t && refuse_lexicon 'a lexicon without entries'
+printf 'va go\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: wanted are three fields'
+printf 'va go 1\nzyzzyva go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:2: "zyzzyva" is no token of the target vocabulary'
+printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is no probability'
+printf 'v\303 go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: invalid UTF-8 at byte 2'
+head -c 1000000 /dev/zero | tr '\0' x > bad.s2t && refuse_lexicon 'bad.s2t:1: a line of 1000000 bytes'
+
 # ---- alignments and given beginnings
 "$attn" translate model --quiet --beam 4 --alignments --scores 'Is the door open?' '' 'Go.' > aligned.txt
 same "translations beside alignments" "$(cat scores.txt)" "$(cut -f 1,2 aligned.txt)"

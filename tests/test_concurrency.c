@@ -7,6 +7,8 @@
 #include "attn/tensor.h"
 #include "attn/train.h"
 #include "base/context.h"
+#include "support/faults.h"
+#include "tensor/packed_weights.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -309,6 +311,148 @@ static void contexts_train_side_by_side(void **state)
     free(learners);
 }
 
+/* ------------------------------------------------------------------------------------ packed weights */
+
+enum { LAYERS = 5, IN = 96, OUT = 70, BATCH = 3 };
+
+/* A thread's own tape that shares the packed weights of another, and what it found and computed with them. */
+typedef struct sharer {
+    attn_context *context;
+    attn_tape *tape;
+    attn_tensor *const *weights;
+    const attn__packed *packed[LAYERS];
+    float y[LAYERS][BATCH * OUT];
+    bool failed;
+} sharer;
+
+static void *run_sharer(void *user)
+{
+    sharer *s = user;
+    float x[BATCH * IN];
+    for (int i = 0; i < BATCH * IN; i++)
+        x[i] = (float)(i * 41 % 83) / 41 - 1;
+    for (int i = 0; i < LAYERS; i++) {
+        attn_tensor *input = attn_tensor_make(s->tape, ATTN_F32, 2, (int64_t[]){BATCH, IN}, x);
+        const attn_tensor *y = attn_linear(s->tape, input, s->weights[i], NULL, ATTN_IDENTITY);
+        s->failed |= !y || !attn__packed_weights_find(s->tape, s->weights[i], BATCH, &s->packed[i]);
+        if (y)
+            memcpy(s->y[i], attn_tensor_data((attn_tensor *)(uintptr_t)y), sizeof s->y[i]);
+    }
+    attn__packed_weights_end(s->tape);
+    return NULL;
+}
+
+static void begin_sharers(sharer *all, int n, attn_precision precision, attn_tensor *const *weights)
+{
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(attn_context_create(&all[i].context, &(attn_context_options){.threads = 1}), ATTN_OK);
+        assert_int_equal(attn_tape_create(&all[i].tape, all[i].context), ATTN_OK);
+        all[i].tape->precision = precision;
+        all[i].weights = weights;
+    }
+}
+
+static void end_sharers(sharer *all, int n)
+{
+    for (int i = 0; i < n; i++) {
+        attn_tape_destroy(all[i].tape);
+        attn_context_destroy(all[i].context);
+    }
+}
+
+/* The owner may end before the others do. */
+static void share_weights(attn_precision precision)
+{
+    attn_context *c;
+    attn_tape *owner;
+    attn_tensor *weights[LAYERS];
+    sharer *all = calloc(MOST + 1, sizeof *all);
+    size_t before, during, after;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_int_equal(attn_tensor_create(&weights[i], c, ATTN_F32, 2, (int64_t[]){OUT, IN}), ATTN_OK);
+        float *w = attn_tensor_data(weights[i]);
+        for (int j = 0; j < OUT * IN; j++)
+            w[j] = (float)((i + 1) * j * 17 % 89) / 44 - 1;
+    }
+    begin_sharers(all, MOST + 1, precision, weights);
+    assert_int_equal(attn__packed_weights_begin(all[MOST].tape), ATTN_OK);
+    run_sharer(&all[MOST]); /* with weights of its own */
+    attn_context_memory(c, &before, NULL, NULL);
+    assert_int_equal(attn_tape_create(&owner, c), ATTN_OK);
+    assert_int_equal(attn__packed_weights_begin(owner), ATTN_OK);
+    for (int i = 0; i < MOST; i++)
+        attn__packed_weights_share(all[i].tape, owner);
+    attn__packed_weights_share(all[MOST].tape, owner);
+    attn__packed_weights_end(owner);
+    attn_tape_destroy(owner);
+    run_all(MOST, run_sharer, all, sizeof *all);
+    for (int i = 0; i < MOST; i++) {
+        assert_false(all[i].failed);
+        for (int j = 0; j < LAYERS; j++) {
+            assert_non_null(all[i].packed[j]);
+            assert_ptr_equal(all[i].packed[j], all[0].packed[j]);
+            assert_memory_equal(all[i].y[j], all[MOST].y[j], sizeof all[i].y[j]);
+        }
+    }
+    attn_context_memory(c, &during, NULL, NULL);
+    assert_true(during > before); /* the last one has not ended */
+    attn__packed_weights_end(all[MOST].tape);
+    attn_context_memory(c, &after, NULL, NULL);
+    assert_int_equal(after, before);
+    end_sharers(all, MOST + 1);
+    for (int i = 0; i < LAYERS; i++)
+        attn_tensor_destroy(weights[i]);
+    attn_context_destroy(c);
+    free(all);
+}
+
+static void threads_share_packed_weights(void **state)
+{
+    (void)state;
+    share_weights(ATTN_PRECISION_F32);
+    share_weights(ATTN_PRECISION_BF16);
+    share_weights(ATTN_PRECISION_INT8);
+}
+
+/* The memory is the owner's context's; whoever asks gets the error in its own. */
+static attn_status share_with(attn_context *owner, void *user)
+{
+    attn_tensor *w = user;
+    sharer one = {0};
+    attn_tape *tape;
+    attn_status status = attn_tape_create(&tape, owner);
+    if (status != ATTN_OK)
+        return status;
+    begin_sharers(&one, 1, ATTN_PRECISION_INT8, &w);
+    status = attn__packed_weights_begin(tape);
+    if (status == ATTN_OK) {
+        const attn__packed *packed;
+        attn__packed_weights_share(one.tape, tape);
+        bool found = attn__packed_weights_find(one.tape, w, 1, &packed);
+        status = found ? ATTN_OK : attn_context_status(one.context);
+        assert_int_equal(found, packed != NULL);
+        attn__packed_weights_end(one.tape);
+        attn__packed_weights_end(tape);
+    }
+    end_sharers(&one, 1);
+    attn_tape_destroy(tape);
+    return status;
+}
+
+static void sharing_survives_failed_allocations(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_tensor *w;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&w, c, ATTN_F32, 2, (int64_t[]){OUT, IN}), ATTN_OK);
+    memset(attn_tensor_data(w), 0, OUT * IN * sizeof(float));
+    assert_true(faults_try_all(share_with, w) > 4);
+    attn_tensor_destroy(w);
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +461,8 @@ int main(void)
         cmocka_unit_test(a_held_workspace_is_busy_until_it_is_free),
         cmocka_unit_test(many_threads_may_fail_at_once),
         cmocka_unit_test(contexts_train_side_by_side),
+        cmocka_unit_test(threads_share_packed_weights),
+        cmocka_unit_test(sharing_survives_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,11 @@
 #include "support/tensors.h"
 
 #include "attn/nn.h"
+#include "base/rng.h"
 #include "models/beam.h"
+#include "models/kind.h"
+#include "models/lineage.h"
+#include "tensor/packed_weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -352,20 +356,29 @@ static attn_model *talkative(attn_context *context, const char *architecture)
     return model;
 }
 
-/* Sentences `from` to from + n - 1, translated together. */
-static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, attn_hypothesis *results)
+/* Sentences `from` to from + n - 1. */
+static void make_sources(attn_context *context, int64_t from, int64_t n, attn_tensor **source, attn_tensor **lengths)
 {
-    attn_context *context = attn_model_context(model);
     attn_tensor *src = NULL, *lens = NULL;
     attn_tensor_create(&src, context, ATTN_I32, 2, (int64_t[]){n, LONGEST});
     attn_tensor_create(&lens, context, ATTN_I32, 1, &n);
     int32_t *ids = attn_tensor_data(src);
+    *source = src;
+    *lengths = lens;
     for (int64_t i = 0; i < n; i++) {
         ((int32_t *)attn_tensor_data(lens))[i] = (int32_t)(1 + (from + i) * 5 % LONGEST);
         for (int64_t j = 0; j < LONGEST; j++) {
             ids[i * LONGEST + j] = (int32_t)(((from + i) * 31 + j * 17 + (from + i) * j) % WORDS);
         }
     }
+}
+
+/* The same, translated together. */
+static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, attn_hypothesis *results)
+{
+    attn_context *context = attn_model_context(model);
+    attn_tensor *src, *lens;
+    make_sources(context, from, n, &src, &lens);
     attn_translate_options options = {
         .bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam, .length_penalty = 0.6};
     if (attn_seq2seq_translate(model, src, lens, &options, results) != ATTN_OK) {
@@ -437,6 +450,176 @@ static void sentences_that_leave_change_no_bit_of_the_others(void **state)
     }
 }
 
+/* ----------------------------------------------------------------------------------------- shortlists */
+
+/* What the sentences may be made of: for number i every `every`-th token from i on, and the end. */
+typedef struct allowed {
+    int32_t tokens[SENTENCES][WORDS];
+    const int32_t *lists[SENTENCES];
+    int64_t n[SENTENCES];
+} allowed;
+
+static void allow(allowed *a, int64_t from, int64_t n, int64_t every)
+{
+    for (int64_t i = 0; i < n; i++) {
+        a->n[i] = 0;
+        a->lists[i] = a->tokens[i];
+        for (int64_t token = 0; token < WORDS; token++) {
+            if (token == EOS || token % every == (from + i) % every) {
+                a->tokens[i][a->n[i]++] = (int32_t)token;
+            }
+        }
+    }
+}
+
+/* Sentences `from` to from + n - 1 made of these, on a tape that may keep weights packed. */
+static attn_status translate_limited(attn_model *model, attn_tape *tape, int64_t from, int64_t n, int64_t beam,
+                                     const allowed *a, attn_hypothesis *results)
+{
+    attn_tensor *src, *lens;
+    make_sources(attn_model_context(model), from, n, &src, &lens);
+    attn_translate_options options = {.bos = BOS,
+                                      .eos = EOS,
+                                      .max_len = MOST_TOKENS,
+                                      .beam = beam,
+                                      .length_penalty = 0.6,
+                                      .allowed = a->lists,
+                                      .nallowed = a->n};
+    attn_status status = attn__seq2seq_translate(model, tape, src, lens, &options, NULL, results);
+    attn_tensor_destroy(src);
+    attn_tensor_destroy(lens);
+    return status;
+}
+
+static void check_same(const attn_hypothesis *a, const attn_hypothesis *b)
+{
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->ids, b->ids, (size_t)a->n * sizeof *a->ids);
+    assert_memory_equal(&a->log_prob, &b->log_prob, sizeof a->log_prob);
+    assert_memory_equal(&a->score, &b->score, sizeof a->score);
+}
+
+/* The probability of what was said, from the logits of the whole sequence at once, divided among the tokens allowed. */
+static double probability_of(attn_model *model, attn_tape *tape, int64_t sentence, const allowed *a,
+                             const attn_hypothesis *said)
+{
+    attn_tensor *src, *lens;
+    int64_t n = said->n + said->finished;
+    make_sources(attn_model_context(model), sentence, 1, &src, &lens);
+    attn_tape_reset(tape, NULL);
+    attn_tensor *input = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
+    for (int64_t i = 0; i < n; i++) {
+        ((int32_t *)attn_tensor_data(input))[i] = i == 0 ? BOS : said->ids[i - 1];
+    }
+    const attn_tensor *logits = attn_seq2seq_forward(model, tape, src, lens, input, NULL);
+    double all = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < a->n[0]; j++) {
+            sum += exp(test_at(logits, i * WORDS + a->lists[0][j]));
+        }
+        all += test_at(logits, i * WORDS + (i < said->n ? said->ids[i] : EOS)) - log(sum);
+    }
+    attn_tensor_destroy(src);
+    attn_tensor_destroy(lens);
+    return all;
+}
+
+/* Sentences with lists of their own: made of these alone, as likely as they are among these, and the same alone and
+ * together, on a tape that has packed other rows at the same place before. */
+static void check_limited(attn_model *model, int64_t beam)
+{
+    attn_context *context = attn_model_context(model);
+    attn_hypothesis together[SENTENCES], alone;
+    static allowed all, one;
+    attn_tape *tape, *own;
+    assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
+    assert_int_equal(attn_tape_create(&own, context), ATTN_OK);
+    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK);
+    allow(&all, 0, SENTENCES, 7);
+    assert_int_equal(translate_limited(model, tape, 0, SENTENCES, beam, &all, together), ATTN_OK);
+    for (int64_t i = 0; i < SENTENCES; i++) {
+        allow(&one, i, 1, 7);
+        assert_int_equal(translate_limited(model, tape, i, 1, beam, &one, &alone), ATTN_OK);
+        check_same(&alone, &together[i]);
+        for (int64_t j = 0; j < alone.n; j++) {
+            assert_int_equal(alone.ids[j] % 7, i % 7);
+        }
+        double wanted = probability_of(model, own, i, &one, &alone);
+        assert_true(fabs(alone.log_prob - wanted) < 1e-4 * (1 + fabs(wanted)));
+        attn_hypotheses_free(context, &alone, 1);
+    }
+    attn_hypotheses_free(context, together, SENTENCES);
+    attn__packed_weights_end(tape);
+    attn_tape_destroy(own);
+    attn_tape_destroy(tape);
+}
+
+/* With a list of all tokens nothing changes. */
+static void check_unlimited(attn_model *model, int64_t beam)
+{
+    attn_hypothesis wanted[SENTENCES], found[SENTENCES];
+    static allowed all;
+    attn_tape *tape;
+    assert_int_equal(attn_tape_create(&tape, attn_model_context(model)), ATTN_OK);
+    allow(&all, 0, SENTENCES, 1);
+    translate(model, 0, SENTENCES, beam, wanted);
+    assert_int_equal(translate_limited(model, tape, 0, SENTENCES, beam, &all, found), ATTN_OK);
+    for (int64_t i = 0; i < SENTENCES; i++) {
+        check_same(&found[i], &wanted[i]);
+    }
+    attn_hypotheses_free(attn_model_context(model), wanted, SENTENCES);
+    attn_hypotheses_free(attn_model_context(model), found, SENTENCES);
+    attn_tape_destroy(tape);
+}
+
+static void translations_may_be_made_of_some_tokens(void **state)
+{
+    static const char *const names[] = {"transformer", "seq2seq-attention"};
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        attn_context *context = test_context();
+        attn_model *model = talkative(context, names[m]);
+        for (int64_t beam = 1; beam < 4; beam += 2) {
+            check_unlimited(model, beam);
+            check_limited(model, beam);
+        }
+        attn_model_destroy(model);
+        attn_context_destroy(context);
+    }
+}
+
+static void lists_that_do_not_fit_are_refused(void **state)
+{
+    attn_context *context = test_context();
+    attn__shortlist list;
+    const int32_t good[] = {EOS, 2, 3}, *lists[] = {good}, forced[] = {BOS}, *prefix[] = {forced};
+    const int32_t *bad[] = {(const int32_t[]){2, 3}, (const int32_t[]){EOS, 3, 2}, (const int32_t[]){EOS, 2, 2},
+                            (const int32_t[]){EOS, V}, (const int32_t[]){-1, EOS}};
+    static const int64_t counts[] = {2, 3, 3, 2, 2};
+    int64_t n = 3, nprefix = 1;
+    attn_tape *tape;
+    (void)state;
+    assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
+    attn_translate_options options = {.bos = BOS, .eos = EOS, .allowed = lists, .nallowed = &n};
+    assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_OK);
+    assert_int_equal(list.n, 3);
+    attn__shortlist_destroy(&list, tape);
+    options.prefix = prefix;
+    options.nprefix = &nprefix;
+    assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ARGUMENT);
+    attn__shortlist_destroy(&list, tape);
+    options.prefix = NULL;
+    for (int i = 0; i < 5; i++) {
+        options.allowed = &bad[i];
+        options.nallowed = &counts[i];
+        assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ARGUMENT);
+        attn__shortlist_destroy(&list, tape);
+    }
+    attn_tape_destroy(tape);
+    attn_context_destroy(context);
+}
+
 static void caches_refuse_what_does_not_fit(void **state)
 {
     attn_context *context = test_context();
@@ -454,6 +637,106 @@ static void caches_refuse_what_does_not_fit(void **state)
     assert_int_equal(attn_tensor_dim(cache.k, 1), 7);
     assert_true(test_at(cache.k, 8) == 5);
     attn_nn_kv_cache_destroy(&cache);
+    attn_context_destroy(context);
+}
+
+enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
+
+/* What each row of a cache must hold: where each of its tokens was computed. */
+typedef struct history {
+    double token[ROWS][ROOM];
+    int64_t n;
+} history;
+
+static void check_cache(const attn_nn_kv_cache *cache, const history *h)
+{
+    for (int64_t i = 0; i < h->n; i++) {
+        for (int64_t t = 0; t < cache->length; t++) {
+            assert_true(test_at(cache->k, (i * ROOM + t) * 2) == h->token[i][t]);
+            assert_true(test_at(cache->v, (i * ROOM + t) * 2 + 1) == -h->token[i][t]);
+        }
+    }
+}
+
+static void compute_token(attn_nn_kv_cache *cache, history *h)
+{
+    int64_t t = cache->length++;
+    for (int64_t i = 0; i < h->n; i++) {
+        h->token[i][t] = (double)(i + 1 + ROWS * t);
+        test_set(cache->k, (i * ROOM + t) * 2, h->token[i][t]);
+        test_set(cache->v, (i * ROOM + t) * 2 + 1, -h->token[i][t]);
+    }
+}
+
+/* Any row may go on from any other of its sentence; those that change places too. */
+static void choose_rows(attn__rng *rng, int64_t n, int64_t *rows)
+{
+    for (int64_t i = 0; i < n; i++) {
+        rows[i] = i / WIDE * WIDE + (int64_t)attn__rng_below(rng, WIDE);
+    }
+    if (attn__rng_below(rng, 3) == 0) {
+        for (int64_t i = 0; i < WIDE; i++) {
+            rows[i] = (i + 1) % WIDE;
+        }
+    }
+}
+
+static void follow_rows(history *h, const int64_t *rows, int64_t n)
+{
+    history old = *h;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(h->token[i], old.token[rows[i]], sizeof h->token[i]);
+    }
+    h->n = n;
+}
+
+/* Only what the two rows do not share is moved: what they share, and all that is wrong behind it, is found out by what the
+ * cache holds after each of many steps. */
+static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
+{
+    attn_nn_kv_cache cache, spare;
+    attn__lineage lineage;
+    history h = {.n = ROWS};
+    attn__rng rng = {.seed = seed};
+    int64_t rows[ROWS];
+    assert_int_equal(attn_nn_kv_cache_create(&cache, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_create(&spare, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn__lineage_begin(&lineage, context, ROWS, ROOM), ATTN_OK);
+    for (int64_t t = 0; t < ROOM; t++) {
+        attn__lineage_step(&lineage, t);
+        compute_token(&cache, &h);
+        choose_rows(&rng, h.n, rows);
+        attn__lineage_reorder(&lineage, rows, t + 1);
+        attn_nn_kv_cache_reorder(&cache, &spare, rows, t % 5 == 4 ? NULL : lineage.shared);
+        follow_rows(&h, rows, h.n);
+        check_cache(&cache, &h);
+        for (int64_t i = 0; i < h.n; i++) {
+            *moved += t + 1 - lineage.shared[i];
+        }
+        if (t == ROOM / 2) { /* the sentence in the middle leaves */
+            static const int64_t left[] = {0, 1, 2, 6, 7, 8};
+            assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
+            attn_nn_kv_cache_destroy(&spare);
+            assert_int_equal(attn_nn_kv_cache_create(&spare, context, ATTN_F32, 6, ROOM, 2), ATTN_OK);
+            attn__lineage_select(&lineage, left, 6, t + 1);
+            follow_rows(&h, left, 6);
+        }
+    }
+    attn__lineage_end(&lineage, context);
+    attn_nn_kv_cache_destroy(&cache);
+    attn_nn_kv_cache_destroy(&spare);
+}
+
+static void only_what_rows_do_not_share_is_moved(void **state)
+{
+    enum { TIMES = 50 };
+    attn_context *context = test_context();
+    int64_t moved = 0, all = (int64_t)TIMES * ROWS * ROOM * (ROOM + 1) / 2;
+    (void)state;
+    for (uint64_t seed = 0; seed < TIMES; seed++) {
+        reorder_often(context, seed, &moved);
+    }
+    assert_true(moved > 0 && moved < all / 4);
     attn_context_destroy(context);
 }
 
@@ -501,6 +784,9 @@ int main(void)
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
         cmocka_unit_test(weights_that_are_not_finite_are_named),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
+        cmocka_unit_test(translations_may_be_made_of_some_tokens),
+        cmocka_unit_test(lists_that_do_not_fit_are_refused),
+        cmocka_unit_test(only_what_rows_do_not_share_is_moved),
         cmocka_unit_test(finished_sentences_leave),
         cmocka_unit_test(sentences_that_leave_change_no_bit_of_the_others),
     };

@@ -26,7 +26,10 @@ static attn_status translate(attn_model *model)
         for (int i = 0; i < 2; i++) {
             ((int32_t *)attn_tensor_data(src_lens))[i] = lens[i];
         }
+        static const int32_t some[] = {0, 2, 3}, *const allowed[] = {some, some};
         attn_translate_options options = {.bos = 1, .eos = 2, .max_len = 4, .beam = 2};
+        options.allowed = allowed;
+        options.nallowed = (const int64_t[]){3, 2};
         status = attn_seq2seq_translate(model, src, src_lens, &options, results);
     }
     if (status == ATTN_OK) {

@@ -422,6 +422,176 @@ static void every_allocation_may_fail(void **state)
         assert_true(faults_try_all(all_steps, &compat) > 20);
 }
 
+/* ------------------------------------------------------------------------------------------- lexicons */
+
+static void lexicons_survive_a_file(void **state)
+{
+    static const char text[] = "va go 0.75\r\n\n \tvais  go\t.25\nNULL go 0.5\nva NULL 1\n. . 1e-3\n";
+    (void)state;
+    fixture f;
+    attn_lexicon *lexicon, *again;
+    const char *written, *rewritten;
+    size_t size, same;
+    set_up(&f, ATTN_COMPAT_NONE, 1);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, text, sizeof text - 1, "t", f.source, f.target), ATTN_OK);
+    assert_int_equal(attn_lexicon_size(lexicon), 3);
+    assert_int_equal(attn_lexicon_format(lexicon, &written, &size), ATTN_OK);
+    assert_non_null(strstr(written, "va go 0.75\nvais go 0.25\n"));
+    assert_non_null(strstr(written, ". . 0.001\n"));
+    assert_int_equal(attn_lexicon_parse(&again, f.c, written, size, "again", f.source, f.target), ATTN_OK);
+    assert_int_equal(attn_lexicon_format(again, &rewritten, &same), ATTN_OK);
+    assert_int_equal(same, size);
+    assert_memory_equal(rewritten, written, size);
+    attn_lexicon_destroy(lexicon);
+    attn_lexicon_destroy(again);
+    tear_down(&f);
+}
+
+static void damaged_lexicons_are_refused(void **state)
+{
+    static const char *const bad[][2] = {
+        {"", "t: a lexicon without entries"},
+        {"\n \n", "t: a lexicon without entries"},
+        {"NULL NULL 1\n", "t: a lexicon without entries"},
+        {"va go 1\nva go\n", "t:2: wanted are three fields"},
+        {"va go 1 1\n", "t:1: wanted are three fields"},
+        {"va go nan\n", "t:1: \"nan\" is no probability"},
+        {"va go inf\n", "t:1: \"inf\" is no probability"},
+        {"va go 1.5\n", "t:1: \"1.5\" is no probability"},
+        {"va go -0.5\n", "t:1: \"-0.5\" is no probability"},
+        {"va go 0.5x\n", "t:1: \"0.5x\" is no probability"},
+        {"va xyz 1\n", "t:1: \"xyz\" is no token of the source vocabulary"},
+        {"xyz go 1\n", "t:1: \"xyz\" is no token of the target vocabulary"},
+        {"va go 1\nv\xc3 go 1\n", "t:2: invalid UTF-8 at byte 2"},
+    };
+    (void)state;
+    fixture f;
+    attn_lexicon *lexicon;
+    char *huge = malloc(1 << 20);
+    set_up(&f, ATTN_COMPAT_NONE, 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        attn_context_clear(f.c);
+        assert_int_equal(attn_lexicon_parse(&lexicon, f.c, bad[i][0], strlen(bad[i][0]), "t", f.source, f.target),
+                         ATTN_FORMAT);
+        assert_null(lexicon);
+        if (!strstr(attn_context_error(f.c), bad[i][1]))
+            fail_msg("%s: %s", bad[i][0], attn_context_error(f.c));
+    }
+    attn_context_clear(f.c);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, "va go\0 1", 8, "t", f.source, f.target), ATTN_FORMAT);
+    memset(huge, 'x', 1 << 20);
+    attn_context_clear(f.c);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, huge, 1 << 20, "t", f.source, f.target), ATTN_FORMAT);
+    assert_non_null(strstr(attn_context_error(f.c), "t:1: a line of 1048576 bytes"));
+    free(huge);
+    tear_down(&f);
+}
+
+enum { SIDE = 16 };
+
+/* IBM Model 1 written out on tables; the last row is the empty word's. */
+static void model_one(const fixture *f, int64_t rounds, double t[SIDE + 1][SIDE])
+{
+    for (int i = 0; i < (SIDE + 1) * SIDE; i++)
+        t[i / SIDE][i % SIDE] = 1;
+    for (int64_t round = 0; round < rounds; round++) {
+        double count[SIDE + 1][SIDE] = {{0}}, total[SIDE + 1] = {0};
+        for (int64_t p = 0; p < attn_pairs_size(f->pairs); p++) {
+            int32_t from[SIDE], to[SIDE];
+            int64_t n, m;
+            attn_pair pair = attn_pairs_get(f->pairs, p);
+            assert_int_equal(attn_vocab_encode(f->source, pair.source, NULL, from, SIDE, &n, NULL), ATTN_OK);
+            assert_int_equal(attn_vocab_encode(f->target, pair.target, NULL, to, SIDE, &m, NULL), ATTN_OK);
+            from[n - 1] = SIDE; /* the empty word in the place of the end */
+            for (int64_t j = 0; j + 1 < m; j++) {
+                double sum = 0;
+                for (int64_t i = 0; i < n; i++)
+                    sum += t[from[i]][to[j]];
+                for (int64_t i = 0; i < n; i++) {
+                    count[from[i]][to[j]] += t[from[i]][to[j]] / sum;
+                    total[from[i]] += t[from[i]][to[j]] / sum;
+                }
+            }
+        }
+        for (int i = 0; i < (SIDE + 1) * SIDE; i++)
+            t[i / SIDE][i % SIDE] = total[i / SIDE] > 0 ? count[i / SIDE][i % SIDE] / total[i / SIDE] : 0;
+    }
+}
+
+static void lexicons_are_learned_from_pairs(void **state)
+{
+    (void)state;
+    fixture f;
+    attn_corpus *corpus;
+    attn_lexicon *lexicon;
+    const char *text;
+    size_t size;
+    static double t[SIDE + 1][SIDE];
+    int64_t wanted = 0, found = 0;
+    set_up(&f, ATTN_COMPAT_NONE, 1);
+    assert_true(attn_vocab_size(f.source) <= SIDE && attn_vocab_size(f.target) <= SIDE);
+    assert_int_equal(attn_corpus_create(&corpus, f.pairs, f.source, f.target, NULL), ATTN_OK);
+    attn_lexicon_options options = {.iterations = 7, .least = 0.01};
+    assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
+    assert_int_equal(attn_lexicon_format(lexicon, &text, &size), ATTN_OK);
+    model_one(&f, 7, t);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        wanted += t[i / SIDE][i % SIDE] >= 0.01;
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1, found++) {
+        char target[32], source[32];
+        double p;
+        assert_int_equal(sscanf(line, "%31s %31s %lf", target, source, &p), 3);
+        for (int s = 0; s < SIDE; s++) {
+            for (int e = 0; e < SIDE; e++) {
+                const char *a = attn_vocab_token(f.source, s), *b = attn_vocab_token(f.target, e);
+                if (a && b && strcmp(a, source) == 0 && strcmp(b, target) == 0)
+                    assert_true(t[s][e] - p < 1e-6 && p - t[s][e] < 1e-6);
+            }
+        }
+    }
+    assert_int_equal(found, wanted);
+    attn_lexicon_destroy(lexicon);
+    options.best = 1; /* the likeliest of each of nine words, and of what is unknown */
+    assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
+    assert_int_equal(attn_lexicon_size(lexicon), 10);
+    attn_lexicon_destroy(lexicon);
+    attn_corpus_destroy(corpus);
+    tear_down(&f);
+}
+
+static attn_status learn_and_read(attn_context *context, void *user)
+{
+    fixture *f = user;
+    attn_corpus *corpus = NULL;
+    attn_lexicon *lexicon = NULL, *again = NULL;
+    attn_pairs *pairs = NULL;
+    const char *text;
+    size_t size;
+    attn_status status = attn_pairs_parse(&pairs, context, corpus_text, sizeof corpus_text - 1, "t", NULL);
+    if (status == ATTN_OK)
+        status = attn_corpus_create(&corpus, pairs, f->source, f->target, NULL);
+    if (status == ATTN_OK)
+        status = attn_lexicon_learn(&lexicon, corpus, f->source, f->target, NULL);
+    if (status == ATTN_OK)
+        status = attn_lexicon_format(lexicon, &text, &size);
+    if (status == ATTN_OK)
+        status = attn_lexicon_parse(&again, context, text, size, "again", f->source, f->target);
+    attn_lexicon_destroy(again);
+    attn_lexicon_destroy(lexicon);
+    attn_corpus_destroy(corpus);
+    attn_pairs_destroy(pairs);
+    return status;
+}
+
+static void lexicons_survive_failed_allocations(void **state)
+{
+    (void)state;
+    fixture f;
+    set_up(&f, ATTN_COMPAT_NONE, 1);
+    assert_true(faults_try_all(learn_and_read, &f) > 10);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +607,10 @@ int main(void)
         cmocka_unit_test(batches_are_counted_by_tokens),
         cmocka_unit_test(steps_are_rounded_up),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(lexicons_survive_a_file),
+        cmocka_unit_test(damaged_lexicons_are_refused),
+        cmocka_unit_test(lexicons_are_learned_from_pairs),
+        cmocka_unit_test(lexicons_survive_failed_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

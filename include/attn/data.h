@@ -245,6 +245,30 @@ ATTN_API int64_t attn_batches_count(const attn_batches *batches); /* batches in 
 ATTN_API int64_t attn_batches_epoch(const attn_batches *batches);
 ATTN_API int64_t attn_batches_position(const attn_batches *batches);
 
+/* --------------------------------------------------------------------------------------------- lexicons */
+
+/* How likely each token of a source vocabulary translates to each of a target's; both must outlive it.  As text, in the
+ * form of Marian's lexical shortlists (lex.s2t), a line is `target source probability`. */
+typedef struct attn_lexicon attn_lexicon;
+/* Lines with "NULL" for a token are passed over.  ATTN_FORMAT: a line that has not three fields or is too long, a
+ * token that its vocabulary lacks, what is no probability, invalid UTF-8 (the error says `name:line:`), or no entry at
+ * all; ATTN_MEMORY. */
+ATTN_API attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
+                                        const char *name, const attn_vocab *source, const attn_vocab *target);
+typedef struct attn_lexicon_options {
+    int64_t iterations; /* 0: 5 */
+    int64_t best;       /* translations kept of each source token, the likeliest; 0: 100 */
+    double least;       /* probability of what is kept; 0: 0.0001 */
+} attn_lexicon_options;
+/* Learned from pairs by IBM Model 1 (Brown et al. 1993), on one thread.  `options` may be NULL.  ATTN_ARGUMENT: pairs without tokens;
+ * ATTN_MEMORY. */
+ATTN_API attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
+                                        const attn_vocab *target, const attn_lexicon_options *options);
+ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon);       /* NULL is allowed */
+ATTN_API int64_t attn_lexicon_size(const attn_lexicon *lexicon); /* entries */
+/* As text, by source token, the likeliest first; it lives as long as the lexicon.  ATTN_MEMORY. */
+ATTN_API attn_status attn_lexicon_format(attn_lexicon *lexicon, const char **text, size_t *size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -161,6 +161,10 @@ typedef struct attn_translate_options {
      * them, fewer than max_len and none of them the end.  NULL: none. */
     const int32_t *const *prefix;
     const int64_t *nprefix;
+    /* The tokens that hypotheses of sentence b are made of: nallowed[b] of them in allowed[b], which ascend, the end and
+     * those of its prefix among them.  Others have no share of the probability.  NULL: all. */
+    const int32_t *const *allowed;
+    const int64_t *nallowed;
 } attn_translate_options;
 
 typedef struct attn_hypothesis {

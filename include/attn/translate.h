@@ -102,6 +102,11 @@ typedef struct attn_translator_options {
     /* Of each line the text that its translations begin with, in whole words; NULL or "": any. */
     const char *const *prefixes;
     bool alignments; /* fill in `alignment` of the translations */
+    /* Translations are made of the tokens that this lexicon of the translator's vocabularies has for the line's, of the
+     * first `shortlist_first` tokens (0: 100) and of those that may always follow; NULL: of all. */
+    const attn_lexicon *shortlist;
+    int64_t shortlist_first;
+    int64_t shortlist_best; /* so many for each token of the line, the likeliest; 0: 100 */
 } attn_translator_options;
 
 typedef struct attn_translation {
@@ -126,6 +131,11 @@ ATTN_API attn_status attn_translator_translate(attn_translator *translator, cons
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
 
+/* A lexicon from a file, plain or gzip, for `shortlist`; destroyed by the caller, before the translator.  ATTN_NOT_FOUND, ATTN_IO,
+ * ATTN_FORMAT, ATTN_MEMORY. */
+ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *translator,
+                                             const char *path);
+
 typedef struct attn_translator_score {
     int64_t sentences;
     double loss;              /* nats per target token */
@@ -147,6 +157,12 @@ ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const
                                               void (*sample)(void *user, const char *source, const char *reference,
                                                              const char *prediction),
                                               void *user, attn_translator_score *score);
+
+/* Learns a lexicon of its vocabularies from a part of a file of pairs; *pairs (may be NULL) gets how many those were.  The
+ * caller destroys it, before the translator.  ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
+ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
+                                                   const char *data, const char *text, size_t text_size, attn_part part,
+                                                   const attn_lexicon_options *options, int64_t *pairs);
 
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,

@@ -18,6 +18,20 @@ static attn_status choose_part(const attn_translator *t, const attn_pairs *all, 
                             part == ATTN_PART_VALID ? chosen : NULL, part == ATTN_PART_TEST ? chosen : NULL);
 }
 
+attn_status attn__translator_part(const attn_translator *t, const char *data, const char *text, size_t size,
+                                  attn_part part, attn_pairs **all, attn_pairs **chosen)
+{
+    attn_pairs_options reading = {.compat = t->compat,
+                                  .max_examples = attn_config_int(t->config, "max_examples", 0),
+                                  .keep_text = attn_vocab_has_subwords(t->source)};
+    attn_status status = attn__pairs_read(all, t->context, data, text, size, &reading, NULL);
+    if (status == ATTN_OK)
+        status = choose_part(t, *all, part, chosen);
+    if (status == ATTN_OK && attn_pairs_size(*chosen) == 0)
+        status = attn__fail(t->context, ATTN_ARGUMENT, "%s: the part asked for is empty", data ? data : "phrasebook");
+    return status;
+}
+
 static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, double *loss)
 {
     attn_corpus *corpus = NULL;
@@ -175,15 +189,8 @@ attn_status attn_translator_evaluate(attn_translator *t, const char *data, const
                                      void *user, attn_translator_score *score)
 {
     *score = (attn_translator_score){0};
-    attn_pairs *all, *chosen = NULL;
-    attn_pairs_options reading = {.compat = t->compat,
-                                  .max_examples = attn_config_int(t->config, "max_examples", 0),
-                                  .keep_text = attn_vocab_has_subwords(t->source)};
-    attn_status status = attn__pairs_read(&all, t->context, data, text, text_size, &reading, NULL);
-    if (status == ATTN_OK)
-        status = choose_part(t, all, part, &chosen);
-    if (status == ATTN_OK && attn_pairs_size(chosen) == 0)
-        status = attn__fail(t->context, ATTN_ARGUMENT, "%s: the part to evaluate is empty", data ? data : "phrasebook");
+    attn_pairs *all = NULL, *chosen = NULL;
+    attn_status status = attn__translator_part(t, data, text, text_size, part, &all, &chosen);
     if (status == ATTN_OK)
         status = score_part(t, chosen, options, sample, user, score);
     attn_pairs_destroy(chosen);

@@ -13,6 +13,7 @@ void attn__sentences_free(attn_context *context, attn__sentence *sentences, int6
         attn__free(context, sentences[i].ids);
         attn__free(context, sentences[i].words);
         attn__free(context, sentences[i].prefix);
+        attn__free(context, sentences[i].allowed);
     }
     attn__free(context, sentences);
 }
@@ -150,5 +151,5 @@ attn_status attn__sentence_prepare(const attn_translator *t, const char *line, c
     const char *prefix = options && options->prefixes ? options->prefixes[s->line] : NULL;
     if (status == ATTN_OK && prefix && prefix[0])
         status = begin_with(t, prefix, attn__translation_limit(t, options), s);
-    return status;
+    return status == ATTN_OK ? attn__sentence_allow(t, options, s) : status;
 }

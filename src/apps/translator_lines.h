@@ -14,7 +14,15 @@ typedef struct attn__sentence {
     int64_t ntokens;
     int32_t *prefix; /* what its translations begin with */
     int64_t nprefix;
+    int32_t *allowed; /* with a shortlist: what its translations are made of */
+    int64_t nallowed;
 } attn__sentence;
+
+/* ATTN_ARGUMENT: a lexicon of other vocabularies. */
+attn_status attn__shortlist_fits(const attn_translator *translator, const attn_translator_options *options);
+/* Fills in `allowed` of an encoded sentence, where there is a shortlist. */
+attn_status attn__sentence_allow(const attn_translator *translator, const attn_translator_options *options,
+                                 attn__sentence *sentence);
 
 /* Of a translation, its end included. */
 int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options);

@@ -88,8 +88,8 @@ typedef struct batch_of {
     const attn_translator *owner; /* the results are its: a thread's translator is another */
     const attn__sentence *sentences;
     int64_t n;
-    const int32_t **prefix;
-    int64_t *nprefix, *numbers; /* as errors count: from 1 */
+    const int32_t **prefix, **allowed;
+    int64_t *nprefix, *nallowed, *numbers; /* numbers: as errors count, from 1 */
 } batch_of;
 
 /* Fills `hypotheses`. */
@@ -102,6 +102,12 @@ static attn_status search(const attn_translator *t, const tapes *on, const batch
         batch->prefix[i] = batch->sentences[i].prefix;
         batch->nprefix[i] = batch->sentences[i].nprefix;
         batch->numbers[i] = batch->sentences[i].line + 1;
+        batch->allowed[i] = batch->sentences[i].allowed;
+        batch->nallowed[i] = batch->sentences[i].nallowed;
+    }
+    if (options && options->shortlist) {
+        decoding.allowed = batch->allowed;
+        decoding.nallowed = batch->nallowed;
     }
     decoding.prefix = batch->prefix;
     decoding.nprefix = batch->nprefix;
@@ -174,6 +180,7 @@ typedef struct batches {
     int64_t n, size; /* without the empty ones; of a batch */
     const attn_translator_options *options;
     attn_translation *results;
+    attn_tape *weights; /* the caller's, which keeps them packed for all threads */
     struct worker *workers;
     atomic_int_least64_t done; /* sentences */
     atomic_bool failed;        /* a batch has: the others are not begun */
@@ -230,17 +237,22 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
     attn_context *context = w->t.context;
     w->hypotheses =
         attn__alloc_zero(context, attn__size_mul(size * (size_t)wanted(all->options), sizeof *w->hypotheses));
-    w->batch = (batch_of){.owner = all->t,
-                          .prefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.prefix)),
-                          .nprefix = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.nprefix)),
-                          .numbers = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.numbers))};
-    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix && w->batch.numbers ? ATTN_OK : ATTN_MEMORY;
+    size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
+    size_t counts = attn__size_mul(3 * size, sizeof *w->batch.nprefix);
+    w->batch =
+        (batch_of){.owner = all->t, .prefix = attn__alloc(context, pointers), .nprefix = attn__alloc(context, counts)};
+    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_MEMORY;
+    if (w->status == ATTN_OK) {
+        w->batch.allowed = w->batch.prefix + size;
+        w->batch.nallowed = w->batch.nprefix + size;
+        w->batch.numbers = w->batch.nallowed + size;
+    }
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.sources, context);
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.model, context);
     if (w->status == ATTN_OK)
-        w->status = attn__packed_weights_begin(w->on.model);
+        attn__packed_weights_share(w->on.model, all->weights);
     return w->status;
 }
 
@@ -253,7 +265,6 @@ static void end_worker(worker *w)
     if (w->t.context) {
         attn__free(w->t.context, w->batch.prefix);
         attn__free(w->t.context, w->batch.nprefix);
-        attn__free(w->t.context, w->batch.numbers);
         attn__free(w->t.context, w->hypotheses);
     }
     if (w->context)
@@ -289,19 +300,10 @@ static attn_status first_error(const batches *all, int threads)
     return ATTN_OK;
 }
 
-/* Batches on several threads where there are several; a batch alone has all threads for itself.  The batches are the
- * same for any number of threads, and so are the bits. */
-static attn_status translate_batches(batches *all)
+/* A batch alone has all threads for itself. */
+static void run_batches(batches *all, int64_t count, int threads, bool alone)
 {
-    int64_t count = (all->n + all->size - 1) / all->size;
-    int threads = attn_context_threads(all->t->context);
-    threads = threads < count ? threads : (int)count;
-    bool alone = threads < 2;
     attn_status status = ATTN_OK;
-    threads = alone ? 1 : threads;
-    all->workers = attn__alloc_zero(all->t->context, (size_t)threads * sizeof *all->workers);
-    if (!all->workers)
-        return ATTN_MEMORY;
     for (int i = 0; i < threads && status == ATTN_OK; i++)
         status = begin_worker(&all->workers[i], all, alone);
     for (int64_t i = 0; i < count && status == ATTN_OK && alone; i++) {
@@ -310,10 +312,31 @@ static attn_status translate_batches(batches *all)
     }
     if (status == ATTN_OK && !alone)
         attn__parallel_items(threads, count, translate_item, all);
-    status = first_error(all, threads);
-    for (int i = 0; i < threads; i++)
-        end_worker(&all->workers[i]);
-    attn__free(all->t->context, all->workers);
+}
+
+/* Batches on several threads where there are several.  They are the same for any number of threads, and so are the
+ * bits. */
+static attn_status translate_batches(batches *all)
+{
+    attn_context *context = all->t->context;
+    int64_t count = (all->n + all->size - 1) / all->size;
+    int threads = attn_context_threads(context);
+    threads = threads < count ? threads : (int)count;
+    bool alone = threads < 2;
+    threads = alone ? 1 : threads;
+    all->workers = attn__alloc_zero(context, (size_t)threads * sizeof *all->workers);
+    attn_status status = all->workers ? attn_tape_create(&all->weights, context) : ATTN_MEMORY;
+    if (status == ATTN_OK)
+        status = attn__packed_weights_begin(all->weights);
+    if (status == ATTN_OK) {
+        run_batches(all, count, threads, alone);
+        status = first_error(all, threads);
+        for (int i = 0; i < threads; i++)
+            end_worker(&all->workers[i]);
+        attn__packed_weights_end(all->weights);
+    }
+    attn_tape_destroy(all->weights);
+    attn__free(context, all->workers);
     return status;
 }
 
@@ -340,6 +363,8 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
     if (each > beam)
         return attn__fail(t->context, ATTN_ARGUMENT, "%lld translations of a line are asked for with a beam of %lld",
                           (long long)each, (long long)beam);
+    if (attn__shortlist_fits(t, options) != ATTN_OK)
+        return ATTN_ARGUMENT;
     memset(results, 0, (size_t)(n * each) * sizeof *results);
     attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
     attn_status status = sentences ? ATTN_OK : ATTN_MEMORY;

@@ -103,10 +103,17 @@ void attn__beam_destroy(attn__beam *beam)
 {
     void *all[] = {beam->log_prob,   beam->ids,        beam->old_ids,       beam->rows,   beam->tokens,
                    beam->candidates, beam->best_score, beam->best_log_prob, beam->best_n, beam->finished,
-                   beam->best_ids,   beam->done,       beam->kept,          beam->live};
+                   beam->best_ids,   beam->done,       beam->kept,          beam->live,   beam->picked};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         attn__free(beam->context, all[i]);
     }
+}
+
+attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
+{
+    beam->shortlist = shortlist;
+    beam->picked = zeros(beam->context, shortlist->first[beam->batch], 1, sizeof(double));
+    return beam->picked ? ATTN_OK : ATTN_MEMORY;
 }
 
 /* The logits behind one hypothesis. */
@@ -114,14 +121,42 @@ typedef struct logits_row {
     const char *data;
     int64_t n;
     bool is_double;
+    const int32_t *columns, *tokens; /* logit i is that of tokens[columns[i]]; NULL: of columns[i], and of i */
 } logits_row;
 
-static logits_row row_of(const attn_tensor *logits, int64_t row)
+static int32_t token_of(const logits_row *x, int64_t i)
+{
+    int32_t column = x->columns ? x->columns[i] : (int32_t)i;
+    return x->tokens ? x->tokens[column] : column;
+}
+
+/* Of a longer row, those that the sentence may use. */
+static logits_row pick(const attn__beam *beam, int64_t sentence, logits_row x)
+{
+    int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
+    const int32_t *columns = beam->shortlist->columns + first;
+    x.tokens = beam->shortlist->tokens;
+    if (n == x.n) {
+        return x;
+    }
+    double *to = beam->picked + first;
+    for (int64_t i = 0; i < n; i++) {
+        if (x.is_double) {
+            to[i] = ((const double *)(const void *)x.data)[columns[i]];
+        } else {
+            ((float *)to)[i] = ((const float *)(const void *)x.data)[columns[i]];
+        }
+    }
+    return (logits_row){(const char *)to, n, x.is_double, columns, x.tokens};
+}
+
+static logits_row row_of(const attn__beam *beam, int64_t sentence, const attn_tensor *logits, int64_t row)
 {
     int64_t n = attn_tensor_dim(logits, 1);
     attn_dtype dtype = attn_tensor_dtype(logits);
     const char *data = attn_tensor_data((attn_tensor *)(uintptr_t)logits);
-    return (logits_row){data + row * n * (int64_t)attn_dtype_size(dtype), n, dtype == ATTN_F64};
+    logits_row x = {.data = data + row * n * (int64_t)attn_dtype_size(dtype), .n = n, .is_double = dtype == ATTN_F64};
+    return beam->shortlist ? pick(beam, sentence, x) : x;
 }
 
 static double logit(const logits_row *x, int64_t i)
@@ -200,12 +235,12 @@ static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row,
         if (n == room && !(base + greatest(x, at, end - at) > list[n - 1].log_prob)) {
             continue;
         }
-        for (int64_t token = at; token < end; token++) {
-            double log_prob = base + logit(x, token);
-            if ((n == room && !(log_prob > list[n - 1].log_prob)) || is_banned(&beam->options, (int32_t)token)) {
+        for (int64_t i = at; i < end; i++) {
+            double log_prob = base + logit(x, i);
+            if ((n == room && !(log_prob > list[n - 1].log_prob)) || is_banned(&beam->options, token_of(x, i))) {
                 continue;
             }
-            n = insert(list, n, room, (candidate){log_prob, row, (int32_t)token});
+            n = insert(list, n, room, (candidate){log_prob, row, token_of(x, i)});
         }
     }
     return n;
@@ -216,13 +251,23 @@ static bool is_forced(const attn__beam *beam, int64_t sentence)
     return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
 }
 
+/* Where a token's logit stands; it is there. */
+static int64_t place_of(const logits_row *x, int32_t token)
+{
+    int64_t i = x->tokens ? 0 : token;
+    while (token_of(x, i) != token) {
+        i++;
+    }
+    return i;
+}
+
 /* The one continuation of a sentence whose beginning is given; the first hypothesis alone lives so far. */
 static int64_t follow_prefix(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
-    logits_row x = row_of(logits, place * beam->width);
+    logits_row x = row_of(beam, sentence, logits, place * beam->width);
     int32_t token = beam->options.prefix[sentence][beam->step];
-    double log_prob = beam->log_prob[row] - log_sum_exp(beam->context, &x) + logit(&x, token);
+    double log_prob = beam->log_prob[row] - log_sum_exp(beam->context, &x) + logit(&x, place_of(&x, token));
     list[0] = (candidate){log_prob, row, token};
     return 1;
 }
@@ -243,7 +288,7 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
             n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
             continue;
         }
-        logits_row x = row_of(logits, row + (place - sentence) * beam->width);
+        logits_row x = row_of(beam, sentence, logits, row + (place - sentence) * beam->width);
         n = add_row(beam, &x, row, list, n);
     }
     return n;

@@ -4,7 +4,7 @@
 #ifndef ATTN_MODELS_BEAM_H
 #define ATTN_MODELS_BEAM_H
 
-#include "attn/models.h"
+#include "models/shortlist.h"
 
 typedef struct attn__beam {
     attn_context *context;
@@ -26,12 +26,16 @@ typedef struct attn__beam {
     int32_t *best_ids;                  /* [batch,width,max_len] */
     int64_t *kept, *finished;           /* [batch]: how many there are, and how many ever ended */
     bool *done;
+    const attn__shortlist *shortlist; /* whose tokens the logits are of; NULL: of all */
+    double *picked;                   /* room for those of each sentence, where they are fewer than the list's */
 } attn__beam;
 
 /* `numbers` has `batch` of them and must outlive the beam.  ATTN_MEMORY; destroy frees what there is of a zeroed or failed one, too. */
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
                               const attn_translate_options *options, const int64_t *numbers);
 void attn__beam_destroy(attn__beam *beam);
+/* From now on logits are those of the list's tokens.  ATTN_MEMORY. */
+attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist);
 /* Takes the logits [nlive*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
 bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);
 /* Lets finished sentences go once they are a good part of the model's batch: places[*n] are those that stay, and live and

@@ -59,6 +59,7 @@ struct attn_decoding {
     int64_t batch, width, max_len;
     int64_t step; /* tokens so far */
     bool first_position;
+    struct attn__shortlist *shortlist; /* what alone may follow (shortlist.h); NULL: any token */
 };
 
 /* Decoding goes on with n of its sentences only, which ascend; their rows keep their order.  After a failure it can only

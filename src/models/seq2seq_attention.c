@@ -4,6 +4,7 @@
  *
  * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
 #include "models/seq2seq.h"
+#include "models/shortlist.h"
 
 #include <string.h>
 
@@ -194,7 +195,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     memcpy(hidden, s->hidden, sizeof hidden);
     attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, ids);
     attn_tensor *top = decode_step(m, tape, &source, x, hidden, NULL);
-    attn_tensor *logits = attn_nn_linear_forward(&m->dense, tape, top);
+    attn_tensor *logits = attn__shortlist_output(decoding->shortlist, tape, &m->dense, top);
     for (int l = 0; logits && l < m->decoder.layers; l++) {
         copy_rows(s->hidden[l], hidden[l], NULL, 1);
     }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The Transformer: encoder and decoder together, over whole sequences and one token at a time. */
+#include "models/lineage.h"
 #include "models/seq2seq.h"
+#include "models/shortlist.h"
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
@@ -52,7 +54,8 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 typedef struct state {
     attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,room,D]: grows by a token a step */
     attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* [B,Ts,D]: projected once */
-    attn_nn_kv_cache spare;                   /* where a reordered `own` is written */
+    attn_nn_kv_cache spare;                   /* for what moves in `own` */
+    attn__lineage lineage;                    /* of rows of `own`, where a sentence has several */
 } state;
 
 static const transformer *self_of(const attn_decoding *decoding)
@@ -73,6 +76,9 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     int64_t room = decoding->max_len < FIRST_ROOM ? decoding->max_len : FIRST_ROOM;
     attn_tensor *encoded = attn__transformer_encode(&t->encoder, tape, src, decoding->lens, NULL);
     attn_status status = encoded ? ATTN_OK : attn_context_status(context);
+    if (status == ATTN_OK && decoding->width > 1) {
+        status = attn__lineage_begin(&s->lineage, context, rows, decoding->max_len);
+    }
     for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
         int64_t dim = attn_tensor_dim(encoded, 2);
         status = attn_nn_kv_cache_create(&s->own[i], context, dtype, rows, room, dim);
@@ -118,13 +124,16 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     if (d->blocks > 0 && make_room(decoding) != ATTN_OK) {
         return NULL;
     }
+    if (decoding->width > 1) {
+        attn__lineage_step(&s->lineage, decoding->step);
+    }
     attn_tensor *column = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, 1}, attn_tensor_data(tokens));
     int64_t position = decoding->first_position ? 0 : decoding->step;
     attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
     for (int i = 0; i < d->blocks; i++) {
         x = attn_nn_decoder_block_step(&d->block[i], tape, x, &s->own[i], &s->cross[i], &cross);
     }
-    x = attn_nn_linear_forward(&d->dense, tape, attn__transformer_norm(&d->norm, tape, x));
+    x = attn__shortlist_output(decoding->shortlist, tape, &d->dense, attn__transformer_norm(&d->norm, tape, x));
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
@@ -132,6 +141,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
 static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
 {
     state *s = decoding->state;
+    attn__lineage_reorder(&s->lineage, rows, decoding->step);
     for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
         if (!s->spare.k) {
             const int64_t *shape = attn_tensor_shape(s->own[i].k);
@@ -141,7 +151,7 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
                 return status;
             }
         }
-        attn_nn_kv_cache_reorder(&s->own[i], &s->spare, rows);
+        attn_nn_kv_cache_reorder(&s->own[i], &s->spare, rows, s->lineage.shared);
     }
     return ATTN_OK;
 }
@@ -150,6 +160,9 @@ static attn_status select_rows(attn_decoding *decoding, const int64_t *sentences
 {
     state *s = decoding->state;
     int blocks = self_of(decoding)->decoder.blocks;
+    if (decoding->width > 1) {
+        attn__lineage_select(&s->lineage, rows, n * decoding->width, decoding->step);
+    }
     attn_status status =
         blocks ? select_own(decoding, rows, n * decoding->width, attn_tensor_dim(s->own[0].k, 1)) : ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < blocks; i++) {
@@ -167,6 +180,7 @@ static void end(attn_decoding *decoding)
         attn_nn_kv_cache_destroy(&s->cross[i]);
     }
     attn_nn_kv_cache_destroy(&s->spare);
+    attn__lineage_end(&s->lineage, decoding->model->context);
 }
 
 static const attn__seq2seq seq2seq = {.forward = forward,

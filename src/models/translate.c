@@ -3,6 +3,7 @@
  * Greedy and beam search with a sequence-to-sequence model. */
 #include "models/beam.h"
 #include "models/kind.h"
+#include "models/shortlist.h"
 
 #include "base/context.h"
 #include "tensor/packed_weights.h"
@@ -50,6 +51,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
                              const attn_translate_options *options, const int64_t *numbers, attn_hypothesis *results)
 {
     attn_decoding *decoding = NULL;
+    attn__shortlist shortlist = {0};
     attn__beam beam = {.context = model->context};
     attn_decoding_options o = {
         .max_len = options->max_len, .width = options->beam, .first_position = options->first_position};
@@ -64,8 +66,16 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
         status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options, numbers);
     }
     if (status == ATTN_OK) {
+        status = attn__shortlist_create(&shortlist, model->context, attn_tensor_dim(src, 0), vocabulary, options);
+    }
+    if (status == ATTN_OK && shortlist.n > 0) {
+        decoding->shortlist = &shortlist;
+        status = attn__beam_limit(&beam, &shortlist);
+    }
+    if (status == ATTN_OK) {
         status = search(decoding, &beam, tape);
     }
+    attn__shortlist_destroy(&shortlist, tape);
     attn__packed_weights_end(tape);
     if (status == ATTN_OK) {
         status = attn__beam_results(&beam, results);

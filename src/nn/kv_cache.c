@@ -108,12 +108,26 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
     return ATTN_OK;
 }
 
-void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows)
+/* Rows that go on from another one: the tokens behind those that they share, to the same place of `to`. */
+static void move_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, const int64_t *shared,
+                      int64_t length, bool back)
 {
-    copy_rows(spare->k, cache->k, rows, cache->length);
-    copy_rows(spare->v, cache->v, rows, cache->length);
-    spare->length = cache->length;
-    attn_nn_kv_cache old = *cache;
-    *cache = *spare;
-    *spare = old;
+    size_t token = token_bytes(to), row = token * (size_t)attn_tensor_dim(to, 1);
+    for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
+        int64_t first = shared ? shared[i] : 0;
+        if (rows[i] != i && first < length) {
+            size_t at = token * (size_t)first, source = (size_t)(back ? i : rows[i]) * row;
+            memcpy((char *)attn_tensor_data(to) + (size_t)i * row + at,
+                   (const char *)attn_tensor_data(from) + source + at, token * (size_t)(length - first));
+        }
+    }
+}
+
+void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
+                              const int64_t *shared)
+{
+    move_rows(spare->k, cache->k, rows, shared, cache->length, false);
+    move_rows(spare->v, cache->v, rows, shared, cache->length, false);
+    move_rows(cache->k, spare->k, rows, shared, cache->length, true);
+    move_rows(cache->v, spare->v, rows, shared, cache->length, true);
 }

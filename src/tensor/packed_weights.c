@@ -4,6 +4,8 @@
 
 #include "base/context.h"
 
+#include <pthread.h>
+
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
@@ -13,46 +15,121 @@ typedef struct entry {
 } entry;
 
 struct attn__packed_weights {
+    attn_context *context; /* of all memory here */
+    pthread_mutex_t lock;  /* held while something is looked for or packed: so it is packed once */
+    int tapes;             /* that have begun */
     entry *list;
     int64_t n, room;
-    int begun; /* ... more often than ended */
 };
+
+static attn__packed_weights *make(attn_context *context)
+{
+    attn__packed_weights *all = attn__alloc_zero(context, sizeof *all);
+    if (!all)
+        return NULL;
+    if (pthread_mutex_init(&all->lock, NULL) != 0) {
+        attn__fail(context, ATTN_MEMORY, "out of memory: no lock for the packed weights");
+        attn__free(context, all);
+        return NULL;
+    }
+    all->context = context;
+    return all;
+}
+
+static void join(attn_tape *tape, attn__packed_weights *all)
+{
+    pthread_mutex_lock(&all->lock);
+    all->tapes++;
+    pthread_mutex_unlock(&all->lock);
+    tape->packed_weights = all;
+    tape->packed_begun = 1;
+}
 
 attn_status attn__packed_weights_begin(attn_tape *tape)
 {
-    if (!tape->packed_weights)
-        tape->packed_weights = attn__alloc_zero(tape->context, sizeof *tape->packed_weights);
-    if (!tape->packed_weights)
+    if (tape->packed_weights) {
+        tape->packed_begun++;
+        return ATTN_OK;
+    }
+    attn__packed_weights *all = make(tape->context);
+    if (!all)
         return ATTN_MEMORY;
-    tape->packed_weights->begun++;
+    join(tape, all);
     return ATTN_OK;
+}
+
+void attn__packed_weights_share(attn_tape *tape, attn_tape *owner)
+{
+    join(tape, owner->packed_weights);
+}
+
+static void destroy(attn__packed_weights *all)
+{
+    for (int64_t i = 0; i < all->n; i++) {
+        attn__gemm_unpack(all->list[i].packed);
+        attn__free(all->context, all->list[i].packed);
+    }
+    pthread_mutex_destroy(&all->lock);
+    attn__free(all->context, all->list);
+    attn__free(all->context, all);
 }
 
 void attn__packed_weights_end(attn_tape *tape)
 {
     attn__packed_weights *all = tape->packed_weights;
-    if (!all || --all->begun > 0)
+    if (!all || --tape->packed_begun > 0)
         return;
-    for (int64_t i = 0; i < all->n; i++) {
-        attn__gemm_unpack(all->list[i].packed);
-        attn__free(tape->context, all->list[i].packed);
-    }
-    attn__free(tape->context, all->list);
-    attn__free(tape->context, all);
     tape->packed_weights = NULL;
+    pthread_mutex_lock(&all->lock);
+    bool last = --all->tapes == 0;
+    pthread_mutex_unlock(&all->lock);
+    if (last)
+        destroy(all);
 }
 
-static bool make_room(attn_tape *tape, attn__packed_weights *all)
+static bool make_room(attn__packed_weights *all)
 {
     if (all->n < all->room)
         return true;
     int64_t room = all->room ? 2 * all->room : 32;
-    entry *list = attn__realloc(tape->context, all->list, attn__size_mul((size_t)room, sizeof *list));
+    entry *list = attn__realloc(all->context, all->list, attn__size_mul((size_t)room, sizeof *list));
     if (!list)
         return false;
     all->list = list;
     all->room = room;
     return true;
+}
+
+static const attn__packed *look(const attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
+{
+    for (int64_t i = 0; i < all->n; i++) {
+        const entry *e = &all->list[i];
+        if (e->weights == w->data && e->dtype == w->dtype && e->precision == precision && e->n == w->shape[0] &&
+            e->k == w->shape[1])
+            return e->packed;
+    }
+    return NULL;
+}
+
+/* NULL without memory.  A tape without a pool takes it from the context: what is packed may outlive the tape that asks,
+ * and a pool serves one thread. */
+static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
+{
+    attn_tape tape = {.context = all->context, .precision = precision};
+    attn__packed *fresh = make_room(all) ? attn__alloc_zero(all->context, sizeof *fresh) : NULL;
+    if (!fresh)
+        return NULL;
+    if (attn__gemm_pack(&tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], fresh) != ATTN_OK) {
+        attn__free(all->context, fresh);
+        return NULL;
+    }
+    all->list[all->n++] = (entry){.weights = w->data,
+                                  .dtype = w->dtype,
+                                  .precision = precision,
+                                  .packed = fresh,
+                                  .n = w->shape[0],
+                                  .k = w->shape[1]};
+    return fresh;
 }
 
 /* A product of more rows takes so much longer than packing that keeping is not worth the memory. */
@@ -66,27 +143,31 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t ro
     bool is_made = !w->storage || w->storage->pool;
     if (!all || tape->options.record || rows > MOST_ROWS || is_made)
         return true;
-    for (int64_t i = 0; i < all->n; i++) {
-        const entry *e = &all->list[i];
-        if (e->weights == w->data && e->dtype == w->dtype && e->precision == tape->precision && e->n == w->shape[0] &&
-            e->k == w->shape[1]) {
-            *packed = e->packed;
-            return true;
+    pthread_mutex_lock(&all->lock);
+    *packed = look(all, w, tape->precision);
+    if (!*packed)
+        *packed = pack(all, w, tape->precision);
+    pthread_mutex_unlock(&all->lock);
+    if (!*packed)
+        attn__fail(tape->context, ATTN_MEMORY, "out of memory: %lld x %lld weights to be packed",
+                   (long long)w->shape[0], (long long)w->shape[1]);
+    return *packed != NULL;
+}
+
+void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
+{
+    attn__packed_weights *all = tape->packed_weights;
+    if (!all)
+        return;
+    pthread_mutex_lock(&all->lock);
+    for (int64_t i = 0; i < all->n;) {
+        if (all->list[i].weights != w->data) {
+            i++;
+            continue;
         }
+        attn__gemm_unpack(all->list[i].packed);
+        attn__free(all->context, all->list[i].packed);
+        all->list[i] = all->list[--all->n];
     }
-    attn__packed *fresh = make_room(tape, all) ? attn__alloc_zero(tape->context, sizeof *fresh) : NULL;
-    if (!fresh)
-        return false;
-    if (attn__gemm_pack(tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], fresh) != ATTN_OK) {
-        attn__free(tape->context, fresh);
-        return false;
-    }
-    all->list[all->n++] = (entry){.weights = w->data,
-                                  .dtype = w->dtype,
-                                  .precision = tape->precision,
-                                  .packed = fresh,
-                                  .n = w->shape[0],
-                                  .k = w->shape[1]};
-    *packed = fresh;
-    return true;
+    pthread_mutex_unlock(&all->lock);
 }

@@ -92,6 +92,7 @@ struct attn_tape {
     int examples;                 /* the axis of activations that runs over the examples of a batch */
     attn__all_reduce *all_reduce; /* of gradients with other processes; NULL: none */
     struct attn__packed_weights *packed_weights; /* NULL: products pack for themselves */
+    int packed_begun;                            /* begins of theirs that have not ended */
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);
 };

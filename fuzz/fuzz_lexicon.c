@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ * Lexicons, read, written and read again. */
+#include "fuzz.h"
+
+static const char words[] = "<pad>\n<bos>\n<eos>\n<unk>\nva\nje\n.\n";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    attn_context *context = fuzz_context();
+    attn_vocab *vocab = NULL;
+    attn_lexicon *lexicon = NULL, *again = NULL;
+    const char *text;
+    size_t length;
+    if (attn_vocab_parse(&vocab, context, words, sizeof words - 1, "words") != ATTN_OK)
+        abort();
+    if (attn_lexicon_parse(&lexicon, context, (const char *)data, size, "fuzz", vocab, vocab) == ATTN_OK) {
+        if (attn_lexicon_format(lexicon, &text, &length) != ATTN_OK ||
+            attn_lexicon_parse(&again, context, text, length, "again", vocab, vocab) != ATTN_OK ||
+            attn_lexicon_size(again) != attn_lexicon_size(lexicon))
+            abort();
+    }
+    attn_lexicon_destroy(again);
+    attn_lexicon_destroy(lexicon);
+    attn_vocab_destroy(vocab);
+    return fuzz_end(context);
+}

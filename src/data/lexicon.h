@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lexicon.h - how likely each token of one language translates to each of another.
+ */
+#ifndef ATTN_DATA_LEXICON_H
+#define ATTN_DATA_LEXICON_H
+
+#include "attn/data.h"
+#include "base/context.h"
+
+typedef struct attn__lexicon_entry {
+    int32_t source, target;
+    float probability;
+} attn__lexicon_entry;
+
+/* Entries by source token, the likeliest first; those of token s are begin[s] to begin[s+1] - 1. */
+struct attn_lexicon {
+    attn_context *context;
+    const attn_vocab *source, *target;
+    attn__lexicon_entry *entries;
+    int64_t n, room;
+    int64_t *begin;
+    char *text; /* what attn_lexicon_format made last */
+};
+
+/* An empty one; NULL (noted) without memory. */
+attn_lexicon *attn__lexicon_create(attn_context *context, const attn_vocab *source, const attn_vocab *target);
+attn_status attn__lexicon_add(attn_lexicon *lexicon, attn__lexicon_entry entry);
+/* After the last entry: brings them into order. */
+void attn__lexicon_sort(attn_lexicon *lexicon);
+/* Sets marks[target] for the likeliest `best` translations of a source token. */
+void attn__lexicon_mark(const attn_lexicon *lexicon, int32_t source, int64_t best, unsigned char *marks);
+
+#endif

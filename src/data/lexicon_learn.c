@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Translation probabilities of tokens, learned from sentence pairs: IBM Model 1 (Brown et al. 1993, The Mathematics of
+ * Statistical Machine Translation, part 4.1).  Each target token comes from one source token of its sentence, or from the
+ * empty word, whichever; expectation maximisation finds t(target|source). */
+#include "base/rng.h"
+#include "data/corpus.h"
+#include "data/lexicon.h"
+
+#include <string.h>
+
+/* A pair that occurs; the table has a power of two of places, at most half of them taken. */
+typedef struct pair {
+    uint64_t key; /* 0: free */
+    double probability, count;
+} pair;
+
+typedef struct model {
+    attn_context *context;
+    const attn_corpus *corpus;
+    const attn_vocab *source, *target;
+    pair *pairs;
+    size_t places, used;
+    double *total; /* [source tokens + 1]: of counts; the last is the empty word's */
+    int32_t empty;
+} model;
+
+static pair *place_of(const model *m, int32_t source, int32_t target)
+{
+    uint64_t key = ((uint64_t)(uint32_t)source + 1) << 32 | (uint32_t)target;
+    size_t at = (size_t)attn__mix64(key) & (m->places - 1);
+    while (m->pairs[at].key && m->pairs[at].key != key)
+        at = (at + 1) & (m->places - 1);
+    return &m->pairs[at];
+}
+
+static bool grow(model *m)
+{
+    pair *old = m->pairs;
+    size_t places = m->places, more = places ? 2 * places : 4096;
+    m->pairs = attn__alloc_zero(m->context, attn__size_mul(more, sizeof *m->pairs));
+    if (!m->pairs) {
+        m->pairs = old;
+        return false;
+    }
+    m->places = more;
+    for (size_t i = 0; i < places; i++) {
+        if (old[i].key)
+            *place_of(m, (int32_t)((old[i].key >> 32) - 1), (int32_t)(uint32_t)old[i].key) = old[i];
+    }
+    attn__free(m->context, old);
+    return true;
+}
+
+/* The tokens of a sentence without its end. */
+typedef struct sentence {
+    const int32_t *ids;
+    int64_t n;
+} sentence;
+
+static sentence sentence_of(const model *m, attn_side side, int64_t i)
+{
+    const attn__encoded *e = &m->corpus->side[side];
+    sentence s = {e->ids + e->begin[i], e->begin[i + 1] - e->begin[i]};
+    int32_t eos = attn_vocab_special(side == ATTN_SOURCE ? m->source : m->target, ATTN_EOS);
+    while (s.n > 0 && (s.ids[s.n - 1] == eos || s.ids[s.n - 1] == e->pad))
+        s.n--;
+    return s;
+}
+
+static int32_t source_token(const model *m, const sentence *s, int64_t i)
+{
+    return i < s->n ? s->ids[i] : m->empty;
+}
+
+static bool find_pairs(model *m)
+{
+    for (int64_t i = 0; i < m->corpus->n; i++) {
+        sentence from = sentence_of(m, ATTN_SOURCE, i), to = sentence_of(m, ATTN_TARGET, i);
+        for (int64_t j = 0; j < to.n; j++) {
+            for (int64_t k = 0; k <= from.n; k++) {
+                if (2 * (m->used + 1) > m->places && !grow(m))
+                    return false;
+                int32_t source = source_token(m, &from, k);
+                pair *p = place_of(m, source, to.ids[j]);
+                m->used += !p->key;
+                p->key = ((uint64_t)(uint32_t)source + 1) << 32 | (uint32_t)to.ids[j];
+                p->probability = 1;
+            }
+        }
+    }
+    return true;
+}
+
+/* Which source token each target token came from, in shares. */
+static void expect(model *m)
+{
+    for (int64_t i = 0; i < m->corpus->n; i++) {
+        sentence from = sentence_of(m, ATTN_SOURCE, i), to = sentence_of(m, ATTN_TARGET, i);
+        for (int64_t j = 0; j < to.n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k <= from.n; k++)
+                sum += place_of(m, source_token(m, &from, k), to.ids[j])->probability;
+            for (int64_t k = 0; k <= from.n && sum > 0; k++) {
+                int32_t source = source_token(m, &from, k);
+                pair *p = place_of(m, source, to.ids[j]);
+                double share = p->probability / sum;
+                p->count += share;
+                m->total[source] += share;
+            }
+        }
+    }
+}
+
+static void maximise(model *m)
+{
+    for (size_t i = 0; i < m->places; i++) {
+        pair *p = &m->pairs[i];
+        double total = p->key ? m->total[(p->key >> 32) - 1] : 0;
+        double share = total > 0 ? p->count / total : 0;
+        p->probability = share < 1 ? share : 1;
+        p->count = 0;
+    }
+    memset(m->total, 0, ((size_t)m->empty + 1) * sizeof *m->total);
+}
+
+/* The likeliest `best` of each source token, none below `least`. */
+static void prune(attn_lexicon *l, int64_t best)
+{
+    int64_t kept = 0, of = 0;
+    attn__lexicon_sort(l);
+    for (int64_t i = 0; i < l->n; i++) {
+        of = i > 0 && l->entries[i].source == l->entries[i - 1].source ? of + 1 : 0;
+        if (of < best)
+            l->entries[kept++] = l->entries[i];
+    }
+    l->n = kept;
+    attn__lexicon_sort(l);
+}
+
+/* What a line's fields are parted by cannot stand in one. */
+static bool can_be_written(const model *m, int32_t source, int32_t target)
+{
+    const char *from = attn_vocab_token(m->source, source), *to = attn_vocab_token(m->target, target);
+    return *from && *to && !strpbrk(from, " \t\r\n") && !strpbrk(to, " \t\r\n");
+}
+
+static attn_status write(const model *m, const attn_lexicon_options *o, attn_lexicon *l)
+{
+    double least = o && o->least > 0 ? o->least : 1e-4;
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < m->places && status == ATTN_OK; i++) {
+        const pair *p = &m->pairs[i];
+        int32_t source = (int32_t)((p->key >> 32) - 1);
+        int32_t target = (int32_t)(uint32_t)p->key;
+        if (p->key && source != m->empty && p->probability >= least && can_be_written(m, source, target))
+            status = attn__lexicon_add(l, (attn__lexicon_entry){source, target, (float)p->probability});
+    }
+    if (status == ATTN_OK)
+        prune(l, o && o->best > 0 ? o->best : 100);
+    return status;
+}
+
+static attn_status learn(model *m, const attn_lexicon_options *o, attn_lexicon *l)
+{
+    int64_t iterations = o && o->iterations > 0 ? o->iterations : 5;
+    m->total = attn__alloc_zero(m->context, attn__size_mul((size_t)m->empty + 1, sizeof *m->total));
+    if (!m->total || !find_pairs(m))
+        return ATTN_MEMORY;
+    for (int64_t i = 0; i < iterations; i++) {
+        attn__work(m->context, "iterations", i, iterations);
+        expect(m);
+        maximise(m);
+    }
+    return write(m, o, l);
+}
+
+attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
+                               const attn_vocab *target, const attn_lexicon_options *options)
+{
+    model m = {.context = corpus->context,
+               .corpus = corpus,
+               .source = source,
+               .target = target,
+               .empty = (int32_t)attn_vocab_size(source)};
+    *lexicon = attn__lexicon_create(corpus->context, source, target);
+    attn_status status = *lexicon ? learn(&m, options, *lexicon) : ATTN_MEMORY;
+    attn__free(m.context, m.pairs);
+    attn__free(m.context, m.total);
+    if (status == ATTN_OK && (*lexicon)->n == 0)
+        status = attn__fail(m.context, ATTN_ARGUMENT, "the sentence pairs have no tokens to learn a lexicon from");
+    if (status != ATTN_OK) {
+        attn_lexicon_destroy(*lexicon);
+        *lexicon = NULL;
+    }
+    return status;
+}
