@@ -74,6 +74,7 @@ typedef struct attn__flash_backward_plan {
     float score_scale;              /* scale * log2 e, in K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
+    int64_t ldk, ldv;      /* from one row of q, k, dq and dk (of dout, v and dv) to the next, in scratch memory */
     int64_t tile_q, strip; /* queries and keys of a tile */
     int64_t block_k;       /* keys of a block: a multiple of the strip */
     int64_t ld_keys;       /* with `amx`: from one channel of dK^T and dV^T to the next */
@@ -114,12 +115,12 @@ typedef struct attn__flash_backward_amx {
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
 typedef struct attn__flash_backward_scratch {
     float *kt, *vt;            /* K^T and V^T: [strips][d][strip]; with `amx`, one strip */
-    float *k, *v;              /* rows: [block_k][dp], [block_k][dvp] */
+    float *k, *v;              /* rows: [block_k][ldk], [block_k][ldv] */
     float *dk, *dv;            /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
     float *dk_rows, *dv_rows;  /* as k, v */
-    float *q, *dout;           /* rows: [tile_q][dp], [tile_q][dvp] */
+    float *q, *dout;           /* rows: [tile_q][ldk], [tile_q][ldv] */
     float *row;                /* [dvp]: one row of o */
-    float *dq;                 /* [chunk_q or tile_q][dp] */
+    float *dq;                 /* [chunk_q or tile_q][ldk] */
     float *s, *ds;             /* [tile_q][strip] */
     float *bias;               /* as s */
     float *dbias;              /* as s; with a softcap, else ds */

@@ -193,18 +193,18 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
 #define OFFSETS(n) attn__arena_take(&arena, (n), sizeof(int64_t))
     m->s = FLOATS(p->tile_q * p->strip);
     m->ds = FLOATS(p->tile_q * p->strip);
-    m->q = FLOATS(p->tile_q * p->dp);
-    m->dout = FLOATS(p->tile_q * p->dvp);
+    m->q = FLOATS(p->tile_q * p->ldk);
+    m->dout = FLOATS(p->tile_q * p->ldv);
     int64_t packed = p->amx ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
-    m->kt = FLOATS(packed * p->dp);
-    m->vt = FLOATS(packed * p->dvp);
-    m->k = FLOATS(p->block_k * p->dp);
-    m->dk = FLOATS(summed * p->dp);
-    m->dv = FLOATS(summed * p->dvp);
-    m->v = p->amx ? FLOATS(p->block_k * p->dvp) : m->dv; /* needed as rows only until they are transposed */
+    m->kt = FLOATS(packed * p->ldk);
+    m->vt = FLOATS(packed * p->ldv);
+    m->k = FLOATS(p->block_k * p->ldk);
+    m->dk = FLOATS(summed * p->ldk);
+    m->dv = FLOATS(summed * p->ldv);
+    m->v = p->amx ? FLOATS(p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
     m->dk_rows = p->amx ? m->k : m->dk;                  /* keys and values are, until their block is done */
     m->dv_rows = m->v;
-    m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->dp);
+    m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
     m->row = FLOATS(p->dvp);
     m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
     m->dbias = p->softcap != 0.0f && p->has_bias ? FLOATS(p->tile_q * p->strip) : m->ds;
@@ -302,6 +302,14 @@ static int64_t independent_sequences(const attn__canonical *canonical)
     return n;
 }
 
+/* Floats from one row of an operand to the next.  A register tile reads few columns of 64 to 96 rows; at strides of
+ * 256 bytes or a multiple of them these would share few sets of the first cache. */
+static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
+{
+    enum { STRIDE = 64, LINE = 16 };
+    return !p->amx && channels % STRIDE == 0 ? channels + LINE : channels;
+}
+
 /* The order for a packed sequence is the one that it has alone, and so are its bits. */
 static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
@@ -310,6 +318,8 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     p->items /= sequences;
     choose_tiles(canonical, p);
     attn__flash_backward_amx_choose(p, canonical);
+    p->ldk = row_length(p, p->dp);
+    p->ldv = row_length(p, p->dvp);
     choose_order(canonical, p);
     p->items *= sequences;
     p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */

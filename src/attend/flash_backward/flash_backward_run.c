@@ -49,8 +49,8 @@ void attn__flash_backward_copy_keys(attn__flash_backward_run *run)
     int64_t n = run->block_n;
     if (run->keys_copied)
         return;
-    bool k = attn__flash_backward_gather(plan, run->arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->dp);
-    bool v = attn__flash_backward_gather(plan, run->arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->dvp);
+    bool k = attn__flash_backward_gather(plan, run->arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->ldk);
+    bool v = attn__flash_backward_gather(plan, run->arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->ldv);
     run->keys_finite = k && v;
     run->keys_copied = true;
 }
@@ -77,8 +77,8 @@ static void pack_keys(attn__flash_backward_run *run)
         plan->lanes->gather(&k, m->kt + s * plan->d, plan->strip, plan->score_scale);
         plan->lanes->gather(&v, m->vt + s * plan->dv, plan->strip, 1.0f);
     }
-    memset(m->dk, 0, (size_t)(n * plan->dp) * sizeof(float));
-    memset(m->dv, 0, (size_t)(n * plan->dvp) * sizeof(float));
+    memset(m->dk, 0, (size_t)(n * plan->ldk) * sizeof(float));
+    memset(m->dv, 0, (size_t)(n * plan->ldv) * sizeof(float));
 }
 
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
@@ -111,7 +111,7 @@ static void find_deltas(attn__flash_backward_run *run)
     const attn_arrays *x = run->arrays;
     attn__flash_backward_scratch *m = &run->m;
     for (int64_t r = 0; r < run->tile_n; r++) {
-        float *copy = m->dout + r * plan->dvp;
+        float *copy = m->dout + r * plan->ldv;
         if (!plan->channels.o)
             attn__flash_backward_prefetch_row(plan, x->o, m->o_at, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS, run->tile_n,
                                               plan->dv);
@@ -177,9 +177,9 @@ void attn__flash_backward_copy_queries(attn__flash_backward_run *run)
     int64_t n = run->tile_n;
     if (run->queries_copied)
         return;
-    bool q = attn__flash_backward_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->dp);
+    bool q = attn__flash_backward_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->ldk);
     bool d = attn__flash_backward_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout,
-                                         plan->dvp);
+                                         plan->ldv);
     run->queries_finite = q && d;
     run->queries_copied = true;
 }
@@ -216,7 +216,7 @@ static void store_queries(const attn__flash_backward_run *run, int64_t begin, in
         attn__flash_backward_walk(&run->canonical->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq,
                                   run->m.dq_at);
         attn__flash_backward_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d,
-                                     dq + i * plan->dp, plan->dp, (float)run->canonical->problem.scale, add);
+                                     dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale, add);
     }
 }
 
@@ -228,12 +228,12 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
     if (run->want & ATTN__FLASH_BACKWARD_K) {
         attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
         attn__flash_backward_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk_rows,
-                                     plan->dp, (float)run->canonical->problem.scale, add);
+                                     plan->ldk, (float)run->canonical->problem.scale, add);
     }
     if (run->want & ATTN__FLASH_BACKWARD_V) {
         attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
         attn__flash_backward_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows,
-                                     plan->dvp, 1.0f, add);
+                                     plan->ldv, 1.0f, add);
     }
 }
 
@@ -244,9 +244,9 @@ static void run_tile(attn__flash_backward_run *run)
     bool wants_q = run->want & ATTN__FLASH_BACKWARD_Q;
     pack_queries(run);
     if (plan->resident_q && wants_q)
-        run->dq = run->m.dq + (run->tile - run->q_begin) * plan->dp;
+        run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
     else if (wants_q)
-        memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->dp) * sizeof(float));
+        memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->ldk) * sizeof(float));
     if (!plan->amx) /* whose own loads leave no room for others: what came early came at their cost */
         attn__flash_backward_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
@@ -283,8 +283,8 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
         return;
     if (plan->amx)
         attn__flash_backward_amx_rows(run, done);
-    memset(run->m.dk_rows + done * plan->dp, 0, (size_t)((size - done) * plan->dp) * sizeof(float));
-    memset(run->m.dv_rows + done * plan->dvp, 0, (size_t)((size - done) * plan->dvp) * sizeof(float));
+    memset(run->m.dk_rows + done * plan->ldk, 0, (size_t)((size - done) * plan->ldk) * sizeof(float));
+    memset(run->m.dv_rows + done * plan->ldv, 0, (size_t)((size - done) * plan->ldv) * sizeof(float));
     store_keys(run, size);
 }
 
@@ -294,7 +294,7 @@ static void run_range(attn__flash_backward_run *run)
     int64_t end = attn__flash_backward_key_end(run), queries = run->q_end - run->q_begin;
     bool holds_q = plan->resident_q && (run->want & ATTN__FLASH_BACKWARD_Q);
     if (holds_q)
-        memset(run->m.dq, 0, (size_t)(queries * plan->dp) * sizeof(float));
+        memset(run->m.dq, 0, (size_t)(queries * plan->ldk) * sizeof(float));
     run->keeps = plan->resident_q && queries <= plan->chunk_q;
     if (run->keeps)
         memset(run->m.known, 0, (size_t)attn__pieces(queries, plan->tile_q));

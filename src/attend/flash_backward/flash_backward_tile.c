@@ -109,8 +109,8 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
     attn__gemm_tile_args s = {.m = t->rows,
                               .n = columns,
                               .k = plan->d,
-                              .a = run->m.q + row * plan->dp,
-                              .am = plan->dp,
+                              .a = run->m.q + row * plan->ldk,
+                              .am = plan->ldk,
                               .ak = 1,
                               .b = run->m.kt + packed * plan->d,
                               .ldb = plan->strip,
@@ -123,8 +123,8 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
     attn__gemm_tile_args dp = {.m = t->rows,
                                .n = columns,
                                .k = plan->dv,
-                               .a = run->m.dout + row * plan->dvp,
-                               .am = plan->dvp,
+                               .a = run->m.dout + row * plan->ldv,
+                               .am = plan->ldv,
                                .ak = 1,
                                .b = run->m.vt + packed * plan->dv,
                                .ldb = plan->strip,
@@ -145,10 +145,10 @@ static void query_gradients(attn__flash_backward_run *run, const attn__softmax_b
                               .a = t->dp,
                               .am = plan->strip,
                               .ak = 1,
-                              .b = run->m.k + first * plan->dp,
-                              .ldb = plan->dp,
-                              .c = run->dq + row * plan->dp,
-                              .ldc = plan->dp,
+                              .b = run->m.k + first * plan->ldk,
+                              .ldb = plan->ldk,
+                              .c = run->dq + row * plan->ldk,
+                              .ldc = plan->ldk,
                               .accumulate = true,
                               .hook = {attn__flash_backward_prefetch_portion, run}};
     if (run->want & ATTN__FLASH_BACKWARD_Q)
@@ -167,15 +167,17 @@ static void gradients_across(attn__flash_backward_run *run, const attn__softmax_
                               .ldc = plan->ld_keys,
                               .accumulate = true};
     if (run->want & ATTN__FLASH_BACKWARD_V) {
-        g.a = run->m.dout + row * plan->dvp;
-        g.m = g.ak = plan->dvp;
+        g.a = run->m.dout + row * plan->ldv;
+        g.m = plan->dvp;
+        g.ak = plan->ldv;
         g.b = t->s;
         g.c = run->m.dv + first;
         plan->tile->run(&g);
     }
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        g.a = run->m.q + row * plan->dp;
-        g.m = g.ak = plan->dp;
+        g.a = run->m.q + row * plan->ldk;
+        g.m = plan->dp;
+        g.ak = plan->ldk;
         g.b = t->dp;
         g.c = run->m.dk + first;
         plan->tile->run(&g);
@@ -195,16 +197,18 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
                               .hook = {attn__flash_backward_prefetch_portion, run}};
     if (run->want & ATTN__FLASH_BACKWARD_V) {
         g.a = t->s;
-        g.n = g.ldb = g.ldc = plan->dvp;
-        g.b = run->m.dout + row * plan->dvp;
-        g.c = run->m.dv + first * plan->dvp;
+        g.n = plan->dvp;
+        g.ldb = g.ldc = plan->ldv;
+        g.b = run->m.dout + row * plan->ldv;
+        g.c = run->m.dv + first * plan->ldv;
         plan->tile->run(&g);
     }
     g.a = t->dp;
-    g.n = g.ldb = g.ldc = plan->dp;
+    g.n = plan->dp;
+    g.ldb = g.ldc = plan->ldk;
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        g.b = run->m.q + row * plan->dp;
-        g.c = run->m.dk + first * plan->dp;
+        g.b = run->m.q + row * plan->ldk;
+        g.c = run->m.dk + first * plan->ldk;
         plan->tile->run(&g);
     }
     query_gradients(run, t, first, row);

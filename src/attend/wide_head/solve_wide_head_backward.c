@@ -95,7 +95,7 @@ static void choose_sizes(attn__wide_head_backward_plan *w, const attn__canonical
     int64_t lanes = p->tile->lanes, wide_head = canonical->contract.size > canonical->value.size ? p->d : p->dv;
     w->chunk = wide_head < CHUNK ? attn__round_up(wide_head, 16) : CHUNK;
     w->waves = blocks_of(p->nq > p->nk ? p->nq : p->nk);
-    p->dp = p->dvp = w->chunk;
+    p->dp = p->dvp = p->ldk = p->ldv = w->chunk;
     p->tile_q = (p->nq + blocks_of(p->nq) - 1) / blocks_of(p->nq);
     if (w->amx)
         p->tile_q = attn__round_up(p->tile_q, ATTN__BF16X3_SIDE);
